@@ -1,0 +1,54 @@
+# The commands people type and CI calls. `make` alone lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Imports are two to five times slower without byte code, and the demo should start at once.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test check format bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## List these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 16
+
+demo: $(VENV)/.runtime ## Set up and see five agents at work on this repository: no key, no network
+	@$(BIN)/retinue demo
+
+test: $(VENV)/.dev ## Set up and run every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Check format, lint, types and the layer rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: $(VENV)/.dev ## Format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
+	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addresses
+	$(BIN)/python -m pip install -q pip-tools
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o dev.txt dev.in build.in ../pyproject.toml
+
+LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+clean: ## Remove what the other commands made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,257 @@
+"""What happens in a run: one typed stream from every engine, in this order.
+
+    run_queued                      accepted, durable
+    └─ run_started                  has a slot
+       ├─ attempt_started           first | retry | fallback | finalize
+       │  ├─ thinking_delta, text_delta, tool_delta      live only, never stored
+       │  ├─ thinking, text                              whole blocks
+       │  ├─ tool_called → tool_returned
+       │  ├─ message_ended                               usage, stop reason
+       │  ├─ model_changed, notice, finalized
+       │  └─ process_ended                               engines with a process
+       └─ run_ended                 always, once, last, over all attempts
+
+Engines emit bare events; `Stamped` adds whose they are. On the wire a stamped event is one JSON object per
+line: `{v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from retinue.types import Actual, AnswerKind, Args, Failure, Finalization, Lineage, ProcessEnd, RunSpec, Usage
+
+VERSION = 1
+"""Of the wire format. Changes are additive; readers ignore what they do not know."""
+
+StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
+
+
+class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="camel", omit_defaults=True):
+    """A run was accepted. Holds what listing and continuing it need."""
+
+    name: str
+    agent: str
+    task: str
+    cwd: str
+    surface: str
+    engine: str = ""
+    model: str | None = None
+    timeout: float = 0.0
+    tools: tuple[str, ...] = ()
+    resumes: bool = False
+    layer: str = ""
+    digest: str = ""
+    provider: str | None = None
+    thinking: str | None = None
+
+
+class RunStarted(Struct, frozen=True, tag="run_started", rename="camel"):
+    """The run has a slot; its time counts from here."""
+
+
+class AttemptStarted(Struct, frozen=True, tag="attempt_started", rename="camel", omit_defaults=True):
+    number: int
+    reason: str
+    model: str | None = None
+
+
+class TextDelta(Struct, frozen=True, tag="text_delta", rename="camel"):
+    text: str
+
+
+class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", rename="camel"):
+    text: str
+
+
+class ToolDelta(Struct, frozen=True, tag="tool_delta", rename="camel"):
+    """What a running tool has printed since the last one."""
+
+    call: str
+    text: str
+
+
+class OutputCounted(Struct, frozen=True, tag="output_counted", rename="camel", omit_defaults=True):
+    """Bytes a child wrote since the last count; seen by the output guard alone."""
+
+    stdout: int = 0
+    """Of lines worth keeping."""
+    stderr: int = 0
+    raw: int = 0
+    dropped: int = 0
+    """Of lines replaced by a stub."""
+
+
+class Thinking(Struct, frozen=True, tag="thinking", rename="camel"):
+    text: str
+
+
+class Text(Struct, frozen=True, tag="text", rename="camel"):
+    """One whole text block of an assistant message."""
+
+    text: str
+
+
+class ToolCalled(Struct, frozen=True, tag="tool_called", rename="camel"):
+    call: str
+    name: str
+    args: Args
+
+
+class ToolReturned(Struct, frozen=True, tag="tool_returned", rename="camel", omit_defaults=True):
+    call: str
+    name: str
+    text: str = ""
+    is_error: bool = False
+
+
+class MessageEnded(Struct, frozen=True, kw_only=True, tag="message_ended", rename="camel", omit_defaults=True):
+    """An assistant message is complete; its blocks came before."""
+
+    role: Literal["assistant"] = "assistant"
+    stop_reason: StopReason
+    model: str | None = None
+    usage: Usage = Usage()
+    error: str | None = None
+    """The provider's words, where the stop reason is `error`."""
+
+
+class ModelChanged(Struct, frozen=True, tag="model_changed", rename="camel"):
+    """The next model of `fallback_models` takes over."""
+
+    before: str | None
+    after: str
+    reason: str
+
+
+class Notice(Struct, frozen=True, tag="notice", rename="camel"):
+    """Something a person should know that did not end the run."""
+
+    code: str
+    message: str
+
+
+class Finalized(Struct, frozen=True, tag="finalized", rename="camel"):
+    """The agent called its finalize tool with valid arguments."""
+
+    finalization: Finalization
+
+
+class ProcessEnded(Struct, frozen=True, tag="process_ended", rename="camel"):
+    end: ProcessEnd
+
+
+class NativeSession(Struct, frozen=True, tag="native_session", rename="camel"):
+    """The engine's own session, for continuing it."""
+
+    session: str
+    """An id or a path, as the engine wants it back."""
+
+
+class RunEnded(Struct, frozen=True, kw_only=True, tag="run_ended", rename="camel", omit_defaults=True):
+    """The last event of a run, over all its attempts."""
+
+    text: str = ""
+    answer: AnswerKind = AnswerKind.NONE
+    failure: Failure | None = None
+    exit_code: int = 0
+    usage: Usage = Usage()
+    elapsed: float = 0.0
+    finalized: Finalization | None = None
+    actual: Actual = Actual()
+
+
+Live = TextDelta | ThinkingDelta | ToolDelta | OutputCounted
+"""Events that are shown or counted and never stored."""
+
+Durable = (
+    RunQueued
+    | RunStarted
+    | AttemptStarted
+    | Thinking
+    | Text
+    | ToolCalled
+    | ToolReturned
+    | MessageEnded
+    | ModelChanged
+    | Notice
+    | Finalized
+    | ProcessEnded
+    | NativeSession
+    | RunEnded
+)
+Event = Live | Durable
+
+LIVE = (TextDelta, ThinkingDelta, ToolDelta, OutputCounted)
+TRANSITIONS = (RunQueued, RunStarted, Finalized, RunEnded)
+"""Synced to disk before anyone is told of them."""
+
+
+class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whose event it is: the same for every event of a run."""
+
+    run: str
+    session: str
+    root: str
+    parent_run: str | None = None
+    parent_tool_use_id: str
+    depth: int = 1
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Origin:
+        line: Lineage = spec.lineage
+        return cls(
+            run=spec.run,
+            session=spec.session,
+            root=line.root,
+            parent_run=line.parent_run,
+            parent_tool_use_id=line.parent_call,
+            depth=line.depth,
+        )
+
+
+class Stamped(Struct, frozen=True):
+    """An event with its place in its run: order is by `seq`, never by `time`."""
+
+    origin: Origin
+    seq: int
+    time: float
+    """Wall clock, seconds since the epoch."""
+    event: Event
+
+
+class _Stamp(Struct):
+    v: int
+    seq: int
+    time: float
+
+
+_encode = msgspec.json.Encoder().encode
+_read_event = msgspec.json.Decoder(Event).decode
+_read_origin = msgspec.json.Decoder(Origin).decode
+_read_stamp = msgspec.json.Decoder(_Stamp).decode
+
+
+def to_line(stamped: Stamped) -> bytes:
+    """The event as one line of JSON, newline included."""
+    # Three encoded objects joined into one: cheaper than a flat struct of every event's fields.
+    head = _encode(_Stamp(VERSION, stamped.seq, stamped.time))
+    return b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:])
+
+
+def from_line(line: bytes) -> Stamped:
+    """The event of one line.
+
+    Raises:
+        msgspec.MsgspecError: the line is not an event of this version.
+    """
+    stamp = _read_stamp(line)
+    return Stamped(_read_origin(line), stamp.seq, stamp.time, _read_event(line))
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of the wire format's event part."""
+    return msgspec.json.schema(Event)

@@ -1,0 +1,124 @@
+"""What a store of sessions promises. The record is append-only; everything else is derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from retinue.events import Stamped
+from retinue.types import Code, Failure, RunSpec, Usage
+
+INTERRUPTED = Failure(
+    Code.INTERRUPTED,
+    "Session was interrupted (main agent session ended unexpectedly)",
+)
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    ERROR = "error"
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """One run of a session, as a list shows it."""
+
+    run: str
+    state: State
+    started: float
+    """Wall clock."""
+    ended: float | None = None
+    elapsed: float = 0.0
+    failure: Failure | None = None
+    exit_code: int = 0
+    usage: Usage = Usage()
+
+
+class SessionSummary(Struct, frozen=True, kw_only=True):
+    """A session as a list shows it: known without reading its record whole."""
+
+    session: str
+    name: str
+    agent: str
+    task: str
+    """Of the latest run."""
+    cwd: str
+    surface: str
+    engine: str
+    model: str | None = None
+    root: str
+    parent_run: str | None = None
+    depth: int = 1
+    created: float
+    updated: float
+    runs: int
+    latest: RunSummary
+    preview: str = ""
+    """First line of the latest answer or failure."""
+    file: str | None = None
+    """The newest part of its record."""
+    size_bytes: int = 0
+    damaged: int = 0
+    """Records that could not be read and were skipped."""
+
+
+class RunRecord(Protocol):
+    """The durable record of one run while it goes on. Holds the session's lease."""
+
+    @property
+    def file(self) -> str | None:
+        """Where the record is, if it is a file."""
+
+    @property
+    def fault(self) -> Failure | None:
+        """Why not everything appended so far is stored; None when it is."""
+
+    def append(self, stamped: Stamped) -> None:
+        """Writes one event. Never raises for storage: see `fault`; what could not be written is tried again."""
+
+    async def sync(self) -> None:
+        """Returns when everything appended is as durable as the store can make it."""
+
+    async def release(self) -> None:
+        """Ends the record and gives the session free. Bounded, never raises."""
+
+
+class SessionStore(Protocol):
+    """Where sessions are remembered."""
+
+    def claim(self) -> str:
+        """A new id of 128 bits (32 hex digits) whose first 8 digits no other session or run has."""
+
+    async def begin(self, spec: RunSpec) -> RunRecord:
+        """Leases the session of the spec and opens its record for one more run.
+
+        A new session that cannot be written begins all the same, with its `fault` set.
+
+        Raises:
+            Refused: `session_not_found`, `session_busy` or `storage`, for a spec that resumes.
+        """
+
+    async def find(self, name: str) -> str | None:
+        """The id of the session, or of the session of the run, that this id or prefix of at least 8 hex digits
+        (dashes ignored) names; None if there is none."""
+
+    async def busy(self, session: str) -> bool:
+        """Whether a live process holds the session's lease."""
+
+    async def summary(self, session: str) -> SessionSummary | None: ...
+
+    async def list(self, *, limit: int | None = None, root: str | None = None) -> Sequence[SessionSummary]:
+        """Sessions, newest first, without reading their records whole."""
+
+    def events(self, session: str, *, run: str | None = None) -> AsyncIterator[Stamped]:
+        """The events of a session from the first, in the order they were written."""
+
+    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+        """The last events of a session, at a cost that does not grow with its size."""
+
+    async def recover(self) -> Sequence[SessionSummary]:
+        """Ends the runs whose owner is gone, as `INTERRUPTED` with what they had; returns their sessions."""

@@ -1,0 +1,446 @@
+"""The nouns of Retinue: what is asked, what runs, what came of it.
+
+Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+Args = dict[str, Any]
+"""The arguments of a tool call, as the model gave them."""
+
+
+class Code(StrEnum):
+    """Why a call was refused or a run failed; surfaces map these to their own words."""
+
+    INVALID_INPUT = "invalid_input"
+    DISABLED = "disabled"
+    UNKNOWN_AGENT = "unknown_agent"
+    AGENT_DISABLED = "agent_disabled"
+    UNKNOWN_SKILL = "unknown_skill"
+    CONFLICT = "conflict"
+    UNSUPPORTED = "unsupported"
+    DEPTH_EXCEEDED = "depth_exceeded"
+    SPAWN_LIMIT = "spawn_limit"
+    SESSION_NOT_FOUND = "session_not_found"
+    SESSION_BUSY = "session_busy"
+    TIMEOUT = "timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    LOOP = "loop"
+    BUDGET = "budget"
+    OUTPUT_LIMIT = "output_limit"
+    NOT_FINALIZED = "not_finalized"
+    PROVIDER = "provider"
+    ENGINE = "engine"
+    SPAWN_FAILED = "spawn_failed"
+    SIGNALLED = "signalled"
+    ABORTED = "aborted"
+    INTERRUPTED = "interrupted"
+    STORAGE = "storage"
+
+
+class Failure(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Why a run did not complete. The message says what happened, what was kept and what to do next."""
+
+    code: Code
+    message: str
+    reason: str | None = None
+    """A finer name beneath the code, such as `no_final_message` or `rate_limit`."""
+    detail: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Facts a surface needs to say the same thing in its own sentence."""
+
+
+class Refused(Exception):  # noqa: N818 - it names what happened to the call
+    """The whole call was refused before anything started."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def refused(code: Code, message: str, reason: str | None = None) -> Refused:
+    return Refused(Failure(code, message, reason))
+
+
+class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the models behind a run consumed, summed over its assistant messages."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = None
+    """In dollars; None when no provider said."""
+    turns: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            cost=sum(costs) if costs else None,
+            turns=self.turns + other.turns,
+        )
+
+
+# -- agents, as others may see them ---------------------------------------------------------------
+
+
+class ToolPolicy(Struct, frozen=True, kw_only=True):
+    """What an agent's definition says about its tools, in pi's names."""
+
+    allow: tuple[str, ...] | None = None
+    """None: inherits the caller's tools. Empty: no tools."""
+    deny: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Wanted where the engine has them, not missed where it does not."""
+    readonly: bool = False
+    nothing: bool = False
+    """`noTools`: beats every list."""
+    grants: tuple[str, ...] | None = None
+    """What this agent's own children may have at most; None: what it has itself."""
+    delegates: bool = False
+    """Asks for the delegation tools, which are never inherited."""
+
+
+class Subagent(Struct, frozen=True, kw_only=True):
+    """An agent as another agent may see it: no persona, no memory, no key (decision D9)."""
+
+    name: str
+    description: str = ""
+    body: str = ""
+    """The system prompt."""
+    layer: str = "program"
+    source: str | None = None
+    """The file it was read from."""
+    digest: str = ""
+    """Hash of that file's content, so a run can say exactly what it ran."""
+    tools: ToolPolicy = ToolPolicy()
+    engine: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    fallback_models: tuple[str, ...] = ()
+    thinking: str | None = None
+    append_system_prompt: str = ""
+    extensions: tuple[str, ...] = ()
+    no_extensions: bool = False
+    load_skills: tuple[str, ...] = ()
+    suggested_skills: tuple[str, ...] = ()
+    no_skills: bool = False
+    no_context_files: bool = False
+    extra_args: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    """Names of environment variables it asks to see."""
+    timeout: float | None = None
+    max_turns: int | None = None
+    max_subagent_depth: int | None = None
+    output: str | None = None
+    default_reads: tuple[str, ...] = ()
+    color: str | None = None
+    avatar_emoji: str | None = None
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+class FileSlice(Struct, frozen=True, kw_only=True):
+    """A file, or a part of it, to be read into a prompt. Lines count from 1, both ends included."""
+
+    path: str
+    start: int | None = None
+    end: int | None = None
+    head: int | None = None
+    tail: int | None = None
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """One piece of work as it was asked for."""
+
+    prompt: str
+    agent: str | None = None
+    name: str | None = None
+    """What to call it on a screen; the agent's name if absent."""
+    cwd: str | None = None
+    timeout: float | None = None
+    session: str | None = None
+    """Continue this session instead of beginning one."""
+    files: tuple[FileSlice, ...] = ()
+
+
+class Mode(StrEnum):
+    """How the tasks of a plan relate."""
+
+    SINGLE = "single"
+    PARALLEL = "parallel"
+    CHAIN = "chain"
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    tasks: tuple[Task, ...]
+    mode: Mode = Mode.SINGLE
+
+
+class Ancestor(Struct, frozen=True, rename="camel"):
+    """One run above this one, as far as recognising the same work again needs."""
+
+    agent: str
+    task: str
+    cwd: str
+
+
+class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where a run stands in the tree of one root conversation."""
+
+    root: str
+    parent_call: str
+    """Id of the tool call that asked for it; never empty."""
+    parent_run: str | None = None
+    depth: int = 0
+    """0 for the root conversation itself, 1 for its direct runs."""
+    ancestors: tuple[Ancestor, ...] = ()
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """Who asks, from where, and with what authority."""
+
+    surface: str
+    """Whose defaults apply."""
+    cwd: str
+    lineage: Lineage
+    """The caller's own place; runs stand one level below it."""
+    authority: frozenset[str] | None = None
+    """Tools a run may have at most; None: unbounded."""
+    host_tools: tuple[str, ...] | None = None
+    """The host's active tools: the base a deny list inherits from."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings given with the call: they win over every other source."""
+    offline_may_answer: bool = False
+    """Whether `auto` may fall back to rules: true where a person reads the answer."""
+
+
+# -- what runs -------------------------------------------------------------------------------------
+
+
+class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What bounds one run. Seconds and bytes; None and 0 mean the limit is off."""
+
+    timeout: float = 1800.0
+    grace: float = 30.0
+    """Seconds each tool call after the timeout buys."""
+    ceiling: float = 7200.0
+    """End of every extension, counted from the start."""
+    idle_timeout: float | None = None
+    loop_count: int = 5
+    pair_count: int = 20
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    stdout_bytes: int = 64 * 2**20
+    stderr_bytes: int = 64 * 2**20
+    raw_bytes: int = 2**30
+    """All a child wrote, updates and deltas included."""
+    retry_attempts: int = 1
+    """Whole-run tries in all on transient provider errors."""
+    finalize_retries: int = 2
+
+
+class Removed(Struct, frozen=True):
+    """A tool an agent asked for and did not get, and who took it."""
+
+    tool: str
+    by: str
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """The tools of a run: computed once, only ever smaller than what was asked."""
+
+    tools: tuple[str, ...] = ()
+    removed: tuple[Removed, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Optional tools the engine does not have."""
+
+
+class Secret:
+    """A value that must not be seen; it does not print itself."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(****)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.reveal() == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class ToolUse(Struct, frozen=True, rename="camel"):
+    """A model's wish to call a tool."""
+
+    id: str
+    name: str
+    args: Args
+
+
+class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One message of a conversation, in the shape every provider can be given."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    calls: tuple[ToolUse, ...] = ()
+    """Of an assistant message."""
+    call: str | None = None
+    """Of a tool message: the call it answers."""
+    is_error: bool = False
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """Everything an engine needs to execute one task once; it looks nothing up."""
+
+    run: str
+    session: str
+    name: str
+    surface: str
+    agent: Subagent
+    task: str
+    """The prompt as the caller gave it; what is stored."""
+    prompt: str
+    """What the engine is given: files and earlier runs before the task."""
+    system_prompt: str = ""
+    history: tuple[Message, ...] = ()
+    """Earlier messages of the same session, for engines that continue from messages."""
+    native_session: str | None = None
+    """The engine's own session to continue."""
+    cwd: str
+    engine: str
+    model: str | None = None
+    grant: Grant = Grant()
+    limits: Limits = Limits()
+    lineage: Lineage
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    """Environment variables whose values are masked wherever text leaves."""
+    finalize: bool = False
+    resumes: bool = False
+    not_applied: tuple[str, ...] = ()
+    """Preferences of the agent this engine does not know."""
+
+
+# -- what came of it -------------------------------------------------------------------------------
+
+
+class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How a child process ended, whatever its run amounted to."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One try within a run."""
+
+    number: int
+    reason: str
+    """Why it was made: `first`, `retry`, `fallback`, `finalize`."""
+    model: str | None = None
+    failure: Failure | None = None
+
+
+class Actual(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What really happened, beside what was declared."""
+
+    engine: str = ""
+    model: str | None = None
+    """The model that gave the answer."""
+    declared_model: str | None = None
+    tools_granted: tuple[str, ...] = ()
+    tools_removed: tuple[Removed, ...] = ()
+    tools_missing: tuple[str, ...] = ()
+    tools_used: Mapping[str, int] = field(default_factory=dict)
+    not_applied: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    attempts: tuple[Attempt, ...] = ()
+    masks: int = 0
+    """Secrets masked on the way to the store."""
+    dropped_bytes: int = 0
+    process: ProcessEnd | None = None
+    notices: tuple[str, ...] = ()
+    saved: bool = True
+    """Whether all of it is in the store."""
+
+
+class AnswerKind(StrEnum):
+    """What the text of a result is."""
+
+    FINAL = "final"
+    PARTIAL = "partial"
+    DIAGNOSIS = "diagnosis"
+    NONE = "none"
+
+
+class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the agent itself says of its task."""
+
+    status: Literal["SUCCESS", "ERROR"]
+    result: str | None = None
+    error: str | None = None
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """What a run amounted to. Branch on `failure`: None means it completed."""
+
+    spec: RunSpec
+    text: str = ""
+    answer: AnswerKind = AnswerKind.NONE
+    items: tuple[str | ToolUse, ...] = ()
+    """What a screen shows of it: texts and tool calls in the order they came."""
+    usage: Usage = Usage()
+    failure: Failure | None = None
+    exit_code: int = 0
+    elapsed: float = 0.0
+    finalized: Finalization | None = None
+    session_file: str | None = None
+    actual: Actual = Actual()
+
+    def failed(self, failure: Failure) -> Self:
+        """The same result with the given failure, if it has none yet: the first reason is the true one."""
+        return self if self.failure else replace(self, failure=failure, exit_code=exit_code(failure))
+
+
+def exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:
+    """The run's exit code: 0 iff completed, else by the table of contract §2."""
+    match failure:
+        case None:
+            return 0
+        case Failure(code=Code.TIMEOUT | Code.IDLE_TIMEOUT):
+            return 124
+        case Failure(code=Code.ABORTED):
+            return 130
+        case Failure(code=Code.SIGNALLED) if process and process.signal:
+            return 128 + process.signal
+        case _:
+            return (process and process.code) or 1
+
+
+FOREVER = math.inf
+"""A deadline that never comes."""
