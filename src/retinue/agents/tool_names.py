@@ -1,0 +1,108 @@
+"""Names of tools: pi's are ours, Claude's are mapped to them and back by one table.
+
+A name may carry an argument pattern, `Bash(git:*)`: the tool, but only for some arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+DELEGATION = frozenset(
+    {
+        "subagent",
+        "delegate_to_subagents",
+        "get_subagent_output",
+        "get_subagent_session",
+        "list_subagent_profiles",
+        "spawn_subagent",
+        "agent_info",
+    },
+)
+"""Tools that start or look into other runs; Claude's `Task` and `Agent` are `subagent` here."""
+
+FINALIZE = "subagent_finalize"
+"""Ends a run; given by whoever starts it, never inherited."""
+
+HOUSEKEEPING = frozenset(
+    {
+        "askuserquestion",
+        "bashoutput",
+        "enterplanmode",
+        "exitplanmode",
+        "killbash",
+        "killshell",
+        "listmcpresourcestool",
+        "notebookread",
+        "readmcpresourcetool",
+        "skill",
+        "slashcommand",
+        "taskoutput",
+        "taskstop",
+        "todoread",
+        "todowrite",
+    },
+)
+"""Claude's aids that other engines do without, in lower case: an agent that lists them is not lost for those."""
+
+_CLAUDE = {
+    "Read": "read",
+    "Write": "write",
+    "Edit": "edit",
+    "Bash": "bash",
+    "Grep": "grep",
+    "Glob": "find",
+    "LS": "ls",
+    "WebSearch": "web_search",
+    "WebFetch": "fetch_content",
+    "Task": "subagent",
+    "MultiEdit": "edit",
+    "Agent": "subagent",
+}
+_ONLY_PI = ("get_search_content", "convert_content", "lsp")
+_TO_PI = {claude.lower(): pi for claude, pi in _CLAUDE.items()} | {pi: pi for pi in (*_CLAUDE.values(), *_ONLY_PI)}
+# Back to the first of those with one meaning.
+_TO_CLAUDE = {pi: claude for claude, pi in reversed(_CLAUDE.items())}
+
+
+def pi_name(name: str) -> str:
+    """The name in pi's words; a name the table does not know stays as it is."""
+    tool, pattern = split_pattern(name)
+    known = _TO_PI.get(tool.lower(), tool)
+    return f"{known}({pattern})" if pattern is not None else known
+
+
+def claude_name(name: str) -> str:
+    """The name in Claude's words; a name the table does not know stays as it is."""
+    tool, pattern = split_pattern(name)
+    known = _TO_CLAUDE.get(tool, tool)
+    return f"{known}({pattern})" if pattern is not None else known
+
+
+def pi_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in pi's words, each once, in their order."""
+    return tuple(dict.fromkeys(pi_name(name) for name in names))
+
+
+def split_pattern(name: str) -> tuple[str, str | None]:
+    """The tool and its argument pattern: `Bash(git:*)` → `Bash`, `git:*`."""
+    tool, parenthesis, rest = name.partition("(")
+    return (tool.strip(), rest.removesuffix(")")) if parenthesis else (name.strip(), None)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether the name stands for some calls or several tools: `Bash(git:*)`, `mcp__github__*`."""
+    return "(" in name or "*" in name
+
+
+def is_delegation(name: str) -> bool:
+    return split_pattern(pi_name(name))[0] in DELEGATION
+
+
+def is_covered(name: str, by: Iterable[str]) -> bool:
+    """Whether one of these names says as much as `name` or more, all in pi's words.
+
+    `bash` covers `bash(git:*)` and `mcp__*` covers `mcp__github__search`; `bash(git:*)` covers only itself.
+    """
+    tool, whole = split_pattern(name)[0].lower(), name.lower()
+    return any(other == whole or ("(" not in other and fnmatchcase(tool, other)) for other in map(str.lower, by))

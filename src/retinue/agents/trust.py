@@ -1,0 +1,189 @@
+"""Whom a user trusts: project agents accepted once, each bound to the content it had.
+
+Remembered in one JSON file, `{"version": 1, "accepted": {"<path>": {"digest": …, "name": …}}}`. A file that cannot be
+read, or that others could have written, accepts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+from msgspec import Struct, field
+
+from retinue.agents.definition import Agent
+from retinue.agents.files import Broken, read_bytes
+
+VERSION = 1
+
+LOCAL_READ_ONLY = frozenset({"read", "grep", "find", "ls"})
+"""Tools that change nothing, start nothing and reach no network."""
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class _Acceptance(Struct, frozen=True):
+    digest: str
+    name: str
+
+
+class _Record(Struct):
+    version: int = VERSION
+    accepted: dict[str, _Acceptance] = field(default_factory=dict)
+
+
+class Trust:
+    """The acceptances of one user. Read again whenever the file has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, ...] | None = None
+        """None: to be read."""
+        self._accepted = _NOTHING
+        self._fault: str | None = None
+
+    def accepted(self) -> Mapping[str, str]:
+        """The digest accepted of each file; the same object as long as nothing changes."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            self._accepted, self._fault = self._load()
+            self._stamp = stamp
+        return self._accepted
+
+    def fault(self) -> str | None:
+        """Why nothing is trusted although a record exists; None when all is well."""
+        self.accepted()
+        return self._fault
+
+    def is_accepted(self, path: str, digest: str) -> bool:
+        return bool(digest) and self.accepted().get(path) == digest
+
+    def accept(self, agent: Agent) -> None:
+        """Remembers that this agent may run as it is now written.
+
+        Raises:
+            ValueError: the agent is not from a file.
+            OSError: it cannot be remembered.
+        """
+        if agent.source is None or not agent.digest:
+            raise ValueError(f"Agent {agent.name} is not from a file; there is nothing to accept")
+        with self._changing() as record:
+            record.accepted[agent.source] = _Acceptance(agent.digest, agent.name)
+
+    def revoke(self, path: str) -> bool:
+        """Forgets an acceptance; whether there was one.
+
+        Raises:
+            OSError: it cannot be forgotten.
+        """
+        with self._changing() as record:
+            return record.accepted.pop(path, None) is not None
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
+
+    def _load(self) -> tuple[Mapping[str, str], str | None]:
+        try:
+            record = self._read()
+        except Broken as broken:
+            return _NOTHING, f"{self._path} {broken.reason}: no project agent is trusted"
+        return MappingProxyType({path: accepted.digest for path, accepted in record.accepted.items()}), None
+
+    def _read(self) -> _Record:
+        """The record; an empty one if there is none.
+
+        Raises:
+            Broken: it cannot be read, or not be relied on.
+        """
+        if not os.path.lexists(self._path):
+            return _Record()
+        content = read_bytes(self._path)
+        *_, mode = self._look() or (0,)
+        if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise Broken("can be written by others (make it 0600)")
+        try:
+            record = msgspec.json.decode(content, type=_Record)
+        except msgspec.DecodeError as error:
+            raise Broken(f"is damaged ({error})") from error
+        if record.version != VERSION:
+            raise Broken(f"has version {record.version}, which this release does not know")
+        return record
+
+    @contextmanager
+    def _changing(self) -> Iterator[_Record]:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(self._path.with_suffix(".lock")):
+            try:
+                record = self._read()
+            except Broken:
+                # Kept for whoever wants to know; what it accepted is not trusted in any case.
+                self._path.replace(self._path.with_suffix(".damaged"))
+                record = _Record()
+            yield record
+            _replace(self._path, msgspec.json.format(msgspec.json.encode(record)))
+            self._stamp = None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps two processes from losing each other's change; on a system without locks the later one wins."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        with suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, for the user's eyes only."""
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def is_harmless(agent: Agent) -> bool:
+    """Whether an agent could do no harm even if its file were hostile.
+
+    It has only local tools that read, and brings nothing of its own that acts, writes, redirects or reads ahead.
+    """
+    policy = agent.as_subagent().tools
+    models = (agent.model or "", *agent.fallback_models)
+    return (
+        (policy.nothing or (policy.allow is not None and LOCAL_READ_ONLY.issuperset(policy.allow + policy.optional)))
+        and not policy.delegates
+        and not any("/" in model for model in models)  # `provider/model` names a provider
+        and not any(getattr(agent, field) for field in _OWN_WAYS)
+    )
+
+
+_OWN_WAYS = (
+    "engine",
+    "provider",
+    "api_key",
+    "extensions",
+    "extra_args",
+    "environment",
+    "output",
+    "default_reads",
+)

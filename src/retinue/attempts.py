@@ -1,0 +1,189 @@
+"""The attempts of one run: try, correct a missing finalization, take the next model, retry.
+
+One watch covers all attempts, so they share one timeout. Retry and fallback begin afresh only while nothing but
+read-only tools ran; after that they continue the engine's own session, or the run fails with what it has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+
+import anyio
+from msgspec import structs
+
+from retinue.agents.policy import READ_ONLY
+from retinue.events import AttemptStarted, ModelChanged
+from retinue.guards.watch import Watch
+from retinue.output.collect import Collector
+from retinue.output.provider_errors import is_transient, wants_other_model
+from retinue.supervise import Carry, Record, Reins, supervise
+from retinue.types import (
+    Actual,
+    AnswerKind,
+    Attempt,
+    Code,
+    Failure,
+    Message,
+    RunResult,
+    RunSpec,
+    Usage,
+    exit_code,
+)
+
+RETRY_PAUSE = 1.0
+"""Seconds before a retry, give or take a quarter, so that siblings do not return in step."""
+
+CORRECTION = (
+    "You ended without a valid call of subagent_finalize. Call it now as your only action: status SUCCESS with a "
+    "non-empty result, or status ERROR with a non-empty error (and what you found so far as result)."
+)
+CONTINUE = "The previous attempt was cut off by a provider error. Go on from where you stopped."
+
+Recall = Callable[[], Awaitable[tuple[Message, ...]]]
+"""The messages of the session so far, from its record."""
+
+
+class Tally:
+    """What a run amounts to so far, over its attempts; a result can be made of it at any time."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.spec = spec
+        self.collectors: list[Collector] = []
+        self.attempts: list[Attempt] = []
+        self._open: Attempt | None = None
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """The run has its slot: its time counts from now."""
+        self._started = anyio.current_time()
+
+    @property
+    def elapsed(self) -> float:
+        return 0.0 if self._started is None else anyio.current_time() - self._started
+
+    @property
+    def wrote(self) -> bool:
+        """Whether anything but read-only tools ran."""
+        return any(tool not in READ_ONLY for collector in self.collectors for tool in collector.tools_used)
+
+    @property
+    def native_session(self) -> str | None:
+        return next((c.native_session for c in reversed(self.collectors) if c.native_session), None)
+
+    def begin(self, reason: str, model: str | None) -> tuple[Attempt, Collector]:
+        self._open = Attempt(len(self.attempts) + 1, reason, model)
+        self.collectors.append(Collector())
+        return self._open, self.collectors[-1]
+
+    def end(self, failure: Failure | None) -> None:
+        assert self._open is not None
+        self.attempts.append(structs.replace(self._open, failure=failure))
+        self._open = None
+
+    def result(self, failure: Failure | None) -> RunResult:
+        """The result if the run ended now, with this failure."""
+        attempts = [*self.attempts, structs.replace(self._open, failure=failure)] if self._open else self.attempts
+        answering = _best(self.collectors)
+        last = self.collectors[-1] if self.collectors else Collector()
+        text, kind = answering.answer()
+        return RunResult(
+            spec=self.spec,
+            text=text,
+            answer=kind,
+            items=tuple(item for collector in self.collectors for item in collector.items),
+            usage=sum((collector.usage for collector in self.collectors), Usage()),
+            failure=failure,
+            exit_code=exit_code(failure, last.process),
+            elapsed=self.elapsed,
+            finalized=last.finalized,
+            actual=Actual(
+                engine=self.spec.engine,
+                model=answering.model,
+                declared_model=self.spec.model,
+                tools_granted=self.spec.grant.tools,
+                tools_removed=self.spec.grant.removed,
+                tools_missing=self.spec.grant.missing,
+                tools_used=_summed(self.collectors),
+                not_applied=self.spec.not_applied,
+                limits=self.spec.limits,
+                attempts=tuple(attempts),
+                dropped_bytes=sum(collector.dropped_bytes for collector in self.collectors),
+                process=last.process,
+                notices=tuple(notice for collector in self.collectors for notice in collector.notices),
+            ),
+        )
+
+
+async def attempt(
+    tally: Tally, carry: Carry, record: Record, watch: Watch, reins: Reins, recall: Recall
+) -> Failure | None:
+    """Makes attempts until one is good, or none is left that would help; returns the last one's failure."""
+    spec, models = tally.spec, list(tally.spec.agent.fallback_models)
+    reason, retries, corrections = "first", tally.spec.limits.retry_attempts - 1, tally.spec.limits.finalize_retries
+    while True:
+        begun, collector = tally.begin(reason, spec.model)
+        await record(AttemptStarted(begun.number, reason, spec.model))
+        failure = await supervise(spec, carry, record, watch, reins, collector)
+        failure = failure or _unfinalized(spec, collector)
+        tally.end(failure)
+        if failure is None or reins.failure:
+            return failure
+        if failure.code is Code.NOT_FINALIZED and corrections:
+            corrections -= 1
+            reason, spec = "finalize", await _continued(spec, tally, CORRECTION, recall)
+        elif failure.code is not Code.PROVIDER or (tally.wrote and not tally.native_session):
+            return failure
+        elif wants_other_model(failure.reason) and models:
+            following = models.pop(0)
+            await record(ModelChanged(spec.model, following, failure.reason or failure.message))
+            reason, spec = "fallback", structs.replace(await _again(spec, tally, recall), model=following)
+        elif is_transient(failure.reason) and retries:
+            retries -= 1
+            if not await _pause(watch, reins):
+                return failure
+            reason, spec = "retry", await _again(spec, tally, recall)
+        else:
+            return failure
+
+
+def _unfinalized(spec: RunSpec, collector: Collector) -> Failure | None:
+    if not spec.finalize or collector.finalized:
+        return None
+    return Failure(
+        Code.NOT_FINALIZED,
+        "The agent ended without a valid subagent_finalize call. Its text was kept; resume the session to ask again.",
+    )
+
+
+async def _again(spec: RunSpec, tally: Tally, recall: Recall) -> RunSpec:
+    """The spec once more: afresh where that is harmless, else from where the engine's session stands."""
+    return await _continued(spec, tally, CONTINUE, recall) if tally.wrote else spec
+
+
+async def _continued(spec: RunSpec, tally: Tally, prompt: str, recall: Recall) -> RunSpec:
+    return structs.replace(spec, prompt=prompt, native_session=tally.native_session, history=await recall())
+
+
+async def _pause(watch: Watch, reins: Reins) -> bool:
+    """Waits before a retry; whether there is still time for one."""
+    pause = RETRY_PAUSE * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
+    if anyio.current_time() + pause >= watch.deadline:
+        return False
+    with reins.hold() as scope:
+        await anyio.sleep(pause)
+    return not scope.cancelled_caught
+
+
+def _best(collectors: list[Collector]) -> Collector:
+    """The attempt whose text is the answer: the latest of the best kind."""
+    order = [AnswerKind.NONE, AnswerKind.DIAGNOSIS, AnswerKind.PARTIAL, AnswerKind.FINAL]
+    return max(reversed(collectors), key=lambda c: order.index(c.answer()[1]), default=Collector())
+
+
+def _summed(collectors: list[Collector]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for collector in collectors:
+        for tool, count in collector.tools_used.items():
+            total[tool] = total.get(tool, 0) + count
+    return total

@@ -1,0 +1,30 @@
+"""Why a run stops: what a guard is, and which ones watch a run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from retinue.events import Event
+from retinue.types import FOREVER, Failure
+
+
+class Guard(Protocol):
+    """One reason to stop a run. Pure: it reads no clock and does nothing but judge."""
+
+    deadline: float
+    """When to stop the run unless an event moves it; `FOREVER` if time is no matter."""
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        """Takes note of an event; a failure stops the run at once."""
+
+    def expire(self) -> Failure:
+        """The failure of a run whose deadline has come."""
+
+
+class Timeless:
+    """A guard that judges events only."""
+
+    deadline: float = FOREVER
+
+    def expire(self) -> Failure:
+        raise AssertionError("a guard without a deadline cannot expire")

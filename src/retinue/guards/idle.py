@@ -1,0 +1,34 @@
+"""Stops a run in which nothing happens."""
+
+from __future__ import annotations
+
+from retinue.events import Event, OutputCounted, ToolCalled, ToolReturned
+from retinue.types import FOREVER, Code, Failure
+
+
+class IdleGuard:
+    """Counts from the last event, and pauses while a tool runs: a silent build is not a hung agent."""
+
+    def __init__(self, idle_timeout: float, start: float) -> None:
+        self._idle_timeout = idle_timeout
+        self._running: set[str] = set()
+        self.deadline = start + idle_timeout
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        match event:
+            case OutputCounted():
+                return None  # bytes alone are no progress: a heartbeat is not work
+            case ToolCalled(call=call):
+                self._running.add(call)
+            case ToolReturned(call=call):
+                self._running.discard(call)
+        self.deadline = FOREVER if self._running else now + self._idle_timeout
+        return None
+
+    def expire(self) -> Failure:
+        return Failure(
+            Code.IDLE_TIMEOUT,
+            f"Nothing happened for {self._idle_timeout:g}s while no tool was running; the run was stopped and "
+            "what it had was kept. Resume it, or raise idle_timeout.",
+            detail={"timeout": self._idle_timeout},
+        )

@@ -1,0 +1,59 @@
+"""Loop detection: stops a run that repeats the same tool calls."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from retinue.events import Event, ToolCalled, ToolReturned
+from retinue.guards.base import Timeless
+from retinue.types import Args, Code, Failure
+
+LOOP = Failure(Code.LOOP, "Loop detected: sub-agent is repeating the same tool calls")
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def signature(name: str, args: Args) -> bytes:
+    """The same for calls that ask for the same, whatever the order of keys at any depth; else different."""
+    return _canonical((name, args))
+
+
+class LoopGuard(Timeless):
+    """Finds identical calls in a row, and two calls in turn whose results no longer change.
+
+    Identical calls count when they are made: `same` in a row stop the run whatever they return. Pairs count when
+    they return, because polling whose answer changes is honest work: only A, B, A, B with unchanged results,
+    `pairs` times over, is a loop. Zero switches either rule off.
+    """
+
+    def __init__(self, same: int, pairs: int) -> None:
+        self._same = same
+        self._in_a_row = 0
+        self._last: bytes | None = None
+        self._called: dict[str, bytes] = {}
+        self._returned: deque[tuple[bytes, int]] = deque(maxlen=max(2 * pairs, 1))
+        self._pairs = pairs
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        match event:
+            case ToolCalled(call=call, name=name, args=args):
+                mark = signature(name, args)
+                self._called[call] = mark
+                return self._observe_call(mark)
+            case ToolReturned(call=call, text=text) if mark := self._called.pop(call, b""):
+                self._returned.append((mark, hash(text)))
+                return LOOP if self._alternates() else None
+        return None
+
+    def _observe_call(self, mark: bytes) -> Failure | None:
+        self._in_a_row = self._in_a_row + 1 if mark == self._last else 1
+        self._last = mark
+        return LOOP if self._same and self._in_a_row >= self._same else None
+
+    def _alternates(self) -> bool:
+        window = self._returned
+        if not self._pairs or len(window) < 2 * self._pairs or window[-1] == window[-2]:
+            return False
+        return all(window[i] == window[i - 2] for i in range(2, len(window)))

@@ -1,0 +1,33 @@
+"""Stops a run that takes too long, unless it is visibly at work; and then at the ceiling."""
+
+from __future__ import annotations
+
+from retinue.events import Event, ToolCalled
+from retinue.types import Code, Failure, Limits
+
+
+class TimeoutGuard:
+    """After the timeout each tool call buys the grace again, up to the ceiling.
+
+    Seed 003's two timers are one formula: deadline = max(limit, last tool call) + grace.
+    """
+
+    def __init__(self, limits: Limits, start: float) -> None:
+        self._timeout = limits.timeout
+        self._grace = limits.grace
+        self._limit = start + limits.timeout
+        self._ceiling = start + max(limits.ceiling, limits.timeout + limits.grace)
+        self.deadline = min(self._limit + self._grace, self._ceiling)
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        if isinstance(event, ToolCalled):
+            self.deadline = min(max(self._limit, now) + self._grace, self._ceiling)
+        return None
+
+    def expire(self) -> Failure:
+        return Failure(
+            Code.TIMEOUT,
+            f"Timed out after {self._timeout:g}s. Consider resuming with a longer timeout.",
+            reason="ceiling" if self.deadline >= self._ceiling else None,
+            detail={"timeout": self._timeout},
+        )

@@ -1,0 +1,45 @@
+"""All the guards of one run, seen as one."""
+
+from __future__ import annotations
+
+from retinue.events import Event
+from retinue.guards.base import Guard
+from retinue.guards.budget import BudgetGuard
+from retinue.guards.idle import IdleGuard
+from retinue.guards.loop import LoopGuard
+from retinue.guards.output import OutputGuard
+from retinue.guards.timeout import TimeoutGuard
+from retinue.types import Failure, Limits
+
+
+def guards_for(limits: Limits, start: float) -> Watch:
+    """The guards the limits ask for, counting from `start`."""
+    guards: list[Guard] = [TimeoutGuard(limits, start), OutputGuard(limits)]
+    if limits.idle_timeout:
+        guards.append(IdleGuard(limits.idle_timeout, start))
+    if limits.loop_count or limits.pair_count:
+        guards.append(LoopGuard(limits.loop_count, limits.pair_count))
+    if limits.max_turns or limits.max_tokens or limits.max_cost:
+        guards.append(BudgetGuard(limits))
+    return Watch(guards)
+
+
+class Watch:
+    """Several guards as one: the first failure counts, the earliest deadline rules."""
+
+    def __init__(self, guards: list[Guard]) -> None:
+        self._guards = guards
+
+    @property
+    def deadline(self) -> float:
+        return min(guard.deadline for guard in self._guards)
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        failure: Failure | None = None
+        for guard in self._guards:
+            found = guard.observe(event, now)
+            failure = failure or found
+        return failure
+
+    def expire(self) -> Failure:
+        return min(self._guards, key=lambda guard: guard.deadline).expire()

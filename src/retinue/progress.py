@@ -1,0 +1,177 @@
+"""Folds events into what any screen shows: one value per run, whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct, field, structs
+
+from retinue.events import (
+    AttemptStarted,
+    Event,
+    MessageEnded,
+    Notice,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Stamped,
+    Text,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.types import Args, Failure, ToolUse, Usage
+
+KEPT_ITEMS = 500
+"""Of a run, for a screen's expanded view."""
+PARTIAL_CHARS = 4_000
+"""Of a text that is still being written: more than any window shows."""
+
+
+class Phase(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    ERROR = "error"
+
+
+class Said(Struct, frozen=True):
+    text: str
+
+
+class Called(Struct, frozen=True):
+    """A tool call, with what came of it once that is known."""
+
+    call: str
+    name: str
+    args: Args
+    result: str | None = None
+    is_error: bool = False
+
+
+class Noted(Struct, frozen=True):
+    code: str
+    message: str
+
+
+Item = Said | Called | Noted
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    """What a screen shows of one run."""
+
+    run: str
+    session: str
+    name: str
+    agent: str = ""
+    engine: str = ""
+    model: str | None = None
+    provider: str | None = None
+    thinking: str | None = None
+    task: str = ""
+    parent_run: str | None = None
+    depth: int = 1
+    phase: Phase = Phase.QUEUED
+    queued: float = 0.0
+    started: float | None = None
+    """Wall clock."""
+    elapsed: float | None = None
+    """Frozen at the end; until then a screen counts from `started`."""
+    timeout: float = 0.0
+    tools: int = 0
+    turns: int = 0
+    attempt: int = 1
+    usage: Usage = Usage()
+    items: tuple[Item, ...] = ()
+    partial: str = ""
+    """Text that is still being written."""
+    failure: Failure | None = None
+
+    def display_items(self) -> tuple[str | ToolUse, ...]:
+        """Texts and tool calls, as results carry them."""
+        shown: list[str | ToolUse] = []
+        for item in self.items:
+            if isinstance(item, Said):
+                shown.append(item.text)
+            elif isinstance(item, Called):
+                shown.append(ToolUse(item.call, item.name, item.args))
+        return tuple(shown)
+
+
+class Progress(Struct, frozen=True):
+    """All runs seen so far, in the order they were accepted."""
+
+    runs: Mapping[str, RunView] = field(default_factory=dict)
+
+    def after(self, stamped: Stamped) -> Progress:
+        """The progress once this event has happened."""
+        origin, event = stamped.origin, stamped.event
+        view = self.runs.get(origin.run)
+        if view is None:
+            view = RunView(
+                run=origin.run,
+                session=origin.session,
+                name=origin.run[:8],
+                parent_run=origin.parent_run,
+                depth=origin.depth,
+                queued=stamped.time,
+            )
+        return Progress({**self.runs, origin.run: _after(view, event, stamped.time)})
+
+    def count(self, phase: Phase) -> int:
+        return sum(view.phase is phase for view in self.runs.values())
+
+
+def _after(view: RunView, event: Event, time: float) -> RunView:
+    match event:
+        case RunQueued():
+            return structs.replace(
+                view,
+                name=event.name,
+                agent=event.agent,
+                task=event.task,
+                engine=event.engine,
+                model=event.model,
+                provider=event.provider,
+                thinking=event.thinking,
+                timeout=event.timeout,
+            )
+        case RunStarted():
+            return structs.replace(view, phase=Phase.RUNNING, started=time)
+        case AttemptStarted(number=number):
+            return structs.replace(view, attempt=number, partial="")
+        case RunEnded(failure=failure, elapsed=elapsed, usage=usage):
+            phase = Phase.ERROR if failure else Phase.DONE
+            return structs.replace(view, phase=phase, failure=failure, elapsed=elapsed, usage=usage, partial="")
+        case _:
+            return _working(view, event)
+
+
+def _working(view: RunView, event: Event) -> RunView:
+    match event:
+        case TextDelta(text=text):
+            return structs.replace(view, partial=(view.partial + text)[-PARTIAL_CHARS:])
+        case Text(text=text):
+            return structs.replace(view, items=_with(view.items, Said(text)), partial="")
+        case ToolCalled(call=call, name=name, args=args):
+            return structs.replace(view, items=_with(view.items, Called(call, name, args)), tools=view.tools + 1)
+        case ToolReturned():
+            return structs.replace(view, items=tuple(_answered(item, event) for item in view.items))
+        case MessageEnded(model=model, usage=usage):
+            turn = structs.replace(usage, turns=1)
+            return structs.replace(view, model=model or view.model, usage=view.usage + turn, turns=view.turns + 1)
+        case Notice(code=code, message=message):
+            return structs.replace(view, items=_with(view.items, Noted(code, message)))
+        case _:
+            return view
+
+
+def _with(items: tuple[Item, ...], item: Item) -> tuple[Item, ...]:
+    return (*items[-KEPT_ITEMS + 1 :], item)
+
+
+def _answered(item: Item, event: ToolReturned) -> Item:
+    if isinstance(item, Called) and item.call == event.call and item.result is None:
+        return structs.replace(item, result=event.text, is_error=event.is_error)
+    return item

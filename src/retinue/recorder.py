@@ -1,0 +1,128 @@
+"""Writes down what happens in one run: masked, stamped, stored, then shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from retinue.bus import Bus
+from retinue.events import (
+    LIVE,
+    TRANSITIONS,
+    Durable,
+    Event,
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    Origin,
+    OutputCounted,
+    RunEnded,
+    RunQueued,
+    Stamped,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.output.sanitise import Masker, MaskStream
+from retinue.sessions.store import RunRecord
+from retinue.types import Failure, Finalization, RunSpec
+
+Value = TypeVar("Value", bound=Struct)
+
+FOREIGN: Mapping[type[Struct], tuple[str, ...]] = {
+    RunQueued: ("name", "task"),
+    Thinking: ("text",),
+    Text: ("text",),
+    ToolCalled: ("args",),
+    ToolReturned: ("text",),
+    MessageEnded: ("error",),
+    ModelChanged: ("reason",),
+    Notice: ("message",),
+    Finalized: ("finalization",),
+    RunEnded: ("text", "failure", "finalized"),
+    Failure: ("message",),
+    Finalization: ("result", "error"),
+}
+"""The fields that hold words of callers, children and providers, where a secret may stand."""
+
+
+class Recorder:
+    """Durable events are in the store before any watcher sees them; state transitions are on the disk."""
+
+    def __init__(self, spec: RunSpec, record: RunRecord, bus: Bus, masker: Masker) -> None:
+        self._origin = Origin.of(spec)
+        self._record = record
+        self._bus = bus
+        self._masker = masker
+        self._streams: dict[object, MaskStream] = {}
+        self._seq = 0
+        self._told = False
+        self.masks = 0
+
+    @property
+    def saved(self) -> bool:
+        return self._record.fault is None and not self._told
+
+    async def note(self, event: Event) -> Event:
+        """Takes note of an event; returns it as it was written down."""
+        if isinstance(event, LIVE):
+            return self._show(event)
+        (noted,) = await self.note_all(event)
+        return noted
+
+    async def note_all(self, *events: Durable) -> tuple[Durable, ...]:
+        """Takes note of events that belong together, with one sync."""
+        self._streams.clear()
+        stamped = [self._stamped(self.masked(event)) for event in events]
+        for each in stamped:
+            self._record.append(each)
+        if any(isinstance(event, TRANSITIONS) for event in events):
+            await self._record.sync()
+        for each in stamped:
+            self._bus.publish(each)
+        if self._record.fault and not self._told:
+            self._told = True
+            await self.note(Notice("storage", self._record.fault.message))
+        return tuple(each.event for each in stamped)
+
+    def _show(self, event: Event) -> Event:
+        """Publishes a live event if anyone looks; masking what nobody sees would cost more than the run."""
+        if isinstance(event, OutputCounted) or not self._bus.wants_deltas:
+            return event
+        assert isinstance(event, TextDelta | ThinkingDelta | ToolDelta)
+        key = event.call if isinstance(event, ToolDelta) else type(event)
+        if key not in self._streams:
+            self._streams[key] = self._masker.stream()
+        if text := self._streams[key].feed(event.text):
+            self._bus.publish(self._stamped(structs.replace(event, text=text)))
+        return event
+
+    def _stamped(self, event: Event) -> Stamped:
+        self._seq += 1
+        return Stamped(self._origin, self._seq, time.time(), event)
+
+    def masked(self, value: Value) -> Value:
+        changes: dict[str, Any] = {}
+        for name in FOREIGN.get(type(value), ()):
+            before = getattr(value, name)
+            after = self._masked_field(before)
+            if after is not before:
+                changes[name] = after
+        return structs.replace(value, **changes) if changes else value
+
+    def _masked_field(self, value: Any) -> Any:
+        if isinstance(value, Struct):
+            return self.masked(value)
+        if not value:
+            return value
+        masked, count = self._masker.mask_value(value)
+        self.masks += count
+        return masked

@@ -1,0 +1,261 @@
+"""Layered settings: call > environment > project > user > surface default, each value with its source.
+
+A project's files may only lower limits or set what is displayed; anything else found there is ignored and named.
+Values out of range are clamped, values of a wrong type are ignored; both are named, never silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from retinue.types import Limits
+
+ON = ("1", "true", "yes", "on")
+OFF = ("0", "false", "no", "off")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Every setting with its general default; `SURFACES` says where a surface's differs."""
+
+    enabled: bool = True
+    engine: str = "auto"
+    model: str | None = None
+    timeout: float = 1800.0
+    idle_timeout: float = 0.0
+    """Seconds without an event while no tool runs; 0 is off."""
+    ceiling_factor: float = 4.0
+    extend_timeout_debounce: float = 30.0
+    """Seconds each tool call after the timeout buys; 0 makes the timeout hard."""
+    looping_tool_count: int = 5
+    looping_pair_count: int = 20
+    max_tasks: int = 16
+    max_concurrency: int = 4
+    max_depth: int = 3
+    max_spawns: int = 64
+    max_turns: int = 0
+    max_tokens: int = 0
+    max_cost: float = 0.0
+    allow_write: bool = True
+    project_agents: str = "ask"
+    """`ask`, `allow` or `deny`: whether a project's own agents run before they were accepted."""
+    vault: str | None = None
+    finalize_retries: int = 2
+    retry_attempts: int = 1
+    max_lines_per_window: int = 15
+    max_task_bytes: int = 2**20
+    resume: str = "text"
+    """`text` or `native`: how `fanout` continues a session."""
+
+    def limits(self) -> Limits:
+        """What bounds one run under these settings."""
+        return Limits(
+            timeout=self.timeout,
+            grace=self.extend_timeout_debounce,
+            ceiling=max(self.ceiling_factor * self.timeout, self.timeout + self.extend_timeout_debounce),
+            idle_timeout=self.idle_timeout or None,
+            loop_count=self.looping_tool_count,
+            pair_count=self.looping_pair_count,
+            max_turns=self.max_turns or None,
+            max_tokens=self.max_tokens or None,
+            max_cost=self.max_cost or None,
+            retry_attempts=self.retry_attempts,
+            finalize_retries=self.finalize_retries,
+        )
+
+
+SURFACES: Mapping[str, Mapping[str, Any]] = {
+    "single": {
+        "timeout": 900.0,
+        "idle_timeout": 180.0,
+        "extend_timeout_debounce": 0.0,
+        "ceiling_factor": 1.0,
+        "max_depth": 1,
+        "allow_write": False,
+        "retry_attempts": 2,
+    },
+    "sticky": {"max_depth": 1},
+    "fanout": {"timeout": 600.0},
+    "nested": {},
+}
+
+
+class InProject(Enum):
+    """What a project's own file may do with a setting."""
+
+    LOWER = "lower"
+    """Only make it stricter."""
+    DISPLAY = "display"
+    """Set it: it changes nothing but what is shown."""
+    IGNORED = "ignored"
+
+
+class Key(Struct, frozen=True):
+    """The rules of one setting."""
+
+    low: float = 0.0
+    high: float = math.inf
+    in_project: InProject = InProject.LOWER
+    choices: tuple[str, ...] = ()
+    zero_is_off: bool = False
+    """Then 0 is the laxest value, not the strictest."""
+    note: str = ""
+
+
+_NEVER = InProject.IGNORED
+
+KEYS: Mapping[str, Key] = {
+    "enabled": Key(in_project=_NEVER, note="whether anything is dispatched at all"),
+    "engine": Key(in_project=_NEVER, note="`auto` or the name of an engine"),
+    "model": Key(in_project=_NEVER, note="the engine's default model if none is named"),
+    "timeout": Key(low=1.0, high=7 * 86400.0, note="seconds a run may take"),
+    "idle_timeout": Key(zero_is_off=True, note="seconds without an event while no tool runs; 0 is off"),
+    "ceiling_factor": Key(low=1.0, high=100.0, note="extensions end at this many timeouts"),
+    "extend_timeout_debounce": Key(high=300.0, note="seconds each tool call after the timeout buys"),
+    "looping_tool_count": Key(high=50, zero_is_off=True, note="identical calls in a row that are a loop; 0 is off"),
+    "looping_pair_count": Key(high=1000, zero_is_off=True, note="unchanged pairs of calls that are a loop; 0 is off"),
+    "max_tasks": Key(low=1, high=100_000, note="tasks in one call"),
+    "max_concurrency": Key(low=1, high=100_000, note="runs at once; others queue"),
+    "max_depth": Key(high=64, note="levels of runs below the root conversation"),
+    "max_spawns": Key(low=1, high=10**9, note="runs under one root conversation"),
+    "max_turns": Key(zero_is_off=True, note="assistant messages of a run; 0 is off"),
+    "max_tokens": Key(zero_is_off=True, note="tokens of a run; 0 is off"),
+    "max_cost": Key(zero_is_off=True, note="dollars a run may cost; 0 is off"),
+    "allow_write": Key(in_project=_NEVER, note="whether agents may have tools that write or execute"),
+    "project_agents": Key(
+        in_project=_NEVER,
+        choices=("ask", "allow", "deny"),
+        note="a project's own agents before they were accepted",
+    ),
+    "vault": Key(in_project=_NEVER, note="folder with `agents/<slug>/` of your own"),
+    "finalize_retries": Key(high=10, note="corrections after a missing finalization"),
+    "retry_attempts": Key(low=1, high=10, note="tries of a run in all on transient provider errors"),
+    "max_lines_per_window": Key(low=1, high=1000, in_project=InProject.DISPLAY, note="lines of a live window"),
+    "max_task_bytes": Key(low=1, high=2**30, note="size of a task"),
+    "resume": Key(choices=("text", "native"), in_project=InProject.DISPLAY, note="how a session is continued"),
+}
+
+_TYPES: Mapping[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """The raw values of one source, strongest layer first in a list of them."""
+
+    name: str
+    """`call`, `environment`, or the file."""
+    values: Mapping[str, Any]
+    """Flat keys, and a table per surface."""
+    is_project: bool = False
+
+
+class Source(Struct, frozen=True):
+    value: Any
+    source: str
+
+
+class Problem(Struct, frozen=True):
+    """Something in a source that was not taken as it stands."""
+
+    source: str
+    message: str
+
+
+class Resolved(Struct, frozen=True):
+    """Settings with where each value came from and what was not taken."""
+
+    settings: Settings
+    sources: Mapping[str, Source]
+    problems: tuple[Problem, ...]
+
+
+def resolve(surface: str, layers: list[Layer]) -> Resolved:
+    """Merges the layers, strongest first, over the surface's defaults."""
+    problems: list[Problem] = []
+    default = structs.asdict(structs.replace(Settings(), **SURFACES.get(surface, {})))
+    sources = {key: Source(value, f"default of {surface}") for key, value in default.items()}
+    for layer in reversed(layers):
+        for key, value in _entries(layer, surface, problems):
+            taken = _checked(layer, key, value, sources[key].value, problems)
+            if taken is not None:
+                sources[key] = Source(taken.value, layer.name)
+    settings = Settings(**{key: source.value for key, source in sources.items()})
+    return Resolved(settings, sources, tuple(problems))
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    found = {key: environ[name] for key in KEYS if (name := f"RETINUE_{key.upper()}") in environ}
+    return Layer(name="environment", values=found)
+
+
+def _entries(layer: Layer, surface: str, problems: list[Problem]) -> Iterator[tuple[str, Any]]:
+    for key, value in layer.values.items():
+        if key in KEYS:
+            yield key, value
+        elif key not in SURFACES:
+            problems.append(Problem(layer.name, f"unknown setting {key!r} ignored; known: {', '.join(KEYS)}"))
+    table = layer.values.get(surface)
+    if not isinstance(table, Mapping):
+        return
+    for key, value in table.items():
+        if key in KEYS:
+            yield key, value
+        else:
+            problems.append(Problem(layer.name, f"unknown setting {surface}.{key} ignored"))
+
+
+class _Taken(Struct, frozen=True):
+    value: Any
+
+
+def _checked(layer: Layer, key: str, value: Any, weaker: Any, problems: list[Problem]) -> _Taken | None:
+    """The value as it will be used, or None if it is not taken."""
+    rule = KEYS[key]
+    if layer.is_project and rule.in_project is InProject.IGNORED:
+        problems.append(Problem(layer.name, f"{key} is not a project's to set; ignored"))
+        return None
+    try:
+        converted = _convert(key, value)
+    except (ValueError, msgspec.ValidationError) as error:
+        problems.append(Problem(layer.name, f"{key} = {value!r} ignored: {error}"))
+        return None
+    clamped = _clamp(rule, converted)
+    if clamped != converted:
+        problems.append(Problem(layer.name, f"{key} = {value!r} is out of range; {clamped!r} is used"))
+    if layer.is_project and rule.in_project is InProject.LOWER and _laxness(rule, clamped) > _laxness(rule, weaker):
+        problems.append(Problem(layer.name, f"{key} = {value!r} would raise a limit ({weaker!r}); ignored"))
+        return None
+    return _Taken(clamped)
+
+
+def _convert(key: str, value: Any) -> Any:
+    kind = _TYPES[key]
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in ON + OFF:
+            raise ValueError("expected true or false")
+        return value.lower() in ON
+    if kind in (int, float) and isinstance(value, bool):
+        raise ValueError("expected a number")
+    converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise ValueError("expected a finite number")
+    choices = KEYS[key].choices
+    if choices and converted not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}")
+    return converted
+
+
+def _clamp(rule: Key, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return type(value)(min(max(value, rule.low), rule.high))
+
+
+def _laxness(rule: Key, value: Any) -> float:
+    if rule.zero_is_off and value == 0:
+        return math.inf
+    return float(value)

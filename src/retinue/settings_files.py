@@ -1,0 +1,122 @@
+"""The files settings are found in: ours, and those of the systems people already have."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retinue.folders import config_folder, pi_folder, project_levels
+from retinue.settings import Layer, Problem, Resolved, environment_layer, resolve
+
+MAX_BYTES = 256 * 1024
+"""Of a settings file; ours are a few lines."""
+
+Read = Callable[[bytes], Mapping[str, Any]]
+"""The content of a file as the values of a layer; raises ValueError."""
+
+
+class SettingsFiles:
+    """Settings of a process: read when asked for, and again only when a file has changed."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._read: dict[Path, tuple[tuple[int, int, int], Mapping[str, Any], Problem | None]] = {}
+
+    def resolve(self, surface: str, cwd: Path, call: Mapping[str, Any] | None = None) -> Resolved:
+        """The settings of a call made in `cwd` on a surface."""
+        layers, problems = [Layer(name="call", values=call or {}), environment_layer(self._environ)], []
+        for path, read, is_project in self._places(cwd):
+            values, problem = self._values(path, read)
+            if values:
+                layers.append(Layer(name=str(path), values=values, is_project=is_project))
+            if problem:
+                problems.append(problem)
+        found = resolve(surface, layers)
+        return Resolved(found.settings, found.sources, (*problems, *found.problems))
+
+    def _places(self, cwd: Path) -> list[tuple[Path, Read, bool]]:
+        user, pi = config_folder(self._environ), pi_folder(self._environ)
+        places: list[tuple[Path, Read, bool]] = []
+        for level in project_levels(cwd):
+            places.append((level / ".retinue" / "config.toml", _ours, True))
+            places.append((level / ".pi" / "settings.json", _harms_haus, True))
+        places.append((user / "config.toml", _ours, False))
+        places.append((pi / "settings.json", _harms_haus, False))
+        places.append((pi / "extensions" / "devkit-pi" / "config.json", _devkit, False))
+        # A working directory of ~ makes a user's file look like a project's: the user's reading wins.
+        mine = {path for path, _, is_project in places if not is_project}
+        return [place for place in places if not (place[2] and place[0] in mine)]
+
+    def _values(self, path: Path, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
+        try:
+            status = path.stat()
+        except OSError:
+            return {}, None
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+        known = self._read.get(path)
+        if known is None or known[0] != state:
+            known = (state, *_read_file(path, status, read))
+            self._read[path] = known
+        return known[1], known[2]
+
+
+def _read_file(path: Path, status: os.stat_result, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+        return {}, Problem(str(path), f"not a file of at most {MAX_BYTES // 1024} KiB; ignored")
+    try:
+        return read(path.read_bytes()), None
+    except (OSError, ValueError) as error:
+        return {}, Problem(str(path), f"could not be read and is ignored: {error}")
+
+
+def _ours(content: bytes) -> Mapping[str, Any]:
+    import tomllib
+
+    return tomllib.loads(content.decode("utf-8-sig"))
+
+
+def _harms_haus(content: bytes) -> Mapping[str, Any]:
+    """Seed 003's settings; they speak of its own surface."""
+    match _json(content):
+        case {"subagents": dict(found)}:
+            names = {
+                "maxLinesPerWindow": "max_lines_per_window",
+                "extend_timeout_debounce": "extend_timeout_debounce",
+                "looping_tool_count": "looping_tool_count",
+            }
+            return {"fanout": {names[key]: value for key, value in found.items() if key in names}}
+    return {}
+
+
+def _devkit(content: bytes) -> Mapping[str, Any]:
+    """Seed 000's settings; milliseconds there are seconds here."""
+    match _json(content):
+        case {"subagents": dict(found)}:
+            pass
+        case _:
+            return {}
+    names = {"enabled": "enabled", "maxDepth": "max_depth", "allowWrite": "allow_write"}
+    values = {names[key]: value for key, value in found.items() if key in names}
+    for key, name in (("timeoutMs", "timeout"), ("idleTimeoutMs", "idle_timeout")):
+        if isinstance(found.get(key), int | float):
+            values[name] = found[key] / 1000
+    match found.get("retry"):
+        case {"enabled": False}:
+            values["retry_attempts"] = 1
+        case {"maxAttempts": attempts}:
+            values["retry_attempts"] = attempts
+    if found.get("projectAgentPolicy") == "allow":
+        values["project_agents"] = "allow"
+    return {"single": values}
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error

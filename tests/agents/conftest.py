@@ -1,0 +1,70 @@
+"""Shared by the tests of agents: short ways to say what a definition is and where it lies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.definition import Agent
+from retinue.agents.folders import Folders
+from retinue.agents.trust import Trust
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write() -> Write:
+    """Writes an agent file: `write(folder / "x.md", "tools: read", body="…")`, named as its file unless it says so."""
+
+    def write(path: Path, *lines: str, body: str = "Do it.") -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        named = any(line.startswith("name:") for line in lines)
+        header = [*lines] if named else [f"name: {path.stem}", *lines]
+        path.write_text("\n".join(["---", *header, "---", body, ""]))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """An empty repository."""
+    root = tmp_path / "repository"
+    (root / ".git").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def trust(scratch_home: Path) -> Trust:
+    return Trust(scratch_home / "state" / "trust.json")
+
+
+@pytest.fixture
+def catalog_with(scratch_home: Path, trust: Trust) -> Callable[..., Catalog]:
+    """A catalog of this user with agents of a program."""
+
+    def make(
+        *program: Agent,
+        environ: dict[str, str] | None = None,
+        bundle: Path | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> Catalog:
+        folders = Folders({"HOME": str(scratch_home), **(environ or {})}, bundle=bundle)
+        return Catalog(folders, trust, program=program, clock=clock)
+
+    return make
+
+
+@pytest.fixture
+def catalog(catalog_with: Callable[..., Catalog]) -> Catalog:
+    return catalog_with()
+
+
+@pytest.fixture
+def later_catalog(catalog_with: Callable[..., Catalog]) -> Catalog:
+    """The same an hour from now, when every file has long been as it is."""
+    return catalog_with(clock=lambda: time.time_ns() + 3600 * 10**9)

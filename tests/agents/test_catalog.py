@@ -1,0 +1,400 @@
+"""Which agents there are in a working directory: places, precedence, trust, and what happens when files change."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.definition import Agent, Layer, Remark
+from retinue.agents.dialects import Dialect, Origin
+from retinue.agents.folders import PROJECT_FOLDERS, Folder, Folders, contents
+from retinue.agents.roster import Status
+from retinue.types import Code, Failure
+
+BUILTIN = ("explorer", "researcher", "reviewer", "implementer", "tester")
+USER_FOLDERS = (
+    ".config/retinue/agents",
+    ".pi/agent/agents",
+    ".pi/agent/subagents",
+    ".pi/agent/agent-profiles",
+    ".agents/agents",
+    ".claude/agents",
+)
+HARMLESS = "tools: read"
+HARMFUL = "tools: bash"
+
+
+def body(catalog: Catalog, cwd: Path, name: str, **how: Any) -> str:
+    """The prompt of the agent that would run, or why none would."""
+    found = catalog.at(cwd, **how).find(name)
+    return found.body if isinstance(found, Agent) else found.code
+
+
+# -- places and precedence -------------------------------------------------------------------------
+
+
+def test_an_empty_home_has_the_built_in_agents_in_their_order(catalog, repository):
+    roster = catalog.at(repository)
+    assert roster.names() == BUILTIN
+    assert roster.problems == ()
+    assert [entry.status for entry in roster.listing()] == [Status.USED] * 5
+
+
+@pytest.mark.parametrize("folder", USER_FOLDERS)
+def test_agents_are_found_in_every_folder_of_the_user(catalog, scratch_home, repository, write, folder):
+    path = write(scratch_home / folder / "mine.md", HARMFUL)
+    found = catalog.at(repository).find("mine")
+    assert isinstance(found, Agent)
+    assert (found.layer, found.source, found.level) == (Layer.USER, str(path), None)
+
+
+@pytest.mark.parametrize("folder", [folder for folder, _ in PROJECT_FOLDERS])
+def test_agents_are_found_in_every_folder_of_a_project(catalog, repository, write, folder):
+    path = write(repository / folder / "ours.md", HARMLESS)
+    found = catalog.at(repository).find("ours")
+    assert isinstance(found, Agent)
+    assert (found.layer, found.source, found.level) == (Layer.PROJECT, str(path), str(repository))
+
+
+def test_earlier_folders_of_the_table_win(catalog, scratch_home, repository, write):
+    for folder in reversed(USER_FOLDERS):
+        write(scratch_home / folder / "x.md", HARMLESS, body=folder)
+        assert body(catalog, repository, "x") == folder
+    for folder, _ in reversed(PROJECT_FOLDERS):
+        write(repository / folder / "x.md", HARMLESS, body=folder)
+        assert body(catalog, repository, "x") == folder
+
+
+def test_a_layer_wins_over_those_below_it(catalog_with, scratch_home, repository, tmp_path, write):
+    catalog, how = catalog_with(), {"vault": tmp_path / "vault"}
+    assert "explorer of codebases" in body(catalog, repository, "explorer", **how)
+    write(scratch_home / ".pi/agent/agents/explorer.md", body="user")
+    assert body(catalog, repository, "explorer", **how) == "user"
+    workspace = tmp_path / "vault/agents/explorer"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: explorer\ndescription: from the vault\n")
+    (workspace / "AGENTS.md").write_text("vault")
+    assert body(catalog, repository, "explorer", **how) == "vault"
+    write(repository / ".pi/agents/explorer.md", HARMLESS, body="project")
+    assert body(catalog, repository, "explorer", **how) == "project"
+    program = catalog_with(Agent(name="explorer", body="program"))
+    assert body(program, repository, "explorer", **how) == "program"
+
+
+def test_the_nearest_level_of_a_project_wins(catalog, repository, write):
+    deep = repository / "packages" / "app"
+    deep.mkdir(parents=True)
+    write(repository / ".retinue/agents/x.md", HARMLESS, body="root")
+    write(deep / ".claude/agents/x.md", HARMLESS, body="near")
+    assert body(catalog, deep, "x") == "near"
+    assert body(catalog, repository, "x") == "root"
+
+
+def test_nothing_above_the_repository_counts(catalog, repository, tmp_path, write):
+    write(tmp_path / ".pi/agents/above.md", HARMLESS)
+    assert body(catalog, repository, "above") is Code.UNKNOWN_AGENT
+
+
+def test_outside_a_repository_only_the_working_directory_counts(catalog, tmp_path, write):
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    write(tmp_path / "a/.pi/agents/above.md", HARMLESS)
+    write(below / ".pi/agents/here.md", HARMLESS)
+    assert catalog.at(below).names() == (*BUILTIN, "here")
+
+
+def test_a_working_directory_that_is_not_there_has_no_project(catalog, tmp_path):
+    assert catalog.at(tmp_path / "gone").names() == BUILTIN
+
+
+def test_at_home_the_folders_of_the_user_are_not_a_project(catalog, scratch_home, write):
+    (scratch_home / ".git").mkdir()
+    write(scratch_home / ".claude/agents/mine.md", HARMFUL)
+    write(scratch_home / ".agents/agents/other.md", HARMFUL)
+    layers = [(entry.agent.name, entry.agent.layer) for entry in catalog.at(scratch_home).listing()]
+    assert layers[5:] == [("mine", Layer.USER), ("other", Layer.USER)]
+
+
+def test_a_home_behind_a_link_is_the_same_home(scratch_home, tmp_path, trust, write):
+    link = tmp_path / "home"
+    link.symlink_to(scratch_home)
+    write(scratch_home / ".claude/agents/mine.md", HARMFUL)
+    catalog = Catalog(Folders({"HOME": str(link)}), trust)
+    assert catalog.at(scratch_home).names() == (*BUILTIN, "mine")
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("PI_CODING_AGENT_DIR", "agents", ".pi/agent/agents"),
+        ("PI_CODING_AGENT_DIR", "agent-profiles", ".pi/agent/agent-profiles"),
+        ("CLAUDE_CONFIG_DIR", "agents", ".claude/agents"),
+        ("XDG_CONFIG_HOME", "retinue/agents", ".config/retinue/agents"),
+    ],
+)
+def test_the_environment_replaces_the_folder_it_names(catalog_with, tmp_path, write, replacement):
+    variable, folder, replaced = replacement
+    home, own = tmp_path / "home", tmp_path / "own"
+    write(own / folder / "here.md")
+    write(home / replaced / "there.md")
+    catalog = catalog_with(environ={"HOME": str(home), variable: str(own)})
+    assert catalog.at(tmp_path).names() == (*BUILTIN, "here")
+
+
+def test_only_claude_folders_are_read_with_their_subfolders(catalog, repository, write):
+    write(repository / ".claude/agents/team/qa/deep.md", HARMLESS)
+    write(repository / ".pi/agents/team/deeper.md", HARMLESS)
+    assert catalog.at(repository).names() == (*BUILTIN, "deep")
+
+
+def test_hidden_files_and_other_suffixes_are_not_read(catalog, repository, write):
+    for name in (".#x.md", "._x.md", "x.txt", "x.md~", "y.MARKDOWN", "z.Md"):
+        write(repository / ".pi/agents" / name, HARMLESS, f"name: n{name.strip('.#_~').replace('.', '')}")
+    assert catalog.at(repository).names() == (*BUILTIN, "nyMARKDOWN", "nzMd")
+
+
+def test_a_program_may_bring_folders_as_built_in_agents(catalog_with, tmp_path, repository):
+    workspace = tmp_path / "prompts/agents/scout"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: Scout\ndescription: Scouts\n")
+    (workspace / "AGENTS.md").write_text("Scout.")
+    roster = catalog_with(bundle=tmp_path / "prompts").at(repository)
+    assert roster.names() == (*BUILTIN, "scout")
+    assert roster.show("scout").layer == "builtin"
+
+
+def test_a_project_folder_that_leads_out_of_the_repository_is_not_read(catalog, repository, tmp_path, write):
+    write(tmp_path / "elsewhere/agents/x.md", HARMLESS)
+    (repository / ".claude").symlink_to(tmp_path / "elsewhere")
+    roster = catalog.at(repository)
+    assert roster.names() == BUILTIN
+    folder = str(repository / ".claude/agents")
+    assert roster.problems == (Remark(folder, "leads out of the repository; it is not read"),)
+
+
+def test_a_folder_of_endless_entries_is_cut_and_said(repository):
+    path = repository / ".claude/agents"
+    for i in range(4):
+        (path / f"d{i}").mkdir(parents=True)
+        (path / f"d{i}/notes.txt").touch()
+    folder = Folder(path, Origin(Layer.PROJECT, Dialect.CLAUDE))
+    remark = Remark(str(path), "holds more than 7 entries; the rest is not read")
+    assert contents(folder, limit=7).remarks == (remark,)
+    assert contents(folder, limit=8).remarks == ()
+
+
+def test_linked_folders_below_are_not_entered(catalog, repository, write):
+    write(repository / ".claude/agents/x.md", HARMLESS)
+    (repository / ".claude/agents/again").symlink_to(repository / ".claude/agents")
+    assert catalog.at(repository).names() == (*BUILTIN, "x")
+
+
+# -- trust -----------------------------------------------------------------------------------------
+
+
+def test_a_harmful_project_agent_is_refused_until_it_is_accepted(catalog, repository, trust, write):
+    path = write(repository / ".pi/agents/deploy.md", HARMFUL)
+    roster = catalog.at(repository)
+    assert roster.names() == BUILTIN
+    assert roster.find("deploy") == Failure(
+        Code.AGENT_DISABLED,
+        f'Agent "deploy" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
+        'Look at it and accept it with `retinue agents trust deploy`, or set project_agents = "allow".',
+        "untrusted",
+        {"agent": "deploy", "file": str(path)},
+    )
+    waiting = roster.needs_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    assert catalog.at(repository).names() == (*BUILTIN, "deploy")
+    assert catalog.at(repository).needs_trust("deploy") is None
+
+
+def test_any_change_of_an_accepted_agent_asks_again(catalog, repository, trust, write):
+    path = write(repository / ".pi/agents/deploy.md", HARMFUL)
+    waiting = catalog.at(repository).needs_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    path.write_text(path.read_text().replace("Do it.", "Do ot."))
+    assert body(catalog, repository, "deploy") is Code.AGENT_DISABLED
+
+
+def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, write):
+    path = write(repository / ".pi/agents/explorer.md", "tools: read, bash", body="evil")
+    found = catalog.at(repository).find("explorer")
+    assert isinstance(found, Agent)
+    assert found.layer is Layer.BUILTIN
+    assert found.notices == (Remark(str(path), "explorer may not run from here and was passed over"),)
+    entries = [entry for entry in catalog.at(repository).listing() if entry.agent.name == "explorer"]
+    assert [(entry.status, entry.shadowed_by) for entry in entries] == [
+        (Status.UNTRUSTED, found.source),
+        (Status.USED, None),
+    ]
+    assert entries[1].shadows == ()
+
+
+def test_a_harmless_project_agent_runs_unasked(catalog, repository, write):
+    write(repository / ".pi/agents/explorer.md", HARMLESS, body="ours")
+    assert body(catalog, repository, "explorer") == "ours"
+
+
+def test_a_user_may_allow_or_deny_all_project_agents(catalog, repository, write):
+    write(repository / ".pi/agents/deploy.md", HARMFUL)
+    write(repository / ".pi/agents/look.md", HARMLESS)
+    assert catalog.at(repository, project_agents="allow").names() == (*BUILTIN, "deploy", "look")
+    denied = catalog.at(repository, project_agents="deny")
+    assert denied.names() == BUILTIN
+    assert denied.needs_trust("look") is None
+    found = denied.find("look")
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (Code.AGENT_DISABLED, "project_agents")
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(catalog, scratch_home, repository, write):
+    write(repository / ".pi/agents/b-ours.md", HARMLESS)
+    write(repository / ".pi/agents/a-ours.md", HARMLESS)
+    write(scratch_home / ".claude/agents/mine.md")
+    found = catalog.at(repository).find("exporer")
+    assert found == Failure(
+        Code.UNKNOWN_AGENT,
+        "Unknown agent: exporer. Available agents: explorer, researcher, reviewer, implementer, tester, mine, "
+        "a-ours, b-ours",
+        detail={"agent": "exporer"},
+    )
+    assert catalog.at(repository).suggest("exporer") == "explorer"
+    assert catalog.at(repository).suggest("zzz") is None
+
+
+def test_a_hostile_name_is_shown_harmlessly(catalog, repository):
+    found = catalog.at(repository).find("\x1b[2J" + "x" * 10_000)
+    assert isinstance(found, Failure)
+    assert found.message.startswith("Unknown agent: '\\x1b[2Jxxx")
+    assert len(found.message) < 300
+
+
+@pytest.mark.parametrize("name", ["Explorer", "explorer ", "explore", "", "../explorer"])
+def test_a_near_miss_never_runs_another_agent(catalog, repository, name):
+    found = catalog.at(repository).find(name)
+    assert isinstance(found, Failure)
+    assert found.code is Code.UNKNOWN_AGENT
+
+
+def test_broken_files_are_named_and_hide_nothing(catalog, repository, write):
+    folder = repository / ".pi/agents"
+    write(folder / "good.md", HARMLESS)
+    (folder / "bad.md").write_text("---\nfoo: [\n---\n")
+    os.mkfifo(folder / "pipe.md")
+    roster = catalog.at(repository)
+    assert roster.names() == (*BUILTIN, "good")
+    assert [(Path(remark.file).name, remark.line) for remark in roster.problems] == [("bad.md", 3), ("pipe.md", None)]
+    unknown = roster.find("bad")
+    assert isinstance(unknown, Failure)
+    assert str(unknown.detail["broken"]).startswith(f"{folder / 'bad.md'}:3: the header is not valid YAML")
+
+
+def test_a_broken_workspace_is_found_by_its_folder(catalog, repository, tmp_path):
+    (tmp_path / "vault/agents/scout").mkdir(parents=True)
+    unknown = catalog.at(repository, vault=tmp_path / "vault").find("scout")
+    assert isinstance(unknown, Failure)
+    assert unknown.detail["broken"] == f"{tmp_path / 'vault/agents/scout/config.yaml'}: is missing"
+
+
+def test_a_listing_shows_who_shadows_whom(catalog, scratch_home, repository, write):
+    user = write(scratch_home / ".pi/agent/agents/tester.md")
+    ours = write(repository / ".pi/agents/tester.md", HARMLESS)
+    entries = [entry for entry in catalog.at(repository).listing() if entry.agent.name == "tester"]
+    builtin = entries[2].agent.source
+    assert [(entry.status, entry.shadowed_by, entry.shadows) for entry in entries] == [
+        (Status.USED, None, (str(user), builtin)),
+        (Status.SHADOWED, str(ours), ()),
+        (Status.SHADOWED, str(ours), ()),
+    ]
+    assert [entry.agent.layer for entry in entries] == [Layer.PROJECT, Layer.USER, Layer.BUILTIN]
+
+
+def test_two_files_of_one_name_in_one_folder_are_both_shown(catalog, scratch_home, repository, write):
+    first = write(scratch_home / ".pi/agent/agents/a.md", "name: twin")
+    write(scratch_home / ".pi/agent/agents/b.md", "name: twin")
+    entries = [entry for entry in catalog.at(repository).listing() if entry.agent.name == "twin"]
+    assert [(entry.status, entry.shadowed_by) for entry in entries] == [
+        (Status.USED, None),
+        (Status.SHADOWED, str(first)),
+    ]
+
+
+def test_a_switched_off_agent_is_not_advertised_and_says_why(catalog, scratch_home, repository, write):
+    path = write(scratch_home / ".pi/agent/agents/tester.md", "enabled: false")
+    roster = catalog.at(repository)
+    assert roster.names() == BUILTIN[:-1]
+    found = roster.find("tester")
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (Code.AGENT_DISABLED, "switched_off")
+    assert found.message.startswith(f'Agent "tester" is switched off in {path}.')
+
+
+def test_what_is_shown_of_an_agent_has_no_persona(catalog_with, repository):
+    roster = catalog_with(Agent(name="a", persona="P", memory="M")).at(repository)
+    assert roster.show("a") == Agent(name="a").as_subagent()
+    assert roster.usable()[-1] == Agent(name="a").as_subagent()
+    assert isinstance(roster.show("b"), Failure)
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_tree_gives_the_same_answer_without_reading(later_catalog, repository, write):
+    write(repository / ".pi/agents/x.md", HARMLESS)
+    before = later_catalog.at(repository)
+    assert later_catalog.at(repository) is before
+    assert later_catalog.at(repository, project_agents="allow") is not before
+
+
+def test_an_edit_is_seen_by_the_next_call_and_not_by_an_earlier_answer(catalog, repository, write):
+    path = write(repository / ".pi/agents/x.md", HARMLESS, body="one")
+    earlier = catalog.at(repository)
+    # The same length and, on a coarse clock, the same time.
+    path.write_text(path.read_text().replace("one", "two"))
+    assert body(catalog, repository, "x") == "two"
+    assert earlier.find("x").body == "one"
+    path.unlink()
+    assert body(catalog, repository, "x") is Code.UNKNOWN_AGENT
+
+
+def test_only_what_changed_is_read_again(later_catalog, repository, write):
+    write(repository / ".pi/agents/kept.md", HARMLESS)
+    first = later_catalog.at(repository).find("kept")
+    write(repository / ".pi/agents/new.md", HARMLESS)
+    assert later_catalog.at(repository).find("kept") is first
+    assert later_catalog.at(repository).names() == (*BUILTIN, "kept", "new")
+
+
+def test_a_file_of_a_workspace_that_changes_is_seen(catalog, repository, tmp_path):
+    workspace = tmp_path / "vault/agents/scout"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: scout\ndescription: d\n")
+    (workspace / "AGENTS.md").write_text("one")
+    assert body(catalog, repository, "scout", vault=tmp_path / "vault") == "one"
+    (workspace / "AGENTS.md").write_text("two")
+    assert body(catalog, repository, "scout", vault=tmp_path / "vault") == "two"
+
+
+def test_thousands_of_files_are_read_once_and_then_only_looked_at(later_catalog, scratch_home, repository):
+    folder = scratch_home / ".pi/agent/agents"
+    folder.mkdir(parents=True)
+    for i in range(3000):
+        (folder / f"a{i}.md").write_text(f"---\nname: a{i}\ndescription: number {i}\ntools: read, grep\n---\nBody\n")
+    started = time.process_time()
+    first = later_catalog.at(repository)
+    reading = time.process_time() - started
+    assert len(first.names()) == 3005
+    started = time.process_time()
+    assert later_catalog.at(repository) is first
+    assert time.process_time() - started < reading / 2

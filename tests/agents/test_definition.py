@@ -1,0 +1,104 @@
+"""An agent as a Python object, and what others may see of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from retinue.agents.definition import Agent, is_callable
+from retinue.types import Secret, Subagent, ToolPolicy
+
+
+def test_a_program_writes_an_agent_in_one_line():
+    agent = Agent(name="auditor", description="Audits", body="You audit.", tools=("read", "Grep"), readonly=True)
+    assert agent.as_subagent() == Subagent(
+        name="auditor",
+        description="Audits",
+        body="You audit.",
+        tools=ToolPolicy(allow=("read", "grep"), readonly=True),
+    )
+
+
+def test_persona_memory_and_key_are_not_fields_of_what_leaves():
+    seen = {field.name for field in msgspec.structs.fields(Subagent)}
+    assert not seen & {"persona", "memory", "api_key"}
+    agent = Agent(name="a", persona="PERSONA", memory="MEMORY", api_key=Secret("SECRET"))
+    shown = repr(agent.as_subagent())
+    assert "PERSONA" not in shown
+    assert "MEMORY" not in shown
+    assert "SECRET" not in repr(agent)
+
+
+def test_everything_a_subagent_has_is_carried_over():
+    values: dict[str, Any] = {
+        "name": "all",
+        "description": "d",
+        "body": "b",
+        "layer": "user",
+        "source": "/s",
+        "digest": "abc",
+        "engine": "pi",
+        "provider": "p",
+        "model": "m",
+        "fallback_models": ("n",),
+        "thinking": "low",
+        "append_system_prompt": "more",
+        "extensions": ("e",),
+        "no_extensions": True,
+        "load_skills": ("s",),
+        "suggested_skills": ("t",),
+        "no_skills": True,
+        "no_context_files": True,
+        "extra_args": ("--verbose",),
+        "environment": ("CI",),
+        "timeout": 1.0,
+        "max_turns": 2,
+        "max_subagent_depth": 0,
+        "output": "o",
+        "default_reads": ("r",),
+        "color": "red",
+        "avatar_emoji": "x",
+    }
+    assert {*values, "tools"} == {field.name for field in msgspec.structs.fields(Subagent)}
+    assert Agent(**values).as_subagent() == Subagent(**values)
+
+
+def test_lists_are_taken_for_tuples():
+    assert Agent(name="a", tools=["read"]) == Agent(name="a", tools=("read",))  # type: ignore[arg-type]
+
+
+def test_one_string_for_several_names_is_a_type_error():
+    with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
+        Agent(name="a", tools="read, grep")  # type: ignore[arg-type]
+
+
+def test_a_name_that_cannot_be_called_is_a_value_error():
+    with pytest.raises(ValueError, match=r"Agent name 'a b' cannot be called: use letters"):
+        Agent(name="a b")
+
+
+@pytest.mark.parametrize("name", ["explorer", "Code_Reviewer-2", "ops.planner", "3000", "a" * 64])
+def test_ordinary_names_are_callable(name):
+    assert is_callable(name)
+
+
+@pytest.mark.parametrize("name", ["", "a\n", ".a", "_a", "a b", "a" * 65])
+def test_other_names_are_not(name):
+    assert not is_callable(name)
+
+
+def test_naming_a_delegation_tool_asks_to_delegate():
+    policy = Agent(name="a", tools=("Read", "Task"), optional_tools=("subagent",)).as_subagent().tools
+    assert policy == ToolPolicy(allow=("read",), delegates=True)
+
+
+def test_a_restricted_delegation_stays_a_pattern_for_the_policy():
+    policy = Agent(name="a", tools=("Agent(explorer)",)).as_subagent().tools
+    assert policy == ToolPolicy(allow=("subagent(explorer)",))
+
+
+def test_tools_known_by_two_names_are_one():
+    policy = Agent(name="a", tools=("Edit", "MultiEdit", "edit", "Glob", "find")).as_subagent().tools
+    assert policy.allow == ("edit", "find")

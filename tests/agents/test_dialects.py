@@ -1,0 +1,251 @@
+"""What differs between dialects beyond spelling."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from retinue.agents.definition import Agent, Layer, Remark
+from retinue.agents.dialects import Dialect, Origin, read_agent
+from retinue.types import ToolPolicy
+
+USER = Origin(Layer.USER)
+CLAUDE = Origin(Layer.USER, Dialect.CLAUDE)
+VAULT = Origin(Layer.VAULT, Dialect.FOLDER)
+
+
+def read(path: Path, origin: Origin = USER) -> Agent:
+    agent = read_agent(path, origin)
+    assert isinstance(agent, Agent), agent
+    return agent
+
+
+@pytest.fixture
+def one(tmp_path, write):
+    """The agent of a header."""
+    return lambda *lines, origin=USER: read(write(tmp_path / "x.md", *lines), origin)
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key", ["tools", "approved_tools", "allowed_tools", "allowedTools", "allowed-tools", "Tools"]
+)
+@pytest.mark.parametrize("value", ["read, bash", "[read, bash]", "\n  - read\n  - bash", '"read,bash"', "read bash"])
+def test_an_allow_list_may_be_spelled_in_many_ways(one, key, value):
+    assert one(f"{key}: {value}").tools == ("read", "bash")
+
+
+@pytest.mark.parametrize("key", ["denied_tools", "excludeTools", "disallowedTools", "disallowed_tools"])
+def test_a_deny_list_may_be_spelled_in_many_ways(one, key):
+    assert one(f"{key}: bash, write").denied_tools == ("bash", "write")
+
+
+@pytest.mark.parametrize("value", ['"*"', "*", "all", "All", "inherit", "null", "~", "[all]"])
+def test_some_words_mean_to_inherit(one, value):
+    assert one(f"tools: {value}").tools is None
+
+
+@pytest.mark.parametrize("value", ["none", "[]", '""', ""])
+def test_some_words_mean_no_tools(one, value):
+    assert one(f"tools: {value}").tools == ()
+
+
+def test_an_empty_list_is_no_tools_and_says_how_to_inherit(one):
+    assert [remark.text for remark in one("tools:").notices] == [
+        "tools: is empty, so there are no tools; leave the key out to inherit them",
+    ]
+
+
+def test_a_tool_list_that_is_no_list_breaks_the_file(tmp_path, write):
+    path = write(tmp_path / "x.md", "tools:", "  write: false")
+    assert read_agent(path, USER) == Remark(str(path), "tools: {'write': 'false'} is not a list of names", 3)
+
+
+def test_claude_takes_deny_from_allow(one):
+    agent = one("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
+    assert agent.as_subagent().tools == ToolPolicy(allow=("read",))
+
+
+def test_a_denied_pattern_still_narrows_an_allowed_tool_of_claude(one):
+    agent = one("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
+    assert agent.as_subagent().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
+
+
+def test_denying_one_name_of_delegation_denies_the_other(one):
+    assert not one("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).as_subagent().tools.delegates
+
+
+def test_a_deny_list_alone_stays_one_in_claude_files(one):
+    agent = one("disallowedTools: Write, Edit", origin=CLAUDE)
+    assert agent.as_subagent().tools == ToolPolicy(deny=("write", "edit"))
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["true", "True", "YES", "1", "on"])
+def test_many_words_mean_true(one, word):
+    assert one(f"readonly: {word}").readonly
+
+
+@pytest.mark.parametrize("word", ["false", "No", "0", "off", ""])
+def test_many_words_mean_false(one, word):
+    assert not one(f"readonly: {word}").readonly
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("timeout: 30", "timeout", 30.0),
+        ("timeout: 0.5", "timeout", 0.5),
+        ("timeoutMs: 1500", "timeout", 1.5),
+        ("timeout: 99999999", "timeout", 604800.0),
+        ("timeout: nan", "timeout", None),
+        ("timeout: inf", "timeout", None),
+        ("timeout: 0", "timeout", None),
+        ("max_turns: 7", "max_turns", 7),
+        ("maxTurns: 0", "max_turns", None),
+        ("maxSubagentDepth: 0", "max_subagent_depth", 0),
+        ("thinkingLevel: HIGH", "thinking", "high"),
+        ("effort: low", "thinking", "low"),
+        ("model: inherit", "model", None),
+        ("model: ''", "model", None),
+        ("fallbackModels: a, b", "fallback_models", ("a", "b")),
+        ("disabled: true", "enabled", False),
+        ("extraArgs: [--thinking, high, --thinking, low]", "extra_args", ("--thinking", "high", "--thinking", "low")),
+        ("extensions: true", "extensions", ()),
+    ],
+)
+def test_values_are_read(one, line, field, value):
+    assert getattr(one(line), field) == value
+
+
+# -- files among others ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dialect", "header", "is_agent"),
+    [
+        (Dialect.PROMPT, "name: x\ntools: read", True),
+        (Dialect.PROMPT, "name: x\ndenied_tools: [bash]", True),
+        (Dialect.PROMPT, "name: x\ndescription: a template", False),
+        (Dialect.PROMPT, "description: a template\ntools: read", False),
+        (Dialect.NAMED, "name: x", True),
+        (Dialect.NAMED, "description: notes", False),
+    ],
+)
+def test_only_some_files_among_others_are_agents(tmp_path, dialect, header, is_agent):
+    path = tmp_path / "x.md"
+    path.write_text(f"---\n{header}\n---\nText\n")
+    assert (read_agent(path, Origin(Layer.PROJECT, dialect)) is not None) is is_agent
+
+
+def test_other_markdown_is_not_even_broken(tmp_path):
+    path = tmp_path / "notes.md"
+    path.write_text("")
+    assert read_agent(path, Origin(Layer.PROJECT, Dialect.NAMED)) is None
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+CONFIG = """\
+name: Research Analyst
+description: Digs deep
+avatarEmoji: "🔎"
+provider: claude_sdk
+model: claude-sonnet-4-5
+tools: [Read, WebSearch]
+color: "#aabbcc"
+thinking: medium
+fallback_models: [claude-haiku-4-5]
+output: report.md
+defaultReads: [notes.md]
+default_progress: true
+max_subagent_depth: 2
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    folder = tmp_path / "research-analyst"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "AGENTS.md").write_text("# Analyst\n\nDig.\n")
+    (folder / "SOUL.md").write_text("You are witty.\n")
+    (folder / "MEMORY.md").write_text("The user likes tea.\n")
+    return folder
+
+
+def test_a_folder_is_an_agent_called_as_it_is(workspace):
+    settings, body = CONFIG.encode(), b"# Analyst\n\nDig.\n"
+    digest = hashlib.sha256(b"%d %d " % (len(settings), len(body)) + settings + body).hexdigest()
+    assert read_agent(workspace, VAULT) == Agent(
+        name="research-analyst",
+        description="Digs deep",
+        body="# Analyst\n\nDig.",
+        persona="You are witty.",
+        memory="The user likes tea.",
+        avatar_emoji="🔎",
+        engine="claude",
+        model="claude-sonnet-4-5",
+        tools=("Read", "WebSearch"),
+        color="#aabbcc",
+        thinking="medium",
+        fallback_models=("claude-haiku-4-5",),
+        output="report.md",
+        default_reads=("notes.md",),
+        max_subagent_depth=2,
+        layer=Layer.VAULT,
+        source=str(workspace / "AGENTS.md"),
+        digest=digest,
+        notices=(
+            Remark(
+                str(workspace / "config.yaml"),
+                "name: 'Research Analyst' is a title; the agent is called as its folder, 'research-analyst'",
+                1,
+            ),
+        ),
+    )
+
+
+def test_neither_persona_nor_memory_is_part_of_what_ran(workspace):
+    before = read(workspace, VAULT).digest
+    (workspace / "MEMORY.md").write_text("Coffee now.\n")
+    assert read(workspace, VAULT).digest == before
+
+
+@pytest.mark.parametrize(
+    ("damage", "file", "reason", "line"),
+    [
+        (lambda folder: (folder / "config.yaml").unlink(), "config.yaml", "is missing", None),
+        (lambda folder: (folder / "AGENTS.md").unlink(), "AGENTS.md", "is missing", None),
+        (lambda folder: (folder / "config.yaml").write_text("name: x\n"), "config.yaml", "has no description", None),
+        (
+            lambda folder: (folder / "config.yaml").write_text("name: x\ndescription: y\ntools: {a: b}\n"),
+            "config.yaml",
+            "tools: {'a': 'b'} is not a list of names",
+            3,
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_named(workspace, damage, file, reason, line):
+    damage(workspace)
+    assert read_agent(workspace, VAULT) == Remark(str(workspace / file), reason, line)
+
+
+def test_a_folder_whose_name_cannot_be_called_is_named(tmp_path):
+    folder = tmp_path / "Research Analyst"
+    folder.mkdir()
+    reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64"
+    assert read_agent(folder, VAULT) == Remark(str(folder), reason)
+
+
+def test_a_memory_that_cannot_be_read_costs_no_agent(workspace):
+    (workspace / "MEMORY.md").write_bytes(b"\xff\xfe")
+    agent = read(workspace, VAULT)
+    assert agent.memory == ""
+    assert Remark(str(workspace / "MEMORY.md"), "is UTF-16; save it as UTF-8; left out", 1) in agent.notices

@@ -1,0 +1,83 @@
+"""The guard on extra arguments: an allow-list, and the seed's sentence where tools would be widened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from retinue.agents.definition import Agent
+from retinue.agents.extra_args import refused_argument
+from retinue.types import Code, Failure
+
+
+def refusal(*arguments: str, allowed: Collection[str] = (), **fields: Any) -> Failure | None:
+    return refused_argument(Agent(name="a", extra_args=arguments, **fields).as_subagent(), allowed=allowed)
+
+
+TOOL_ARGUMENTS = ["--tools", "-t", "--no-tools", "-nt", "-xt", "--exclude-tools", "-nbt", "--no-builtin-tools"]
+
+
+@pytest.mark.parametrize("flag", TOOL_ARGUMENTS)
+@pytest.mark.parametrize("form", ["{}", "{}=read,bash", "{} read", " {}"])
+@pytest.mark.parametrize(
+    "fields", [{"tools": ("read",)}, {"denied_tools": ("bash",)}, {"no_tools": True}, {"readonly": True}]
+)
+def test_an_argument_that_would_undo_tool_restrictions_is_refused_in_the_words_of_the_seed(flag, form, fields):
+    argument = form.format(flag)
+    found = refusal("--verbose", argument, **fields)
+    assert found is not None
+    assert found.code is Code.CONFLICT
+    assert found.message == (
+        f'Refusing extraArg "{argument}" which would override profile tool restrictions. '
+        "Use the dedicated profile fields instead."
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tools", "bash"),
+        ("--dangerously-skip-permissions",),
+        ("--mcp-config", "x.json"),
+        ("--session", "/etc/x"),
+        ("-c",),
+        ("--tool",),
+        ("--verb",),
+        ("--verbose=1",),
+        ("--verbose --approve",),
+        ("-e", "./evil.ts"),
+        ("do what I say",),
+        ("@/etc/passwd",),
+        ("--verbose", "lone"),
+        ("--thinking", "high", "again"),
+        ("--thinking", "-p"),
+        ("--thinking", "@/etc/passwd"),
+        ("--thinking", "a; rm -rf"),
+        ("--",),
+        ("",),
+    ],
+)
+def test_anything_off_the_allow_list_is_refused_in_our_own_words(arguments):
+    found = refusal(*arguments)
+    assert found is not None
+    assert 'of agent "a": it is not among the arguments an agent may pass' in found.message
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("--verbose",), ("--thinking", "high", "-nc"), ("--offline", "--no-themes")]
+)
+def test_harmless_arguments_pass(arguments):
+    assert refusal(*arguments, tools=("read",)) is None
+
+
+def test_a_null_byte_is_refused():
+    found = refusal("--verbose\0--tools")
+    assert found is not None
+    assert found.message == "Invalid extraArg: contains null byte"
+
+
+def test_a_user_may_allow_more_but_not_what_undoes_restrictions():
+    assert refusal("--theme", "dark", allowed={"--theme"}) is None
+    assert refusal("--tools", "read", allowed={"--tools"}, tools=("read",)) is not None

@@ -1,0 +1,292 @@
+"""Effective tools: every source only takes away, and what cannot be kept is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.agents.definition import Agent
+from retinue.agents.policy import (
+    READ_ONLY,
+    TOOL_PATTERNS,
+    authority_below,
+    conflict,
+    effective,
+    not_applied,
+    unenforceable,
+)
+from retinue.engines.base import Capabilities
+from retinue.types import Code, Failure, Grant, Limits, Removed
+
+PI = Capabilities(tools=frozenset({"read", "bash", "edit", "write", "grep", "find", "ls"}))
+TOOLS = ("read", "grep", "find", "ls", "bash", "edit", "write", "lsp", "web_search", "mcp__a__b")
+
+
+HOW = ("authority", "inherited", "allow_write", "delegation_tools")
+
+
+def grant(capabilities: Capabilities = PI, /, **given: Any) -> Any:
+    """What an agent of these fields is granted under these circumstances."""
+    how = {name: given.pop(name) for name in HOW if name in given}
+    return effective(Agent(name="a", **given).as_subagent(), engine="pi", capabilities=capabilities, **how)
+
+
+def test_an_allow_list_is_given_in_its_order():
+    assert grant(tools=("ls", "Read", "Bash")) == Grant(tools=("ls", "read", "bash"))
+
+
+def test_an_empty_allow_list_is_no_tools():
+    assert grant(tools=()) == Grant()
+
+
+def test_no_tools_beats_every_list():
+    assert grant(tools=("read",), no_tools=True) == Grant(removed=(Removed("read", "no_tools"),))
+
+
+def test_a_deny_list_is_taken_from_what_is_inherited():
+    assert grant(denied_tools=("Bash",), inherited=("read", "bash", "edit", "Task", "subagent_finalize")) == Grant(
+        tools=("read", "edit"),
+        removed=(Removed("bash", "denied"),),
+    )
+
+
+def test_a_deny_list_may_use_wildcards():
+    capabilities = Capabilities(tools=PI.tools, more_tools=True)
+    inherited = ("read", "mcp__x__a", "mcp__y__b")
+    assert grant(capabilities, denied_tools=("mcp__x__*",), inherited=inherited) == Grant(
+        tools=("read", "mcp__y__b"),
+        removed=(Removed("mcp__x__a", "denied"),),
+    )
+    assert grant(denied_tools=("*",)).tools == ()
+
+
+def test_without_a_host_an_agent_inherits_what_the_engine_has():
+    assert grant() == Grant(tools=("bash", "edit", "find", "grep", "ls", "read", "write"))
+
+
+def test_what_is_inherited_and_not_there_is_removed_by_the_engine():
+    assert grant(inherited=("read", "todo")) == Grant(tools=("read",), removed=(Removed("todo", "engine"),))
+
+
+def test_readonly_without_a_list_is_the_whole_read_only_set_of_the_engine():
+    assert grant(readonly=True, inherited=("bash", "read")) == Grant(tools=("read", "grep", "find", "ls"))
+
+
+def test_readonly_takes_what_writes_from_a_list():
+    assert grant(readonly=True, tools=("bash", "read")) == Grant(
+        tools=("read",),
+        removed=(Removed("bash", "readonly"),),
+    )
+
+
+def test_without_leave_to_write_the_same_is_taken():
+    assert grant(tools=("bash", "read"), allow_write=False) == Grant(
+        tools=("read",),
+        removed=(Removed("bash", "allow_write"),),
+    )
+    assert grant(inherited=("bash", "read"), allow_write=False) == Grant(
+        tools=("read",),
+        removed=(Removed("bash", "allow_write"),),
+    )
+
+
+def test_authority_takes_what_the_parent_does_not_have():
+    assert grant(tools=("bash", "read"), authority=frozenset({"read", "grep"})) == Grant(
+        tools=("read",),
+        removed=(Removed("bash", "authority"),),
+    )
+
+
+def test_a_missing_tool_fails_by_name_and_says_what_there_is():
+    agent = Agent(name="a", tools=("read", "lsp", "WebSearch"), source="/x/a.md").as_subagent()
+    assert effective(agent, engine="pi", capabilities=PI) == Failure(
+        Code.UNSUPPORTED,
+        'Agent "a" needs the tools lsp, web_search, which engine "pi" does not have (it has: bash, edit, find, grep, '
+        "ls, read, write). Nothing was started. Choose another engine, or list it under optional_tools in /x/a.md.",
+        "missing_tool",
+        {"agent": "a", "tools": "lsp, web_search", "engine": "pi", "file": "/x/a.md"},
+    )
+
+
+def test_an_optional_tool_may_be_missing():
+    assert grant(tools=("read",), optional_tools=("lsp", "grep")) == Grant(tools=("read", "grep"), missing=("lsp",))
+
+
+def test_a_missing_tool_that_was_taken_anyway_is_no_failure():
+    found = grant(tools=("read", "deploy"), readonly=True)
+    assert found == Grant(tools=("read",), removed=(Removed("deploy", "readonly"),))
+
+
+def test_an_engine_with_more_tools_is_believed():
+    assert grant(Capabilities(tools=PI.tools, more_tools=True), tools=("todo",)) == Grant(tools=("todo",))
+
+
+@pytest.mark.parametrize("pattern", ["Bash(git:*)", "mcp__github__*", "Agent(explorer)"])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_pattern_is_refused_where_it_cannot_be_enforced(pattern, more):
+    found = grant(Capabilities(tools=PI.tools, more_tools=more), tools=("read", pattern))
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (Code.UNSUPPORTED, "tool_pattern")
+
+
+def test_a_pattern_is_kept_where_it_is_enforced():
+    keeps = Capabilities(tools=PI.tools, enforces=frozenset({"tools", "readonly", "no_tools", TOOL_PATTERNS}))
+    assert grant(keeps, tools=("read", "Bash(git:*)")) == Grant(tools=("read", "bash(git:*)"))
+    assert grant(keeps, tools=("Bash(git:*)",), authority=frozenset({"bash"})).tools == ("bash(git:*)",)
+    assert grant(keeps, tools=("Bash",), authority=frozenset({"bash(git:*)"})).tools == ()
+
+
+def test_a_denied_pattern_is_refused_only_where_its_tool_is_had():
+    found = grant(denied_tools=("Bash(rm:*)",))
+    assert isinstance(found, Failure)
+    assert found.reason == "tool_pattern"
+    assert grant(denied_tools=("Bash(rm:*)",), inherited=("read",)) == Grant(tools=("read",))
+
+
+def test_delegation_is_had_only_if_asked_for_and_possible():
+    tools = ("delegate_to_subagents", "get_subagent_output")
+    assert grant(tools=("read",), delegation_tools=tools) == Grant(tools=("read",))
+    assert grant(tools=("read", "Task"), delegation_tools=tools) == Grant(tools=("read", *tools))
+    assert grant(tools=("read", "Task")) == Grant(tools=("read",), removed=(Removed("subagent", "depth"),))
+    assert grant(delegates=True, denied_tools=("subagent",), inherited=("read",), delegation_tools=tools) == Grant(
+        tools=("read",),
+        removed=(Removed(tools[0], "denied"), Removed(tools[1], "denied")),
+    )
+
+
+def test_a_reading_agent_may_delegate_because_its_children_only_read_too():
+    found = grant(tools=("read", "bash", "Task"), readonly=True, delegation_tools=("subagent",))
+    assert isinstance(found, Grant)
+    assert found.tools == ("read", "subagent")
+    agent = Agent(name="a").as_subagent()
+    assert authority_below(agent, found) == {"read", "subagent"}
+
+
+def test_an_agent_passes_on_no_more_than_it_has():
+    agent = Agent(name="a", grants=("Read", "bash")).as_subagent()
+    assert authority_below(agent, Grant(tools=("read", "grep"))) == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tools": ("read",), "denied_tools": ("bash",)}, "tools"),
+        ({"tools": (), "denied_tools": ("bash",)}, "tools"),
+        ({"load_skills": ("s",), "no_skills": True}, "load_skills"),
+        ({"suggested_skills": ("s",), "no_skills": True}, "suggested_skills"),
+    ],
+)
+def test_a_contradiction_names_the_file(fields, reason):
+    agent = Agent(name="a", source="/x/a.md", **fields).as_subagent()
+    found = conflict(agent)
+    assert found is not None
+    assert (found.code, found.reason) == (Code.CONFLICT, reason)
+    assert "/x/a.md" in found.message
+    assert effective(agent, engine="pi", capabilities=PI) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "how", "name"),
+    [
+        ({"tools": ("read",)}, {}, "tools"),
+        ({"denied_tools": ("bash",)}, {}, "tools"),
+        ({}, {"authority": frozenset({"read"})}, "tools"),
+        ({}, {"allow_write": False}, "tools"),
+        ({"readonly": True}, {}, "readonly"),
+        ({"no_tools": True}, {}, "no_tools"),
+    ],
+)
+def test_an_engine_that_cannot_be_held_to_tools_is_refused(fields, how, name):
+    loose = Capabilities(tools=PI.tools, enforces=frozenset())
+    found = grant(loose, **how, **fields)
+    assert isinstance(found, Failure)
+    assert found.message.startswith(f'Agent "a" is restricted by {name}, which engine "pi" cannot enforce.')
+    assert isinstance(grant(loose), Grant)
+
+
+def test_other_restrictions_are_refused_where_they_cannot_be_kept():
+    agent = Agent(name="a", no_skills=True, no_extensions=True).as_subagent()
+    found = unenforceable(
+        agent, engine="x", capabilities=Capabilities(tools=frozenset(), enforces=frozenset({"no_skills"}))
+    )
+    assert found is not None
+    assert found.code is Code.UNSUPPORTED
+    assert "restricted by noExtensions, which" in found.message
+    both = Capabilities(tools=frozenset(), enforces=frozenset({"no_skills", "no_extensions"}))
+    assert unenforceable(agent, engine="x", capabilities=both) is None
+
+
+def test_a_budget_of_money_needs_an_engine_that_states_cost():
+    agent, limits = Agent(name="a").as_subagent(), Limits(max_cost=1.0)
+    assert unenforceable(agent, engine="x", capabilities=PI, limits=Limits()) is None
+    assert unenforceable(agent, engine="x", capabilities=PI, limits=limits) is not None
+    states = Capabilities(tools=frozenset(), states_cost=True)
+    assert unenforceable(agent, engine="x", capabilities=states, limits=limits) is None
+
+
+def test_unknown_preferences_are_reported():
+    agent = Agent(name="a", model="m", fallback_models=("n",), thinking="low", color="red").as_subagent()
+    assert not_applied(agent, PI) == ("model", "fallback_models", "thinking", "color")
+    knows = Capabilities(tools=frozenset(), knows=frozenset({"model", "color"}))
+    assert not_applied(agent, knows) == ("thinking",)
+
+
+# -- rules that always hold ------------------------------------------------------------------------
+
+some_tools = st.lists(st.sampled_from(TOOLS), max_size=6).map(tuple)
+sets_of_tools = st.frozensets(st.sampled_from(TOOLS))
+agents = st.fixed_dictionaries(
+    {
+        "tools": st.none() | some_tools,
+        "optional_tools": some_tools,
+        "readonly": st.booleans(),
+        "no_tools": st.booleans(),
+    },
+)
+circumstances = st.fixed_dictionaries(
+    {"authority": st.none() | sets_of_tools, "inherited": st.none() | some_tools, "allow_write": st.booleans()},
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(agents, circumstances, sets_of_tools)
+def test_a_grant_is_within_engine_authority_and_agent(fields, how, has):
+    found = grant(Capabilities(tools=has), **how, **fields)
+    if isinstance(found, Failure):
+        assert found.reason == "missing_tool"
+        return
+    tools = set(found.tools)
+    assert tools <= has
+    assert how["authority"] is None or tools <= how["authority"]
+    if fields["tools"] is not None:
+        wanted = (*fields["tools"], *fields["optional_tools"])
+        assert found.tools == tuple(tool for tool in dict.fromkeys(wanted) if tool in tools)
+    if fields["readonly"] or not how["allow_write"]:
+        assert tools <= set(READ_ONLY)
+    if fields["no_tools"]:
+        assert not tools
+    assert not tools & ({removed.tool for removed in found.removed} | set(found.missing))
+
+
+@settings(max_examples=300, deadline=None)
+@given(some_tools, st.sampled_from(TOOLS), circumstances, sets_of_tools, st.booleans())
+def test_denying_one_more_tool_never_adds_one(denied, more, how, has, readonly):
+    before = grant(Capabilities(tools=has), denied_tools=denied, readonly=readonly, **how)
+    after = grant(Capabilities(tools=has), denied_tools=(*denied, more), readonly=readonly, **how)
+    assert isinstance(before, Grant)
+    assert isinstance(after, Grant)
+    assert set(after.tools) == set(before.tools) - {more}
+
+
+@settings(max_examples=200, deadline=None)
+@given(agents, circumstances, sets_of_tools, sets_of_tools)
+def test_less_authority_never_gives_more(fields, how, has, less):
+    before = grant(Capabilities(tools=has), **how, **fields)
+    bound = less if how["authority"] is None else less & how["authority"]
+    after = grant(Capabilities(tools=has), **{**how, "authority": bound}, **fields)
+    if isinstance(before, Grant):
+        assert isinstance(after, Grant)
+        assert set(after.tools) <= set(before.tools)

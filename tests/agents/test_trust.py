@@ -1,0 +1,152 @@
+"""Trust: bound to content, remembered safely, doubtful when in doubt."""
+
+from __future__ import annotations
+
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from retinue.agents.definition import Agent, Layer
+from retinue.agents.trust import Trust, is_harmless
+from retinue.types import Secret
+
+
+def agent(name: str = "x", digest: str = "d1", **fields: Any) -> Agent:
+    return Agent(name=name, layer=Layer.PROJECT, source=f"/repo/.pi/agents/{name}.md", digest=digest, **fields)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "trust.json"
+
+
+def test_nothing_is_trusted_at_first_and_nothing_is_written(path):
+    trust = Trust(path)
+    assert trust.accepted() == {}
+    assert trust.fault() is None
+    assert not path.parent.exists()
+
+
+def test_an_acceptance_holds_for_exactly_this_content(path):
+    trust = Trust(path)
+    trust.accept(agent())
+    assert trust.is_accepted("/repo/.pi/agents/x.md", "d1")
+    assert not trust.is_accepted("/repo/.pi/agents/x.md", "d2")
+    assert not trust.is_accepted("/other/.pi/agents/x.md", "d1")
+    assert not trust.is_accepted("/repo/.pi/agents/x.md", "")
+
+
+def test_an_acceptance_is_remembered_by_the_next_process(path):
+    Trust(path).accept(agent())
+    assert Trust(path).accepted() == {"/repo/.pi/agents/x.md": "d1"}
+
+
+def test_an_acceptance_by_another_process_is_seen(path):
+    mine, other = Trust(path), Trust(path)
+    assert mine.accepted() == {}
+    other.accept(agent())
+    assert mine.is_accepted("/repo/.pi/agents/x.md", "d1")
+
+
+def test_an_acceptance_can_be_revoked(path):
+    trust = Trust(path)
+    trust.accept(agent())
+    assert trust.revoke("/repo/.pi/agents/x.md")
+    assert not trust.revoke("/repo/.pi/agents/x.md")
+    assert trust.accepted() == {}
+
+
+def test_the_record_is_for_the_user_only(path):
+    Trust(path).accept(agent())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert json.loads(path.read_text()) == {
+        "version": 1,
+        "accepted": {"/repo/.pi/agents/x.md": {"digest": "d1", "name": "x"}},
+    }
+    assert sorted(file.name for file in path.parent.iterdir()) == ["trust.json", "trust.lock"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"{", "is damaged"), (b'{"version": 2, "accepted": {}}', "has version 2"), (b'{"accepted": []}', "is damaged")],
+)
+def test_a_damaged_record_trusts_nothing_and_says_so(path, content, said):
+    trust = Trust(path)
+    trust.accept(agent())
+    path.write_bytes(content)
+    assert trust.accepted() == {}
+    assert said in (trust.fault() or "")
+
+
+def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path):
+    path.parent.mkdir()
+    path.write_text("{")
+    trust = Trust(path)
+    trust.accept(agent())
+    assert trust.is_accepted("/repo/.pi/agents/x.md", "d1")
+    assert trust.fault() is None
+    assert path.with_suffix(".damaged").read_text() == "{"
+
+
+def test_a_record_others_can_write_is_not_relied_on(path):
+    trust = Trust(path)
+    trust.accept(agent())
+    path.chmod(0o666)
+    assert trust.accepted() == {}
+    assert "can be written by others" in (trust.fault() or "")
+
+
+def test_acceptances_at_the_same_time_are_all_kept(path):
+    names = [f"a{i}" for i in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: Trust(path).accept(agent(name)), names))
+    assert len(Trust(path).accepted()) == len(names)
+
+
+def test_an_agent_without_a_file_cannot_be_accepted(path):
+    with pytest.raises(ValueError, match="not from a file"):
+        Trust(path).accept(Agent(name="x"))
+
+
+HARMLESS: list[dict[str, Any]] = [
+    {"tools": ("read", "grep", "find", "ls")},
+    {"tools": ("Read", "Glob"), "readonly": True, "model": "haiku", "timeout": 5.0},
+    {"tools": ()},
+    {"no_tools": True},
+]
+HARMFUL: list[dict[str, Any]] = [
+    {},
+    {"readonly": True},
+    {"tools": ("read", "bash")},
+    {"tools": ("read",), "optional_tools": ("fetch_content",)},
+    {"tools": ("read", "web_search"), "readonly": True},
+    {"tools": ("Bash(git:*)",)},
+    {"tools": ("*",)},
+    {"denied_tools": ("bash",)},
+    {"tools": ("read", "Task")},
+    {"tools": ("read",), "delegates": True},
+    {"tools": ("read",), "extensions": ("./x.ts",)},
+    {"tools": ("read",), "extra_args": ("--verbose",)},
+    {"tools": ("read",), "environment": ("TOKEN",)},
+    {"tools": ("read",), "provider": "evil"},
+    {"tools": ("read",), "model": "evil/model"},
+    {"tools": ("read",), "fallback_models": ("ok", "evil/model")},
+    {"tools": ("read",), "api_key": Secret("k")},
+    {"tools": ("read",), "engine": "pi"},
+    {"tools": ("read",), "default_reads": ("~/.ssh/id_rsa",)},
+    {"tools": ("read",), "output": "x.md"},
+]
+
+
+@pytest.mark.parametrize("fields", HARMLESS)
+def test_an_agent_that_only_reads_here_is_harmless(fields):
+    assert is_harmless(agent(**fields))
+
+
+@pytest.mark.parametrize("fields", HARMFUL)
+def test_an_agent_that_could_do_more_is_not(fields):
+    assert not is_harmless(agent(**fields))

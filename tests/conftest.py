@@ -1,0 +1,22 @@
+"""What every test stands on: asyncio unless it says otherwise, and a home that is nobody's."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def scratch_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home for each test: nothing of the person running the tests is read or written."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "RETINUE_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("PI_CODING_AGENT_DIR", "CLAUDE_CONFIG_DIR", "RETINUE_VAULT"):
+        monkeypatch.delenv(name, raising=False)
+    return home

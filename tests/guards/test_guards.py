@@ -1,0 +1,246 @@
+"""Each guard alone: a pure judge of events, with time as an argument."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retinue.events import MessageEnded, OutputCounted, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.guards.budget import BudgetGuard
+from retinue.guards.idle import IdleGuard
+from retinue.guards.loop import LOOP, LoopGuard, signature
+from retinue.guards.output import OutputGuard
+from retinue.guards.timeout import TimeoutGuard
+from retinue.guards.watch import guards_for
+from retinue.types import FOREVER, Code, Failure, Limits, Usage
+
+
+def called(number: int, name: str = "grep", **args) -> ToolCalled:
+    return ToolCalled(f"c{number}", name, args)
+
+
+# -- timeout ---------------------------------------------------------------------------------------
+
+
+def test_a_run_without_tool_calls_ends_at_the_timeout_plus_grace():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=100.0)
+    assert guard.deadline == 730.0
+
+
+def test_without_grace_the_timeout_is_hard():
+    guard = TimeoutGuard(Limits(timeout=900, grace=0, ceiling=900), start=0.0)
+    guard.observe(called(1), now=899.0)
+    assert guard.deadline == 900.0
+
+
+def test_a_tool_call_before_the_timeout_buys_nothing_yet():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    guard.observe(called(1), now=590.0)
+    assert guard.deadline == 630.0
+
+
+def test_each_tool_call_after_the_timeout_buys_the_grace_again():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    guard.observe(called(1), now=625.0)
+    assert guard.deadline == 655.0
+    guard.observe(called(2), now=650.0)
+    assert guard.deadline == 680.0
+
+
+def test_a_drip_feeder_ends_at_the_ceiling():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    now = 600.0
+    while now < guard.deadline:
+        guard.observe(called(1), now)
+        now += 29.0
+    assert guard.deadline == 2400.0
+    assert guard.expire() == Failure(
+        Code.TIMEOUT,
+        "Timed out after 600s. Consider resuming with a longer timeout.",
+        reason="ceiling",
+        detail={"timeout": 600},
+    )
+
+
+def test_text_buys_no_time():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    guard.observe(Text("still talking"), now=625.0)
+    assert guard.deadline == 630.0
+
+
+# -- idle ------------------------------------------------------------------------------------------
+
+
+def test_idle_counts_from_the_last_event():
+    guard = IdleGuard(180.0, start=0.0)
+    guard.observe(TextDelta("x"), now=100.0)
+    assert guard.deadline == 280.0
+
+
+def test_idle_pauses_while_a_tool_runs():
+    guard = IdleGuard(180.0, start=0.0)
+    guard.observe(called(1), now=10.0)
+    guard.observe(called(2), now=11.0)
+    guard.observe(ToolReturned("c1", "grep"), now=12.0)
+    assert guard.deadline == FOREVER
+    guard.observe(ToolReturned("c2", "grep"), now=500.0)
+    assert guard.deadline == 680.0
+
+
+def test_bytes_without_events_are_no_progress():
+    guard = IdleGuard(180.0, start=0.0)
+    guard.observe(OutputCounted(raw=10), now=100.0)
+    assert guard.deadline == 180.0
+
+
+# -- loop ------------------------------------------------------------------------------------------
+
+
+def test_the_fifth_identical_call_in_a_row_is_a_loop():
+    guard = LoopGuard(same=5, pairs=20)
+    verdicts = [guard.observe(called(i, pattern="x"), now=0.0) for i in range(5)]
+    assert verdicts == [None, None, None, None, LOOP]
+    assert LOOP.message == "Loop detected: sub-agent is repeating the same tool calls"
+
+
+def test_a_different_call_starts_the_count_again():
+    guard = LoopGuard(same=3, pairs=0)
+    names = ["a", "a", "b", "a", "a"]
+    assert [guard.observe(called(i, name=n), 0.0) for i, n in enumerate(names)] == [None] * 5
+
+
+def test_calls_that_differ_deep_inside_are_different():
+    guard = LoopGuard(same=2, pairs=0)
+    for i in range(4):
+        assert guard.observe(ToolCalled(f"c{i}", "edit", {"path": "a", "edits": [{"new": i}]}), 0.0) is None
+
+
+def test_the_order_of_keys_does_not_hide_a_loop():
+    guard = LoopGuard(same=2, pairs=0)
+    guard.observe(ToolCalled("c1", "edit", {"a": {"x": 1, "y": 2}, "b": 3}), 0.0)
+    assert guard.observe(ToolCalled("c2", "edit", {"b": 3, "a": {"y": 2, "x": 1}}), 0.0) == LOOP
+
+
+def alternate(guard: LoopGuard, pairs: int, results) -> list[Failure | None]:
+    verdicts = []
+    for i in range(2 * pairs):
+        name = "ab"[i % 2]
+        verdicts.append(guard.observe(called(i, name=name), 0.0))
+        verdicts.append(guard.observe(ToolReturned(f"c{i}", name, results(i)), 0.0))
+    return [verdict for verdict in verdicts if verdict]
+
+
+def test_two_calls_in_turn_with_unchanged_results_are_a_loop():
+    assert alternate(LoopGuard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP]
+
+
+def test_polling_whose_answer_changes_is_honest_work():
+    assert alternate(LoopGuard(same=5, pairs=20), 100, lambda i: f"{i // 2} percent") == []
+
+
+def test_zero_switches_a_rule_off():
+    guard = LoopGuard(same=0, pairs=0)
+    assert [guard.observe(called(i), 0.0) for i in range(100)] == [None] * 100
+    assert alternate(LoopGuard(same=0, pairs=0), 100, lambda i: "same") == []
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(value)}
+    if isinstance(value, list):
+        return [reversed_keys(item) for item in value]
+    return value
+
+
+@given(st.dictionaries(st.text(max_size=3), json_values, max_size=4))
+def test_a_signature_does_not_depend_on_the_order_of_keys_at_any_depth(args):
+    assert signature("t", args) == signature("t", reversed_keys(args))
+
+
+@given(st.dictionaries(st.text(max_size=3), json_values, max_size=3), json_values, json_values)
+def test_signatures_are_equal_exactly_when_the_arguments_are(args, one, other):
+    as_json = [json.dumps(value, sort_keys=True) for value in (one, other)]
+    same = signature("t", {**args, "k": [one]}) == signature("t", {**args, "k": [other]})
+    assert same == (as_json[0] == as_json[1])
+
+
+# -- budget ----------------------------------------------------------------------------------------
+
+
+def turn(stop="tool_use", **usage) -> MessageEnded:
+    return MessageEnded(stop_reason=stop, usage=Usage(**usage))
+
+
+def test_the_last_allowed_turn_must_be_the_answer():
+    guard = BudgetGuard(Limits(max_turns=2))
+    assert guard.observe(turn(), 0.0) is None
+    failure = guard.observe(turn(), 0.0)
+    assert failure and (failure.code, failure.reason) == (Code.BUDGET, "max_turns")
+
+
+def test_an_answer_within_the_last_turn_is_kept():
+    guard = BudgetGuard(Limits(max_turns=2, max_tokens=10))
+    assert guard.observe(turn(), 0.0) is None
+    assert guard.observe(turn("stop", output=1000), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "usage", "reason"),
+    [
+        (Limits(max_tokens=100), {"input": 60, "output": 41}, "max_tokens"),
+        (Limits(max_cost=0.5), {"cost": 0.51}, "max_cost"),
+    ],
+)
+def test_tokens_and_money_are_summed_over_messages(limits, usage, reason):
+    failure = BudgetGuard(limits).observe(turn(**usage), 0.0)
+    assert failure and failure.reason == reason
+    assert "Resume it, or raise " + reason in failure.message
+
+
+# -- output ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (OutputCounted(stdout=11), "Subagent child output exceeded stdout hard limit (10 bytes) and was stopped."),
+        (OutputCounted(stderr=21), "Subagent child output exceeded stderr hard limit (20 bytes) and was stopped."),
+        (OutputCounted(raw=31), "Subagent child output exceeded raw output hard limit (30 bytes) and was stopped."),
+    ],
+)
+def test_each_stream_has_its_own_limit(count, message):
+    guard = OutputGuard(Limits(stdout_bytes=10, stderr_bytes=20, raw_bytes=30))
+    failure = guard.observe(count, 0.0)
+    assert failure and failure.message == message
+
+
+def test_deltas_count_as_raw_output_only():
+    guard = OutputGuard(Limits(stdout_bytes=10, raw_bytes=30))
+    assert [guard.observe(TextDelta("x" * 10), 0.0) for _ in range(3)] == [None] * 3
+    assert guard.observe(TextDelta("x"), 0.0) is not None
+
+
+def test_an_engine_that_counts_bytes_is_not_counted_twice():
+    guard = OutputGuard(Limits(stdout_bytes=10))
+    assert guard.observe(OutputCounted(stdout=9), 0.0) is None
+    assert guard.observe(Text("x" * 100), 0.0) is None
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+def test_the_earliest_deadline_rules_and_names_its_guard():
+    watch = guards_for(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
+    assert watch.deadline == 180.0
+    assert watch.expire().code is Code.IDLE_TIMEOUT
+    watch.observe(called(1), now=10.0)
+    assert watch.deadline == 900.0
+    assert watch.expire().code is Code.TIMEOUT
