@@ -132,7 +132,9 @@ def test_the_users_and_the_projects_files_are_read(scratch_home, tmp_path):
 
 
 def test_seed_003s_own_settings_are_found_project_over_user(scratch_home, tmp_path):
-    write(scratch_home / ".pi/agent/settings.json", '{"subagents": {"looping_tool_count": 9, "maxLinesPerWindow": 30}}')
+    write(
+        scratch_home / ".pi/agent/settings.json", '{"subagents": {"looping_tool_count": 9, "maxLinesPerWindow": 30}}'
+    )
     write(tmp_path / ".pi/settings.json", '{"subagents": {"looping_tool_count": 7}, "theme": "dark"}')
     found = settings_of(scratch_home, tmp_path)
     assert (found.settings.looping_tool_count, found.settings.max_lines_per_window) == (7, 30)

@@ -17,19 +17,9 @@ from retinue.events import AttemptStarted, ModelChanged
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
 from retinue.output.provider_errors import is_transient, wants_other_model
+from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
 from retinue.supervise import Carry, Record, Reins, supervise
-from retinue.types import (
-    Actual,
-    AnswerKind,
-    Attempt,
-    Code,
-    Failure,
-    Message,
-    RunResult,
-    RunSpec,
-    Usage,
-    exit_code,
-)
+from retinue.types import Code, Failure, Message, RunSpec, Usage
 
 RETRY_PAUSE = 1.0
 """Seconds before a retry, give or take a quarter, so that siblings do not return in step."""

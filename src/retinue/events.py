@@ -22,7 +22,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from retinue.types import Actual, AnswerKind, Args, Failure, Finalization, Lineage, ProcessEnd, RunSpec, Usage
+from retinue.results import Actual, AnswerKind, Finalization, ProcessEnd
+from retinue.types import Args, Failure, Lineage, RunSpec, Usage
 
 VERSION = 1
 """Of the wire format. Changes are additive; readers ignore what they do not know."""

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import anyio
 from msgspec import structs
 
+from retinue.agents.roster import Roster
 from retinue.attempts import Recall, Tally, attempt
-from retinue.bus import Bus
+from retinue.bus import Bus, Watcher
 from retinue.events import RunEnded, RunQueued, RunStarted
 from retinue.guards.watch import guards_for
 from retinue.output.sanitise import Masker
@@ -18,10 +19,12 @@ from retinue.places.base import Place
 from retinue.planner import Planned, Planner
 from retinue.prompting.compose import chained, first_step
 from retinue.recorder import Recorder
+from retinue.results import RunResult
 from retinue.sessions.store import RunRecord, SessionStore
 from retinue.sessions.transcript import messages
+from retinue.settings import Settings
 from retinue.supervise import Reins
-from retinue.types import Call, Code, Failure, Message, Mode, Plan, Refused, RunResult, RunSpec, refused
+from retinue.types import Call, Code, Failure, Message, Mode, Plan, Refused, RunSpec, refused
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
@@ -63,6 +66,23 @@ class Orchestrator:
         self._slots = slots
         self._reins: dict[str, Reins] = {}
         self._spawned: Counter[str] = Counter()
+
+    def admit(self, call: Call) -> Settings:
+        """The settings of a call that may dispatch at all; see `Planner.admit`."""
+        return self._planner.admit(call)
+
+    def roster(self, call: Call) -> Roster:
+        """Who can be called from where the call is made."""
+        return self._planner.roster(call)
+
+    def watch(self, *, deltas: bool = True) -> Watcher:
+        """The events of all runs from now on."""
+        return self._bus.watch(deltas=deltas)
+
+    def masked(self, text: str) -> str:
+        """The text without secrets: for words that leave without ever standing in a record."""
+        masked, _ = self._masker.mask(text)
+        return masked
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -153,9 +173,7 @@ class Orchestrator:
             with anyio.move_on_after(LAST_WORDS, shield=True):
                 await record.release()
 
-    async def _work(
-        self, failure: Failure | None, tally: Tally, recorder: Recorder, reins: Reins
-    ) -> RunResult:
+    async def _work(self, failure: Failure | None, tally: Tally, recorder: Recorder, reins: Reins) -> RunResult:
         """The run from its acceptance to its last attempt."""
         queued = _queued(tally.spec)
         if failure:

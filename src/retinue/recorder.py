@@ -32,8 +32,9 @@ from retinue.events import (
     ToolReturned,
 )
 from retinue.output.sanitise import Masker, MaskStream
+from retinue.results import Finalization
 from retinue.sessions.store import RunRecord
-from retinue.types import Failure, Finalization, RunSpec
+from retinue.types import Failure, RunSpec
 
 Value = TypeVar("Value", bound=Struct)
 

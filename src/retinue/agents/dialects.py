@@ -16,7 +16,7 @@ from retinue.agents.fields import Fields, field_names
 from retinue.agents.files import Broken, decode, read_bytes
 from retinue.agents.frontmatter import HEADER_BYTES, Document, split
 from retinue.agents.header import parse
-from retinue.agents.tool_names import HOUSEKEEPING, is_covered, pi_name, pi_names
+from retinue.tool_names import HOUSEKEEPING, is_covered, pi_name, pi_names
 
 _SLUG = re.compile(r"[a-z0-9_-]{1,64}")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from retinue.agents.tool_names import FINALIZE, is_covered, is_delegation, is_pattern, pi_names, split_pattern
 from retinue.engines.base import Capabilities
+from retinue.tool_names import FINALIZE, is_covered, is_delegation, is_pattern, pi_names, split_pattern
 from retinue.types import Code, Failure, Grant, Limits, Removed, Subagent
 
 READ_ONLY = (

@@ -43,6 +43,21 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     states_cost: bool = False
 
 
+class EngineKind(Struct, frozen=True, kw_only=True):
+    """An engine that could be used, known without importing it."""
+
+    name: str
+    capabilities: Capabilities
+    make: Callable[[], Engine]
+    missing: Callable[[], str | None]
+    """Why it cannot be used here and what to do about it; None if it can. Starts no process."""
+    automatic: bool = True
+    """Whether `auto` may choose it."""
+    uses_models: bool = True
+    """False for rules: a host must not take them for an agent."""
+    about: str = ""
+
+
 class EngineError(Exception):
     """The engine failed, not the model behind it. Never leaves `supervise`."""
 

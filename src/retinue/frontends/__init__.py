@@ -1,0 +1,1 @@
+"""The ways in: each calls tools, takes their results, and folds events with `progress`."""

@@ -66,6 +66,18 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     """Records that could not be read and were skipped."""
 
 
+class Events(Protocol):
+    """Events being read, in the order they were written: an async iterator."""
+
+    def __aiter__(self) -> AsyncIterator[Stamped]: ...
+
+    async def __anext__(self) -> Stamped: ...
+
+    @property
+    def damaged(self) -> int:
+        """Records met so far that could not be read and were skipped."""
+
+
 class RunRecord(Protocol):
     """The durable record of one run while it goes on. Holds the session's lease."""
 
@@ -90,8 +102,11 @@ class RunRecord(Protocol):
 class SessionStore(Protocol):
     """Where sessions are remembered."""
 
-    def claim(self) -> str:
-        """A new id of 128 bits (32 hex digits) whose first 8 digits no other session or run has."""
+    def claim(self, session: str | None = None) -> str:
+        """A new id of 128 bits (32 hex digits) whose first 8 digits no other session or run has.
+
+        For a new session, or for a later run of the given one; never fails: see `RunRecord.fault`.
+        """
 
     async def begin(self, spec: RunSpec) -> RunRecord:
         """Leases the session of the spec and opens its record for one more run.
@@ -103,19 +118,32 @@ class SessionStore(Protocol):
         """
 
     async def find(self, name: str) -> str | None:
-        """The id of the session, or of the session of the run, that this id or prefix of at least 8 hex digits
-        (dashes ignored) names; None if there is none."""
+        """The id of the session that this id, or prefix of at least 8 hex digits, names; None if there is none.
+
+        Ids of runs name their session; dashes are ignored.
+        """
 
     async def busy(self, session: str) -> bool:
         """Whether a live process holds the session's lease."""
 
     async def summary(self, session: str) -> SessionSummary | None: ...
 
-    async def list(self, *, limit: int | None = None, root: str | None = None) -> Sequence[SessionSummary]:
-        """Sessions, newest first, without reading their records whole."""
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        root: str | None = None,
+        agent: str | None = None,
+        state: State | None = None,
+        text: str | None = None,
+    ) -> Sequence[SessionSummary]:
+        """Sessions, last changed first, without reading their records whole.
 
-    def events(self, session: str, *, run: str | None = None) -> AsyncIterator[Stamped]:
-        """The events of a session from the first, in the order they were written."""
+        `text` is looked for in name, agent, task and preview, whatever the case.
+        """
+
+    def events(self, session: str, *, run: str | None = None) -> Events:
+        """The events of a session, or of one of its runs, from the first, in the order they were written."""
 
     async def tail(self, session: str, count: int) -> Sequence[Stamped]:
         """The last events of a session, at a cost that does not grow with its size."""

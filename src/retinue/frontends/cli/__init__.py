@@ -1,0 +1,1 @@
+"""The command line. `main` knows the commands by name and summary; each is imported only when it is used."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.agents.tool_names import claude_name, is_covered, pi_name
+from retinue.tool_names import claude_name, is_covered, pi_name
 
 PAIRS = [
     ("Read", "read"),

@@ -1,0 +1,263 @@
+"""The composition root: the only file that names concrete parts, and the Python API over them.
+
+async with Retinue(engine="offline") as retinue:
+    result = await retinue.run("explorer", "Where is loop detection implemented?")
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from retinue.agents.catalog import Catalog
+from retinue.agents.definition import Agent
+from retinue.agents.folders import Folders
+from retinue.agents.roster import Roster
+from retinue.agents.trust import Trust
+from retinue.bus import Bus, Watcher
+from retinue.engines.base import EngineKind
+from retinue.events import Stamped
+from retinue.folders import home_folder, state_folder
+from retinue.orchestrator import Orchestrator, Slots
+from retinue.output.sanitise import Masker, known_secrets
+from retinue.places.local import Local
+from retinue.planner import Planner
+from retinue.results import RunResult
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.store import SessionStore, SessionSummary
+from retinue.settings import KEYS, Resolved
+from retinue.settings_files import SettingsFiles
+from retinue.surfaces.base import Surface
+from retinue.surfaces.single import Single
+from retinue.types import Call, Lineage, Mode, Plan, Task
+
+
+class Retinue:
+    """Dispatches agents. Open it with `async with`; everything it starts ends with the block.
+
+    Settings given here win over the environment and over every file; their names are those of `retinue doctor`.
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        engine: str | None = None,
+        agents: Iterable[Agent] = (),
+        settings: Mapping[str, Any] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        engines: Mapping[str, EngineKind] | None = None,
+        store: SessionStore | None = None,
+        root: str | None = None,
+        offline_may_answer: bool = False,
+    ) -> None:
+        """Takes what is given here instead of what the process has.
+
+        Raises:
+            ValueError: a setting of this name does not exist.
+        """
+        self._environ = os.environ if environ is None else environ
+        self._cwd = str(Path(cwd or "").absolute())
+        self._given = _known({**(settings or {}), **({"engine": engine} if engine else {})})
+        self._settings = SettingsFiles(self._environ)
+        self._state = Path(state) if state else state_folder(self._environ)
+        self._trust = Trust(self._state / "trust.json")
+        self._catalog = Catalog(Folders(self._environ), self._trust, program=agents)
+        self._kinds = engine_kinds(self._environ) if engines is None else engines
+        self._store = store
+        self._root = root or secrets.token_hex(16)
+        self._offline_may_answer = offline_may_answer
+        self._exit = AsyncExitStack()
+        self.interrupted: Sequence[SessionSummary] = ()
+        """Sessions whose process had died: ended when this one was opened, with what they had."""
+
+    async def __aenter__(self) -> Self:
+        if self._store is None:
+            self._store = await self._exit.enter_async_context(JsonlStore(self._state))
+        store = self._store
+        self.interrupted = await store.recover()
+        bus = Bus()
+        masker = Masker(known_secrets(self._environ))
+        planner = Planner(self._settings, self._catalog, self._kinds, store)
+        slots = Slots(self.settings("nested").settings.max_concurrency)
+        self._orchestrator = Orchestrator(planner, Local(self._kinds), store, bus, masker, slots)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit.__aexit__(kind, error, trace)
+
+    # -- dispatching -------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        agent: str | None,
+        task: str,
+        *,
+        name: str | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        session: str | None = None,
+        **settings: Any,
+    ) -> RunResult:
+        """One agent, one task. A failed run is a result too: look at its `failure`.
+
+        Raises:
+            Refused: nothing was started.
+        """
+        asked = Task(prompt=task, agent=agent, name=name, cwd=cwd, timeout=timeout, session=session)
+        (result,) = await self.carry_out(Plan(tasks=(asked,)), self.call("single", **settings))
+        return result
+
+    async def delegate(self, tasks: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
+        """Many tasks at once, as many together as there are slots; results in the order of the tasks.
+
+        A task may be written as `(agent, prompt)`.
+
+        Raises:
+            Refused: nothing was started.
+        """
+        plan = Plan(tasks=tuple(map(_task, tasks)), mode=Mode.PARALLEL)
+        return await self.carry_out(plan, self.call("fanout", **settings))
+
+    async def chain(self, steps: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
+        """One step after the other; stops at the first failure: then there are fewer results than steps.
+
+        `{previous}` in a prompt is the answer of the step before, `{task}` the first task.
+
+        Raises:
+            Refused: nothing was started.
+        """
+        plan = Plan(tasks=tuple(map(_task, steps)), mode=Mode.CHAIN)
+        return await self.carry_out(plan, self.call("nested", **settings))
+
+    async def carry_out(self, plan: Plan, call: Call) -> tuple[RunResult, ...]:
+        """Any plan, on behalf of any caller."""
+        return await self._orchestrator.carry_out(plan, call)
+
+    def call(self, surface: str, *, parent_call: str | None = None, **settings: Any) -> Call:
+        """A call from this process: its place in the tree is what the environment says."""
+        depth, deepest = _depth(self._environ)
+        return Call(
+            surface=surface,
+            cwd=self._cwd,
+            lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{secrets.token_hex(8)}", depth=depth),
+            settings={**self._given, **_known(settings)},
+            max_depth=deepest,
+            offline_may_answer=self._offline_may_answer,
+        )
+
+    def events(self, *, deltas: bool = True) -> Watcher:
+        """What happens from now on: `async with retinue.events() as events: async for event in events: …`."""
+        return self._orchestrator.watch(deltas=deltas)
+
+    def stop(self, run: str) -> bool:
+        """Stops a live run; its result says `aborted` and keeps what it had."""
+        return self._orchestrator.stop(run)
+
+    def stop_all(self) -> int:
+        """Stops every live run; how many there were."""
+        return self._orchestrator.stop_all()
+
+    def surface(self, name: str) -> Surface:
+        """A family of tools.
+
+        Raises:
+            KeyError: there is no surface of this name.
+        """
+        surfaces = {"single": Single}
+        return surfaces[name](self._orchestrator, str(home_folder(self._environ)))
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def roster(self) -> Roster:
+        """The agents that can be called from here."""
+        return self._orchestrator.roster(self.call("single"))
+
+    def settings(self, surface: str) -> Resolved:
+        """The settings of a surface here, with where each comes from."""
+        return self._settings.resolve(surface, Path(self._cwd), self._given)
+
+    @property
+    def engines(self) -> Mapping[str, EngineKind]:
+        return self._kinds
+
+    @property
+    def trust(self) -> Trust:
+        """Which of a project's own agents the user has accepted."""
+        return self._trust
+
+    # -- what is remembered ------------------------------------------------------------------------
+
+    async def sessions(self, **which: Any) -> Sequence[SessionSummary]:
+        """Sessions, newest first; see `SessionStore.list` for how to choose."""
+        return await self._sessions.list(**which)
+
+    async def session(self, name: str) -> SessionSummary | None:
+        """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names."""
+        session = await self._sessions.find(name)
+        return await self._sessions.summary(session) if session else None
+
+    def history(self, session: str) -> AsyncIterator[Stamped]:
+        """The events of a session from the first."""
+        return self._sessions.events(session)
+
+    @property
+    def _sessions(self) -> SessionStore:
+        assert self._store is not None, "open Retinue with `async with` first"
+        return self._store
+
+
+def engine_kinds(environ: Mapping[str, str]) -> Mapping[str, EngineKind]:
+    """The engines of this installation, in the order `auto` prefers them."""
+    from retinue.engines import offline, script_file, scripted
+
+    return {
+        "offline": EngineKind(
+            name="offline",
+            capabilities=offline.CAPABILITIES,
+            make=offline.OfflineEngine,
+            missing=lambda: None,
+            uses_models=False,
+            about="rules, not a language model: searches and reads your files, no key, no network",
+        ),
+        "scripted": EngineKind(
+            name="scripted",
+            capabilities=scripted.CAPABILITIES,
+            make=lambda: script_file.from_environment(environ),
+            missing=lambda: None,
+            automatic=False,
+            about="plays back a script, for tests and documents",
+        ),
+    }
+
+
+def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
+    for name in settings:
+        if name not in KEYS:
+            raise ValueError(f"Unknown setting {name!r}; known: {', '.join(KEYS)}")
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _task(task: Task | tuple[str, str]) -> Task:
+    return task if isinstance(task, Task) else Task(agent=task[0], prompt=task[1])
+
+
+def _depth(environ: Mapping[str, str]) -> tuple[int, int | None]:
+    """How deep this process stands, and how deep its runs may: a child cannot make itself a root."""
+    depth = _number(environ.get("PI_SUBAGENT_DEPTH")) or 0
+    if environ.get("PI_SUBAGENT_CHILD") == "1":
+        depth = max(depth, 1)
+    return depth, _number(environ.get("PI_SUBAGENT_MAX_DEPTH"))
+
+
+def _number(text: str | None) -> int | None:
+    """A whole number from the environment; anything else counts as not said."""
+    return int(text) if text and text.isascii() and text.isdigit() else None

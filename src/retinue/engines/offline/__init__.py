@@ -1,0 +1,36 @@
+"""The offline engine: the agent loop on a model made of rules. No key, no network.
+
+It searches and reads with the run's own tools and answers with `path:line` evidence, and says that it is no model.
+
+    terms      what a task is about
+    inquiry    the searches, turn by turn      asking: one tool call and its answer
+    ranking    which files and lines count     kinds, symbols: what a file and a line are
+    roles/     what an explorer, reviewer, tester, implementer or researcher makes of it
+    form       the answer under the agent's own headings
+    model      all of it behind the loop's `Model`
+"""
+
+from __future__ import annotations
+
+from retinue.engines.base import Capabilities, Emit
+from retinue.types import RunSpec
+
+CAPABILITIES = Capabilities(
+    tools=frozenset({"read", "grep", "find", "ls"}),
+    enforces=frozenset(
+        {"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "budgets"}
+    ),
+    resumes=True,
+    finalizes=True,
+    states_cost=True,
+)
+
+
+class OfflineEngine:
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        # Here, so that asking what the engine can do costs no more than this file.
+        from retinue.engines.loop import converse
+        from retinue.engines.offline.model import RuleModel
+        from retinue.engines.tools.local import local_toolbox
+
+        await converse(RuleModel(spec), spec, local_toolbox(spec.cwd), emit)

@@ -1,0 +1,214 @@
+"""The scripted engine: plays back events. For tests, demos and documents; no model, no tools, no surprises.
+
+    engine = ScriptedEngine(call("read", path="x"), Wait(2), say("done"))
+    engine = ScriptedEngine.in_turn([fail("429 rate limit")], [say("made it")])
+
+Or a file: `script_file.load(path)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Literal
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from retinue.engines.base import Capabilities, Emit, EngineError, engine_error
+from retinue.events import (
+    Event,
+    Finalized,
+    MessageEnded,
+    StopReason,
+    Text,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.results import Finalization
+from retinue.tool_names import FINALIZE
+from retinue.types import Args, RunSpec, Usage
+
+CAPABILITIES = Capabilities(
+    tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
+    more_tools=True,
+    enforces=frozenset(
+        {"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "budgets"}
+    ),
+    knows=frozenset({"model"}),
+    resumes=True,
+    finalizes=True,
+)
+
+
+class Wait(Struct, frozen=True):
+    """Nothing happens for so many seconds."""
+
+    seconds: float
+
+
+class Hang(Struct, frozen=True):
+    """Nothing happens any more."""
+
+
+class Raise(Struct, frozen=True):
+    """The engine fails."""
+
+    error: EngineError
+
+
+class Do(Struct, frozen=True):
+    """Awaits something of the test's own, such as an event it sets."""
+
+    action: Callable[[], Awaitable[None]]
+
+
+class Say(Struct, frozen=True, kw_only=True):
+    """One assistant message of text. `{task}` and `{agent}` in it are filled in."""
+
+    text: str
+    deltas: int = 0
+    """Into how many pieces it is cut for showing it live; 0: not shown live."""
+    usage: Usage = Usage()
+    stop_reason: Literal["stop", "length"] = "stop"
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One assistant message that calls a tool, and the tool's answer. The call's id is made when it is played."""
+
+    name: str
+    args: Args
+    returns: str = ""
+    is_error: bool = False
+    usage: Usage = Usage()
+
+
+class Fail(Struct, frozen=True):
+    """The provider fails."""
+
+    error: str
+
+
+class Finalize(Struct, frozen=True):
+    """The agent calls its finalize tool."""
+
+    finalization: Finalization
+
+
+Step = Event | Say | Call | Fail | Finalize | Wait | Hang | Raise | Do
+Script = Sequence[Step]
+ScriptFor = Callable[[RunSpec], Script]
+
+
+NOTHING = Usage()
+"""What a step costs unless it says so."""
+
+
+def say(
+    text: str, *, deltas: int = 0, usage: Usage = NOTHING, stop_reason: Literal["stop", "length"] = "stop"
+) -> Say:
+    return Say(text=text, deltas=deltas, usage=usage, stop_reason=stop_reason)
+
+
+def call(name: str, /, *, returns: str = "", is_error: bool = False, **args: object) -> Call:
+    """A tool call with these arguments, answered with what it `returns`."""
+    return Call(name=name, args=dict(args), returns=returns, is_error=is_error)
+
+
+def fail(error: str) -> Fail:
+    return Fail(error)
+
+
+def finalize(result: str | None = None, *, error: str | None = None) -> Finalize:
+    """Success with a result, or, where an error is given, a failure."""
+    return Finalize(Finalization("ERROR" if error else "SUCCESS", result, error))
+
+
+class ScriptedEngine:
+    """Plays its steps in every run; or, given one function, the steps it returns for the run's spec."""
+
+    def __init__(self, *script: Step | ScriptFor) -> None:
+        steps = tuple(step for step in script if not callable(step))
+        functions = [step for step in script if callable(step)]
+        if functions and len(script) > 1:
+            raise TypeError("a script is steps, or one function that returns them")
+        self.script_for: ScriptFor = functions[0] if functions else lambda _: steps
+
+    @classmethod
+    def in_turn(cls, *scripts: Script) -> ScriptedEngine:
+        """Plays one script after the other, one per run or attempt; one run too many fails."""
+        left = iter(scripts)
+
+        def following(_: RunSpec) -> Script:
+            return next(left, (Raise(engine_error(f"The script has {len(scripts)} runs and no more.")),))
+
+        return cls(following)
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        player = _Player(spec, emit)
+        for step in self.script_for(spec):
+            await player.play(step)
+
+
+class _Player:
+    """One run: fills in what a script leaves open."""
+
+    def __init__(self, spec: RunSpec, emit: Emit) -> None:
+        self._spec = spec
+        self._emit = emit
+        self._calls = 0
+
+    async def play(self, step: Step) -> None:
+        match step:
+            case Wait(seconds=seconds):
+                await anyio.sleep(seconds)
+            case Hang():
+                await anyio.sleep_forever()
+            case Raise(error=error):
+                raise error
+            case Do(action=action):
+                await action()
+        for event in self._events(step):
+            await self._emit(event)
+
+    def _events(self, step: Step) -> Iterator[Event]:
+        match step:
+            case Say():
+                text = self._filled(step.text)
+                yield from _deltas(text, step.deltas)
+                yield Text(text)
+                yield self._ended(step.stop_reason, step.usage)
+            case Call():
+                yield from self._called(step)
+            case Fail(error=error):
+                yield self._ended("error", error=error)
+            case Finalize(finalization=said):
+                given = {"status": said.status, "result": said.result, "error": said.error}
+                args = {key: self._filled(value) for key, value in given.items() if value}
+                yield from self._called(Call(name=FINALIZE, args=args, returns="finalized"))
+                yield Finalized(msgspec.convert(args, Finalization))
+            case Wait() | Hang() | Raise() | Do():
+                return
+            case event:
+                yield event
+
+    def _called(self, step: Call) -> Iterator[Event]:
+        self._calls += 1
+        name = f"{self._spec.run[:8]}-{self._calls}"
+        yield ToolCalled(name, step.name, step.args)
+        yield self._ended("tool_use", step.usage)
+        yield ToolReturned(name, step.name, step.returns, step.is_error)
+
+    def _ended(self, reason: StopReason, usage: Usage = NOTHING, error: str | None = None) -> MessageEnded:
+        usage = msgspec.structs.replace(usage, turns=1)
+        return MessageEnded(stop_reason=reason, model=self._spec.model or "scripted", usage=usage, error=error)
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
+
+
+def _deltas(text: str, count: int) -> Iterator[TextDelta]:
+    size = -(-len(text) // count) if count else 0
+    for start in range(0, len(text), size) if size else ():
+        yield TextDelta(text[start : start + size])

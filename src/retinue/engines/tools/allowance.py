@@ -1,0 +1,66 @@
+"""What one tool call may spend, and work in a thread that stops when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio.to_thread
+
+SECONDS = 10.0
+"""Of one call: ten times what a search of a large repository takes."""
+FILES = 50_000
+"""Entries one call looks at."""
+
+
+class Allowance:
+    """The time and the number of entries one call has left."""
+
+    def __init__(self, seconds: float = SECONDS, files: int = FILES) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
+        self._files = self._files_left = files
+        self._slow_pattern = False
+
+    @property
+    def seconds(self) -> float:
+        """What is left of the time; nothing, once it is revoked."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def spent(self) -> bool:
+        return self._slow_pattern or self._files_left < 0 or self.seconds == 0.0
+
+    def take_entry(self) -> bool:
+        """Whether one more entry may be looked at."""
+        self._files_left -= 1
+        return not self.spent
+
+    def blame_pattern(self) -> None:
+        """The pattern alone has eaten what was left."""
+        self._slow_pattern = True
+
+    def revoke(self) -> None:
+        self._deadline = 0.0
+
+    @property
+    def notice(self) -> str | None:
+        """What a caller must be told of a result that is not whole."""
+        if self._slow_pattern:
+            return (
+                f"Stopped: the pattern takes too long (over {self._seconds:g}s). Results are incomplete; simplify it"
+            )
+        if self._files_left < 0:
+            return f"Stopped after {self._files} entries. Results are incomplete; narrow the path"
+        if self.seconds == 0.0:
+            return f"Stopped after {self._seconds:g}s. Results are incomplete; narrow the path or the pattern"
+        return None
+
+
+async def in_thread(work: Callable[[Allowance], str]) -> str:
+    """Does blocking work within an allowance. A cancelled caller does not wait for it; it ends soon by itself."""
+    allowance = Allowance()
+    try:
+        return await anyio.to_thread.run_sync(work, allowance, abandon_on_cancel=True)
+    finally:
+        allowance.revoke()

@@ -1,0 +1,160 @@
+"""A folder tools cannot look out of, whatever path they are given and whatever links lie in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+from retinue.engines.toolbox import ToolError
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+# Opening a pipe or a terminal line must not wait for its other end.
+_FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_DIRECTORY = _READ | getattr(os, "O_DIRECTORY", 0)
+_BY_HANDLE = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+_MAX_ENTRIES = 100_000
+"""Of one directory: more are not kept in memory."""
+
+Parts = tuple[str, ...]
+"""A place beneath a folder, without links: the names on the way to it. Empty: the folder itself."""
+
+
+class Folder:
+    """A working directory. Every path in or out of it is relative to it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+
+    @cached_property
+    def root(self) -> Path:
+        return Path(self._path).resolve()
+
+    def locate(self, path: str) -> Parts:
+        """The place a path means, its links followed. It need not exist.
+
+        Raises:
+            ToolError: it is outside the folder.
+        """
+        try:
+            # Like pi, forgives the @ with which people mention a file.
+            real = (self.root / path.removeprefix("@")).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ToolError(f"Not a usable path: {printable(path)} ({error}).") from error
+        if not real.is_relative_to(self.root):
+            raise ToolError(
+                f"Access denied: {printable(path)} is outside the working directory. Use a path inside it."
+            )
+        return real.relative_to(self.root).parts
+
+    def is_dir(self, place: Parts) -> bool:
+        """Whether a directory stands at a place.
+
+        Raises:
+            ToolError: nothing stands there.
+        """
+        with _complaining(place):
+            return stat.S_ISDIR(self.root.joinpath(*place).lstat().st_mode)
+
+    def read(self, place: Parts, most: int) -> tuple[bytes, int]:
+        """The first bytes of a regular file, `most` at most, and how many it has.
+
+        Raises:
+            ToolError: it is no regular file, or cannot be read.
+        """
+        with _complaining(place):
+            descriptor = self._open(place, _FILE)
+            try:
+                state = os.fstat(descriptor)
+                if stat.S_ISDIR(state.st_mode):
+                    raise ToolError(f"{shown(place)} is a directory. Use ls to list it.")
+                if not stat.S_ISREG(state.st_mode):
+                    raise ToolError(f"{shown(place)} is not a regular file and is not read.")
+                data = _drain(descriptor, most)
+                return data, max(state.st_size, len(data))
+            finally:
+                os.close(descriptor)
+
+    def entries(self, place: Parts) -> list[os.DirEntry[str]]:
+        """What a directory holds, up to a large number of entries, sorted by name.
+
+        Raises:
+            ToolError: it is none, or cannot be read.
+        """
+        with _complaining(place):
+            if not _BY_HANDLE:
+                with os.scandir(self.root.joinpath(*place)) as found:
+                    return sorted(islice(found, _MAX_ENTRIES), key=_name)
+            descriptor = self._open(place, _DIRECTORY)
+            try:
+                with os.scandir(descriptor) as found:
+                    return sorted(filter(_kind_is_asked, islice(found, _MAX_ENTRIES)), key=_name)
+            finally:
+                os.close(descriptor)
+
+    def _open(self, place: Parts, flags: int) -> int:
+        """Opens step by step from the root, so that a name swapped for a link meanwhile is not followed."""
+        if not _BY_HANDLE:
+            return os.open(self.root.joinpath(*place), flags)
+        descriptor = os.open(self.root, _DIRECTORY)
+        for number, name in enumerate(place, 1):
+            try:
+                below = os.open(name, flags if number == len(place) else _DIRECTORY, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+            descriptor = below
+        return descriptor
+
+
+def shown(place: Parts) -> str:
+    """A place as a model reads it; `.` for the folder itself."""
+    return printable("/".join(place)) or "."
+
+
+def printable(name: str) -> str:
+    r"""A file name that can neither break a line nor move a cursor: `\x0a` for a newline."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _kind_is_asked(entry: os.DirEntry[str]) -> bool:
+    # An entry remembers its kind, and of one that came by a descriptor it cannot be asked later.
+    with suppress(OSError):
+        entry.is_dir(follow_symlinks=False)
+    return True
+
+
+def _drain(descriptor: int, most: int) -> bytes:
+    chunks: list[bytes] = []
+    while most > 0 and (chunk := os.read(descriptor, min(most, 2**20))):
+        chunks.append(chunk)
+        most -= len(chunk)
+    return b"".join(chunks)
+
+
+@contextmanager
+def _complaining(place: Parts) -> Iterator[None]:
+    """Puts what the system refuses into words."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ToolError(f"Path not found: {shown(place)}. Use ls or find to see what exists.") from error
+    except PermissionError as error:
+        raise ToolError(f"Permission denied: {shown(place)}.") from error
+    except NotADirectoryError as error:
+        raise ToolError(f"Not a directory: {shown(place)}.") from error
+    except OSError as error:
+        reason = "it is a link, and not followed" if error.errno == errno.ELOOP else error.strerror
+        raise ToolError(f"Cannot open {shown(place)}: {reason}.") from error

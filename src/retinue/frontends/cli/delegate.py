@@ -1,0 +1,61 @@
+"""`retinue delegate`: many tasks at once."""
+
+from __future__ import annotations
+
+import click
+
+from retinue.frontends.cli.dispatch import carry_out, tell
+from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
+from retinue.frontends.cli.plan_file import read_plan
+from retinue.frontends.cli.talk import warn
+from retinue.frontends.cli.work import opened
+from retinue.types import Mode, Plan, Task
+
+SURFACE = "fanout"
+"""Whose defaults hold."""
+
+FORM = """\b
+FILE is JSON, - for stdin:
+  {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
+             {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
+
+A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session) and
+files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside tasks holds for those without an agent."""
+
+
+@click.command(
+    epilog=f"""\b
+Examples:
+  retinue delegate tasks.json
+  retinue delegate - --max-concurrency 8 --json < tasks.json
+
+{EXIT_CODES} Several runs count as completed if all of them are."""
+)
+@click.argument("file")
+@run_options
+@click.pass_context
+def delegate(ctx: click.Context, file: str, options: Options) -> None:
+    retinue = opened(options)
+    plan = Plan(tasks=tasks_of(file, options), mode=Mode.PARALLEL)
+    outcome = carry_out(retinue, plan, SURFACE, options)
+    tell(outcome, retinue, plan, options)
+    ctx.exit(outcome.exit_code)
+
+
+delegate.help = f"Give many agents a task each, several at once.\n\n{FORM}"
+
+
+def tasks_of(file: str, options: Options) -> tuple[Task, ...]:
+    """The tasks of a plan file; says which of its fields mean nothing.
+
+    Raises:
+        click.UsageError: it cannot be read.
+    """
+    try:
+        tasks, unknown = read_plan(file)
+    except Unreadable as problem:
+        raise click.UsageError(str(problem)) from problem
+    if unknown:
+        warn(f"{file}: ignored what means nothing here: {', '.join(unknown)}", quiet=options.quiet)
+    return tasks

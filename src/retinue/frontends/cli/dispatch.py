@@ -1,0 +1,155 @@
+"""A plan carried out from the command line: trust asked for, results told, the exit code found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import click
+from msgspec import Struct
+
+from retinue.app import Retinue
+from retinue.frontends.cli.agent_text import summary_lines
+from retinue.frontends.cli.inputs import Unreadable, text_of
+from retinue.frontends.cli.lazy import did_you_mean
+from retinue.frontends.cli.options import Options
+from retinue.frontends.cli.results import refusal_json, result_json, results_json
+from retinue.frontends.cli.talk import answer, answer_json, fault, note, warn
+from retinue.frontends.cli.work import at_work
+from retinue.frontends.event_lines import SHORT
+from retinue.results import AnswerKind, RunResult
+from retinue.surfaces.base import BEFORE_THE_RUN, REFUSED, exit_status
+from retinue.types import Code, Failure, Mode, Plan, Refused
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a plan: results, or the reason why nothing ran."""
+
+    results: tuple[RunResult, ...] = ()
+    refusal: Failure | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return REFUSED if self.refusal else exit_status(self.results)
+
+
+def task_text(value: str, retinue: Retinue, surface: str) -> str:
+    """The task an argument stands for.
+
+    Raises:
+        click.UsageError: it cannot be read.
+    """
+    try:
+        return text_of(value, limit=retinue.settings(surface).settings.max_task_bytes)
+    except Unreadable as problem:
+        raise click.UsageError(str(problem)) from problem
+
+
+def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> Outcome:
+    """Carries the plan out on the surface's terms, asking first for the trust it needs."""
+    _ask_for_trust(retinue, plan)
+    try:
+        results = at_work(retinue, lambda: retinue.carry_out(plan, retinue.call(surface)), options, surface=surface)
+    except Refused as refusal:
+        return Outcome(refusal=refusal.failure)
+    only = results[0].failure if plan.mode is Mode.SINGLE else None
+    if only and only.code in BEFORE_THE_RUN:
+        return Outcome(refusal=only)
+    return Outcome(results)
+
+
+def tell(outcome: Outcome, retinue: Retinue, plan: Plan, options: Options) -> None:
+    """Prints what came of a plan: answers to stdout, failures to stderr."""
+    if outcome.refusal:
+        if options.as_json:
+            answer_json(refusal_json(outcome.refusal, outcome.exit_code))
+        _tell_failure(outcome.refusal, retinue)
+        return
+    for result in outcome.results:
+        _tell_circumstances(result, options)
+    if options.as_json:
+        is_one = plan.mode is Mode.SINGLE
+        answer_json(result_json(outcome.results[0]) if is_one else results_json(outcome.results, outcome.exit_code))
+    else:
+        _tell_answers(outcome.results, plan.mode)
+    for number, result in enumerate(outcome.results, 1):
+        if failure := result.failure:
+            _tell_failure(failure, retinue, before=_place(plan.mode, number, result))
+
+
+def _tell_answers(results: Sequence[RunResult], mode: Mode) -> None:
+    told = results if mode is Mode.PARALLEL else results[-1:]
+    for number, result in enumerate(told, 1):
+        if not _has_answer(result):
+            continue
+        if mode is Mode.PARALLEL:
+            state = "error" if result.failure else "ok"
+            break_before = "\n" if number > 1 else ""
+            session = result.spec.session[:SHORT]
+            click.secho(f"{break_before}=== {number} {result.spec.name}: {state} (session {session}) ===", bold=True)
+        answer(result.text)
+
+
+def _has_answer(result: RunResult) -> bool:
+    return bool(result.text) and result.answer in (AnswerKind.FINAL, AnswerKind.PARTIAL)
+
+
+def _tell_circumstances(result: RunResult, options: Options) -> None:
+    """What really happened beside what was declared, as far as someone should know."""
+    actual, name = result.actual, result.spec.name
+    if actual.not_applied:
+        note(f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet)
+    for removed in actual.tools_removed:
+        note(f"{name}: without {removed.tool} (by {removed.by})", quiet=options.quiet)
+    if result.answer is AnswerKind.DIAGNOSIS:
+        note(f"{name}: {result.text}", quiet=options.quiet)
+    if not actual.saved:
+        warn(f"{name}: not all of this run could be stored; its result is complete.", quiet=options.quiet)
+
+
+def _place(mode: Mode, number: int, result: RunResult) -> str:
+    if mode is Mode.CHAIN:
+        return f"Chain stopped at step {number} ({result.spec.agent.name}): "
+    return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
+
+
+def _tell_failure(failure: Failure, retinue: Retinue, before: str = "") -> None:
+    fault(before + failure.message)
+    for hint in _hints(failure, retinue):
+        note(hint)
+
+
+def _hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
+    """What the sentence itself must not say: it is the same for people and models."""
+    if broken := failure.detail.get("broken"):
+        yield f"There is a file for it, but it cannot be used: {broken}"
+    if failure.code is Code.UNKNOWN_AGENT and (near := retinue.roster().suggest(str(failure.detail["agent"]))):
+        yield f"Did you mean {near}?"
+    if failure.reason == "unknown_engine":
+        asked = retinue.settings("single").settings.engine
+        if hint := did_you_mean(asked, ["auto", *retinue.engines]):
+            yield hint.strip()
+
+
+# -- trust -----------------------------------------------------------------------------------------
+
+
+def _ask_for_trust(retinue: Retinue, plan: Plan) -> None:
+    """Asks about each of the project's own agents that waits to be accepted; where nobody can answer, nothing."""
+    if not is_interactive():
+        return
+    roster = retinue.roster()
+    for name in dict.fromkeys(task.agent for task in plan.tasks if task.agent):
+        agent = roster.needs_trust(name)
+        if agent is None:
+            continue
+        click.secho(f"{name} is this project's own agent and not trusted as it is now written:", err=True, bold=True)
+        for line in summary_lines(agent):
+            click.echo(line, err=True)
+        if click.confirm("Accept it, as it is written now?", default=False, err=True):
+            retinue.trust.accept(agent)
+
+
+def is_interactive() -> bool:
+    """Whether someone is there to be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

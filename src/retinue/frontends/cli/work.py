@@ -1,0 +1,135 @@
+"""Something at work: runs watched, stopped by a signal, and told when they are done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import anyio
+
+from retinue.app import Retinue
+from retinue.frontends.cli.options import Options
+from retinue.frontends.cli.talk import warn
+from retinue.frontends.event_lines import SHORT, EventLines
+from retinue.frontends.views import EngineNote, LinesView, View, is_screen, show
+from retinue.types import Refused
+
+STOPPING = "Stopping; what the runs had is kept. Once more ends at once."
+AGAIN = 0.1
+"""Seconds until runs are stopped again: one may begin in the moment of stopping."""
+NAMED = 3
+"""Interrupted sessions named; others are counted."""
+
+Found = TypeVar("Found")
+
+
+def opened(options: Options) -> Retinue:
+    """Retinue as the flags want it."""
+    return Retinue(cwd=options.cwd, settings=options.settings(), offline_may_answer=True)
+
+
+def at_work(
+    retinue: Retinue,
+    work: Callable[[], Awaitable[Found]],
+    options: Options,
+    *,
+    surface: str,
+    shows_progress: bool = True,
+) -> Found:
+    """Opens Retinue and does the work in it; shows it meanwhile on stderr, and stops its runs on a signal.
+
+    Raises:
+        Refused: nothing was started.
+    """
+
+    async def working() -> Found | Refused:
+        async with retinue:
+            for warning in _warnings(retinue, surface):
+                warn(warning, quiet=options.quiet)
+            return await _watched(retinue, work, view)
+
+    view = _view(retinue, surface, options, shows_progress=shows_progress)
+    found = anyio.run(working)
+    if isinstance(found, Refused):
+        raise found
+    return found
+
+
+async def _watched(retinue: Retinue, work: Callable[[], Awaitable[Found]], view: View) -> Found | Refused:
+    found: Found | Refused
+    async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as group:
+        group.start_soon(show, watcher, view)
+        group.start_soon(_stop_on_signal, retinue, view)
+        try:
+            found = await work()
+        except Refused as refusal:  # caught here: the task group would wrap it
+            found = refusal
+        group.cancel_scope.cancel()
+    return found
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _view(retinue: Retinue, surface: str, options: Options, *, shows_progress: bool) -> View:
+    stream = sys.stderr
+    if stream is None or options.quiet:
+        return LinesView(None)
+    settings = retinue.settings(surface).settings
+    is_chosen_for_us = settings.engine == "auto"
+    about = {kind.name: kind.about for kind in retinue.engines.values()} if is_chosen_for_us else {}
+    note = EngineNote(about)
+    if not shows_progress:
+        return LinesView(stream, note)
+    if is_screen(stream, os.environ):
+        from retinue.frontends.terminal import LiveView
+
+        return LiveView(stream, settings.max_lines_per_window, note)
+    return LinesView(stream, note, EventLines())
+
+
+def _warnings(retinue: Retinue, surface: str) -> Iterator[str]:
+    """What a user should know before anything runs."""
+    if count := len(retinue.interrupted):
+        ids = ", ".join(summary.session[:SHORT] for summary in retinue.interrupted[:NAMED])
+        were = "run was interrupted when its process" if count == 1 else "runs were interrupted when their process"
+        more = ", …" if count > NAMED else ""
+        yield f"{count} {were} ended: {ids}{more} (retinue sessions show ID)"
+    if problems := retinue.settings(surface).problems:
+        values = "1 setting was" if len(problems) == 1 else f"{len(problems)} settings were"
+        yield f"{values} not taken as written: {problems[0].source}: {problems[0].message} (retinue doctor)"
+
+
+# -- how it is stopped -----------------------------------------------------------------------------
+
+
+async def _stop_on_signal(retinue: Retinue, view: View) -> None:
+    """Waits for a signal, then stops all runs; the next signal ends the process at once."""
+    signals = _signals()
+    if not signals:
+        return
+    with anyio.open_signal_receiver(*signals) as received:
+        async for _ in received:
+            break
+        for number in signals:
+            signal.signal(number, lambda *_: _leave(view))
+        view.say(STOPPING)
+        while True:
+            retinue.stop_all()
+            await anyio.sleep(AGAIN)
+
+
+def _signals() -> list[signal.Signals]:
+    """Those that stop runs. One that was ignored when we started, as under `nohup`, stays ignored."""
+    if os.name == "nt":
+        return []
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _leave(view: View) -> None:
+    view.restore()
+    os._exit(130)

@@ -1,0 +1,84 @@
+"""Events as plain lines, for where no screen is: `12:34:56 explorer  → grep → /pattern/`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from retinue.events import (
+    AttemptStarted,
+    Event,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Stamped,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.frontends.cells import fit, pad
+from retinue.frontends.tool_lines import call_line
+from retinue.output.frame import one_line
+from retinue.types import Failure
+
+NAME = 12
+"""Columns of a run's name; longer ones are cut, so that what follows stands in line."""
+MOST = 200
+"""Columns of a line."""
+SHORT = 8
+"""Digits of an id."""
+
+
+class EventLines:
+    """Tells the events of several runs, each under its run's name."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def __call__(self, stamped: Stamped) -> Iterator[str]:
+        """The line of an event; none for one that says nothing new."""
+        origin, event = stamped.origin, stamped.event
+        if isinstance(event, RunQueued):
+            self._names[origin.run] = event.name
+        if told := _told(event, origin.session[:SHORT]):
+            clock = time.strftime("%H:%M:%S", time.localtime(stamped.time))
+            name = pad(one_line(self._names.get(origin.run, origin.run[:SHORT]), MOST), NAME)
+            yield fit(f"{clock} {'  ' * (origin.depth - 1)}{name}  {one_line(told, MOST)}", MOST)
+
+
+def _told(event: Event, session: str) -> str | None:
+    match event:
+        case RunQueued(task=task):
+            return f"○ {_first_line(task)}"
+        case RunStarted():
+            return "started"
+        case ToolCalled(name=name, args=args):
+            return f"→ {call_line(name, args)}"
+        case ToolReturned(name=name, is_error=True, text=text):
+            return f"! {name}: {_first_line(text) or 'failed'}"
+        case Text(text=text) if text.strip():
+            return f"“{_first_line(text)}”"
+        case RunEnded(failure=None, elapsed=elapsed):
+            return f"✓ done in {elapsed:.1f}s (session {session})"
+        case RunEnded(failure=Failure(code=code), elapsed=elapsed):
+            return f"✗ {code} after {elapsed:.1f}s (session {session})"
+        case _:
+            return _changed(event)
+
+
+def _changed(event: Event) -> str | None:
+    match event:
+        case AttemptStarted(number=number, reason=reason) if number > 1:
+            return f"attempt {number} ({reason})"
+        case ModelChanged(after=after, reason=reason):
+            return f"model: {after} ({reason})"
+        case Notice(message=message):
+            return f"! {message}"
+        case _:
+            return None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

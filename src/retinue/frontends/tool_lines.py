@@ -1,0 +1,156 @@
+"""A tool call told in a line or two: seed 003's condensed forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from retinue.progress import Called
+from retinue.types import Args
+
+OTHER_ARGUMENTS = 120
+"""Characters of the arguments of a tool that has no form of its own."""
+
+_NOTICE = re.compile(r"(?:\A|\n\n)\[[^\n]*\]\s*\Z")
+"""What our and pi's tools say of their own result, such as that it was cut, in a bracket beneath it."""
+_CUT = re.compile(r"limit reached|truncated|lines are shown", re.IGNORECASE)
+_EMPTY = frozenset({"", "(empty directory)", "(empty)", "No files found matching pattern"})
+
+
+def call_line(name: str, args: Args) -> str:
+    """The call in one line: `grep → /pattern/ → *.py`."""
+    told = _CALLS.get(name, _any)(args)
+    return f"{name} → {told}" if told else name
+
+
+def result_line(called: Called) -> str | None:
+    """What came of the call in a few words, where a number says it all; None otherwise."""
+    if called.result is None or called.is_error or called.name not in _RESULTS:
+        return None
+    return _RESULTS[called.name](called.result)
+
+
+def error_line(called: Called) -> str | None:
+    """Why the call failed; None if it did not."""
+    if not called.is_error:
+        return None
+    return next((line.strip() for line in (called.result or "").split("\n") if line.strip()), "failed")
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def _read(args: Args) -> str:
+    path, offset, limit = _text(args, "path", "file_path"), args.get("offset"), args.get("limit")
+    if limit is not None:
+        return f"{path}:{offset or 1}+{limit}"
+    return f"{path}:{offset}" if offset is not None else path
+
+
+def _grep(args: Args) -> str:
+    where = _text(args, "glob") or _place(args)
+    return f"/{_text(args, 'pattern')}/" + (f" → {where}" if where else "")
+
+
+def _find(args: Args) -> str:
+    where = _place(args)
+    return _text(args, "pattern") + (f" in {where}" if where else "")
+
+
+def _ls(args: Args) -> str:
+    return _text(args, "path") or "."
+
+
+def _bash(args: Args) -> str:
+    return _first_line(_text(args, "command"))
+
+
+def _edit(args: Args) -> str:
+    edits = args.get("edits")
+    changes = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else [args]
+    added = sum(_lines(_text(edit, "newText", "new_string")) for edit in changes)
+    removed = sum(_lines(_text(edit, "oldText", "old_string")) for edit in changes)
+    count = f" ({len(changes)} edits)" if len(changes) > 1 else ""
+    return f"{_text(args, 'path', 'file_path')}{count}" + (f" +{added}/-{removed}" if added or removed else "")
+
+
+def _write(args: Args) -> str:
+    lines = _lines(_text(args, "content"))
+    return _text(args, "path", "file_path") + (f" +{lines}" if lines else "")
+
+
+def _delegated(args: Args) -> str:
+    task = _first_line(_text(args, "task"))
+    return ": ".join(filter(None, (_text(args, "agent"), task)))
+
+
+def _any(args: Args) -> str:
+    return msgspec.json.encode(args).decode()[:OTHER_ARGUMENTS] if args else ""
+
+
+_CALLS: Mapping[str, Callable[[Args], str]] = {
+    "read": _read,
+    "grep": _grep,
+    "find": _find,
+    "ls": _ls,
+    "bash": _bash,
+    "edit": _edit,
+    "write": _write,
+    "web_search": lambda args: _text(args, "query"),
+    "fetch_content": lambda args: _text(args, "url"),
+    "subagent": _delegated,
+    "spawn_subagent": _delegated,
+}
+
+
+def _place(args: Args) -> str:
+    """Where a search was made, unless that is the working directory."""
+    path = _text(args, "path")
+    return "" if path in {".", "./"} else path
+
+
+def _text(args: Mapping[str, Any], *names: str) -> str:
+    """The first of these arguments that is there; models give other things than text, too."""
+    return next((str(args[name]) for name in names if args.get(name) is not None), "")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]
+
+
+def _lines(text: str) -> int:
+    return len(text.splitlines())
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _listed(result: str) -> str:
+    entries, more = _entries(result)
+    folders = sum(entry.endswith("/") for entry in entries)
+    files = len(entries) - folders
+    counts = [_count(files, "file") if files else "", _count(folders, "dir") if folders else ""]
+    return (", ".join(filter(None, counts)) or "(empty)") + more
+
+
+def _matched(result: str) -> str:
+    entries, more = _entries(result)
+    return _count(len(entries), "match", "matches") + more
+
+
+def _entries(result: str) -> tuple[list[str], str]:
+    """The lines of a listing, and `+` if there would be more."""
+    notice = _NOTICE.search(result)
+    body = _NOTICE.sub("", result).strip("\n")
+    entries = [] if body in _EMPTY else body.split("\n")
+    return entries, "+" if notice and _CUT.search(notice[0]) else ""
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_RESULTS: Mapping[str, Callable[[str], str]] = {"ls": _listed, "find": _matched}

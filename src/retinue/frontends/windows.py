@@ -1,0 +1,256 @@
+"""What a screen shows of runs: pure functions from progress, time and size to lines. Seed 003's rolling windows.
+
+One window per run: a header, the newest lines of what it does and says, its error beneath. However many runs there
+are, a frame is never taller or wider than its screen: windows shrink, and the newest lines stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from msgspec import Struct
+
+from retinue.frontends.cells import fit, width, wrap
+from retinue.frontends.tool_lines import call_line, error_line, result_line
+from retinue.output.frame import one_line
+from retinue.progress import Called, Noted, Phase, Progress, RunView, Said
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINS = 10.0
+"""Pictures of the spinner per second."""
+ERROR_LINES = 3
+TEXT_CHARS = 8_000
+"""Of one text, from its end: more than any window shows."""
+MOST_INDENT = 8
+MOST_COLUMNS = 1_000
+"""Of anything: no screen is wider."""
+SESSION_DIGITS = 16
+"""Of an id, as seed 003 shows it."""
+
+_ICONS = {Phase.QUEUED: "○", Phase.DONE: "✓", Phase.ERROR: "✗"}
+_STYLES = {Phase.QUEUED: "muted", Phase.RUNNING: "running", Phase.DONE: "good", Phase.ERROR: "error"}
+_INDENT = "  "
+
+
+class Span(Struct, frozen=True):
+    """Text in one style: `name`, `muted`, `running`, `good`, `error`, `warning`, or none."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+
+
+class Screen(Struct, frozen=True):
+    """What a frame must fit into."""
+
+    width: int = 80
+    height: int = 24
+    max_lines: int = 15
+    """Of one window, header and error apart."""
+
+
+def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
+    """All windows as they are at this time of the wall clock, the status of all above them if there are several."""
+    views = _as_tree(progress.runs.values())
+    head = [status(progress)] if len(views) > 1 else []
+    rows = max(screen.height - len(head), 1)
+    shown, hidden = _that_fit(views, rows)
+    foot = [(Span(f"… and {hidden} more", "muted"),)] if hidden else []
+    bodies = [_body(view, screen.max_lines) for view in shown]
+    errors = [_error(view, screen.width) for view in shown]
+    lines = _shares(shown, bodies, errors, rows - len(shown) - len(foot))
+    windows = [
+        line
+        for view, body, error, (most_body, most_error) in zip(shown, bodies, errors, lines, strict=True)
+        for line in (
+            header(view, now),
+            *(body[-most_body:] if most_body else ()),
+            *error[:most_error],
+        )
+    ]
+    return tuple(_fitted(line, screen.width) for line in (*head, *windows, *foot))
+
+
+def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
+    """What stays on a screen when all is done: a header per run, and the ids by which to find the sessions.
+
+    Answers and errors are told in full by whoever asked for them.
+    """
+    views = _as_tree(progress.runs.values())
+    head = [status(progress)] if len(views) > 1 else []
+    lines = [*head, *(header(view, now) for view in views), sessions(views)]
+    return tuple(_fitted(line, screen.width) for line in lines)
+
+
+def status(progress: Progress) -> Line:
+    """`Sub-agents: 2 running, 1 done, 1 error`; queued ones too, while there are any."""
+    names = {Phase.RUNNING: "running", Phase.QUEUED: "queued", Phase.DONE: "done", Phase.ERROR: "error"}
+    counts = [f"{count} {name}" for phase, name in names.items() if (count := progress.count(phase))]
+    return (Span(f"Sub-agents: {', '.join(counts)}", "name"),)
+
+
+def header(view: RunView, now: float) -> Line:
+    """The run in one line: who, with what, how much, how long."""
+    facts = [
+        _who(view),
+        f"{view.tools} {'tool' if view.tools == 1 else 'tools'}" if view.tools else "",
+        _time(view, now),
+    ]
+    told = " • ".join(filter(None, facts))
+    return (
+        Span(_INDENT * (view.depth - 1)),
+        Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
+        Span(one_line(view.name, MOST_COLUMNS), "name"),
+        Span(f" • {told}" if told else "", "muted"),
+    )
+
+
+def sessions(views: Iterable[RunView]) -> Line:
+    """The ids by which the sessions are found again."""
+    ids = dict.fromkeys(view.session[:SESSION_DIGITS] for view in views)
+    return (Span(f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}", "muted"),)
+
+
+def seconds(view: RunView, now: float) -> float:
+    """How long the run has been at work: frozen at its end, nothing before it started."""
+    if view.elapsed is not None:
+        return view.elapsed
+    return max(now - view.started, 0.0) if view.started is not None else 0.0
+
+
+# -- the parts of a header -------------------------------------------------------------------------
+
+
+def _icon(view: RunView, now: float) -> str:
+    return _ICONS.get(view.phase) or SPINNER[int(now * SPINS) % len(SPINNER)]
+
+
+def _who(view: RunView) -> str:
+    """The agent, unless its name is already said, and who answers for it."""
+    agent = "" if view.agent == view.name else view.agent
+    model = "/".join(filter(None, (view.provider, view.model))) or view.engine
+    answers = " ".join(filter(None, (model, view.thinking)))
+    return one_line(" ".join(filter(None, (agent, f"({answers})" if answers else ""))), MOST_COLUMNS)
+
+
+def _time(view: RunView, now: float) -> str:
+    if view.phase is Phase.QUEUED:
+        return "queued"
+    limit = f"/{view.timeout:.0f}s" if view.timeout else ""
+    return f"{seconds(view, now):.0f}s{limit}"
+
+
+# -- the parts of a body ---------------------------------------------------------------------------
+
+
+def _body(view: RunView, most: int) -> list[Line]:
+    """The newest lines, oldest first. Read from the end, so that its cost does not grow with the run."""
+    newest = list(islice(_backwards(view), most))
+    if not newest and view.phase is Phase.RUNNING:
+        newest = [_line(view, "(starting...)", "muted")]
+    return newest[::-1]
+
+
+def _backwards(view: RunView) -> Iterator[Line]:
+    yield from _said_backwards(view, view.partial)
+    for item in reversed(view.items):
+        match item:
+            case Said(text=text):
+                yield from _said_backwards(view, text)
+            case Noted(message=message):
+                yield _line(view, f"! {message}", "warning")
+            case Called():
+                yield from _called_backwards(view, item)
+
+
+def _said_backwards(view: RunView, text: str) -> Iterator[Line]:
+    for line in reversed(text[-TEXT_CHARS:].split("\n")):
+        if said := line.strip():
+            yield _line(view, said, indent=min(len(line) - len(line.lstrip(" ")), MOST_INDENT))
+
+
+def _called_backwards(view: RunView, called: Called) -> Iterator[Line]:
+    if error := error_line(called):
+        yield _line(view, error, "error", indent=2)
+    if result := result_line(called):
+        yield _line(view, result, "muted", indent=2)
+    yield _line(view, call_line(called.name, called.args), "muted")
+
+
+def _error(view: RunView, width: int) -> list[Line]:
+    if view.failure is None:
+        return []
+    room = width - len(_INDENT) * view.depth
+    return [
+        _line(view, text, "error") for text in wrap(one_line(view.failure.message, MOST_COLUMNS), room, ERROR_LINES)
+    ]
+
+
+def _line(view: RunView, text: str, style: str = "", *, indent: int = 0) -> Line:
+    return (Span(_INDENT * view.depth + " " * indent), Span(one_line(text, MOST_COLUMNS), style))
+
+
+# -- what fits -------------------------------------------------------------------------------------
+
+
+def _as_tree(views: Iterable[RunView]) -> list[RunView]:
+    """Nested runs right after the run that asked for them."""
+    everyone = list(views)
+    known = {view.run for view in everyone}
+    below: dict[str | None, list[RunView]] = {}
+    for view in everyone:
+        below.setdefault(view.parent_run if view.parent_run in known else None, []).append(view)
+
+    def walk(parent: str | None) -> Iterator[RunView]:
+        for view in below.get(parent, ()):
+            yield view
+            yield from walk(view.run)
+
+    return list(walk(None))
+
+
+def _that_fit(views: Sequence[RunView], rows: int) -> tuple[list[RunView], int]:
+    """The runs there is a row for, and how many are left out: those at work and in error stay longest."""
+    if len(views) <= rows:
+        return list(views), 0
+    order = [Phase.RUNNING, Phase.ERROR, Phase.QUEUED, Phase.DONE]
+    ranked = sorted(views, key=lambda view: order.index(view.phase))
+    kept = {view.run for view in ranked[: rows - 1]}
+    return [view for view in views if view.run in kept], len(views) - len(kept)
+
+
+def _shares(
+    views: Sequence[RunView], bodies: Sequence[list[Line]], errors: Sequence[list[Line]], room: int
+) -> list[tuple[int, int]]:
+    """How many lines of its body and of its error each run gets: errors first, then those at work, then the rest."""
+    of_errors = _shared([len(error) for error in errors], room)
+    room -= sum(of_errors)
+    is_live = [view.phase is Phase.RUNNING for view in views]
+    live = _shared([len(body) if at_work else 0 for body, at_work in zip(bodies, is_live, strict=True)], room)
+    room -= sum(live)
+    rest = _shared([0 if at_work else len(body) for body, at_work in zip(bodies, is_live, strict=True)], room)
+    return [(one + other, error) for one, other, error in zip(live, rest, of_errors, strict=True)]
+
+
+def _shared(wanted: list[int], room: int) -> list[int]:
+    """As many as everyone wants or, where there is too little, the same for all who want more."""
+    given = [0] * len(wanted)
+    while room > 0 and (open_ones := [i for i, want in enumerate(wanted) if given[i] < want]):
+        each = max(room // len(open_ones), 1)
+        for i in open_ones[:room]:
+            more = min(each, wanted[i] - given[i])
+            given[i] += more
+            room -= more
+    return given
+
+
+def _fitted(line: Line, columns: int) -> Line:
+    fitted: list[Span] = []
+    for span in line:
+        text = fit(span.text, columns)
+        fitted.append(Span(text, span.style))
+        columns -= width(text)
+    return tuple(fitted)

@@ -1,0 +1,242 @@
+"""Folds the events of one attempt into what its answer needs. Pure, and bounded in memory whatever the child does."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from retinue.events import (
+    Event,
+    Finalized,
+    MessageEnded,
+    NativeSession,
+    Notice,
+    OutputCounted,
+    ProcessEnded,
+    StopReason,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.output.bounded import Draft, Items
+from retinue.output.provider_errors import classify
+from retinue.results import AnswerKind, Finalization, ProcessEnd
+from retinue.types import Code, Failure, ToolUse, Usage
+
+TOOL_NAMES = 200
+"""Told apart; all further ones a child may invent count as one."""
+NOTICES = 100
+ERROR_CHARS = 2000
+"""Of a provider's words in a failure's message."""
+
+WORK = (TextDelta, ThinkingDelta, ToolDelta, Thinking, Text, ToolCalled, ToolReturned, MessageEnded, Finalized)
+"""Events in which the agent did something."""
+OPENING = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled)
+"""Events that belong to a message whose end is still to come."""
+
+
+class Answer(NamedTuple):
+    text: str
+    kind: AnswerKind
+
+
+class _Said(NamedTuple):
+    """A message that ended, as far as it may be the answer."""
+
+    text: str
+    stop_reason: StopReason
+    model: str | None
+
+
+class Collector:
+    """What one attempt amounts to so far."""
+
+    def __init__(self) -> None:
+        self.native_session: str | None = None
+        self.process: ProcessEnd | None = None
+        self.finalized: Finalization | None = None
+        """The last valid one."""
+        self.stop_reason: StopReason | None = None
+        """Of the last message."""
+        self.provider_error: str | None = None
+        """The provider's words, if the last message ended with an error."""
+        self.dropped_bytes = 0
+        """Not kept: lines too long for the engine, and text beyond what is held here."""
+        self._usage = Usage()
+        self._turns = 0
+        self._model: str | None = None
+        self._said: _Said | None = None
+        self._draft = Draft()
+        self._writing = False
+        self._items = Items()
+        self._tools: dict[str, int] = {}
+        self._returned = 0
+        self._notices: deque[str] = deque(maxlen=NOTICES)
+        self._seen = False
+        self._worked: type[Event] | None = None
+
+    def observe(self, event: Event) -> None:
+        """Takes an event into account; a delta costs the same however long the text has become."""
+        self._seen = True
+        if isinstance(event, WORK):
+            self._worked = type(event)
+            self._writing = isinstance(event, OPENING)
+            self._observe_work(event)
+        else:
+            self._observe_fact(event)
+
+    def _observe_work(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                self.dropped_bytes += self._draft.delta(text)
+            case Text(text):
+                self.dropped_bytes += self._draft.block(text)
+                if text.strip():
+                    self._items.add(text)
+            case ToolCalled():
+                self._called(event)
+            case ToolReturned():
+                self._returned += 1
+            case MessageEnded():
+                self._ended(event)
+            case Finalized(finalization):
+                self.finalized = finalization
+
+    def _observe_fact(self, event: Event) -> None:
+        match event:
+            case OutputCounted(dropped=dropped):
+                self.dropped_bytes += dropped
+            case Notice(message=message):
+                if message not in self._notices:
+                    self._notices.append(message)
+            case ProcessEnded(end):
+                self.process = end
+            case NativeSession(session):
+                self.native_session = session
+
+    @property
+    def usage(self) -> Usage:
+        """Summed over the assistant messages; a turn is one of them."""
+        return replace(self._usage, turns=self._turns)
+
+    @property
+    def tools_used(self) -> Mapping[str, int]:
+        """How often each tool was called."""
+        return dict(self._tools)
+
+    @property
+    def items(self) -> tuple[str | ToolUse, ...]:
+        """What a screen shows: texts and tool calls in the order they came, the newest of them."""
+        return self._items.all()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        return tuple(self._notices)
+
+    @property
+    def model(self) -> str | None:
+        """The model that gave the answer, else the last one heard of."""
+        return (self._said and self._said.model) or self._model
+
+    @property
+    def complete(self) -> bool:
+        """Whether a good answer stands and nothing follows it: whatever ends the attempt now is its echo."""
+        return self.finalized is not None or (not self._writing and self.failure() is None)
+
+    def answer(self) -> Answer:
+        """The best there is: the final answer, a partial text, a diagnosis; nothing if nothing was observed."""
+        if self.finalized and (text := self.finalized.result or self.finalized.error):
+            return Answer(text, AnswerKind.FINAL)
+        if self._said and self._said.stop_reason == "stop":
+            return Answer(self._said.text, AnswerKind.FINAL)
+        if text := self._draft.text() or (self._said.text if self._said else ""):
+            return Answer(text, AnswerKind.PARTIAL)
+        return Answer(self._diagnosis(), AnswerKind.DIAGNOSIS) if self._seen else Answer("", AnswerKind.NONE)
+
+    def failure(self) -> Failure | None:
+        """Why the attempt failed, if the engine returned normally; None: the agent ended with a good answer."""
+        if self.finalized:
+            return None
+        match self.stop_reason:
+            case "error":
+                return self._provider_failure()
+            case "aborted":
+                return Failure(Code.ABORTED, f"The agent's last turn was aborted. {self._kept} {AGAIN}", "aborted")
+            case "length":
+                return Failure(Code.OUTPUT_LIMIT, f"{TOO_LONG} {self._kept} {SHORTER}", "length")
+            case "stop" if self.answer().kind is AnswerKind.FINAL:
+                return None
+            case "stop":
+                return Failure(
+                    Code.ENGINE, f"The agent's last message is empty. {self._kept} {AGAIN}", "empty_answer"
+                )
+            case _:
+                return Failure(Code.ENGINE, f"{NO_FINAL} {self._kept} {AGAIN}", "no_final_message")
+
+    def _called(self, event: ToolCalled) -> None:
+        name = event.name if event.name in self._tools or len(self._tools) < TOOL_NAMES else "(others)"
+        self._tools[name] = self._tools.get(name, 0) + 1
+        self._items.add(ToolUse(event.call, event.name, event.args))
+
+    def _ended(self, event: MessageEnded) -> None:
+        self._usage += event.usage
+        self._turns += 1
+        self._model = event.model or self._model
+        self.stop_reason = event.stop_reason
+        self.provider_error = event.error if event.stop_reason == "error" else None
+        text, self._draft = self._draft.text(), Draft()
+        # Text before a tool call is an answer only as long as there is no other.
+        if text and (event.stop_reason != "tool_use" or self._said is None or self._said.stop_reason == "tool_use"):
+            self._said = _Said(text, event.stop_reason, event.model)
+
+    def _provider_failure(self) -> Failure:
+        words = (self.provider_error or "no reason given").strip()[:ERROR_CHARS]
+        reason = classify(self.provider_error)
+        return Failure(Code.PROVIDER, f"The model provider failed: {words}\n{self._kept} {ADVICE[reason]}", reason)
+
+    @property
+    def _kept(self) -> str:
+        return KEPT_TEXT if self.answer().kind in (AnswerKind.FINAL, AnswerKind.PARTIAL) else KEPT_SESSION
+
+    def _diagnosis(self) -> str:
+        if self._worked is None:
+            return "The subagent ended before it did anything: it wrote no message and called no tool."
+        lines = [
+            "Subagent produced JSONL events but no final assistant text could be extracted.",
+            f"Last event type: {self._worked.__struct_config__.tag}.",
+        ]
+        if self.stop_reason:
+            lines.append(f"Last assistant stop reason: {self.stop_reason}.")
+        if self._returned:
+            lines.append(f"Tool executions completed: {self._returned}.")
+        return "\n".join(lines)
+
+
+# -- what failures say: what was kept, what to do next -----------------------------------------------
+
+KEPT_TEXT = "What it wrote is kept."
+KEPT_SESSION = "It left no text; its session keeps what it did."
+AGAIN = "Run the task again, or resume the session."
+TOO_LONG = "The model reached its output limit before the answer was complete."
+SHORTER = "Ask for a shorter answer, split the task, or use a model with a larger limit."
+NO_FINAL = "The agent ended without a final message."
+
+ADVICE: Mapping[str, str] = {
+    "rate_limit": "Try again later, or give the agent fallback_models.",
+    "quota": "Check the provider's plan and billing, or give the agent fallback_models.",
+    "auth": "Check the provider's key or login.",
+    "model_unavailable": "Check the model's name and your access to it, or give the agent fallback_models.",
+    "network": "Check the connection and try again.",
+    "overloaded": "Try again later, or give the agent fallback_models.",
+    "context_overflow": "Split the task, or use a model with a larger context.",
+    "server_error": "Try again later, or give the agent fallback_models.",
+    "tool": "Look at what the tool reported and run the task again.",
+    "other": "Run the task again, or use another model.",
+}

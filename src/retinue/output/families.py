@@ -1,0 +1,253 @@
+"""What secrets look like: one row per family, each in linear time.
+
+A secret is recognised by a bounded *head*; from there a *run* of characters goes on being masked. Every place where a
+head matches counts, overlapping ones too, so what is masked does not depend on where a text was cut. All regular
+expressions are possessive or bounded, and a row is tried only on text that holds one of its anchors.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from msgspec import Struct
+
+REACH = 512
+"""No head, look-ahead included, is longer: a place this far from the end of a text is decided."""
+CONTEXT = 32
+"""No look-behind is longer."""
+
+BLOCK_BEGIN = "-----BEGIN"
+"""The one head that may go over line breaks begins so."""
+
+MARK = "[REDACTED]"
+WORD_RUN = r"[A-Za-z0-9_-]*+"
+"""Every run holds at least these, so that what follows a mark never looks like the middle of a token."""
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    """One kind of secret."""
+
+    anchors: tuple[str, ...]
+    """In lower case; text without any of them holds no such secret."""
+    needs: str = ""
+    """A character, or two of which one, that must occur: cheaper to look for than the anchors."""
+    head: str
+    """Recognises the secret; its group `value` begins where the mask begins."""
+    run: str = WORD_RUN
+    mark: str = MARK
+    folded: bool = False
+    """Whether head and run read the text in lower case."""
+    spaced: bool = False
+    """Whether the head may hold blanks (never a line break), so that its beginning is an earlier word."""
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compiled on first use: most programs never meet most families."""
+    return re.compile(pattern)
+
+
+# -- parts of the heads of named secrets, on folded text --------------------------------------------
+
+_VALUE = r"a-z0-9_\-./+=~%!@#$^*?:"
+_NO_DIGIT = r"a-z_\-./+=~%!@#$^*?:"
+_NO_LETTER = r"0-9_\-./+=~%!@#$^*?:"
+_QUOTE = r"""\\{0,3}["'`]"""
+_SEPARATOR = rf"(?:{_QUOTE})?[ \t]{{0,4}}(?::=|=>|[:=](?![=:]))[ \t]{{0,4}}(?P<quote>{_QUOTE})?"
+_FOLLOWED_BY_SEPARATOR = r"""(?=[\\"'`]{0,4}[ \t]{0,4}[:=])"""
+_NOT_A_PLACE = r"(?![$%/.~=:?\-]|\*\*|arn:|[a-z]{2,8}://)"
+"""A variable, a path, a row of stars or an address is no secret."""
+_MIXED = rf"(?=[{_NO_DIGIT}]{{0,63}}+[0-9])(?=[{_NO_LETTER}]{{0,63}}+[a-z])"
+"""Digits and letters: what tells a secret from the name of a variable."""
+_MIXED_OR_SIGNS = r"(?=[a-z_\-./+=~%?:]{0,63}+[0-9!@#$^*])"
+_NOT_CODE = r"(?![(\[])"
+"""Without quotes, a call or an index is code."""
+_QUOTED_OR_NOT = rf"""(?(quote)[^\s"'`\\]{{8,256}}+|[{_VALUE}]{{8,64}}+{_NOT_CODE})"""
+_SECRET = rf"(?P<value>{_NOT_A_PLACE}{_MIXED}{_QUOTED_OR_NOT})"
+_PASSWORD = rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
+_VALUE_RUN = rf"[{_VALUE}]*+"
+
+
+def _behind(*words: str) -> str:
+    """What stands before is one of these words."""
+    return "(?:" + "|".join(f"(?<={word})" for word in words) + ")"
+
+
+def _qualified(last: str, *qualifiers: str) -> str:
+    """Behind it stands `last` with a word before it, as in `api_key`, `api-key` or `apikey`; a separator follows."""
+    apart = rf"(?<=[_\- ]{last})" + _behind(*(f"{qualifier}.{last}" for qualifier in qualifiers))
+    return rf"{_FOLLOWED_BY_SEPARATOR}(?:{apart}|{_behind(*(qualifier + last for qualifier in qualifiers))})"
+
+
+def _named(*anchors: str, head: str, value: str = _SECRET) -> Family:
+    return Family(
+        anchors=anchors, needs=":=", head=head + _SEPARATOR + value, run=_VALUE_RUN, folded=True, spaced=True
+    )
+
+
+def _solid(anchor: str, head: str, *qualifiers: str) -> Family:
+    """A named secret of letters alone: long, of one case, and not the words of a name."""
+    letters = r"(?P<value>(?:[a-z]{20,64}+|[A-Z]{20,64}+)(?![A-Za-z_\-(\[]|\.[A-Za-z]))"
+    name = head + f"(?i:{_qualified(anchor, *qualifiers)})"
+    return Family(anchors=(anchor,), needs=":=", head=name + _SEPARATOR + letters, spaced=True)
+
+
+# -- the table: where two begin at the same place, the earlier row gives the mark --------------------
+
+_AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?"
+_CREDENTIAL = r"[a-z0-9_\-.~+/=]"
+_SCHEME = r"(?:basic|bearer|token|negotiate|ntlm|apikey|api-key|key|oauth|hawk|aws4-hmac-sha256)"
+
+_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
+_SHOPS = ("stripe", "openai", "anthropic")
+
+FAMILIES = (
+    Family(
+        anchors=("export",),
+        needs="=",
+        head=r"export[ \t]{1,4}[a-z_][a-z0-9_]{0,63}+="
+        + _behind(*(f"{word}=" for word in ("key", "token", "secret", "password", "passwd", "pass", "pwd", "auth")))
+        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_PLACE}[{_VALUE}]{{8,64}}+)",
+        run=_VALUE_RUN,
+        mark="[ENV_VAR_REDACTED]",
+        folded=True,
+        spaced=True,
+    ),
+    _named("key", head="key" + _qualified("key", *_KEYS, *_SHOPS)),
+    _solid("key", "[kK](?:ey|EY)", *_KEYS, *_SHOPS),
+    _solid("token", "[tT](?:oken|OKEN)", "api", "auth", "access"),
+    Family(
+        anchors=("bearer",),
+        head=rf"bearer(?<![a-z0-9]bearer)[ \t]{{1,4}}"
+        rf"(?P<value>(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8}}|[a-z]{{20}})",
+        run=rf"{_CREDENTIAL}*+",
+        folded=True,
+        spaced=True,
+    ),
+    Family(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_CREDENTIAL}{{6}}"
+        rf"|(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8,64}}+(?![(\[]))",
+        run=r"""[^\r\n"'`\\]*+""",
+        folded=True,
+        spaced=True,
+    ),
+    Family(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>digest[ \t]{{1,4}}[a-z])",
+        run=r"[^\r\n\\]*+",
+        folded=True,
+        spaced=True,
+    ),
+    Family(
+        anchors=("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        needs="_",
+        head=r"(?P<value>gh(?:[pousr]|ithub_pat)_[A-Za-z0-9]{20})",
+        mark="[GITHUB_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("glpat-",),
+        needs="-",
+        head=r"(?P<value>glpat-[A-Za-z0-9_-]{16})",
+        mark="[GITLAB_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("akia", "asia"),
+        head=r"(?P<value>A(?<![A-Za-z0-9]A)(?:K|S)IA[A-Z0-9]{16})",
+        mark="[AWS_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"),
+        needs="-",
+        head=r"(?P<value>xox[abeoprs]-[A-Za-z0-9-]{10})",
+        mark="[SLACK_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("k_live_", "k_test_"),
+        needs="_",
+        head=r"(?P<value>[rs](?<![A-Za-z0-9][rs])k_(?:live|test)_[A-Za-z0-9]{10})",
+        mark="[STRIPE_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("npm_",),
+        needs="_",
+        head=r"(?P<value>npm_[A-Za-z0-9]{30})",
+        mark="[NPM_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("pypi-",),
+        needs="-",
+        head=r"(?P<value>pypi-[A-Za-z0-9_-]{32})",
+        mark="[PYPI_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("sk-",),
+        needs="-",
+        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)ant-[A-Za-z0-9_-]{12})",
+        mark="[ANTHROPIC_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("sk-",),
+        needs="-",
+        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)"
+        r"(?:(?:proj|svcacct|admin|or|live|test)-[A-Za-z0-9_-]{12}|[A-Za-z0-9]{16}))",
+        mark="[OPENAI_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("aiza",),
+        head=r"(?P<value>AIza[A-Za-z0-9_-]{30})",
+        mark="[GOOGLE_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("eyj",),
+        needs=".",
+        head=r"(?P<value>eyJ(?<![A-Za-z0-9]eyJ)[A-Za-z0-9_-]{8,300}+\.[A-Za-z0-9_-]{4})",
+        run=r"[A-Za-z0-9_.-]*+",
+        mark="[JWT_REDACTED]",
+    ),
+    Family(
+        anchors=("-----begin",),
+        needs="-",
+        head=r"(?P<value>-----BEGIN [A-Z0-9 ]{0,32}?PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?!-----)[\s\S]){0,240}?[A-Za-z0-9+/=]{32})",
+        # To the END line, or to the first character no key block holds; line numbers and quotes may stand between.
+        run=r"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:[A-Za-z0-9+/=\s\\→|:>#*"',]++|-))*+""",
+        mark="[PRIVATE_KEY_REDACTED]",
+    ),
+    Family(
+        anchors=("://",),
+        needs="@",
+        head=r"""://[^\s/@:?#"'`<>\\]{0,64}+:(?P<value>(?![$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@)[^\s/?#"'`<>\\]{1,256}(?=@))""",
+        run="",
+    ),
+    Family(
+        anchors=("?", "&"),
+        needs="=",
+        head=r"[?&][a-z0-9_.\-]{1,40}+="
+        + _behind(
+            *(f"{word}=" for word in ("api_key", "api-key", "apikey", "token", "secret", "auth")),
+            *(f"{word}=" for word in ("password", "passwd", "pwd", "sig", "signature", "credential")),
+        )
+        + r"""(?P<value>(?![$*]|%[sd(])[^\s?&#"'`<>\\\[\]{}]{8})""",
+        run=r"""[^\s?&#"'`<>\\\[\]{}]*+""",
+        folded=True,
+    ),
+    Family(
+        anchors=("key",),
+        needs=":=",
+        head=r"_KEY(?<=[A-Z0-9]_KEY)(?<!PUBLIC_KEY)(?<!PRIMARY_KEY)"
+        + _SEPARATOR
+        + r"(?P<value>(?=[A-Za-z_+/=\-]{0,63}+[0-9])(?=[0-9_+/=\-]{0,63}+[A-Za-z])[A-Za-z0-9_+/=\-]{20,64}+)"
+        + _NOT_CODE,
+        run=r"[A-Za-z0-9_+/=\-]*+",
+        spaced=True,
+    ),
+    _named("token", head="token"),
+    _named("secret", head="secret(?<!:secret)"),
+    _named("pass", head="pass(?:w(?:or)?d|phrase)", value=_PASSWORD),
+    _named("pwd", head="pwd", value=_PASSWORD),
+    _named("credential", head="credentials?"),
+)

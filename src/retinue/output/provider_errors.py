@@ -1,0 +1,102 @@
+"""What a provider's error message is about: decides retry and fallback, never whether an answer is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+RATE_LIMIT = "rate_limit"
+QUOTA = "quota"
+AUTH = "auth"
+MODEL_UNAVAILABLE = "model_unavailable"
+NETWORK = "network"
+OVERLOADED = "overloaded"
+CONTEXT_OVERFLOW = "context_overflow"
+SERVER_ERROR = "server_error"
+TOOL = "tool"
+OTHER = "other"
+
+TRANSIENT = frozenset({RATE_LIMIT, OVERLOADED, SERVER_ERROR, NETWORK})
+NOT_EVERY_MODELS = TRANSIENT | {QUOTA, AUTH, MODEL_UNAVAILABLE}
+"""Troubles another model, or another provider's, may not have."""
+
+READ_CHARS = 16 * 1024
+"""Of a message: what it is about stands at its beginning."""
+
+WORDS: tuple[tuple[str, str], ...] = (
+    (RATE_LIMIT, "per minute|per_minute|perminute|per second|please retry in|throttl"),
+    (QUOTA, "quota|billing|credit balance|insufficient credit|insufficient balance|insufficient funds"),
+    (QUOTA, "payment required|out of credits|spending limit|usage limit"),
+    (RATE_LIMIT, "rate limit|rate_limit|rate-limit|ratelimit|too many requests|resource_exhausted"),
+    (CONTEXT_OVERFLOW, "context_length|context length|context window|context_window|context size|context limit"),
+    (CONTEXT_OVERFLOW, "maximum context|maximum prompt length|prompt is too long|prompt too long|input is too long"),
+    (CONTEXT_OVERFLOW, "input token count|too many tokens|token limit exceeded|request_too_large|request too large"),
+    (CONTEXT_OVERFLOW, "reduce the length of the|entity too large|exceeds the maximum number of tokens"),
+    (AUTH, "authentication|unauthorized|unauthorised|unauthenticated|forbidden|permission_denied|permission_error"),
+    (AUTH, "permission denied|api key|api_key|apikey|x-api-key|invalid_grant|invalid token|token expired"),
+    (AUTH, "token has expired|expired token|not logged in|please run /login"),
+    (
+        MODEL_UNAVAILABLE,
+        "model_not_found|model not found|unknown model|no such model|invalid model|unsupported model",
+    ),
+    (MODEL_UNAVAILABLE, "not_found_error|is not found for api version|no endpoints found|decommissioned"),
+    (MODEL_UNAVAILABLE, "failed to load model|access to the model|access to model|provider unavailable"),
+    (OVERLOADED, "overloaded|over capacity|at capacity|no capacity|capacity exceeded|high demand|currently loading"),
+    (OVERLOADED, "service unavailable|service_unavailable|temporarily unavailable|cold start"),
+    (NETWORK, "econnreset|econnrefused|econnaborted|etimedout|enotfound|eai_again|epipe|ehostunreach|enetunreach"),
+    (NETWORK, "connection reset|connection refused|connection aborted|connection closed|connection error"),
+    (NETWORK, "connection lost|connection terminated|socket hang up|socket closed|other side closed|broken pipe"),
+    (NETWORK, "fetch failed|network error|network is unreachable|name resolution|name or service not known"),
+    (NETWORK, "getaddrinfo|certificate verify|self-signed certificate|self signed certificate|tls handshake"),
+    (NETWORK, "unexpected eof|incomplete chunked read|premature close|stream ended without|stream disconnected"),
+    (NETWORK, "timed out|timeout|terminated"),
+    (SERVER_ERROR, "internal server error|internal_server_error|internal error|internal_error|api_error"),
+    (SERVER_ERROR, "server error|server_error|server had an error|bad gateway|stream error|upstream|provider error"),
+    (SERVER_ERROR, "empty response|unexpected error|an error occurred while processing your request"),
+)
+"""Asked from the first to the last: a quota error is also a 429, and throttling also speaks of too many tokens."""
+
+STATUSES: Mapping[str, str] = {
+    "401": AUTH,
+    "402": QUOTA,
+    "403": AUTH,
+    "404": MODEL_UNAVAILABLE,
+    "408": NETWORK,
+    "413": CONTEXT_OVERFLOW,
+    "429": RATE_LIMIT,
+    "500": SERVER_ERROR,
+    "502": SERVER_ERROR,
+    "503": OVERLOADED,
+    "504": SERVER_ERROR,
+    "520": SERVER_ERROR,
+    "522": NETWORK,
+    "524": NETWORK,
+    "529": OVERLOADED,
+}
+
+_TOOL_FAILED = r"\b[\w.-]{1,64} failed \(exit \d"
+_NO_SUCH_MODEL = r"\bmodel\b[^\n]{0,120}?\b(?:not found|does not exist|not available|not supported|is disabled)"
+_STATUS = r"(?:^|[\[(]|(?:status|code|error|http)(?:code)?\W{1,4}(?:[\d.]{1,3} )?)([45]\d\d)\b"
+
+
+def classify(text: str | None) -> str:
+    """The reason behind a provider's error message; `other` where it tells none."""
+    message = (text or "")[:READ_CHARS].lower().strip()
+    if re.search(_TOOL_FAILED, message):
+        return TOOL
+    for reason, words in WORDS:
+        if any(word in message for word in words.split("|")):
+            return reason
+    if re.search(_NO_SUCH_MODEL, message):
+        return MODEL_UNAVAILABLE
+    return next((STATUSES[status] for status in re.findall(_STATUS, message) if status in STATUSES), OTHER)
+
+
+def is_transient(reason: str | None) -> bool:
+    """Whether the same run may well succeed when it is tried again."""
+    return reason in TRANSIENT
+
+
+def wants_other_model(reason: str | None) -> bool:
+    """Whether another model may succeed: never where the prompt is too long, a tool failed or the answer was bad."""
+    return reason in NOT_EVERY_MODELS

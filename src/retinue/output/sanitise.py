@@ -1,0 +1,184 @@
+"""Takes out what must not be seen. Masking goes for every sink; folding paths and traces only for a reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from retinue.output.families import compiled
+from retinue.output.gates import fold, may_name, rows_for
+from retinue.output.streams import SHORTEST, FamilyStream, KnownStream, KnownValues
+
+BLOCK = 64 * 1024
+"""Characters looked at together: text without any anchor of a secret costs little."""
+DEEPEST = 200
+"""Levels of nested values; what lies deeper is left out."""
+
+
+class Masker:
+    """Masks secrets by what they look like, and the given values exactly.
+
+    It is linear in the text, whatever the text is, and idempotent. It does not find secrets that are encoded,
+    encrypted or spelled in an unknown way.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._known = KnownValues(secrets)
+
+    def stream(self) -> MaskStream:
+        return MaskStream(self._known)
+
+    def mask(self, text: str) -> tuple[str, int]:
+        """The text with marks for its secrets, and how many there are."""
+        if len(text) <= BLOCK and not self._known.occur_in(text) and not rows_for(text, fold(text)):
+            return text, 0
+        stream = self.stream()
+        masked = stream.feed(text) + stream.close()
+        return (masked, stream.masks) if stream.masks else (text, 0)
+
+    def mask_value(self, value: Any) -> tuple[Any, int]:
+        """The same for strings anywhere in a JSON-like value, keys included; the value itself if it holds none.
+
+        What stands under a name such as `api_key` is judged as in `api_key=…`.
+        """
+        return self._masked_value(value, 0)
+
+    def _masked_value(self, value: Any, depth: int) -> tuple[Any, int]:
+        if isinstance(value, str):
+            return self.mask(value)
+        if depth >= DEEPEST and isinstance(value, dict | list | tuple):
+            return "[TOO_DEEP]", 1
+        if isinstance(value, dict):
+            return self._masked_dict(value, depth)
+        if isinstance(value, list | tuple):
+            members = [self._masked_value(member, depth + 1) for member in value]
+            count = sum(masks for _, masks in members)
+            return (type(value)(member for member, _ in members), count) if count else (value, 0)
+        return value, 0
+
+    def _masked_dict(self, value: dict[Any, Any], depth: int) -> tuple[dict[Any, Any], int]:
+        masked, count = {}, 0
+        for key, member in value.items():
+            name, in_name = self.mask(key) if isinstance(key, str) else (key, 0)
+            named = isinstance(key, str) and isinstance(member, str)
+            after, in_member = self._masked_named(key, member) if named else self._masked_value(member, depth + 1)
+            masked[name] = after
+            count += in_name + in_member
+        return (masked, count) if count else (value, 0)
+
+    def _masked_named(self, name: str, text: str) -> tuple[str, int]:
+        if may_name(fold(name)):
+            label = f'{name[-64:]}="'
+            masked, count = self.mask(label + text)
+            if count and masked.startswith(label):
+                return masked[len(label) :], count
+        return self.mask(text)
+
+
+class MaskStream:
+    """Masks text that comes in pieces: together they are what masking the whole gives."""
+
+    def __init__(self, known: KnownValues) -> None:
+        self._known = KnownStream(known) if known else None
+        self._families = FamilyStream()
+
+    @property
+    def masks(self) -> int:
+        return self._families.masks + (self._known.masks if self._known else 0)
+
+    def feed(self, chunk: str) -> str:
+        """What may leave by now."""
+        if len(chunk) <= BLOCK:
+            return self._step(chunk)
+        return "".join(self._step(chunk[at : at + BLOCK]) for at in range(0, len(chunk), BLOCK))
+
+    def close(self) -> str:
+        """What was held back; nothing may be fed after it."""
+        return self._step("", last=True)
+
+    def _step(self, chunk: str, *, last: bool = False) -> str:
+        if self._known:
+            chunk = self._known.feed(chunk, last=last)
+        return self._families.feed(chunk, last=last)
+
+
+# -- secrets of our own ------------------------------------------------------------------------------
+
+_TELLING_NAME = (
+    r"(?i)(?:^|[_-])(?:(?:API|ACCESS|SECRET|PRIVATE|AUTH)?KEYS?|[A-Z]*TOKENS?|SECRETS?|PASSWORD|PASSWD|PASS|PWD"
+    r"|PASSPHRASE|CREDENTIALS?|AUTH)(?:[_-]|\d|$)"
+)
+_PLAIN_VALUE = r"(?s)[~.]{0,2}[/\\].*|[A-Za-z]:[/\\].*|[\d.,:eE+-]+|[A-Za-z]?[a-z]{1,15}|[A-Z]{1,16}"
+"""A path, a number, a flag or a single word: masking it wherever it stands would do harm and hide nothing."""
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose names look secret, as far as they look like secrets themselves."""
+    named, plain = compiled(_TELLING_NAME), compiled(_PLAIN_VALUE)
+    return tuple(
+        dict.fromkeys(
+            value
+            for name, value in environ.items()
+            if len(value) >= SHORTEST and named.search(name) and not plain.fullmatch(value)
+        )
+    )
+
+
+# -- for a reader ------------------------------------------------------------------------------------
+
+KEPT_FRAMES = 5
+"""Of a stack trace: the ones nearest to the error."""
+CUT_FRAMES = "    [Additional stack frames truncated]"
+
+_HOMES = (
+    r"(?<![\w.~-])(?:"
+    r"/(?:home|Users)/\w(?:[\w.@+-]{0,62}\w)?"
+    r"|(?i:[a-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))(?:[^\s\\/:\"'<>|*?](?:[^\n\r\t\\/:\"'<>|*?]{0,62}[^\s\\/:\"'<>|*?])?(?=\\)"
+    r"|[^\s\\/:\"'<>|*?,;()]{1,64})"
+    r")"
+)
+_FRAME = r"[ \t]+at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
+_FRAMES = rf"(?m)(?:^{_FRAME})+"
+_TRACEBACK = r"(?m)^([ \t]*Traceback \(most recent call last\):\n)((?:[ \t]+[^\n]+\n)+)"
+_PYTHON_FRAME = r"(?m)^(?=[ \t]+File \")"
+
+
+def for_reader(text: str, home: str) -> str:
+    """The text as a person or a model reads it best: home folders as `~`, long stack traces cut."""
+    return fold_home(fold_stack_traces(text), home)
+
+
+def fold_home(text: str, home: str) -> str:
+    """The text with `~` for the home folder, and for anyone's under `/home`, `/Users` and Windows' Users folder."""
+    home = home.rstrip("/\\")
+    if home and home in text:
+        text = re.sub(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)", "~", text)
+    return compiled(_HOMES).sub("~", text)
+
+
+def fold_stack_traces(text: str) -> str:
+    """The text with each long stack trace cut to the frames nearest to the error, and without the paths of frames."""
+    if " at " in text:
+        text = compiled(_FRAMES).sub(_fold_frames, text)
+    return compiled(_TRACEBACK).sub(_fold_traceback, text) if "Traceback (" in text else text
+
+
+def _fold_frames(trace: re.Match[str]) -> str:
+    frames = trace[0].removesuffix("\n").split("\n")
+    kept = [_without_path(frame) for frame in frames[:KEPT_FRAMES]]
+    if len(frames) > KEPT_FRAMES:
+        kept += [f"    ... [{frames[KEPT_FRAMES].strip()[:100]}]", CUT_FRAMES]
+    return "\n".join(kept) + trace[0][len(trace[0].removesuffix("\n")) :]
+
+
+def _without_path(frame: str) -> str:
+    indent = frame[: len(frame) - len(frame.lstrip())]
+    return f"{indent}at [REDACTED_PATH]" if frame.rstrip().endswith(")") else frame
+
+
+def _fold_traceback(trace: re.Match[str]) -> str:
+    before, *frames = compiled(_PYTHON_FRAME).split(trace[2])
+    if len(frames) <= KEPT_FRAMES:
+        return trace[0]
+    return "".join([trace[1], before, CUT_FRAMES, "\n", *frames[-KEPT_FRAMES:]])

@@ -1,0 +1,181 @@
+"""Masks text that comes in pieces: what leaves is the same wherever the pieces were cut.
+
+Held back is only what may still become a secret: the last word, with the name before it where there is one, the
+opening of a private key, the beginning of a known value. Never more than `REACH` characters, or that value's length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from retinue.output.families import BLOCK_BEGIN, CONTEXT, FAMILIES, MARK, REACH, compiled
+from retinue.output.gates import fold, may_name, rows_for
+
+SHORTEST = 8
+"""A known value below this is masked nowhere: it would be found in ordinary words."""
+_WORDS = 4
+"""No head has more: `Authorization : Basic dXNl…`."""
+
+Span = tuple[int, int, int]
+"""Where a secret begins, its row in the table, and where it ends."""
+
+
+class KnownValues:
+    """Exact values to mask, as they are and as JSON and addresses spell them."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        marks = MARK + "".join(family.mark for family in FAMILIES)
+        forms = {form for value in values if len(value) >= SHORTEST for form in _forms(value) if form not in marks}
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        self._spaced = [form for form in self._forms if compiled(r"\s").search(form)]
+        self._reach = max((len(form) for form in self._forms if form not in self._spaced), default=1) - 1
+
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
+    def occur_in(self, text: str) -> bool:
+        return any(form in text for form in self._forms)
+
+    def found_in(self, text: str) -> Iterator[re.Match[str]]:
+        """The leftmost occurrences, the longest of each place."""
+        present = [re.escape(form) for form in self._forms if form in text]
+        return re.finditer("|".join(present), text) if present else iter(())
+
+    def decided(self, text: str) -> int:
+        """Up to where no value can begin whose end is still to come."""
+        tail = text[max(0, len(text) - self._reach) :]
+        held = len(tail.rsplit(None, 1)[-1]) if tail and not tail[-1].isspace() else 0
+        return min([len(text) - held, *(_begun(form, text) for form in self._spaced)])
+
+
+class KnownStream:
+    """Masks known values."""
+
+    def __init__(self, values: KnownValues) -> None:
+        self._values = values
+        self._held = ""
+        self.masks = 0
+
+    def feed(self, chunk: str, *, last: bool = False) -> str:
+        text = self._held + chunk
+        cut = len(text) if last else self._values.decided(text)
+        out: list[str] = []
+        at = 0
+        for match in self._values.found_in(text):
+            if match.start() >= cut:
+                break
+            out += text[at : match.start()], MARK
+            at = match.end()
+            self.masks += 1
+        out.append(text[at:cut])
+        self._held = text[max(at, cut) :]
+        return "".join(out)
+
+
+class FamilyStream:
+    """Masks what looks like a secret."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        """The end of what has left, for look-behind, and what is held back."""
+        self._start = 0
+        """Where what is held back begins."""
+        self._open: list[Span] = []
+        """Secrets that reach beyond what has left, or may go on."""
+        self.masks = 0
+
+    def feed(self, chunk: str, *, last: bool = False) -> str:
+        text = self._text + chunk
+        folded = fold(text)
+        cut = len(text) if last else _decided(text, folded, self._start)
+        spans = [_grown(span, len(self._text), text, folded) for span in self._open]
+        spans += _found(text, folded, self._start, cut, {row: end for _, row, end in spans})
+        spans.sort()
+        masked = self._masked(text, spans, cut)
+        gone = max(0, cut - CONTEXT)
+        self._text, self._start = text[gone:], cut - gone
+        self._open = [(begin - gone, row, end - gone) for begin, row, end in spans if end > cut or end == len(text)]
+        return masked
+
+    def _masked(self, text: str, spans: list[Span], cut: int) -> str:
+        out: list[str] = []
+        at = self._start
+        for begin, row, end in spans:
+            if begin >= cut:
+                break
+            if begin >= at:  # else it goes on from one that has its mark
+                out += text[at:begin], FAMILIES[row].mark
+                self.masks += 1
+            at = max(at, end)
+        out.append(text[at:cut])
+        return "".join(out)
+
+
+def _found(text: str, folded: str, start: int, cut: int, covered: dict[int, int]) -> Iterator[Span]:
+    """Every secret whose head begins from `start` to `cut`, but those within one of the same row."""
+    for row in rows_for(text, folded):
+        family = FAMILIES[row]
+        source = folded if family.folded else text
+        head = compiled(family.head)
+        position, end = start, covered.get(row, -1)
+        while (match := head.search(source, position)) and match.start() < cut:
+            if match.end() > end:
+                end = _end(row, text, folded, match.end())
+                yield match.start("value"), row, end
+            # Not from its end: another head may begin within this one and reach further.
+            position = match.start() + 1
+
+
+def _grown(span: Span, seen: int, text: str, folded: str) -> Span:
+    """The secret with what has come since, if it reached the end of what was seen."""
+    begin, row, end = span
+    return span if end < seen else (begin, row, _end(row, text, folded, end))
+
+
+def _end(row: int, text: str, folded: str, start: int) -> int:
+    family = FAMILIES[row]
+    match = compiled(family.run).match(folded if family.folded else text, start)
+    assert match is not None  # a run may be empty
+    return match.end()
+
+
+def _decided(text: str, folded: str, start: int) -> int:
+    """Up to where no secret can begin whose head is still to come."""
+    end = len(text)
+    floor = max(start, end - REACH)
+    words = _last_words(text, max(floor, text.rfind("\n", floor) + 1))
+    cut = end if not words or text[-1].isspace() else words[-1]
+    for begin, following in pairwise([*words, end]):
+        if may_name(folded[begin:following]):
+            cut = begin
+            break
+    block = text.find(BLOCK_BEGIN, floor)
+    return max(floor, min(cut, block) if block >= 0 else cut)
+
+
+def _last_words(text: str, start: int) -> list[int]:
+    """Where the last few words begin."""
+    pieces = text[start:].rsplit(None, _WORDS)
+    before = len(pieces[0]) if len(pieces) > _WORDS else 0
+    return [match.start() for match in compiled(r"\S+").finditer(text, start + before)]
+
+
+def _forms(value: str) -> Iterator[str]:
+    from json import dumps
+    from urllib.parse import quote, quote_plus
+
+    yield value
+    yield dumps(value)[1:-1]
+    yield dumps(value, ensure_ascii=False)[1:-1]
+    yield quote(value, safe="", errors="replace")
+    yield quote_plus(value, errors="replace")
+
+
+def _begun(form: str, text: str) -> int:
+    """Where the text ends with a beginning of the form; the text's length if it does not."""
+    at = text.find(form[0], max(0, len(text) - len(form) + 1))
+    while at >= 0 and not form.startswith(text[at:]):
+        at = text.find(form[0], at + 1)
+    return len(text) if at < 0 else at

@@ -1,0 +1,83 @@
+"""Cuts an answer to what a model should be given: seed 001's limits, the head kept, a notice first."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+KIB = 1024
+MIB = 1024 * KIB
+MAX_BYTES = 200 * KIB
+MAX_LINES = 5000
+CONTINUATION = range(0b1000_0000, 0b1100_0000)
+"""Bytes of UTF-8 within a character."""
+
+
+class Truncated(Struct, frozen=True, kw_only=True):
+    """A text within the limits, and how much of the whole it shows."""
+
+    text: str
+    """The whole, or the notice and the head."""
+    truncated: bool = False
+    shown_lines: int
+    total_lines: int
+    shown_bytes: int
+    total_bytes: int
+
+
+def truncated(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> Truncated:
+    """The text if it fits, else its head: first by lines, then by bytes, never within a character."""
+    total_lines, total_bytes = _lines(text), _size(text)
+    if total_lines <= max_lines and total_bytes <= max_bytes:
+        return _shown(text, text, total_lines, total_bytes)
+    head = _first_bytes(_first_lines(text, max_lines), max_bytes)
+    notice = (
+        f"[TRUNCATED: showing first {_lines(head)} of {total_lines} lines, "
+        f"{human_size(_size(head))} of {human_size(total_bytes)}]"
+    )
+    return _shown(f"{notice}\n{head}", head, total_lines, total_bytes, truncated=True)
+
+
+def human_size(size_bytes: int) -> str:
+    """The size in the largest fitting unit, to one decimal."""
+    if size_bytes < KIB:
+        return f"{size_bytes}B"
+    if size_bytes < MIB:
+        return f"{size_bytes / KIB:.1f}KB"
+    return f"{size_bytes / MIB:.1f}MB"
+
+
+def _shown(text: str, head: str, total_lines: int, total_bytes: int, *, truncated: bool = False) -> Truncated:
+    return Truncated(
+        text=text,
+        truncated=truncated,
+        shown_lines=_lines(head),
+        total_lines=total_lines,
+        shown_bytes=_size(head),
+        total_bytes=total_bytes,
+    )
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + 1
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(_encoded(text))
+
+
+def _encoded(text: str) -> bytes:
+    # A lone surrogate is a broken character, but no reason to lose an answer.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _first_lines(text: str, count: int) -> str:
+    return text if _lines(text) <= count else "\n".join(text.split("\n", count)[:count])
+
+
+def _first_bytes(text: str, count: int) -> str:
+    data = _encoded(text)
+    if len(data) <= count:
+        return text
+    while count and data[count] in CONTINUATION:
+        count -= 1
+    return data[:count].decode("utf-8", "surrogatepass")

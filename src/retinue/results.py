@@ -1,0 +1,100 @@
+"""What came of a run: its answer, its end, and what really happened beside what was declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct, field
+
+from retinue.types import Code, Failure, Limits, Removed, RunSpec, ToolUse, Usage
+
+
+class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How a child process ended, whatever its run amounted to."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One try within a run."""
+
+    number: int
+    reason: str
+    """Why it was made: `first`, `retry`, `fallback`, `finalize`."""
+    model: str | None = None
+    failure: Failure | None = None
+
+
+class Actual(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What really happened, beside what was declared."""
+
+    engine: str = ""
+    model: str | None = None
+    """The model that gave the answer."""
+    declared_model: str | None = None
+    tools_granted: tuple[str, ...] = ()
+    tools_removed: tuple[Removed, ...] = ()
+    tools_missing: tuple[str, ...] = ()
+    tools_used: Mapping[str, int] = field(default_factory=dict)
+    not_applied: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    attempts: tuple[Attempt, ...] = ()
+    masks: int = 0
+    """Secrets masked on the way to the store."""
+    dropped_bytes: int = 0
+    process: ProcessEnd | None = None
+    notices: tuple[str, ...] = ()
+    saved: bool = True
+    """Whether all of it is in the store."""
+
+
+class AnswerKind(StrEnum):
+    """What the text of a result is."""
+
+    FINAL = "final"
+    PARTIAL = "partial"
+    DIAGNOSIS = "diagnosis"
+    NONE = "none"
+
+
+class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the agent itself says of its task."""
+
+    status: Literal["SUCCESS", "ERROR"]
+    result: str | None = None
+    error: str | None = None
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """What a run amounted to. Branch on `failure`: None means it completed."""
+
+    spec: RunSpec
+    text: str = ""
+    answer: AnswerKind = AnswerKind.NONE
+    items: tuple[str | ToolUse, ...] = ()
+    """What a screen shows of it: texts and tool calls in the order they came."""
+    usage: Usage = Usage()
+    failure: Failure | None = None
+    exit_code: int = 0
+    elapsed: float = 0.0
+    finalized: Finalization | None = None
+    session_file: str | None = None
+    actual: Actual = Actual()
+
+
+def exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:
+    """The run's exit code: 0 iff completed, else by the table of contract §2."""
+    match failure:
+        case None:
+            return 0
+        case Failure(code=Code.TIMEOUT | Code.IDLE_TIMEOUT):
+            return 124
+        case Failure(code=Code.ABORTED):
+            return 130
+        case Failure(code=Code.SIGNALLED) if process and process.signal:
+            return 128 + process.signal
+        case _:
+            return (process and process.code) or 1

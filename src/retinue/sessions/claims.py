@@ -1,0 +1,95 @@
+"""Ids that nothing else has: the first 8 digits of every session and run are claimed by an exclusive create.
+
+A session's claim is its folder. A later run's is a small file beside it that names its session, and, once the run
+has begun, where in the record it begins: so any shown form of any id resolves, and costs one look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from retinue.sessions.parts import Position
+from retinue.sessions.paths import Layout, make_folder, open_private
+
+
+class Claim(Struct, frozen=True):
+    """What the file of a later run says at once."""
+
+    session: str
+    run: str
+
+
+class Place(Struct, frozen=True):
+    """What it says from the run's beginning on."""
+
+    number: int
+    """1 for the session's first run."""
+    at: Position
+
+
+def random_id() -> str:
+    return os.urandom(16).hex()
+
+
+def claim(layout: Layout, session: str | None, new_id: Callable[[], str]) -> str:
+    """A fresh id for a session, or for a later run of the given one.
+
+    Where nothing can be written the id is returned all the same: beginning the run will say why.
+    """
+    while True:
+        fresh = new_id()
+        path = layout.session(fresh)
+        try:
+            try:
+                _claim(path, session, fresh)
+            except FileNotFoundError:
+                make_folder(layout.sessions)
+                _claim(path, session, fresh)
+        except FileExistsError:
+            continue
+        except OSError:
+            pass
+        return fresh
+
+
+def read_claim(path: Path) -> tuple[Claim, Place | None] | None:
+    """What the file of a later run says; None if it is none."""
+    try:
+        first, _, second = path.read_bytes().partition(b"\n")
+        claimed = msgspec.json.decode(first, type=Claim)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return claimed, msgspec.json.decode(second, type=Place)
+    return claimed, None
+
+
+def place_run(layout: Layout, claimed: Claim, place: Place) -> None:
+    """Notes where a later run begins; without the note it is found by reading the record."""
+    path = layout.session(claimed.run)
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            _write(path, claimed, os.O_EXCL)
+        _write(path, place, os.O_APPEND)
+
+
+def _claim(path: Path, session: str | None, fresh: str) -> None:
+    if session is None:
+        path.mkdir(0o700)
+        path.chmod(0o700)
+    else:
+        _write(path, Claim(session, fresh), os.O_EXCL)
+
+
+def _write(path: Path, content: Struct, flags: int) -> None:
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | flags)
+    try:
+        os.write(descriptor, msgspec.json.encode(content) + b"\n")
+    finally:
+        os.close(descriptor)

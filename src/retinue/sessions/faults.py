@@ -1,0 +1,89 @@
+"""What to say when the disk will not have it: errno → a failure that tells what is not saved and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from retinue.sessions.framing import Newer
+from retinue.types import Code, Failure
+
+_KINDS = {
+    errno.ENOSPC: ("storage_full", "Free some space"),
+    errno.EDQUOT: ("storage_full", "Free some space or raise the quota"),
+    errno.EFBIG: ("storage_full", "Raise the limit on file sizes (ulimit -f)"),
+    errno.EROFS: ("storage_read_only", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EACCES: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EPERM: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EMFILE: ("resource_limit", "Raise the limit on open files (ulimit -n)"),
+    errno.ENFILE: ("resource_limit", "Close programs that hold many files open"),
+}
+_OTHERWISE = ("storage_error", "Check the folder and its disk, or name another one in RETINUE_STATE")
+
+
+def not_saved(error: OSError, path: Path, since: int | None) -> Failure:
+    """Writing fails at present; everything since an event, or since the beginning, waits in memory."""
+    reason, advice = _kind(error)
+    beginning = "its beginning" if since is None else f"event {since}"
+    return _failure(
+        f"This run is not being saved since {beginning}: {_why(error)} ({path}). It goes on, what came since "
+        f"is kept in memory and written as soon as that is possible. {advice}.",
+        reason,
+    )
+
+
+def dropped(count: int, path: Path) -> Failure:
+    """Writing works again, and part of what happened meanwhile is lost."""
+    return _failure(
+        f"{count} events of this run did not fit into memory while {path} could not be written, and are lost. "
+        f"Its state and its answer are saved.",
+        "storage_full",
+    )
+
+
+def not_synced(error: OSError, path: Path) -> Failure:
+    """The disk took the bytes and then could not promise to have them."""
+    return _failure(
+        f"The disk reported an error while saving this run: {_why(error)} ({path}). What is stored of it may be "
+        f"incomplete, whatever later writes say. Keep the answer elsewhere and check the disk.",
+        "storage_error",
+    )
+
+
+def lost(path: Path) -> Failure:
+    return _failure(
+        f"The record of this run was removed while it went on ({path}). The run goes on; what is written now is not "
+        f"kept. Keep the answer elsewhere.",
+        "storage_lost",
+    )
+
+
+def unreadable(session: str, error: OSError) -> Failure:
+    """A session that exists, and whose files the system will not give."""
+    reason, advice = _kind(error)
+    where = f" ({error.filename})" if error.filename else ""
+    return _failure(
+        f"Session {session} cannot be read or continued: {_why(error)}{where}. Nothing was changed. {advice}.",
+        reason,
+    )
+
+
+def too_new(session: str, newer: Newer) -> Failure:
+    return _failure(
+        f"Session {session} was written by a newer Retinue (record format {newer.version}). It was left as it is. "
+        f"Update Retinue to read or continue it.",
+        "newer_version",
+    )
+
+
+def _failure(message: str, reason: str) -> Failure:
+    return Failure(Code.STORAGE, message, reason)
+
+
+def _kind(error: OSError) -> tuple[str, str]:
+    return _KINDS.get(error.errno or 0, _OTHERWISE)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or (os.strerror(error.errno) if error.errno else str(error))

@@ -1,0 +1,242 @@
+"""Sessions in files: an append-only record each, written at once, synced in groups, owned by one process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from retinue.events import Stamped
+from retinue.sessions.claims import Claim, claim, random_id, read_claim
+from retinue.sessions.facts import Found, find_beginning, find_summary
+from retinue.sessions.flusher import Flusher
+from retinue.sessions.framing import Header, line_of
+from retinue.sessions.lease import Lease, Owner, boot_id, busy, is_held, live_owners, read_owner, take
+from retinue.sessions.opening import Opened, create, resume
+from retinue.sessions.paths import Layout, digits
+from retinue.sessions.reading import EventReader, SessionSource, last_events, read_header, session_parts
+from retinue.sessions.record import RELEASE, FileRecord
+from retinue.sessions.recover import recover
+from retinue.sessions.retention import Pruned, Pruner
+from retinue.sessions.roots import RootLogs, RootSource
+from retinue.sessions.store import SessionSummary, State
+from retinue.sessions.writer import Bounds
+from retinue.types import Refused, RunSpec
+
+if TYPE_CHECKING:
+    from retinue.sessions.index import Index
+
+POLL = 0.1
+"""Seconds between two looks of a follower."""
+_PATIENCE = (0.0, 0.01, 0.03, 0.06)
+"""Pauses before a session is called busy: others look at its lease for an instant, too."""
+
+
+class JsonlStore:
+    """The store of one state folder. Reading needs no more; runs are recorded while its `async with` block lasts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        control: str | None = None,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = random_id,
+    ) -> None:
+        self.control = control
+        """Socket on which this process takes orders; noted in the leases it takes from now on."""
+        self._layout = Layout(folder)
+        self._bounds = bounds
+        self._clock = clock
+        self._new_id = new_id
+        self._logs = RootLogs(self._layout, bounds)
+        self._records: dict[str, FileRecord] = {}
+        self._flusher: Flusher | None = None
+
+    async def __aenter__(self) -> Self:
+        self._flusher = Flusher()
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._flusher.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.move_on_after(RELEASE, shield=True):
+            async with anyio.create_task_group() as finishing:
+                for record in self._records.values():
+                    finishing.start_soon(record.finish)
+        for record in list(self._records.values()):
+            record.close()
+        if self._flusher:
+            self._flusher.stop()
+            self._flusher = None
+        # Without the error: it belongs to the block, and the group would wrap it in another.
+        await self._tasks.__aexit__(None, None, None)
+
+    def claim(self, session: str | None = None) -> str:
+        return claim(self._layout, session, self._new_id)
+
+    async def begin(self, spec: RunSpec) -> FileRecord:
+        if self._flusher is None:
+            raise RuntimeError("runs are recorded within `async with store:` only")
+        # A new session costs a few quick calls, and appending blocks the loop no less; an old one must be read.
+        owner = self._owner(spec.session, spec.run)
+        opened = await self._resume(owner) if spec.resumes else create(self._layout, self._bounds, owner)
+        if opened.interrupted:
+            self._log(opened.interrupted)
+        root = spec.lineage.root
+        record = FileRecord(
+            layout=self._layout,
+            claim=Claim(spec.session, spec.run),
+            opened=opened,
+            log=self._logs.open(root),
+            flusher=self._flusher,
+            closed=partial(self._closed, spec.session, root),
+        )
+        self._records[spec.session] = record
+        return record
+
+    async def find(self, name: str) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        wanted = digits(name)
+        if wanted is None:
+            return None
+        path = self._layout.session(wanted)
+        if claimed := read_claim(path):
+            found, _ = claimed
+            return found.session if found.run.startswith(wanted) and self._has_begun(found.session) else None
+        head = read_header(session_parts(path))
+        return head.id if isinstance(head, Header) and head.id.startswith(wanted) else None
+
+    async def busy(self, session: str) -> bool:
+        return await self.owner(session) is not None
+
+    async def owner(self, session: str) -> Owner | None:
+        """Who carries out the session's current run; None if nobody does."""
+        await anyio.lowlevel.checkpoint()
+        if digits(session) is None or not self._is_live(session):
+            return None
+        return read_owner(self._layout.lease(session)) or self._owner(session, "")
+
+    async def owners(self) -> Sequence[Owner]:
+        """Everyone who carries out a run in this state folder at this moment."""
+        return await anyio.to_thread.run_sync(lambda: tuple(live_owners(self._layout.leases)))
+
+    async def summary(self, session: str) -> SessionSummary | None:
+        found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
+        return found.summary if found and session.startswith(found.summary.session) else None
+
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        root: str | None = None,
+        agent: str | None = None,
+        state: State | None = None,
+        text: str | None = None,
+    ) -> Sequence[SessionSummary]:
+        from retinue.sessions.index import Wanted, stamps
+
+        wanted = Wanted(limit=limit, root=root, agent=agent, state=state, text=text)
+        sessions = self._layout.sessions
+
+        def answer() -> Sequence[SessionSummary]:
+            return self._index.list(stamps(sessions), lambda name: self._find_summary(sessions / name), wanted)
+
+        return await anyio.to_thread.run_sync(answer)
+
+    def events(self, session: str, *, run: str | None = None) -> EventReader:
+        locate = partial(find_beginning, self._layout, run) if run else None
+        return EventReader(SessionSource(self._folder(session), session, run, locate))
+
+    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+        return await anyio.to_thread.run_sync(last_events, self._folder(session), session, count)
+
+    async def recover(self) -> Sequence[SessionSummary]:
+        def work() -> tuple[Sequence[Stamped], Sequence[Found | None]]:
+            ended = list(recover(self._layout, self._bounds, self._clock))
+            return ended, [self._find_summary(self._layout.session(each.origin.session)) for each in ended]
+
+        ended, found = await anyio.to_thread.run_sync(work)
+        for each in ended:
+            self._log(each)
+        return [one.summary for one in found if one]
+
+    async def prune(self, *, older_than: float, keep_results: bool = True) -> Pruned:
+        """Forgets sessions and root logs unchanged for so many seconds: their detail, or all of them."""
+        pruner = Pruner(
+            self._layout, self._bounds, now=self._clock(), older_than=older_than, take=self._take_for_pruning
+        )
+        return await anyio.to_thread.run_sync(partial(pruner.prune, keep_results=keep_results))
+
+    def root_events(self, root: str) -> EventReader:
+        """Every durable event under a root that is kept, in the order they were written."""
+        return EventReader(RootSource(self._layout, root))
+
+    def follow(self, root: str, *, past: bool = True) -> EventReader:
+        """The events under a root as they are written, for ever; with those of the past first, or without."""
+        return EventReader(RootSource(self._layout, root, past=past), poll=POLL)
+
+    @cached_property
+    def _index(self) -> Index:
+        from retinue.sessions.index import Index
+
+        return Index(self._layout.index)
+
+    @cached_property
+    def _host_and_boot(self) -> tuple[str, str | None]:
+        return socket.gethostname(), boot_id()
+
+    def _owner(self, session: str, run: str) -> Owner:
+        host, boot = self._host_and_boot
+        return Owner(
+            session=session,
+            run=run,
+            pid=os.getpid(),
+            host=host,
+            boot=boot,
+            started=self._clock(),
+            control=self.control,
+        )
+
+    async def _resume(self, owner: Owner) -> Opened:
+        for pause in _PATIENCE:
+            await anyio.sleep(pause)
+            if opened := await anyio.to_thread.run_sync(resume, self._layout, self._bounds, owner, self._clock):
+                return opened
+        raise Refused(busy(owner.session, read_owner(self._layout.lease(owner.session))))
+
+    def _folder(self, session: str) -> Path:
+        """The folder of a session; for what is no id, one that never exists."""
+        return self._layout.session(session) if digits(session) else self._layout.sessions / "-"
+
+    def _take_for_pruning(self, session: str) -> Lease | None:
+        return take(self._layout.lease(session), self._owner(session, "(pruning)"))
+
+    def _find_summary(self, folder: Path) -> Found | None:
+        return find_summary(self._layout, folder, self._is_live)
+
+    def _is_live(self, session: str) -> bool:
+        return session in self._records or is_held(self._layout.lease(session))
+
+    def _has_begun(self, session: str) -> bool:
+        head = read_header(session_parts(self._layout.session(session)))
+        return isinstance(head, Header) and head.id == session
+
+    def _log(self, stamped: Stamped) -> None:
+        self._logs.open(stamped.origin.root).append(line_of(stamped))
+        self._logs.close(stamped.origin.root)
+
+    def _closed(self, session: str, root: str) -> None:
+        self._records.pop(session, None)
+        self._logs.close(root)

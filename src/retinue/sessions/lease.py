@@ -1,0 +1,196 @@
+"""One run at a time per session: a locked file that dies with its process, because the lock does."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from retinue.sessions.paths import open_private
+from retinue.types import Code, Failure
+
+_HELD = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+
+
+class Owner(Struct, frozen=True, kw_only=True):
+    """Who carries out a session's current run."""
+
+    session: str
+    run: str
+    pid: int
+    host: str
+    started: float
+    """Wall clock."""
+    boot: str | None = None
+    """Tells a process from one with the same number before the machine started anew."""
+    control: str | None = None
+    """Socket on which the process takes orders."""
+
+
+class Lease:
+    """A held lock. Ends with `release`, with `abandon`, or with the process."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Gives the session free. Does nothing the second time: by then the file may be another's."""
+        if self._descriptor is None:
+            return
+        if os.name != "nt":
+            # Unlinked while locked: whoever opened it meanwhile finds another file, or none, and looks again.
+            self._unlink()
+            self.abandon()
+        else:
+            self.abandon()
+            self._unlink()
+
+    def abandon(self) -> None:
+        """Gives the lock up and leaves the file, so that recovery will end what is not ended."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _unlink(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+
+def take(path: Path, owner: Owner) -> Lease | None:
+    """The lease for the owner; None while another process, or another run of this one, holds it.
+
+    Raises:
+        OSError: no lease can be taken here at all.
+    """
+    descriptor = _lock(path, os.O_CREAT)
+    if descriptor is None:
+        return None
+    # The lock is the lease; the content only says whose it is, and a full disk must not cost the session.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, msgspec.json.encode(owner) + b"\n")
+    return Lease(path, descriptor)
+
+
+def adopt(path: Path) -> Lease | None:
+    """The lease of a run whose process is gone; None if it has an owner, or no longer exists."""
+    try:
+        descriptor = _lock(path, 0)
+    except OSError:
+        return None
+    return None if descriptor is None else Lease(path, descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a live process holds the lease."""
+    try:
+        descriptor = open_private(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look at the same time do not take each other for an owner.
+        return not try_lock(descriptor, shared=True)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def read_owner(path: Path) -> Owner | None:
+    """Who wrote the lease, alive or not."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=Owner)
+    return None
+
+
+def live_owners(leases: Path) -> Iterator[Owner]:
+    """The owners of all leases that are held."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in sorted(leases.iterdir()):
+            if is_held(path) and (owner := read_owner(path)):
+                yield owner
+
+
+def boot_id() -> str | None:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return None
+
+
+def busy(session: str, owner: Owner | None) -> Failure:
+    """Why a session cannot be continued now."""
+    what = f"Session {session} is still running"
+    detail: dict[str, str | int | float] = {"session": session}
+    if owner:
+        since = datetime.fromtimestamp(owner.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        what += f": process {owner.pid} on {owner.host} has carried out its run {owner.run} since {since}"
+        detail |= {"run": owner.run, "pid": owner.pid, "host": owner.host, "since": owner.started}
+    message = f"{what}. Nothing was changed. Wait for it to end, or stop it with: retinue cancel {session[:8]}"
+    return Failure(Code.SESSION_BUSY, message, detail=detail)
+
+
+def _lock(path: Path, flags: int) -> int | None:
+    """A locked descriptor of the file; None where another holds it or it is gone."""
+    while True:
+        try:
+            descriptor = open_private(path, os.O_RDWR | flags)
+        except FileNotFoundError:
+            if flags & os.O_CREAT:
+                raise
+            return None
+        try:
+            locked = try_lock(descriptor)
+            if locked and _is_same_file(path, descriptor):
+                return descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if not locked:
+            return None
+        # Its owner released it between our open and our lock: the name now means another file, or none.
+
+
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - there are none here
+        """Locks a file for this descriptor until it is closed; False while another has it."""
+        # Locks are mandatory here: the locked byte stands far behind the content, which others read.
+        os.lseek(descriptor, 2**30, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno in _HELD:
+                return False
+            raise
+        return True
+
+else:
+    import fcntl
+
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+        """Locks a file for this descriptor until it is closed; False while another has it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        except OSError as error:
+            if error.errno in _HELD:
+                return False
+            raise
+        return True

@@ -1,0 +1,150 @@
+"""Sessions in memory: for tests under a virtual clock and for callers that want nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Self
+
+import anyio
+
+from retinue.events import RunQueued, RunStarted, Stamped
+from retinue.sessions.claims import random_id
+from retinue.sessions.paths import SHORT, digits
+from retinue.sessions.store import SessionSummary, State
+from retinue.sessions.summary import facts_of, matches, summary_of, unknown_queued
+from retinue.types import Code, Failure, Refused, RunSpec, refused
+
+
+class MemoryStore:
+    """Keeps everything as long as it lives. No threads, no files; a run's owner is always alive."""
+
+    def __init__(self, new_id: Callable[[], str] = random_id) -> None:
+        self._new_id = new_id
+        self._claimed: dict[str, str] = {}
+        """Session by the first digits of every id."""
+        self._sessions: dict[str, _Session] = {}
+
+    def claim(self, session: str | None = None) -> str:
+        while (fresh := self._new_id())[:SHORT] in self._claimed:
+            pass
+        self._claimed[fresh[:SHORT]] = session or fresh
+        return fresh
+
+    async def begin(self, spec: RunSpec) -> MemoryRecord:
+        await anyio.lowlevel.checkpoint()
+        if spec.resumes and not self._has_begun(spec.session):
+            raise refused(Code.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
+        session = self._sessions.setdefault(spec.session, _Session(spec.session))
+        if session.is_busy:
+            message = f"Session {spec.session} is still running. Nothing was changed. Wait for it to end."
+            raise Refused(Failure(Code.SESSION_BUSY, message, detail={"session": spec.session}))
+        self._claimed.setdefault(spec.run[:SHORT], spec.session)
+        session.is_busy = True
+        return MemoryRecord(session)
+
+    async def find(self, name: str) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        wanted = digits(name)
+        session = self._sessions.get(self._claimed.get(wanted[:SHORT], "")) if wanted else None
+        if session is None or wanted is None:
+            return None
+        return session.id if any(known.startswith(wanted) for known in session.ids()) else None
+
+    async def busy(self, session: str) -> bool:
+        await anyio.lowlevel.checkpoint()
+        return session in self._sessions and self._sessions[session].is_busy
+
+    async def summary(self, session: str) -> SessionSummary | None:
+        await anyio.lowlevel.checkpoint()
+        found = self._sessions.get(session)
+        return found.summary() if found else None
+
+    async def list(
+        self,
+        *,
+        limit: int | None = None,
+        root: str | None = None,
+        agent: str | None = None,
+        state: State | None = None,
+        text: str | None = None,
+    ) -> Sequence[SessionSummary]:
+        await anyio.lowlevel.checkpoint()
+        summaries = [summary for session in self._sessions.values() if (summary := session.summary())]
+        wanted = [one for one in summaries if matches(one, root=root, agent=agent, state=state, text=text)]
+        return sorted(wanted, key=lambda summary: (-summary.updated, summary.session))[:limit]
+
+    def events(self, session: str, *, run: str | None = None) -> _Events:
+        found = self._sessions.get(session)
+        return _Events(stamped for stamped in (found.events if found else ()) if run in {None, stamped.origin.run})
+
+    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+        await anyio.lowlevel.checkpoint()
+        found = self._sessions.get(session)
+        return found.events[-count:] if found and count > 0 else ()
+
+    async def recover(self) -> Sequence[SessionSummary]:
+        await anyio.lowlevel.checkpoint()
+        return ()
+
+    def _has_begun(self, session: str) -> bool:
+        return session in self._sessions and bool(self._sessions[session].events)
+
+
+class _Session:
+    def __init__(self, session: str) -> None:
+        self.id = session
+        self.is_busy = False
+        self.events: list[Stamped] = []
+
+    def ids(self) -> set[str]:
+        return {self.id, *(stamped.origin.run for stamped in self.events)} if self.events else set()
+
+    def summary(self) -> SessionSummary | None:
+        if not self.events:
+            return None
+        run = self.events[-1].origin.run
+        queued = [stamped for stamped in self.events if isinstance(stamped.event, RunQueued)]
+        started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
+        last_queued = queued[-1] if queued else unknown_queued(self.events[-1])
+        begins = (max(1, len(queued)), last_queued, next(started, None))
+        facts = facts_of(self.id, self.events[0].time, begins, reversed(self.events))
+        return summary_of(facts, live=self.is_busy)
+
+
+class MemoryRecord:
+    """The record of one run in memory."""
+
+    file = None
+    fault = None
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+        self._is_released = False
+
+    def append(self, stamped: Stamped) -> None:
+        self._session.events.append(stamped)
+
+    async def sync(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    async def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            self._session.is_busy = False
+
+
+class _Events:
+    damaged = 0
+
+    def __init__(self, events: Iterator[Stamped]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Stamped:
+        await anyio.lowlevel.checkpoint()
+        for stamped in islice(self._events, 1):
+            return stamped
+        raise StopAsyncIteration

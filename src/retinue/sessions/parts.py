@@ -1,0 +1,206 @@
+"""A record in several files: `stem.1.jsonl`, `stem.2.jsonl`… and the newest, `stem.jsonl`; read from both ends.
+
+Nothing is held open between two reads, so a reader may be dropped at any time, and rotation may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from msgspec import Struct
+
+BLOCK_BYTES = 64 * 1024
+"""Read at a time from the end."""
+BATCH_BYTES = 2**20
+"""Read at a time from the start."""
+LINE_BYTES = 64 * 2**20
+"""A longer line is damage: a 16 MiB text, however escaped, is shorter."""
+
+
+class Position(Struct, frozen=True, order=True):
+    part: int
+    offset: int = 0
+
+
+class Parts:
+    """The files of one record."""
+
+    def __init__(self, folder: Path, stem: str) -> None:
+        self.folder = folder
+        self.newest = folder / f"{stem}.jsonl"
+        self._stem = stem
+
+    def older(self) -> list[int]:
+        """Numbers of the parts that rotation has closed, ascending."""
+        try:
+            names = [path.name for path in self.folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        middles = (name.removeprefix(f"{self._stem}.").removesuffix(".jsonl") for name in names)
+        return sorted(int(middle) for middle in middles if middle.isascii() and middle.isdigit())
+
+    def path(self, number: int) -> Path:
+        """Of a closed part."""
+        return self.folder / f"{self._stem}.{number}.jsonl"
+
+    def after(self, number: int) -> int:
+        """The number of the part that follows a closed one."""
+        return min((other for other in self.older() if other > number), default=number + 1)
+
+    def open(self, number: int) -> BinaryIO:
+        """The part of this number, which is the newest if none is closed under it.
+
+        Raises:
+            OSError: there is none, or it cannot be read.
+        """
+        closed = self.path(number)
+        try:
+            return closed.open("rb", buffering=0)
+        except FileNotFoundError:
+            newest = self.newest.open("rb", buffering=0)
+        if not closed.exists():
+            return newest
+        # Rotated between the two attempts: what was just opened is one part too far.
+        newest.close()
+        return closed.open("rb", buffering=0)
+
+
+class Cursor:
+    """A place in a record from which reading goes on, also after the record grew or was rotated."""
+
+    def __init__(
+        self, parts: Parts, at: Position, batch_bytes: int = BATCH_BYTES, line_bytes: int = LINE_BYTES
+    ) -> None:
+        self.skipped = 0
+        """Lines too long to be records."""
+        self.at = at
+        self._parts = parts
+        self._batch_bytes = batch_bytes
+        self._line_bytes = line_bytes
+        self._file: tuple[int, int] | None = None
+
+    def read(self) -> list[bytes]:
+        """The next whole lines, about a batch of them; none at the end of what is written so far."""
+        while True:
+            if lines := self._read_part():
+                return lines
+            if not self._parts.path(self.at.part).exists():
+                return []
+            if lines := self._read_part():
+                return lines
+            # The rest of a closed part without a newline is torn; whoever decodes it will count it.
+            torn = self.rest()
+            self.at, self._file = Position(self._parts.after(self.at.part)), None
+            if torn:
+                return torn.split(b"\n")
+
+    def rest(self) -> bytes:
+        """What stands behind the last newline: a record being written at this moment, or torn."""
+        try:
+            with self._open() as file:
+                return file.read(self._line_bytes)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    def to_end(self) -> None:
+        """Moves behind everything written so far."""
+        self.at = Position(max(self._parts.older(), default=0) + 1)
+        try:
+            with self._open() as file:
+                self.at = Position(self.at.part, file.seek(0, os.SEEK_END))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def _open(self) -> BinaryIO:
+        file = self._parts.open(self.at.part)
+        status = os.fstat(file.fileno())
+        identity = (status.st_dev, status.st_ino)
+        if self._file not in {None, identity} or status.st_size < self.at.offset:
+            # Another file took its place: what stood here is gone, and this one is read from its start.
+            self.at = Position(self.at.part)
+        self._file = identity
+        file.seek(self.at.offset)
+        return file
+
+    def _read_part(self) -> list[bytes]:
+        try:
+            file = self._open()
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        with file:
+            piece = file.read(self._batch_bytes)
+            cut = piece.rfind(b"\n")
+            if cut < 0:
+                return self._read_long(file, piece)
+            self._advance(cut + 1)
+            return piece[:cut].split(b"\n")
+
+    def _read_long(self, file: BinaryIO, start: bytes) -> list[bytes]:
+        """The one line that is longer than a batch; nothing while it has no end."""
+        pieces, size = [start], len(start)
+        while piece := file.read(self._batch_bytes):
+            cut = piece.find(b"\n")
+            size += len(piece) if cut < 0 else cut
+            if size <= self._line_bytes:
+                pieces.append(piece if cut < 0 else piece[:cut])
+            if cut >= 0:
+                self._advance(size + 1)
+                if size <= self._line_bytes:
+                    return [b"".join(pieces)]
+                self.skipped += 1
+                return [b""]
+        return []
+
+    def _advance(self, size: int) -> None:
+        self.at = Position(self.at.part, self.at.offset + size)
+
+
+def backwards(
+    file: BinaryIO, block_bytes: int = BLOCK_BYTES, line_bytes: int = LINE_BYTES
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file from its end, each with its offset; the first is what stands behind the last newline."""
+    at = file.seek(0, os.SEEK_END)
+    held = _Held(line_bytes)
+    while at:
+        size = min(block_bytes, at)
+        at -= size
+        file.seek(at)
+        *whole, last = _exactly(file, size).split(b"\n")
+        held.put_before(last)
+        if not whole:
+            continue
+        start = at + size - len(last)
+        yield start, held.line()
+        for line in reversed(whole[1:]):
+            start -= len(line) + 1
+            yield start, line
+        held = _Held(line_bytes)
+        held.put_before(whole[0])
+    yield 0, held.line()
+
+
+class _Held:
+    """The end of a line whose beginning has not been read yet."""
+
+    def __init__(self, line_bytes: int) -> None:
+        self._line_bytes = line_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def put_before(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._line_bytes:
+            self._pieces.append(piece)
+
+    def line(self) -> bytes:
+        return b"".join(reversed(self._pieces)) if self._size <= self._line_bytes else b"(too long)"
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    while len(data) < size and (more := file.read(size - len(data))):
+        data += more
+    return data

@@ -1,0 +1,114 @@
+"""The places inside the state folder, and how folders and files are made: 0700 and 0600, never through a link.
+
+sessions/<8 hex>/session.jsonl      the newest part of a session's record; older ones: session.<n>.jsonl
+sessions/<8 hex>/session.torn       what was cut off behind its last whole record, if anything was
+sessions/<8 hex>                    a file: the claim of a later run's id
+leases/<8 hex>                      locked by the process that carries out the session's current run
+roots/<root>/events.jsonl           every durable event of one root conversation
+index.sqlite                        derived; may be deleted
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from hashlib import sha256
+from pathlib import Path
+
+SHORT = 8
+"""Hex digits of an id that no other id shares."""
+
+_DIGITS = re.compile(r"[0-9a-f]{8,32}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_PRIVATE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Layout:
+    """The places inside one state folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sessions = folder / "sessions"
+        self.leases = folder / "leases"
+        self.roots = folder / "roots"
+        self.trash = folder / "trash"
+        """What is being deleted: moved here first, so that a half-deleted session is never seen."""
+        self.index = folder / "index.sqlite"
+
+    def session(self, session: str) -> Path:
+        return self.sessions / short(session)
+
+    def lease(self, session: str) -> Path:
+        return self.leases / short(session)
+
+    def root(self, root: str) -> Path:
+        return self.roots / safe_name(root)
+
+
+def digits(name: str) -> str | None:
+    """The hex digits of an id or prefix in any shown form; None if it cannot be one."""
+    found = name.strip().replace("-", "").lower()
+    return found if _DIGITS.fullmatch(found) else None
+
+
+def short(name: str) -> str:
+    """The digits of an id that its files are named by.
+
+    Raises:
+        ValueError: it is no id, so no path may be made of it.
+    """
+    found = digits(name)
+    if found is None:
+        raise ValueError(f"not an id: {name!r}")
+    return found[:SHORT]
+
+
+def safe_name(name: str) -> str:
+    """A foreign id as the name of a folder: itself where that is safe, else made so and told apart by a hash."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-")
+    return f"{readable or 'root'}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and what is missing above it, 0700 whatever the umask; an existing one is left as it is."""
+    try:
+        path.mkdir(0o700)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        make_folder(path)
+    except FileExistsError:
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+    else:
+        path.chmod(0o700)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a file only its owner may read; a link in its place is an error, not followed.
+
+    With `O_CREAT`, folders that are missing above it are made.
+    """
+    try:
+        descriptor = os.open(path, flags | _PRIVATE, 0o600)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+        make_folder(path.parent)
+        descriptor = os.open(path, flags | _PRIVATE, 0o600)
+    if flags & os.O_CREAT and hasattr(os, "fchmod"):
+        os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def sync_file(descriptor: int) -> None:
+    """Makes a file's content durable."""
+    # macOS has no fdatasync, and its fsync does not empty the drive's own cache.
+    getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def open_folder(path: Path) -> int:
+    """A descriptor by which a folder's entries can be made durable, where the system can."""
+    # Windows opens no folders; there the entries are as durable as the file.
+    return os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))

@@ -1,0 +1,120 @@
+"""The record of one run while it goes on: its lease, its writer, and its share of the root's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from retinue.events import TRANSITIONS, RunEnded, Stamped
+from retinue.sessions.claims import Claim, Place, place_run
+from retinue.sessions.flusher import Flusher
+from retinue.sessions.framing import line_of
+from retinue.sessions.opening import Opened
+from retinue.sessions.paths import Layout
+from retinue.sessions.rotating import RotatingLog
+from retinue.sessions.writer import Line, Unsynced
+from retinue.types import Failure
+
+RELEASE = 5.0
+"""Seconds a release waits for a disk that does not answer."""
+
+
+class FileRecord:
+    """A run's record in files. All but the syncing itself happens on the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        claim: Claim,
+        opened: Opened,
+        log: RotatingLog,
+        flusher: Flusher,
+        closed: Callable[[], None],
+    ) -> None:
+        self._layout = layout
+        self._claim = claim
+        self._number = opened.number
+        self._lease = opened.lease
+        self._writer = opened.writer
+        self._log = log
+        self._flusher = flusher
+        self._closed = closed
+        self._is_placed = opened.number == 1
+        self._is_syncing = False
+        self._has_begun = False
+        self._has_ended = False
+        self._is_released = False
+        self._is_closed = False
+
+    @property
+    def file(self) -> str:
+        return str(self._writer.path)
+
+    @property
+    def fault(self) -> Failure | None:
+        return self._writer.fault
+
+    def append(self, stamped: Stamped) -> None:
+        data = line_of(stamped)
+        is_transition = isinstance(stamped.event, TRANSITIONS)
+        self._writer.write(Line(data, stamped.seq, is_transition))
+        self._log.append(data)
+        self._has_begun = True
+        if is_transition:
+            self._has_ended = isinstance(stamped.event, RunEnded)
+        else:
+            # Whoever writes a transition syncs it; nobody waits for a stream event.
+            self._flusher.settle(self, self._writer.unsynced_lines)
+
+    async def sync(self) -> None:
+        self._log.flush()
+        if self._writer.is_behind:
+            self._writer.retry()
+        if not self._is_placed and self._writer.begins:
+            self._is_placed = True
+            place_run(self._layout, self._claim, Place(self._number, self._writer.begins))
+        if self._is_syncing or self._writer.has_unsynced:
+            await self._flusher.sync(self)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    async def release(self) -> None:
+        if self._is_released:
+            return
+        self._is_released = True
+        if not await self.finish():
+            self._flusher.keep_trying(self)
+
+    async def finish(self) -> bool:
+        """Closes the record if all of it could be written; False while some still waits."""
+        if self._is_syncing or self._writer.is_behind or self._writer.has_unsynced:
+            with anyio.move_on_after(RELEASE, shield=True):
+                await self.sync()
+        if not self._writer.is_behind:
+            self.close()
+        return not self._writer.is_behind
+
+    def close(self) -> None:
+        """Gives the session free, whatever is written."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_released = True
+        if self._lease is not None:
+            if self._writer.is_behind or (self._has_begun and not self._has_ended):
+                self._lease.abandon()
+            else:
+                self._lease.release()
+        self._writer.close()
+        self._closed()
+
+    def unsynced(self) -> Unsynced | None:
+        self._log.flush()
+        work = self._writer.unsynced()
+        self._is_syncing = work is not None
+        return work
+
+    def synced(self, work: Unsynced) -> None:
+        self._is_syncing = False
+        self._writer.synced(work)

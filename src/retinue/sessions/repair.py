@@ -1,0 +1,154 @@
+"""Makes a record fit to be appended to: a torn tail is cut off, a run that nobody carries out any more is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from retinue.events import (
+    AttemptStarted,
+    Finalized,
+    MessageEnded,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Stamped,
+    Text,
+)
+from retinue.results import AnswerKind, Finalization, exit_code
+from retinue.sessions.flusher import make_durable
+from retinue.sessions.framing import Decoder, Header, header, line_of
+from retinue.sessions.parts import Parts, backwards
+from retinue.sessions.paths import open_private
+from retinue.sessions.reading import TORN, lines_backwards, session_parts
+from retinue.sessions.store import INTERRUPTED
+from retinue.sessions.writer import Bounds, Line, Writer
+from retinue.types import Refused, Usage
+
+_TORN_BYTES = 2**20
+"""Of a torn record, kept for whoever wants to look at it."""
+
+
+def reopen(folder: Path, head: Header, bounds: Bounds) -> Writer:
+    """A writer that goes on with a record, its torn tail repaired.
+
+    Raises:
+        OSError: the record cannot be repaired now.
+    """
+    return Writer(folder, head, bounds, _mended_size(folder))
+
+
+def end_unfinished(writer: Writer, folder: Path, head: Header, now: float) -> Stamped | None:
+    """Ends the record's last run as interrupted, durably, if it has not ended; returns what was written.
+
+    The caller holds the session's lease.
+
+    Raises:
+        Refused: `storage`.
+    """
+    ended = _interruption(session_parts(folder), head, now)
+    if ended is None:
+        return None
+    writer.write(Line(line_of(ended), ended.seq, must=True))
+    if work := writer.unsynced():
+        make_durable([work])
+        writer.synced(work)
+    if writer.fault:
+        raise Refused(writer.fault)
+    return ended
+
+
+def _mended_size(folder: Path) -> int | None:
+    """Repairs the end of the newest part; returns its size, None if rotation had not made it yet."""
+    path = session_parts(folder).newest
+    try:
+        descriptor = open_private(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        start, tail = next(iter(backwards(file)))
+        if not tail:
+            return start
+        if Decoder().event(tail) or isinstance(header(tail), Header):
+            # Only the newline is missing.
+            os.write(descriptor, b"\n")
+            return start + len(tail) + 1
+        _keep(folder, tail)
+        os.ftruncate(descriptor, start)
+        return start
+
+
+def _keep(folder: Path, torn: bytes) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = open_private(folder / TORN, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(descriptor, torn[:_TORN_BYTES] + b"\n")
+        finally:
+            os.close(descriptor)
+
+
+def _interruption(parts: Parts, head: Header, now: float) -> Stamped | None:
+    """The end that the last run is missing, with what it had; None if it has ended or there is none."""
+    found = _Unfinished()
+    for stamped in _newest_first(parts, head):
+        if found.takes_all(stamped):
+            break
+    return found.ended(now)
+
+
+def _newest_first(parts: Parts, head: Header) -> Iterator[Stamped]:
+    decoder = Decoder(head.id)
+    for _, line in lines_backwards(parts, head):
+        yield from reversed(list(decoder.events(line)))
+
+
+class _Unfinished:
+    """Gathers what a run had, reading it from its end."""
+
+    def __init__(self) -> None:
+        self._last: Stamped | None = None
+        self._has_ended = False
+        self._started: float | None = None
+        self._texts: list[str] = []
+        self._texts_done = False
+        self._usage = Usage()
+        self._finalized: Finalization | None = None
+
+    def takes_all(self, stamped: Stamped) -> bool:
+        """Takes the event before those it has; True when there are no more of the run."""
+        last = self._last = self._last or stamped
+        if stamped.origin.run != last.origin.run:
+            return True
+        match stamped.event:
+            case RunEnded():
+                self._has_ended = True
+            case RunStarted():
+                self._started = stamped.time
+            case Text(text) if text.strip() and not self._texts_done:
+                self._texts.append(text)
+            case MessageEnded(usage=usage):
+                self._usage += usage
+                self._texts_done = bool(self._texts)
+            case AttemptStarted():
+                self._texts_done = bool(self._texts)
+            case Finalized(finalization):
+                self._finalized = self._finalized or finalization
+        return isinstance(stamped.event, RunEnded | RunQueued)
+
+    def ended(self, now: float) -> Stamped | None:
+        last = self._last
+        if last is None or self._has_ended:
+            return None
+        text = "\n\n".join(reversed(self._texts))
+        event = RunEnded(
+            text=text,
+            answer=AnswerKind.PARTIAL if text else AnswerKind.NONE,
+            failure=INTERRUPTED,
+            exit_code=exit_code(INTERRUPTED),
+            usage=self._usage,
+            elapsed=0.0 if self._started is None else max(0.0, last.time - self._started),
+            finalized=self._finalized,
+        )
+        return Stamped(last.origin, last.seq + 1, now, event)

@@ -1,0 +1,167 @@
+"""Events told as a conversation: as messages for an engine that continues them, as lines for a person who reads.
+
+Both are folds, so a record of any size is told while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from retinue.events import (
+    Event,
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    RunQueued,
+    Stamped,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.types import Args, Failure, Message, ToolUse
+
+ARGS = 120
+"""Characters of a tool call's arguments that a reader is shown."""
+RESULT = 500
+"""Characters of a tool's result."""
+NO_RESULT = "(no result: the run ended before this tool returned)"
+
+
+def messages(events: Iterable[Stamped]) -> tuple[Message, ...]:
+    """The conversation of a session, in the form every provider takes: calls answered, roles alternating."""
+    conversation = Conversation()
+    for stamped in events:
+        conversation.add(stamped)
+    return conversation.messages()
+
+
+class Conversation:
+    """Gathers messages from events."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._texts: list[str] = []
+        self._calls: dict[str, ToolUse] = {}
+        self._open: dict[str, None] = {}
+        """Calls that no result has answered yet."""
+        self._has_answered = False
+
+    def add(self, stamped: Stamped) -> None:
+        match stamped.event:
+            case RunQueued(task=task):
+                self._close()
+                self._has_answered = False
+                self._messages.append(Message(role="user", text=task))
+            case Text(text) if text.strip():
+                self._texts.append(text)
+            case ToolCalled(call, name, args):
+                self._calls[call] = ToolUse(call, name, args)
+            case ToolReturned(call, _, text, is_error):
+                self._answer(call, text, is_error=is_error)
+            case MessageEnded(stop_reason="error"):
+                # Cut off in the middle: what follows is another try at the same message.
+                self._texts.clear()
+                self._calls.clear()
+            case MessageEnded():
+                self._say()
+            case RunEnded(text=text):
+                self._close()
+                if text and not self._has_answered:
+                    # The detail has been pruned, or none of it was a whole message.
+                    self._messages.append(Message(role="assistant", text=text))
+            case _:
+                pass
+
+    def messages(self) -> tuple[Message, ...]:
+        self._close()
+        return tuple(self._messages)
+
+    def _say(self) -> None:
+        """Adds what the assistant said and called; to its last message, if nobody has spoken since."""
+        if not self._texts and not self._calls:
+            return
+        text, calls = "\n\n".join(self._texts), tuple(self._calls.values())
+        self._open.update(dict.fromkeys(self._calls))
+        self._texts, self._calls = [], {}
+        self._has_answered = True
+        last = self._messages[-1] if self._messages else None
+        if last and last.role == "assistant":
+            both = "\n\n".join(filter(None, (last.text, text)))
+            self._messages[-1] = replace(last, text=both, calls=last.calls + calls)
+        else:
+            self._messages.append(Message(role="assistant", text=text, calls=calls))
+
+    def _answer(self, call: str, text: str, *, is_error: bool) -> None:
+        self._say()
+        if call in self._open:
+            del self._open[call]
+            self._messages.append(Message(role="tool", text=text, call=call, is_error=is_error))
+
+    def _close(self) -> None:
+        self._say()
+        for call in list(self._open):
+            self._answer(call, NO_RESULT, is_error=True)
+
+
+class Transcript:
+    """Tells events as text for a reader, one run after another."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def lines(self, stamped: Stamped) -> Iterator[str]:
+        """What a reader sees of one event; nothing of some. A text keeps its own line breaks."""
+        event = stamped.event
+        if isinstance(event, RunQueued):
+            self._runs += 1
+            if self._runs > 1:
+                yield ""
+            yield f"=== Run {self._runs}: {event.agent} ({stamped.origin.run[:8]}) ==="
+            yield f"Task: {event.task}"
+        elif told := _said(event) or _noted(event):
+            yield told
+
+
+def _said(event: Event) -> str | None:
+    match event:
+        case Text(text) if text.strip():
+            return text
+        case ToolCalled(_, name, args):
+            return call_line(name, args)
+        case ToolReturned(_, _, text, is_error):
+            return f"{'[tool error]' if is_error else '[tool result]'}: {shortened(text, RESULT)}"
+        case Finalized(finalization):
+            said = finalization.result if finalization.status == "SUCCESS" else finalization.error
+            return f"[finalized {finalization.status}]: {said or ''}"
+        case _:
+            return None
+
+
+def _noted(event: Event) -> str | None:
+    match event:
+        case MessageEnded(error=str(error)):
+            return f"[Error: {error}]"
+        case ModelChanged(_, after, reason):
+            return f"[model: {after} ({reason})]"
+        case Notice(code, message):
+            return f"[{code}: {message}]"
+        case RunEnded(failure=None):
+            return "[completed]"
+        case RunEnded(failure=Failure(message=message)):
+            return f"[Error: {message}]"
+        case _:
+            return None
+
+
+def call_line(name: str, args: Args) -> str:
+    """A tool call as one line."""
+    return f"→ {name}: {msgspec.json.encode(args).decode()[:ARGS]}"
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

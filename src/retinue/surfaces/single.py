@@ -1,0 +1,242 @@
+"""The `single` surface: seeds 000 and 001. One agent, one task, one answer; it never throws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from retinue.orchestrator import Orchestrator
+from retinue.output.frame import neutralise, plain
+from retinue.output.sanitise import for_reader
+from retinue.output.truncate import truncated
+from retinue.progress import Progress
+from retinue.results import AnswerKind, RunResult
+from retinue.surfaces.base import (
+    BEFORE_THE_RUN,
+    REFUSED,
+    Tool,
+    ToolResult,
+    ToolRun,
+    Update,
+    exit_status,
+    streamed,
+)
+from retinue.types import Call, Code, Failure, Plan, Refused, Task, ToolUse, Usage, refused
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "agent": {"type": "string", "minLength": 1, "description": "Name of the agent to delegate to"},
+        "task": {"type": "string", "minLength": 1, "description": "The focused task, with all the context it needs"},
+    },
+    "required": ["agent", "task"],
+    "additionalProperties": False,
+}
+
+CODES: Mapping[Code, str] = {
+    Code.INVALID_INPUT: "INVALID_INPUT",
+    Code.DISABLED: "SUBAGENTS_DISABLED",
+    Code.UNKNOWN_AGENT: "UNKNOWN_AGENT",
+    Code.AGENT_DISABLED: "SUBAGENT_DISABLED",
+    Code.DEPTH_EXCEEDED: "SUBAGENT_DEPTH_EXCEEDED",
+    Code.TIMEOUT: "SUBAGENT_TIMEOUT",
+    Code.IDLE_TIMEOUT: "SUBAGENT_TIMEOUT",
+    Code.OUTPUT_LIMIT: "SUBAGENT_OUTPUT_TRUNCATED",
+}
+FAILED = "SUBAGENT_FAILED"
+TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
+
+
+class Single:
+    """One tool, `subagent {agent, task}`."""
+
+    name = "single"
+
+    def __init__(self, orchestrator: Orchestrator, home: str) -> None:
+        self._orchestrator = orchestrator
+        self._home = home
+
+    @property
+    def calls(self) -> Mapping[str, ToolRun]:
+        return {"subagent": self.subagent}
+
+    def tools(self, call: Call) -> tuple[Tool, ...]:
+        if call.lineage.depth > 0:
+            return ()  # seed 000: a child never registers the tool, whatever depth the settings allow
+        try:
+            self._orchestrator.admit(call)
+        except Refused:
+            return ()
+        return (Tool(name="subagent", description=self._description(call), input_schema=SCHEMA, run=self.subagent),)
+
+    def unreadable(self, tool: str, problem: str) -> ToolResult:
+        return self._refusal(Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}"))
+
+    async def subagent(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """Delegates one task and answers when it is done; a failure is an answer too."""
+        try:
+            self._orchestrator.admit(call)
+            task = _decoded(arguments)
+        except Refused as refusal:
+            return self._refusal(refusal.failure)
+
+        async def work() -> ToolResult:
+            try:
+                (result,) = await self._orchestrator.carry_out(Plan(tasks=(task,)), call)
+            except Refused as refusal:
+                return self._refusal(refusal.failure)
+            return self._answer(result)
+
+        return await streamed(self._orchestrator, call, work, self._partial, update)
+
+    def _description(self, call: Call) -> str:
+        agents = "\n".join(
+            f"- {agent.name}: {agent.description}" for agent in self._orchestrator.roster(call).usable()
+        )
+        return (
+            "Delegate one focused task to a specialised agent that works in its own context and returns its "
+            f"findings. Give it everything it needs: it does not see this conversation.\n\nAgents:\n{agents}"
+        )
+
+    def _answer(self, result: RunResult) -> ToolResult:
+        if result.failure and result.failure.code in BEFORE_THE_RUN:
+            return self._refusal(result.failure)
+        return self._failed(result, result.failure) if result.failure else self._completed(result)
+
+    def _refusal(self, failure: Failure) -> ToolResult:
+        """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
+        mode = "management" if failure.code is Code.DEPTH_EXCEEDED else "single"
+        message = self._clean(self._orchestrator.masked(failure.message))
+        error = {"code": CODES.get(failure.code, FAILED), "message": message}
+        return ToolResult(text=message, details={"mode": mode, "results": [], "error": error}, exit_code=REFUSED)
+
+    def _completed(self, result: RunResult) -> ToolResult:
+        output = self._clean(result.text)
+        cut = truncated(output)
+        details = self._details(result, output)
+        if cut.truncated:
+            message = f"Output truncated: showing {cut.shown_lines} of {cut.total_lines} lines"
+            details["error"] = {"code": TRUNCATED, "message": message}
+        return ToolResult(text=cut.text, details=details)
+
+    def _failed(self, result: RunResult, failure: Failure) -> ToolResult:
+        message = self._clean(_sentence(failure))
+        output = self._clean(result.text)
+        details = self._details(result, output, error=message)
+        details["error"] = {"code": CODES.get(failure.code, FAILED), "message": message}
+        text = _failure_text(result, message, output)
+        return ToolResult(text=text, details=details, exit_code=exit_status([result]))
+
+    def _details(self, result: RunResult, output: str, error: str | None = None) -> dict[str, Any]:
+        single: dict[str, Any] = {
+            "agent": result.spec.agent.name,
+            "task": result.spec.task,
+            "exitCode": result.exit_code,
+            "usage": _usage(result.usage),
+        }
+        if error:
+            single["error"] = error
+        if result.session_file:
+            single["sessionFile"] = result.session_file
+        if output:
+            single["output"] = output
+        if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
+            single["displayItems"] = self._items(result.items)
+        return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
+
+    def _partial(self, progress: Progress) -> ToolResult:
+        """Seed 001's streaming shape."""
+        view = next(iter(progress.runs.values()))
+        items = view.display_items()
+        texts = [item for item in (*items, view.partial) if isinstance(item, str) and item]
+        return ToolResult(
+            text=self._clean(texts[-1]) if texts else "(running...)",
+            details={
+                "mode": "single",
+                "results": [],
+                "streaming": {
+                    "displayItems": self._items(items),
+                    "usage": _usage(view.usage),
+                    "turnCount": view.turns,
+                },
+            },
+        )
+
+    def _items(self, items: tuple[str | ToolUse, ...]) -> list[dict[str, Any]]:
+        return [
+            {"type": "text", "text": self._clean(item)}
+            if isinstance(item, str)
+            else {"type": "toolCall", "name": plain(item.name), "args": _plain(item.args)}
+            for item in items
+        ]
+
+    def _clean(self, text: str) -> str:
+        return for_reader(neutralise(plain(text)), self._home)
+
+
+def _decoded(arguments: Any) -> Task:
+    """The task of the input, checked field by field so that the sentence names the field."""
+    if not isinstance(arguments, dict):
+        raise refused(Code.INVALID_INPUT, "The input of subagent must be an object with agent and task")
+    for name in ("agent", "task"):
+        value = arguments.get(name)
+        if value is None or value == "":
+            raise refused(Code.INVALID_INPUT, f"Missing required parameter: {name}")
+        if not isinstance(value, str):
+            raise refused(Code.INVALID_INPUT, f"Parameter {name} must be a string")
+    for name in arguments:
+        if name not in SCHEMA["properties"]:
+            raise refused(Code.INVALID_INPUT, f"Unknown parameter: {name}. Supported parameters: agent, task")
+    return Task(agent=arguments["agent"], prompt=arguments["task"])
+
+
+def _sentence(failure: Failure) -> str:
+    """The failure in this surface's words; what a seed does not name stands as the core says it."""
+    milliseconds = round(float(failure.detail.get("timeout", 0)) * 1000)
+    match failure.code:
+        case Code.TIMEOUT:
+            return f"Subagent exceeded maximum runtime after {milliseconds}ms."
+        case Code.IDLE_TIMEOUT:
+            return f"Subagent timed out after {milliseconds}ms without activity."
+        case Code.ABORTED:
+            return "Subagent execution was cancelled by user."
+        case _:
+            return failure.message
+
+
+def _failure_text(result: RunResult, error: str, output: str) -> str:
+    sections = [f"Subagent failed with exit code {result.exit_code}."]
+    if len(result.actual.attempts) > 1:
+        sections.append(f"Attempts: {len(result.actual.attempts)}.")
+    sections.append(f"Error:\n{error}")
+    if output:
+        partial = result.answer in (AnswerKind.PARTIAL, AnswerKind.FINAL)
+        sections.append(f"{'Partial output' if partial else 'Last captured output'}:\n{truncated(output).text}")
+    if result.session_file:
+        sections.append(f"Session file:\n{result.session_file}")
+    return "\n\n".join(sections)
+
+
+def _plain(value: Any) -> Any:
+    """The value with every string in it plain: hosts print the arguments of tool calls."""
+    match value:
+        case str():
+            return plain(value)
+        case dict():
+            return {_plain(key): _plain(member) for key, member in value.items()}
+        case list() | tuple():
+            return [_plain(member) for member in value]
+        case _:
+            return value
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Seed 001's usage: numbers throughout, zero where nothing is known."""
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "cost": usage.cost or 0,
+        "turns": usage.turns,
+    }

@@ -1,0 +1,315 @@
+"""What every engine promises, as a suite of tests: subclass it, and say how the engine is brought to do each thing.
+
+    class TestMyEngine(EngineSuite):
+        def subject(self, deed, folder):
+            return Subject(MyEngine(...), run_spec(folder, task=PROMPTS[deed]))
+
+pytest with anyio's plugin runs the inherited tests. A deed the engine cannot be brought to is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+from unittest import SkipTest
+
+import anyio
+import anyio.lowlevel
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.engines.base import Emit, Engine, EngineError
+from retinue.events import (
+    AttemptStarted,
+    Event,
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Origin,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Stamped,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolCalled,
+    ToolReturned,
+    from_line,
+    to_line,
+)
+from retinue.tool_names import FINALIZE
+from retinue.types import Failure, Grant, Lineage, Message, RunSpec, Subagent, ToolUse
+
+Deed = Literal["answer", "call", "fail", "hang", "break", "finalize"]
+"""What an engine is to be brought to: to answer; to call a tool and then answer; to have its provider fail; to emit
+something and then go silent; to fail itself; to finalize."""
+
+STOPS_WITHIN = 5.0
+"""Seconds in which a cancelled run is gone, its processes included."""
+_STOPS = 12
+"""Points of a run at which it is stopped."""
+_OF_OTHERS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, RunEnded)
+"""Events the code around engines emits, never an engine."""
+
+
+class Subject(Struct, frozen=True):
+    """An engine and a spec with which it does what a test is about."""
+
+    engine: Engine
+    spec: RunSpec
+
+
+def run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> RunSpec:
+    """A spec for a test, complete without any change."""
+    spec = RunSpec(
+        run="0123456789abcdef0123456789abcdef",
+        session="0123456789abcdef0123456789abcdef",
+        name="subject",
+        surface="single",
+        agent=Subagent(name="subject"),
+        task=task,
+        prompt=task,
+        cwd=str(folder),
+        engine="under-test",
+        grant=Grant(tools=("read", "grep", "find", "ls")),
+        lineage=Lineage(root="root", parent_call="call", depth=1),
+    )
+    return replace(spec, **changes)
+
+
+async def record(engine: Engine, spec: RunSpec) -> list[Event]:
+    """Everything an engine emits in one run, which must return in its own time."""
+    events: list[Event] = []
+    await engine.run(spec, _into(events))
+    return events
+
+
+def transcript(events: Sequence[Event]) -> tuple[Message, ...]:
+    """The messages that events tell of. Fails where they cannot be told apart."""
+    messages: list[Message] = []
+    texts: list[str] = []
+    calls: list[ToolUse] = []
+    for event in events:
+        match event:
+            case Text(text=text):
+                texts.append(text)
+            case ToolCalled(call=call, name=name, args=args):
+                calls.append(ToolUse(call, name, args))
+            case MessageEnded():
+                messages.append(Message(role="assistant", text="\n\n".join(texts), calls=tuple(calls)))
+                texts, calls = [], []
+            case ToolReturned(call=call, text=text, is_error=is_error):
+                messages.append(Message(role="tool", text=text, call=call, is_error=is_error))
+    assert not texts, f"text after the last message_ended: {texts}"
+    assert not calls, f"calls after the last message_ended: {calls}"
+    return tuple(messages)
+
+
+def check_order(events: Sequence[Event]) -> None:
+    """The contract of an engine's events, over a run that was not stopped."""
+    assert not [event for event in events if isinstance(event, _OF_OTHERS)], "an event that is not an engine's"
+    for message in _messages(events):
+        _check_message(message)
+    _check_calls(events)
+
+
+class EngineSuite:
+    """The tests. `subject` is all a subclass must say; `leftovers` what it can."""
+
+    def subject(self, deed: Deed, folder: Path) -> Subject | None:
+        """How the engine is brought to a deed, working in a folder; None if it cannot be."""
+        raise SkipTest(f"no subject for {deed} in {folder}")
+
+    def leftovers(self) -> Sequence[object]:
+        """What stopped runs of this engine have left behind, such as processes."""
+        return ()
+
+    async def test_an_answer_is_text_and_a_message_that_stopped(self, tmp_path: Path) -> None:
+        events = await self._recorded("answer", tmp_path)
+        check_order(events)
+        *_, last = transcript(events)
+        assert last.role == "assistant"
+        assert last.text.strip()
+        assert _endings(events)[-1].stop_reason == "stop"
+
+    async def test_a_tool_call_is_told_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
+        events = await self._recorded("call", tmp_path)
+        check_order(events)
+        messages = transcript(events)
+        assert [message.role for message in messages if message.role == "tool"], "no tool was called"
+        assert messages[-1].role == "assistant"
+        assert messages[-1].text.strip()
+
+    async def test_only_granted_tools_are_called(self, tmp_path: Path) -> None:
+        subject = self._subject("call", tmp_path)
+        events = await record(subject.engine, subject.spec)
+        used = {event.name for event in events if isinstance(event, ToolCalled)}
+        assert used <= {*subject.spec.grant.tools, FINALIZE}
+
+    async def test_each_message_is_one_turn(self, tmp_path: Path) -> None:
+        for ending in _endings(await self._recorded("call", tmp_path)):
+            assert ending.usage.turns == 1
+            assert ending.usage.tokens >= 0
+
+    async def test_every_event_survives_the_wire(self, tmp_path: Path) -> None:
+        subject = self._subject("call", tmp_path)
+        origin = Origin.of(subject.spec)
+        for number, event in enumerate(await record(subject.engine, subject.spec)):
+            stamped = Stamped(origin, number, 1.0, event)
+            assert from_line(to_line(stamped)) == stamped
+
+    async def test_a_provider_failure_is_a_message_not_an_exception(self, tmp_path: Path) -> None:
+        events = await self._recorded("fail", tmp_path)
+        check_order(events)
+        last = _endings(events)[-1]
+        assert last.stop_reason == "error"
+        assert last.error
+
+    async def test_a_failure_of_the_engine_is_an_engine_error_with_words(self, tmp_path: Path) -> None:
+        subject = self._subject("break", tmp_path)
+        failure: Failure | None = None
+        try:
+            await record(subject.engine, subject.spec)
+        except EngineError as error:
+            failure = error.failure
+        assert failure, "the engine did not fail"
+        assert failure.message
+
+    async def test_nothing_is_emitted_after_the_return(self, tmp_path: Path) -> None:
+        events = await self._recorded("call", tmp_path)
+        count = len(events)
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        assert len(events) == count
+
+    async def test_a_silent_run_ends_when_it_is_cancelled(self, tmp_path: Path) -> None:
+        subject = self._subject("hang", tmp_path)
+        events: list[Event] = []
+        spoke = anyio.Event()
+
+        async def emit(event: Event) -> None:
+            events.append(event)
+            spoke.set()
+            await anyio.lowlevel.checkpoint()
+
+        with anyio.fail_after(STOPS_WITHIN):
+            async with anyio.create_task_group() as running:
+                running.start_soon(subject.engine.run, subject.spec, emit)
+                await spoke.wait()
+                running.cancel_scope.cancel()
+        count = len(events)
+        await anyio.lowlevel.checkpoint()
+        assert len(events) == count
+        assert not self.leftovers()
+
+    async def test_a_run_can_be_stopped_wherever_it_is(self, tmp_path: Path) -> None:
+        count = len(await self._recorded("call", tmp_path))
+        for stop_after in range(1, count + 1, max(1, count // _STOPS)):
+            subject = self._subject("call", tmp_path)
+            events: list[Event] = []
+            with anyio.fail_after(STOPS_WITHIN), anyio.CancelScope() as scope:
+                await subject.engine.run(subject.spec, _into(events, scope, stop_after))
+            assert len(events) <= stop_after
+            assert not self.leftovers()
+
+    async def test_runs_side_by_side_do_not_mix(self, tmp_path: Path) -> None:
+        subject = self._subject("call", tmp_path)
+        streams: list[list[Event]] = [[] for _ in range(4)]
+        async with anyio.create_task_group() as running:
+            for number, events in enumerate(streams):
+                spec = replace(subject.spec, run=f"{number:032x}")
+                running.start_soon(subject.engine.run, spec, _into(events))
+        for events in streams:
+            check_order(events)
+            assert transcript(events)[-1].text.strip()
+
+    async def test_a_session_goes_on_from_its_messages(self, tmp_path: Path) -> None:
+        subject = self._subject("call", tmp_path)
+        before = transcript(await record(subject.engine, subject.spec))
+        history = (Message(role="user", text=subject.spec.prompt), *before)
+        again = self._subject("answer", tmp_path)
+        events = await record(again.engine, replace(again.spec, history=history, resumes=True))
+        check_order(events)
+        assert transcript(events)[-1].text.strip()
+        told = {event.call for event in events if isinstance(event, ToolReturned)}
+        asked = {event.call for event in events if isinstance(event, ToolCalled)}
+        assert told <= asked, "a result of an earlier run was told again"
+
+    async def test_a_finalization_follows_its_call(self, tmp_path: Path) -> None:
+        subject = self._subject("finalize", tmp_path)
+        events = await record(subject.engine, replace(subject.spec, finalize=True))
+        check_order(events)
+        kinds = [type(event) for event in events]
+        assert Finalized in kinds
+        before = events[: kinds.index(Finalized)]
+        assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE]
+
+    async def _recorded(self, deed: Deed, folder: Path) -> list[Event]:
+        subject = self._subject(deed, folder)
+        return await record(subject.engine, subject.spec)
+
+    def _subject(self, deed: Deed, folder: Path) -> Subject:
+        subject = self.subject(deed, folder)
+        if subject is None:
+            raise SkipTest(f"the engine cannot be brought to {deed}")
+        return subject
+
+
+def _into(events: list[Event], scope: anyio.CancelScope | None = None, stop_after: int = -1) -> Emit:
+    async def emit(event: Event) -> None:
+        events.append(event)
+        if scope and len(events) == stop_after:
+            scope.cancel()
+        await anyio.lowlevel.checkpoint()
+
+    return emit
+
+
+def _endings(events: Sequence[Event]) -> list[MessageEnded]:
+    return [event for event in events if isinstance(event, MessageEnded)]
+
+
+def _messages(events: Sequence[Event]) -> list[list[Event]]:
+    """The events of each assistant message, its `message_ended` last; results stand in the next one."""
+    messages: list[list[Event]] = [[]]
+    for event in events:
+        messages[-1].append(event)
+        if isinstance(event, MessageEnded):
+            messages.append([])
+    rest = [event for event in messages.pop() if isinstance(event, Thinking | Text | ToolCalled)]
+    assert not rest, f"blocks after the last message_ended: {rest}"
+    return messages
+
+
+def _check_message(message: list[Event]) -> None:
+    *before, ending = message
+    assert isinstance(ending, MessageEnded)
+    calls = [event for event in before if isinstance(event, ToolCalled)]
+    assert bool(calls) == (ending.stop_reason == "tool_use"), f"{ending} after {calls}"
+    assert bool(ending.error) == (ending.stop_reason == "error"), f"{ending}"
+    deltas = "".join(event.text for event in before if isinstance(event, TextDelta))
+    texts = "".join(event.text for event in before if isinstance(event, Text))
+    assert not deltas or ending.stop_reason == "error" or deltas == texts, "the deltas are not the text"
+
+
+def _check_calls(events: Sequence[Event]) -> None:
+    """Each call has its own id and one result, after its message ended and before the next one does."""
+    open_calls: dict[str, str] = {}
+    seen: set[str] = set()
+    due: set[str] = set()
+    for event in events:
+        match event:
+            case ToolCalled(call=call, name=name):
+                assert call not in seen, f"the id {call} is used twice"
+                seen.add(call)
+                open_calls[call] = name
+            case ToolReturned(call=call, name=name):
+                assert call in due, f"a result of {call} before its message ended, or twice"
+                assert open_calls.pop(call) == name
+                due.discard(call)
+            case MessageEnded():
+                assert not due, f"a message ended while {due} had no result"
+                due = set(open_calls)
+    assert not due, f"no result for {due}"

@@ -1,0 +1,371 @@
+"""What every store of sessions must pass: `for check in CHECKS: await check(a_fresh_store)`.
+
+Each check takes a store that holds nothing yet and raises `AssertionError` where it breaks its promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+from retinue.events import (
+    Durable,
+    MessageEnded,
+    Origin,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Stamped,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.results import Actual, AnswerKind
+from retinue.sessions.store import INTERRUPTED, RunRecord, SessionStore, State
+from retinue.types import Code, Failure, Lineage, Refused, RunSpec, Subagent, Usage
+
+Check = Callable[[SessionStore], Awaitable[None]]
+
+
+def run_spec(
+    session: str,
+    run: str | None = None,
+    *,
+    agent: str = "explorer",
+    task: str = "Find the entry point",
+    root: str = "root-1",
+) -> RunSpec:
+    """A run of a session; its first, unless it has an id of its own."""
+    return RunSpec(
+        run=run or session,
+        session=session,
+        name=agent,
+        surface="single",
+        agent=Subagent(name=agent),
+        task=task,
+        prompt=task,
+        cwd="/",
+        engine="scripted",
+        lineage=Lineage(root=root, parent_call="call-1", depth=1),
+        resumes=run is not None,
+    )
+
+
+class Tape:
+    """Stamps and appends the events of one run, a second apart."""
+
+    def __init__(self, record: RunRecord, spec: RunSpec, *, time: float = 1000.0) -> None:
+        self.events: list[Stamped] = []
+        self._record = record
+        self._origin = Origin.of(spec)
+        self._spec = spec
+        self._time = time
+
+    def play(self, *events: Durable) -> None:
+        for event in events:
+            seq = len(self.events) + 1
+            self.events.append(Stamped(self._origin, seq, self._time + seq, event))
+            self._record.append(self.events[-1])
+
+    def begin(self) -> None:
+        spec = self._spec
+        queued = RunQueued(
+            name=spec.name,
+            agent=spec.agent.name,
+            task=spec.task,
+            cwd=spec.cwd,
+            surface=spec.surface,
+            engine=spec.engine,
+            resumes=spec.resumes,
+        )
+        self.play(queued, RunStarted())
+
+    def end(self, text: str = "It is main.py", failure: Failure | None = None) -> None:
+        answer = AnswerKind.PARTIAL if failure else AnswerKind.FINAL
+        code = 1 if failure else 0
+        self.play(RunEnded(text=text, answer=answer, failure=failure, exit_code=code, elapsed=2.0))
+
+
+async def record_run(store: SessionStore, spec: RunSpec, *said: Durable, time: float = 1000.0) -> list[Stamped]:
+    """Records a whole run that completes; returns its events."""
+    record = await store.begin(spec)
+    tape = Tape(record, spec, time=time)
+    tape.begin()
+    await record.sync()
+    tape.play(*said)
+    tape.end()
+    await record.sync()
+    await record.release()
+    return tape.events
+
+
+async def read_all(store: SessionStore, session: str, run: str | None = None) -> list[Stamped]:
+    return [stamped async for stamped in store.events(session, run=run)]
+
+
+async def claims_are_ids_that_nothing_else_has(store: SessionStore) -> None:
+    session = store.claim()
+    claimed = [session, store.claim(), *(store.claim(session) for _ in range(50))]
+    assert all(len(one) == len(session) == 32 and int(one, 16) >= 0 for one in claimed)  # noqa: PLR2004
+    assert len({one[:8] for one in claimed}) == len(claimed)
+
+
+async def what_is_appended_is_read_back_in_order(store: SessionStore) -> None:
+    session = store.claim()
+    said = (
+        Text("one\u2028two\x00three 🎈"),
+        ToolCalled("c1", "grep", {"pattern": "main", "deep": [{"a": None}]}),
+        ToolReturned("c1", "grep", "main.py:1", is_error=True),
+        MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.1)),
+    )
+    events = await record_run(store, run_spec(session), *said)
+    assert await read_all(store, session) == events
+    assert store.events(session).damaged == 0
+
+
+async def what_cannot_be_written_in_json_does_not_lose_the_event(store: SessionStore) -> None:
+    session = store.claim()
+    await record_run(
+        store, run_spec(session), Text("half a character: \ud83d."), ToolCalled("c", "x", {"\ud800": "\udfff"})
+    )
+    assert [type(stamped.event) for stamped in await read_all(store, session)] == [
+        RunQueued,
+        RunStarted,
+        Text,
+        ToolCalled,
+        RunEnded,
+    ]
+
+
+async def order_is_that_of_writing_whatever_the_clock_says(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    origin = Origin.of(run_spec(session))
+    events = [Stamped(origin, seq, 1000.0 - seq, Text(str(seq))) for seq in range(1, 20)]
+    for stamped in events:
+        record.append(stamped)
+    await record.release()
+    assert await read_all(store, session) == events
+    assert list(await store.tail(session, 3)) == events[-3:]
+
+
+async def every_shown_form_of_an_id_finds_its_session(store: SessionStore) -> None:
+    session = store.claim()
+    assert await store.find(session) is None
+    await record_run(store, run_spec(session))
+    run = store.claim(session)
+    await record_run(store, run_spec(session, run))
+    for claimed in (session, run):
+        forms = (claimed[:8], claimed[:16], claimed, str(UUID(claimed)), claimed.upper())
+        assert [await store.find(form) for form in forms] == [session] * len(forms)
+    wrong = session[:8] + ("0" if session[8] != "0" else "1")
+    for unknown in (wrong, session[:7], "", "../../etc", "explorer", session + "0", store.claim()):
+        assert await store.find(unknown) is None
+
+
+async def a_session_carries_out_one_run_at_a_time(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    Tape(record, run_spec(session)).begin()
+    assert await store.busy(session)
+    failure = await _refusal(store, run_spec(session, store.claim(session)))
+    assert failure.code == Code.SESSION_BUSY
+    await record.release()
+    assert not await store.busy(session)
+    await record_run(store, run_spec(session, store.claim(session)))
+    await record.release()
+
+
+async def what_is_no_id_names_nothing(store: SessionStore) -> None:
+    for foreign in ("", "-", "..", "../../etc/passwd", "my session", "ab", "\ud800", "x" * 10_000):
+        assert await store.find(foreign) is None
+        assert await store.summary(foreign) is None
+        assert await read_all(store, foreign) == []
+        assert list(await store.tail(foreign, 5)) == []
+        assert not await store.busy(foreign)
+
+
+async def an_unknown_session_cannot_be_continued(store: SessionStore) -> None:
+    session = store.claim()
+    failure = await _refusal(store, run_spec(session, store.claim(session)))
+    assert failure.code == Code.SESSION_NOT_FOUND
+    assert await store.summary(session) is None
+    assert await read_all(store, session) == []
+    assert list(await store.tail(session, 5)) == []
+    assert not await store.busy(session)
+
+
+async def a_summary_tells_how_far_a_session_has_come(store: SessionStore) -> None:
+    session = store.claim()
+    spec = run_spec(session)
+    record = await store.begin(spec)
+    assert await store.summary(session) is None
+    tape = Tape(record, spec)
+    tape.begin()
+    assert await _state(store, session) == State.RUNNING
+    tape.play(Text("I look around\nand find"))
+    running = await store.summary(session)
+    assert running is not None
+    assert (running.preview, running.latest.failure, running.runs) == ("I look around", None, 1)
+    tape.end("\nIt is main.py\nbecause …")
+    await record.release()
+    done = await store.summary(session)
+    assert done is not None
+    assert (done.session, done.agent, done.task, done.root, done.depth) == (
+        session,
+        "explorer",
+        "Find the entry point",
+        "root-1",
+        1,
+    )
+    assert (done.preview, done.updated, done.runs, done.damaged) == ("It is main.py", 1004.0, 1, 0)
+    assert (done.latest.run, done.latest.state, done.latest.exit_code) == (session, State.COMPLETED, 0)
+    assert (done.latest.started, done.latest.ended, done.latest.elapsed) == (1002.0, 1004.0, 2.0)
+
+
+async def a_queued_run_is_told_from_a_running_one(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    queued = RunQueued(name="a", agent="a", task="t", cwd="/", surface="single")
+    record.append(Stamped(Origin.of(run_spec(session)), 1, 5.0, queued))
+    assert await _state(store, session) == State.QUEUED
+    await record.release()
+
+
+async def a_failed_run_is_an_error_with_its_reason(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    tape = Tape(record, run_spec(session))
+    tape.begin()
+    failure = Failure(Code.TIMEOUT, "Timed out after 600s.\nConsider resuming.")
+    tape.end("so far", failure)
+    await record.release()
+    summary = await store.summary(session)
+    assert summary is not None
+    assert (summary.latest.state, summary.latest.failure, summary.latest.exit_code) == (State.ERROR, failure, 1)
+    assert summary.preview == "Timed out after 600s."
+
+
+async def a_run_left_without_an_end_was_interrupted(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    Tape(record, run_spec(session)).begin()
+    await record.release()
+    summary = await store.summary(session)
+    assert summary is not None
+    assert (summary.latest.state, summary.latest.failure) == (State.ERROR, INTERRUPTED)
+
+
+async def later_runs_belong_to_their_session(store: SessionStore) -> None:
+    session, run = store.claim(), ""
+    events = await record_run(store, run_spec(session), Text("first"))
+    for i in range(3):
+        run = store.claim(session)
+        events += await record_run(store, run_spec(session, run, task=f"Go on {i}"), Text(str(i)), time=2000.0 + i)
+    assert await read_all(store, session) == events
+    assert await read_all(store, session, run) == events[-4:]
+    assert await read_all(store, session, session) == events[:4]
+    summary = await store.summary(session)
+    assert summary is not None
+    assert (summary.runs, summary.latest.run, summary.task) == (4, run, "Go on 2")
+
+
+async def a_list_shows_the_last_changed_first(store: SessionStore) -> None:
+    sessions = [store.claim() for _ in range(4)]
+    for i, session in enumerate(sessions):
+        await record_run(store, run_spec(session), time=1000.0 * (i + 1))
+    await record_run(store, run_spec(sessions[1], store.claim(sessions[1])), time=9000.0)
+    listed = await store.list()
+    assert [summary.session for summary in listed] == [sessions[i] for i in (1, 3, 2, 0)]
+    assert listed == [await store.summary(summary.session) for summary in listed]
+    assert list(await store.list(limit=2)) == list(listed)[:2]
+
+
+async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
+    first, second, third = (store.claim() for _ in range(3))
+    await record_run(store, run_spec(first, agent="tester", root="other"), time=3000.0)
+    await record_run(store, run_spec(second, task="Prüfe 100% ÄRGER_"), time=2000.0)
+    record = await store.begin(run_spec(third))
+    Tape(record, run_spec(third)).begin()
+
+    async def narrowed(
+        root: str | None = None, agent: str | None = None, state: State | None = None, text: str | None = None
+    ) -> Sequence[str]:
+        return [one.session for one in await store.list(root=root, agent=agent, state=state, text=text)]
+
+    assert await narrowed(root="other") == [first]
+    assert await narrowed(agent="explorer") == [second, third]
+    assert await narrowed(state=State.COMPLETED) == [first, second]
+    assert await narrowed(state=State.RUNNING, root="root-1") == [third]
+    assert await narrowed(text="ärger_") == [second]
+    assert await narrowed(text="MAIN.PY", agent="tester") == [first]
+    assert await narrowed(text="_%") == []
+    await record.release()
+
+
+async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
+    session = store.claim()
+    events = await record_run(store, run_spec(session), *(Text(f"{i} " * 50) for i in range(300)))
+    for count in (1, 2, 100, 303, 1000):
+        assert list(await store.tail(session, count)) == events[-count:]
+    assert list(await store.tail(session, 0)) == []
+
+
+async def recovering_leaves_live_runs_alone(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    tape = Tape(record, run_spec(session))
+    tape.begin()
+    assert list(await store.recover()) == []
+    assert await _state(store, session) == State.RUNNING
+    tape.end()
+    await record.release()
+    assert await read_all(store, session) == tape.events
+    assert list(await store.recover()) == []
+
+
+async def a_summary_names_the_model_that_answered(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    tape = Tape(record, run_spec(session))
+    tape.begin()
+    tape.play(RunEnded(text="done", usage=Usage(input=5, turns=1), actual=Actual(model="second-choice")))
+    await record.release()
+    summary = await store.summary(session)
+    assert summary is not None
+    assert (summary.model, summary.latest.usage) == ("second-choice", Usage(input=5, turns=1))
+
+
+CHECKS: tuple[Check, ...] = (
+    claims_are_ids_that_nothing_else_has,
+    what_is_appended_is_read_back_in_order,
+    what_cannot_be_written_in_json_does_not_lose_the_event,
+    order_is_that_of_writing_whatever_the_clock_says,
+    every_shown_form_of_an_id_finds_its_session,
+    a_session_carries_out_one_run_at_a_time,
+    what_is_no_id_names_nothing,
+    an_unknown_session_cannot_be_continued,
+    a_summary_tells_how_far_a_session_has_come,
+    a_queued_run_is_told_from_a_running_one,
+    a_failed_run_is_an_error_with_its_reason,
+    a_run_left_without_an_end_was_interrupted,
+    later_runs_belong_to_their_session,
+    a_list_shows_the_last_changed_first,
+    a_list_can_be_narrowed_down,
+    a_tail_is_the_end_in_order,
+    recovering_leaves_live_runs_alone,
+    a_summary_names_the_model_that_answered,
+)
+
+
+async def _refusal(store: SessionStore, spec: RunSpec) -> Failure:
+    try:
+        await store.begin(spec)
+    except Refused as refusal:
+        return refusal.failure
+    raise AssertionError("the run was begun")
+
+
+async def _state(store: SessionStore, session: str) -> State | None:
+    summary = await store.summary(session)
+    return summary.latest.state if summary else None

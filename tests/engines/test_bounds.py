@@ -1,0 +1,42 @@
+"""The head of a text: within its limits, a true beginning, and whole where it fits."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.engines.bounds import Head, bounded, head, size_text
+
+texts = st.text(st.sampled_from("ab\né€😀"), max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts, st.integers(4, 40), st.integers(1, 8))
+def test_a_head_fits_and_is_the_beginning_of_its_text(text, max_bytes, max_lines):
+    part = head(text, max_bytes=max_bytes, max_lines=max_lines)
+    assert len(part.text.encode()) <= max_bytes
+    assert part.text.count("\n") < max_lines
+    assert text.startswith(part.text)
+    assert part.total == text.count("\n") + 1
+    assert (part.cut_by is None) == (part.text == text)
+
+
+def test_whole_lines_are_kept_unless_the_first_alone_is_too_long():
+    assert head("ab\ncd\nef", max_bytes=6) == Head("ab\ncd", 2, 3, "bytes")
+    assert head("ab\ncd\nef", max_lines=1) == Head("ab", 1, 3, "lines")
+    assert head("€€\nb", max_bytes=5) == Head("€", 1, 2, "line")
+
+
+def test_sizes_are_told_as_people_read_them():
+    assert [size_text(size) for size in (0, 1023, 1024, 51200, 3 * 2**20, 5 * 2**30)] == [
+        "0B",
+        "1023B",
+        "1.0KB",
+        "50.0KB",
+        "3.0MB",
+        "5.0GB",
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200))
+def test_what_fits_is_left_alone_but_for_what_no_wire_carries(text):
+    assert bounded(text) == text.encode("utf-8", "replace").decode()

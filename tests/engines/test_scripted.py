@@ -1,0 +1,182 @@
+"""The scripted engine plays what it was given, and a file says the same."""
+
+import json
+
+import anyio
+import pytest
+
+from retinue.engines import script_file
+from retinue.engines.base import EngineError, engine_error
+from retinue.engines.scripted import Do, Raise, ScriptedEngine, Wait, call, fail, finalize, say
+from retinue.events import (
+    Finalized,
+    MessageEnded,
+    Notice,
+    Text,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.results import Finalization
+from retinue.testing.engines import record, run_spec
+from retinue.types import Subagent, Usage
+
+TURN = Usage(turns=1)
+
+
+def ended(reason, **more):
+    return MessageEnded(stop_reason=reason, model="scripted", usage=TURN, **more)
+
+
+async def test_steps_are_played_as_events(tmp_path):
+    engine = ScriptedEngine(
+        Notice("storage", "slow disk"),
+        call("read", path="x", returns="text"),
+        call("bash", returns="no", is_error=True),
+        say("{agent}: {task}", deltas=2),
+    )
+    assert await record(engine, run_spec(tmp_path, task="Go.")) == [
+        Notice("storage", "slow disk"),
+        ToolCalled("01234567-1", "read", {"path": "x"}),
+        ended("tool_use"),
+        ToolReturned("01234567-1", "read", "text"),
+        ToolCalled("01234567-2", "bash", {}),
+        ended("tool_use"),
+        ToolReturned("01234567-2", "bash", "no", is_error=True),
+        TextDelta("subjec"),
+        TextDelta("t: Go."),
+        Text("subject: Go."),
+        ended("stop"),
+    ]
+
+
+async def test_a_message_names_the_model_that_was_asked_for(tmp_path):
+    events = await record(ScriptedEngine(say("hi")), run_spec(tmp_path, model="big"))
+    assert events[-1] == MessageEnded(stop_reason="stop", model="big", usage=TURN)
+
+
+async def test_failures_are_played_too(tmp_path):
+    assert await record(ScriptedEngine(fail("429 rate limit")), run_spec(tmp_path)) == [
+        ended("error", error="429 rate limit")
+    ]
+    with pytest.raises(EngineError, match="It broke"):
+        await record(ScriptedEngine(Raise(engine_error("It broke."))), run_spec(tmp_path))
+
+
+async def test_a_finalization_is_a_call_and_an_event(tmp_path):
+    assert await record(ScriptedEngine(finalize("half", error="no disk")), run_spec(tmp_path)) == [
+        ToolCalled("01234567-1", "subagent_finalize", {"status": "ERROR", "result": "half", "error": "no disk"}),
+        ended("tool_use"),
+        ToolReturned("01234567-1", "subagent_finalize", "finalized"),
+        Finalized(Finalization("ERROR", "half", "no disk")),
+    ]
+
+
+async def test_scripts_are_played_in_turn_and_then_run_out(tmp_path):
+    engine = ScriptedEngine.in_turn([say("one")], [say("two")])
+    spec = run_spec(tmp_path)
+    assert (await record(engine, spec))[0] == Text("one")
+    assert (await record(engine, spec))[0] == Text("two")
+    with pytest.raises(EngineError, match="has 2 runs and no more"):
+        await record(engine, spec)
+
+
+async def test_a_function_makes_the_script_of_a_run(tmp_path):
+    engine = ScriptedEngine(lambda spec: [say(spec.cwd)])
+    assert (await record(engine, run_spec(tmp_path)))[0] == Text(str(tmp_path))
+
+
+def test_a_function_stands_alone():
+    with pytest.raises(TypeError):
+        ScriptedEngine(lambda _: [], say("hi"))
+
+
+class TestTime:
+    @pytest.fixture
+    def anyio_backend(self):
+        from trio.testing import MockClock
+
+        return "trio", {"clock": MockClock(autojump_threshold=0)}
+
+    async def test_waiting_takes_no_time_on_a_mock_clock(self, tmp_path):
+        started = anyio.current_time()
+        await record(ScriptedEngine(Wait(3600), say("made it")), run_spec(tmp_path))
+        assert anyio.current_time() - started == 3600
+
+
+async def test_a_test_can_act_in_the_middle(tmp_path):
+    done = []
+
+    async def act():
+        done.append("acted")
+
+    await record(ScriptedEngine(Do(act), say("hi")), run_spec(tmp_path))
+    assert done == ["acted"]
+
+
+STEPS = [
+    {"say": "{task}", "deltas": 0},
+    {"call": "read", "args": {"path": "x", "returns": "y"}, "returns": "text", "isError": True},
+    {"event": {"type": "notice", "code": "x", "message": "y"}},
+    {"wait": 0},
+    {"finalize": "all"},
+    {"fail": "500"},
+]
+PLAYED = [
+    Text("Answer."),
+    ended("stop"),
+    ToolCalled("01234567-1", "read", {"path": "x", "returns": "y"}),
+    ended("tool_use"),
+    ToolReturned("01234567-1", "read", "text", is_error=True),
+    Notice("x", "y"),
+    ToolCalled("01234567-2", "subagent_finalize", {"status": "SUCCESS", "result": "all"}),
+    ended("tool_use"),
+    ToolReturned("01234567-2", "subagent_finalize", "finalized"),
+    Finalized(Finalization("SUCCESS", "all")),
+    ended("error", error="500"),
+]
+
+
+async def test_a_file_says_the_same(tmp_path):
+    file = tmp_path / "script.json"
+    file.write_text(json.dumps({"steps": STEPS}))
+    assert await record(script_file.load(file), run_spec(tmp_path)) == PLAYED
+
+
+async def test_a_script_can_stand_in_the_environment_itself(tmp_path):
+    engine = script_file.from_environment({"RETINUE_SCRIPT": json.dumps({"steps": STEPS})})
+    assert await record(engine, run_spec(tmp_path)) == PLAYED
+
+
+async def test_a_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
+    file = tmp_path / "script.toml"
+    file.write_text('runs = [[{say = "one"}], [{say = "two"}]]\n[[agents.scout]]\nsay = "scouted"\n')
+    engine = script_file.from_environment({"RETINUE_SCRIPT": str(file)})
+    spec = run_spec(tmp_path)
+    scout = run_spec(tmp_path, agent=Subagent(name="scout"))
+    said = [(await record(engine, each))[0] for each in (spec, scout, spec, scout)]
+    assert said == [Text("one"), Text("scouted"), Text("two"), Text("scouted")]
+
+
+async def test_without_a_script_a_sentence_is_said_or_finalized(tmp_path):
+    engine = script_file.from_environment({})
+    assert Text("A scripted answer of subject to: Answer.") in await record(engine, run_spec(tmp_path))
+    finalized = await record(engine, run_spec(tmp_path, finalize=True))
+    assert finalized[-1] == Finalized(Finalization("SUCCESS", "A scripted answer of subject to: Answer."))
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("{", "RETINUE_SCRIPT is no script: Input data was truncated."),
+        ('{"stpes": []}', "RETINUE_SCRIPT is no script: Object contains unknown field `stpes`."),
+        ('{"steps": [{"say": 3}]}', "RETINUE_SCRIPT is no script: Expected `str | null`, got `int`"),
+        ('{"steps": [{}]}', "RETINUE_SCRIPT is no script: a step needs exactly one of"),
+        ('{"steps": [{"say": "a", "hang": true}]}', "RETINUE_SCRIPT is no script: a step needs exactly one of"),
+        ("/nowhere/script.json", "Cannot read the script /nowhere/script.json: No such file or directory."),
+    ],
+)
+def test_what_is_no_script_is_said(script, complaint):
+    with pytest.raises(EngineError) as caught:
+        script_file.from_environment({"RETINUE_SCRIPT": script})
+    assert caught.value.failure.message.startswith(complaint)

@@ -1,0 +1,130 @@
+"""Tools made of functions: what a model is told of them and how their arguments are read."""
+
+import threading
+from typing import Annotated, Literal
+
+import anyio
+import pytest
+from msgspec import Meta
+
+from retinue.engines.bounds import MAX_BYTES
+from retinue.engines.toolbox import Declaration, Function, Outcome, Toolbox, tool
+from retinue.types import Args, ToolUse
+
+
+async def search(
+    place: str,
+    word: Annotated[str, Meta(description="What to look for")],
+    *,
+    match_case: bool = False,
+    kind: Literal["file", "line"] = "file",
+    limit: int | None = None,
+) -> str:
+    """Look for a word.
+
+    Everywhere.
+    """
+    return f"{place}: {word} {match_case} {kind} {limit}"
+
+
+async def call(function: Function, args: Args, *bound: object) -> Outcome:
+    made = tool(function, *bound)
+    return await Toolbox([made]).call(ToolUse("1", made.declaration.name, args))
+
+
+def test_a_model_is_told_the_name_docstring_and_parameters_but_not_what_is_bound():
+    assert tool(search, "here").declaration == Declaration(
+        "search",
+        "Look for a word.\n\nEverywhere.",
+        {
+            "title": "search",
+            "type": "object",
+            "properties": {
+                "word": {"type": "string", "description": "What to look for"},
+                "matchCase": {"type": "boolean", "default": False},
+                "kind": {"enum": ["file", "line"], "default": "file"},
+                "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            },
+            "required": ["word"],
+            "additionalProperties": False,
+        },
+    )
+
+
+async def test_arguments_are_forgiven_nulls_and_quoted_numbers():
+    given = {"word": "a", "limit": "5", "kind": None, "matchCase": True}
+    assert await call(search, given, "here") == Outcome("here: a True file 5")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "Object missing required field `word`"),
+        ({"word": 3}, "Expected `str`, got `int` - at `$.word`"),
+        ({"word": "a", "kind": "x"}, "Invalid enum value 'x' - at `$.kind`"),
+        ({"word": "a", "place": "there"}, "Object contains unknown field `place`"),
+    ],
+)
+async def test_wrong_arguments_are_named(given, complaint):
+    outcome = await call(search, given, "here")
+    assert outcome == Outcome(
+        f"Invalid arguments for search: {complaint}. Its parameters: word, matchCase, kind, limit", is_error=True
+    )
+
+
+async def test_a_plain_function_runs_in_a_thread():
+    def where() -> str:
+        return threading.current_thread().name
+
+    outcome = await call(where, {})
+    assert outcome.text != threading.current_thread().name
+
+
+async def test_a_cancelled_run_does_not_wait_for_a_plain_function():
+    go_on = threading.Event()
+
+    def block() -> str:
+        go_on.wait(10)
+        return "late"
+
+    with anyio.move_on_after(0.01) as scope:
+        await call(block, {})
+    go_on.set()
+    assert scope.cancelled_caught
+
+
+async def test_a_huge_result_is_cut_and_says_so():
+    async def flood() -> str:
+        return "line\n" * 100_000
+
+    outcome = await call(flood, {})
+    assert outcome.text.startswith("line\nline\n")
+    assert outcome.text.endswith(
+        "\n\n[Showing the first 2000 of 100001 lines, 9.8KB of 488.3KB. Ask for less to see the rest.]"
+    )
+    assert len(outcome.text) < MAX_BYTES + 200
+
+
+async def test_a_result_that_is_no_text_for_the_wire_is_mended():
+    async def odd() -> str:
+        return "a\ud800b"
+
+    assert await call(odd, {}) == Outcome("a?b")
+
+
+def test_a_parameter_that_cannot_be_given_by_name_is_refused():
+    async def positional(word: str, /) -> str:
+        return word
+
+    async def bare(word):
+        return word
+
+    with pytest.raises(TypeError, match="by name"):
+        tool(positional)
+    with pytest.raises(TypeError, match="word needs an annotation"):
+        tool(bare)
+
+
+async def test_a_toolbox_without_tools_says_there_are_none():
+    outcome = await Toolbox().call(ToolUse("1", "read", {}))
+    assert outcome == Outcome("Unknown tool: read. Available tools: (none)", is_error=True)

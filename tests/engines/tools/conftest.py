@@ -1,0 +1,42 @@
+"""A working directory, and its tools called as a model calls them."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from retinue.engines.toolbox import Outcome
+from retinue.engines.tools.local import local_toolbox
+from retinue.types import ToolUse
+
+Call = Callable[..., Awaitable[Outcome]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Beneath another folder, so that there is an outside."""
+    root = tmp_path / "outside" / "tree"
+    root.mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def call(tree: Path) -> Call:
+    async def call(name: str, **args: object) -> Outcome:
+        return await local_toolbox(str(tree)).call(ToolUse("1", name, args))
+
+    return call
+
+
+@pytest.fixture
+def plant(tree: Path) -> Callable[..., Path]:
+    """Writes files: `plant({"a/b.py": "text"})`."""
+
+    def plant(files: dict[str, str | bytes]) -> Path:
+        for name, content in files.items():
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tree
+
+    return plant

@@ -1,0 +1,176 @@
+"""Globs and ignore files: as others understand them, and in linear time."""
+
+import random
+import re
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.engines.tools.globs import BadGlob, alternatives, compile_glob, translate
+from retinue.engines.tools.ignore import Ignored, parse
+
+NAMES = st.text(st.sampled_from("ab.-"), min_size=1, max_size=4).filter(lambda name: name.strip("."))
+SEGMENTS = st.lists(st.sampled_from(["a", "b", ".", "-", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=4).map(
+    "".join
+)
+
+
+def ignored(text: str, path: str) -> bool:
+    """Whether git would leave a file out: it, or a folder on the way to it, is ignored."""
+    at = Ignored().plus(parse(text))
+    *folders, name = path.split("/")
+    for folder in folders:
+        if at.hides(folder, is_dir=True):
+            return True
+        at = at.below(folder)
+    return at.hides(name, is_dir=False)
+
+
+PARTS = ["**", "*", "a", "b", "?", "[ab]", "[!a]*", "a*", "*b", "*.*", "[a-b]?", "-", "**", "**b"]
+
+
+def made_up_rule(dice: random.Random) -> str:
+    parts = "/".join(dice.choice(PARTS) for _ in range(dice.randint(1, 4)))
+    return dice.choice(["", "", "!"]) + dice.choice(["", "", "/"]) + parts + dice.choice(["", "", "/"])
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not shutil.which("git"), reason="no git to compare with")
+def test_ignore_files_are_understood_as_git_understands_them(tmp_path):
+    dice = random.Random(7)
+    names = ["a", "b", "ab", "a.b", "-", "b-a"]
+    made = {"/".join(dice.choice(names) for _ in range(dice.randint(1, 4))) for _ in range(60)}
+    paths = sorted(path for path in made if not any(other.startswith(f"{path}/") for other in made))
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    for _ in range(60):
+        rules = "\n".join(made_up_rule(dice) for _ in range(dice.randint(1, 3)))
+        (tmp_path / ".gitignore").write_text(rules)
+        command = ["git", "-C", tmp_path, "check-ignore", "--stdin"]
+        said = subprocess.run(command, input="\n".join(paths), capture_output=True, text=True, check=False)
+        assert [path for path in paths if ignored(rules, path)] == said.stdout.split(), rules
+
+
+def test_the_nearest_file_with_something_to_say_decides():
+    above, own = parse("*.log\n"), parse("!keep.log\n")
+    inside = Ignored().plus(above).below("sub").plus(own)
+    assert inside.hides("other.log", is_dir=False)
+    assert not inside.hides("keep.log", is_dir=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "expected"),
+    [
+        ("# comment", "# comment", False),
+        ("\\#a", "#a", True),
+        ("\\!a", "!a", True),
+        ("a   ", "a", True),
+        ("a\\ ", "a ", True),
+        ("a[", "a[", False),
+        ("a[]]", "a]", True),
+        ("[z-a]b", "zb", False),
+        ("[a\\]b]c", "]c", True),
+        ("a?c", "a/c", False),
+        ("", "a", False),
+        ("/", "a", False),
+        ("é*", "tété", False),
+        ("é*", "éa", True),
+    ],
+)
+def test_the_finer_points_of_a_line(line, path, expected):
+    assert ignored(line, path) is expected
+
+
+async def test_nested_ignore_files_and_exclude_hold_in_a_search(plant, call):
+    plant(
+        {
+            ".git/info/exclude": "private\n",
+            ".gitignore": "*.log\n/build/\n",
+            "private": "x",
+            "a.log": "x",
+            "build/out.txt": "x",
+            "sub/build/in.txt": "x",
+            "sub/.gitignore": "!keep.log\n*.tmp\n",
+            "sub/keep.log": "x",
+            "sub/b.tmp": "x",
+            "c.tmp": "x",
+        }
+    )
+    assert (await call("find", pattern="*.*")).text.split("\n") == [
+        ".gitignore",
+        "c.tmp",
+        "sub/.gitignore",
+        "sub/build/in.txt",
+        "sub/keep.log",
+    ]
+    assert "private" not in (await call("grep", pattern="x")).text
+
+
+async def test_rules_of_the_repository_above_the_working_directory_hold(tree, plant, call):
+    (tree.parent / ".git").mkdir()
+    (tree.parent / ".gitignore").write_text("tree/a.txt\nb.txt\n")
+    (tree.parent.parent / ".gitignore").write_text("c.txt\n")
+    plant({"a.txt": "", "b.txt": "", "c.txt": ""})
+    assert (await call("find", pattern="*.txt")).text == "c.txt"
+
+
+async def test_outside_a_repository_rules_begin_at_the_working_directory(tree, plant, call):
+    (tree.parent / ".gitignore").write_text("a.txt\n")
+    plant({"a.txt": "", "sub/b.txt": "", ".gitignore": "b.txt\n"})
+    assert (await call("find", pattern="*.txt")).text == "a.txt"
+    assert (await call("find", pattern="*.txt", path="sub")).text == "No files found matching pattern"
+
+
+@pytest.mark.parametrize("odd", [b"\xff\xfe[", b"\0" * 10, b"[" * 60_000, b"*" * 60_000, b"[\\]" * 60 + b"\n"])
+async def test_an_odd_ignore_file_hides_nothing_else(plant, call, odd):
+    plant({".gitignore": odd, "a.txt": "x"})
+    assert (await call("find", pattern="*.txt")).text in ("a.txt", "No files found matching pattern")
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEGMENTS, NAMES)
+def test_a_name_pattern_means_what_it_means_elsewhere(pattern, name):
+    assert bool(compile_glob(pattern).fullmatch(name)) == fnmatchcase(name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("a{b,c}d", ["abd", "acd"]),
+        ("{a,b}{c,d}", ["ac", "ad", "bc", "bd"]),
+        ("{a,{b,c}}", ["a", "b", "c"]),
+        ("{a}", ["{a}"]),
+        ("\\{a,b}", ["\\{a,b}"]),
+        ("a{b", ["a{b"]),
+        ("a},{b,c}", ["a},b", "a},c"]),
+    ],
+)
+def test_braces_stand_for_alternatives(pattern, expected):
+    assert alternatives(pattern) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["{a,b}" * 30, "{" * 200 + "a,b" + "}" * 200, "{a,b,{c,d}}" * 20, "{a,b}" * 5000, "{a," * 5000, "{a," * 170],
+)
+def test_hostile_braces_are_refused_or_read_at_once(pattern):
+    with suppress(BadGlob):
+        assert len(alternatives(pattern)) <= 64
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 30 + "*b", "**/a/" * 30 + "b", "?*" * 40 + "c", "[ab]*" * 40 + "c"])
+def test_a_hostile_glob_fails_as_fast_as_it_is_long(pattern):
+    compiled = re.compile(translate(pattern))
+    path = "/".join(["a" * 250] * 8)
+    started = time.process_time()
+    assert not compiled.fullmatch(path)
+    assert not compiled.fullmatch("a/" * 400)
+    assert time.process_time() - started < 1.0

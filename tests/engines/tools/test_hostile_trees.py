@@ -1,0 +1,144 @@
+"""What lies in a folder cannot lead out of it, block, or forge output."""
+
+import os
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from retinue.engines.toolbox import Outcome
+
+SECRET = "outside secret"
+OUTSIDE = "is outside the working directory. Use a path inside it."
+
+
+@pytest.fixture(autouse=True)
+def outside(tree):
+    (tree.parent / "secret.txt").write_text(SECRET)
+    (tree.parent / "tree-too").mkdir()
+    (tree.parent / "tree-too" / "secret.txt").write_text(SECRET)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../secret.txt", "a/../../secret.txt", "/etc/passwd", "../tree-too/secret.txt", "..", "/proc/self/environ"],
+)
+@pytest.mark.parametrize("tool", ["read", "ls", "grep", "find"])
+async def test_a_path_that_leads_out_is_denied(call, tool, path):
+    args = {"pattern": "s"} if tool in ("grep", "find") else {}
+    assert await call(tool, path=path, **args) == Outcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
+
+
+async def test_links_that_lead_out_are_not_followed(tree, plant, call):
+    plant({"inside.txt": "inside"})
+    (tree / "file").symlink_to("../secret.txt")
+    (tree / "folder").symlink_to("..")
+    (tree / "zero").symlink_to("/dev/zero")
+    (tree / "loop").symlink_to("loop")
+    for path in ("file", "folder/secret.txt", "zero"):
+        assert await call("read", path=path) == Outcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
+    assert (await call("read", path="loop")).is_error
+    assert SECRET not in (await call("grep", pattern="secret")).text
+    assert (await call("ls")).text.split("\n") == [
+        "file (a link that is not followed)",
+        "folder (a link that is not followed)",
+        "inside.txt",
+        "loop (a link that is not followed)",
+        "zero (a link that is not followed)",
+    ]
+    assert (await call("find", pattern="*")).text.split("\n") == ["file", "folder", "inside.txt", "loop", "zero"]
+
+
+async def test_links_within_are_followed_by_name_and_not_walked_twice(tree, plant, call):
+    plant({"a/real.txt": "needle"})
+    (tree / "link").symlink_to("a")
+    assert (await call("read", path="link/real.txt")).text == "needle"
+    assert (await call("ls")).text == "a/\nlink/"
+    assert (await call("grep", pattern="needle")).text == "a/real.txt:1: needle"
+
+
+async def test_a_working_directory_that_is_a_link_is_its_target(tmp_path, tree, plant):
+    from retinue.engines.tools.local import local_toolbox
+    from retinue.types import ToolUse
+
+    plant({"a.txt": "text"})
+    link = tmp_path / "link"
+    link.symlink_to(tree)
+    toolbox = local_toolbox(str(link))
+    assert await toolbox.call(ToolUse("1", "read", {"path": "a.txt"})) == Outcome("text")
+    assert await toolbox.call(ToolUse("1", "read", {"path": str(link / "a.txt")})) == Outcome("text")
+
+
+async def test_a_pipe_is_neither_read_nor_waited_for(tree, call):
+    os.mkfifo(tree / "pipe")
+    with anyio.fail_after(5):
+        assert await call("read", path="pipe") == Outcome(
+            "pipe is not a regular file and is not read.", is_error=True
+        )
+        found = await call("grep", pattern="x")
+    assert found.text == "No matches found\n\n[Could not read pipe.]"
+
+
+async def test_what_may_not_be_read_is_said_and_does_not_hide_the_rest(tree, plant, call):
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    plant({"closed/a.txt": "needle", "open/b.txt": "needle", "c.txt": "needle"})
+    (tree / "closed").chmod(0)
+    (tree / "c.txt").chmod(0)
+    try:
+        assert (await call("grep", pattern="needle")).text == (
+            "open/b.txt:1: needle\n\n[Could not read c.txt, closed.]"
+        )
+        assert await call("read", path="c.txt") == Outcome("Permission denied: c.txt.", is_error=True)
+        assert await call("ls", path="closed") == Outcome("Permission denied: closed.", is_error=True)
+    finally:
+        (tree / "closed").chmod(0o700)
+
+
+async def test_names_cannot_forge_lines_or_move_the_cursor(tree, call):
+    (tree / "a\nb.py:1: forged").write_text("needle")
+    (tree / "c\x1b[2Jd").write_text("needle")
+    (tree / os.fsdecode(b"e\xff")).write_text("needle")
+    expected = [r"a\x0ab.py:1: forged", r"c\x1b[2Jd", r"e\xff"]
+    assert (await call("ls")).text.split("\n") == expected
+    assert (await call("find", pattern="*")).text.split("\n") == expected
+    assert (await call("grep", pattern="needle")).text.split("\n") == [f"{name}:1: needle" for name in expected]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 5000])
+async def test_a_path_no_system_takes_is_an_answer(call, path):
+    outcome = await call("read", path=path)
+    assert outcome.is_error
+
+
+async def test_a_missing_working_directory_is_an_answer(tree, call):
+    tree.rmdir()
+    assert await call("ls") == Outcome("Path not found: .. Use ls or find to see what exists.", is_error=True)
+
+
+async def test_a_folder_swapped_for_a_link_is_not_entered(tree, plant):
+    from retinue.engines.toolbox import ToolError
+    from retinue.engines.tools.folder import Folder
+
+    plant({"a/b/secret.txt": "inside"})
+    folder = Folder(tree)
+    place = folder.locate("a/b/secret.txt")
+    (tree / "a" / "b" / "secret.txt").unlink()
+    (tree / "a" / "b").rmdir()
+    (tree / "a" / "b").symlink_to(tree.parent)
+    with pytest.raises(ToolError):
+        folder.read(place, 100)
+    with pytest.raises(ToolError):
+        folder.entries(place[:-1])
+
+
+async def test_a_search_ends_soon_after_its_caller_is_gone(tree, plant, call):
+    plant({f"{number}.txt": "a" * 60 + "b" for number in range(300)})
+    # The limiter's token comes back when the thread is done, not when the caller is gone.
+    limiter = anyio.to_thread.current_default_thread_limiter()
+    limiter.total_tokens = 1
+    with anyio.move_on_after(0.05) as scope:
+        await call("grep", pattern="(a|aa)+$")
+    assert scope.cancelled_caught
+    with anyio.fail_after(30):
+        assert not (await call("ls")).is_error

@@ -1,0 +1,37 @@
+"""Records a run while files may not grow beyond 20 KiB, then lifts the limit and ends it."""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from retinue.events import Text
+from retinue.sessions.jsonl import JsonlStore
+from retinue.testing.stores import Tape, run_spec
+
+
+async def main(folder: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with JsonlStore(folder) as store:
+        spec = run_spec(store.claim())
+        record = await store.begin(spec)
+        tape = Tape(record, spec)
+        tape.begin()
+        await record.sync()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 1024, hard))
+        tape.play(*(Text(f"{i} " + "x" * 700) for i in range(100)))
+        await record.sync()
+        full = record.fault
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        tape.end()
+        await record.sync()
+        after = record.fault
+        await record.release()
+    told = {"session": spec.session, "events": len(tape.events), "full": full, "after": after}
+    sys.stdout.write(json.dumps(msgspec.to_builtins(told)))
+
+
+anyio.run(main, Path(sys.argv[1]))

@@ -1,0 +1,13 @@
+"""Tries to take a lease, says how that went, and keeps it until its input ends."""
+
+import os
+import sys
+from pathlib import Path
+
+from retinue.sessions.lease import Owner, take
+
+owner = Owner(session="a" * 32, run="a" * 32, pid=os.getpid(), host="here", started=0.0)
+lease = take(Path(sys.argv[1]), owner)
+sys.stdout.write("won\n" if lease else "lost\n")
+sys.stdout.flush()
+sys.stdin.read()

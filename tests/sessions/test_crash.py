@@ -1,0 +1,145 @@
+"""Killed at any storage call: nothing acknowledged is lost, and the next start puts everything right.
+
+The steps between the points are there for speed alone: with a step of 1 every single call is tried.
+"""
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from retinue.events import RunEnded, Stamped, Text
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.store import INTERRUPTED, State
+from retinue.testing.stores import read_all, record_run, run_spec
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked"),
+]
+
+
+async def every_event(store: JsonlStore) -> list[Stamped]:
+    return [event for summary in await store.list() for event in await read_all(store, summary.session)]
+
+
+async def is_sound(folder: Path, crashes: int = 1) -> None:
+    """What must hold after recovery, whatever happened before."""
+    store = JsonlStore(folder)
+    summaries = await store.list()
+    for summary in summaries:
+        reader = store.events(summary.session)
+        events = [stamped async for stamped in reader]
+        ends = Counter(stamped.origin.run for stamped in events if isinstance(stamped.event, RunEnded))
+        assert set(ends.values()) <= {1}
+        assert set(ends) == {stamped.origin.run for stamped in events}
+        assert summary.latest.state in {State.COMPLETED, State.ERROR}
+        assert summary.runs == len(ends)
+        assert reader.damaged <= crashes
+        for run in ends:
+            seqs = [stamped.seq for stamped in events if stamped.origin.run == run]
+            assert seqs == list(range(1, len(seqs) + 1))
+    assert not list((folder / "leases").glob("*"))
+
+
+async def test_a_kill_at_any_storage_call_loses_nothing_acknowledged(crash_lab, tmp_path):
+    interrupted = 0
+    for kill_at in range(1, 1000, 7):
+        folder = tmp_path / str(kill_at)
+        answer = crash_lab.run("write", folder, kill_at)
+        store = JsonlStore(folder)
+        kept = {(event.origin.session, event.origin.run, event.seq) for event in await every_event(store)}
+        assert {tuple(ack) for ack in answer["acks"]} <= kept
+        recovered = await store.recover()
+        assert all(summary.latest.failure == INTERRUPTED for summary in recovered)
+        assert len(recovered) <= 1
+        assert list(await store.recover()) == []
+        await is_sound(folder)
+        interrupted += len(recovered)
+        shutil.rmtree(folder)
+        if not answer["killed"]:
+            assert answer["status"] == 0
+            break
+    assert kill_at > 100
+    assert interrupted > 5
+
+
+async def test_a_kill_at_any_point_of_recovery_is_made_good_by_the_next(crash_lab, tmp_path):
+    broken = broken_state(crash_lab, tmp_path)
+    for kill_at in range(1, 200, 2):
+        folder = tmp_path / "again"
+        shutil.copytree(broken, folder)
+        answer = crash_lab.run("recover", folder, kill_at)
+        recovered = await JsonlStore(folder).recover()
+        if not answer["killed"]:
+            assert [len(ack) for ack in answer["acks"]] == [1]
+            assert recovered == []
+        await is_sound(folder, crashes=2)
+        shutil.rmtree(folder)
+        if not answer["killed"]:
+            break
+    assert kill_at > 5
+
+
+async def test_a_kill_while_resuming_leaves_a_session_that_can_be_resumed(crash_lab, tmp_path):
+    broken = broken_state(crash_lab, tmp_path)
+    for kill_at in range(1, 200, 5):
+        folder = tmp_path / "again"
+        shutil.copytree(broken, folder)
+        answer = crash_lab.run("resume", folder, kill_at)
+        async with JsonlStore(folder) as store:
+            await store.recover()
+            await is_sound(folder, crashes=2)
+            (summary, *_) = await store.list()
+            added = await record_run(
+                store, run_spec(summary.session, store.claim(summary.session)), Text("again"), time=1e6
+            )
+            assert (await read_all(store, summary.session))[-len(added) :] == added
+        shutil.rmtree(folder)
+        if not answer["killed"]:
+            break
+    assert kill_at > 10
+
+
+@pytest.mark.parametrize("scenario", ["thin", "remove"])
+async def test_a_kill_while_pruning_leaves_sessions_whole_or_gone(scenario, crash_lab, tmp_path):
+    whole = tmp_path / "whole"
+    crash_lab.run("write", whole)
+    before = {summary.session: summary for summary in await JsonlStore(whole).list()}
+    for kill_at in range(1, 300, 5):
+        folder = tmp_path / "again"
+        shutil.copytree(whole, folder)
+        answer = crash_lab.run(scenario, folder, kill_at)
+        store = JsonlStore(folder)
+        assert await store.recover() == []
+        await is_sound_after_pruning(store, before)
+        await store.prune(older_than=-10.0, keep_results=scenario == "thin")
+        assert len(await store.list()) == (len(before) if scenario == "thin" else 0)
+        assert not (folder / "trash").exists() or not list((folder / "trash").iterdir())
+        shutil.rmtree(folder)
+        if not answer["killed"]:
+            break
+    assert kill_at > 10
+
+
+async def is_sound_after_pruning(store, before):
+    for summary in await store.list():
+        assert summary.latest == before[summary.session].latest
+        assert summary.runs == before[summary.session].runs
+        events = await read_all(store, summary.session)
+        assert len({(event.origin.run, event.seq) for event in events}) == len(events)
+
+
+def broken_state(crash_lab, tmp_path):
+    """A state folder whose writer died in the middle of a later run, its last record torn."""
+    for kill_at in range(80, 300):
+        folder = tmp_path / f"broken-{kill_at}"
+        answer = crash_lab.run("write", folder, kill_at)
+        assert answer["killed"]
+        if len(answer["acks"]) == 3 and any(
+            not path.read_bytes().endswith(b"\n") for path in folder.rglob("session.jsonl")
+        ):
+            return folder
+    raise AssertionError("no torn record")

@@ -1,0 +1,158 @@
+"""The index is derived: whatever becomes of it, the list is the same."""
+
+import sqlite3
+from contextlib import closing
+
+import anyio
+import pytest
+
+from retinue.sessions.facts import Found, find_summary
+from retinue.sessions.index import Index, Wanted, stamps
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.paths import Layout
+from retinue.sessions.store import INTERRUPTED, SessionSummary, State
+from retinue.testing.stores import Tape, record_run, run_spec
+
+
+async def some_sessions(folder) -> list[SessionSummary]:
+    async with JsonlStore(folder) as store:
+        for i in range(6):
+            session = store.claim()
+            await record_run(store, run_spec(session, agent=f"agent-{i % 2}"), time=1000.0 * i)
+        await record_run(store, run_spec(session, store.claim(session)), time=9000.0)
+        return list(await store.list())
+
+
+def answer(folder, wanted: Wanted, patience: float = 0.05) -> tuple[list[SessionSummary], list[str]]:
+    """What an index answers, and which records it read to do so."""
+    layout = Layout(folder)
+    read: list[str] = []
+
+    def reading(name: str) -> Found | None:
+        read.append(name)
+        return find_summary(layout, layout.sessions / name, lambda _: False)
+
+    return Index(layout.index, patience=patience).list(stamps(layout.sessions), reading, wanted), read
+
+
+async def test_only_what_changed_is_read_again(folder):
+    listed = await some_sessions(folder)
+    assert answer(folder, Wanted()) == (listed, [])
+    async with JsonlStore(folder) as store:
+        await record_run(store, run_spec(listed[3].session, store.claim(listed[3].session)))
+    assert answer(folder, Wanted())[1] == [listed[3].session[:8]]
+    assert answer(folder, Wanted())[1] == []
+
+
+@pytest.mark.parametrize(
+    "damage", ["deleted", "garbage", "truncated", "empty", "other tables", "bad rows", "old", "link"]
+)
+async def test_a_damaged_index_comes_back_the_same(damage, folder, tmp_path):
+    listed = await some_sessions(folder)
+    path = folder / "index.sqlite"
+    content = path.read_bytes()
+    path.unlink()
+    match damage:
+        case "garbage":
+            path.write_bytes(b"\x00garbage" * 1000)
+        case "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        case "empty":
+            path.write_bytes(b"")
+        case "other tables":
+            with closing(sqlite3.connect(path)) as other:
+                other.executescript("CREATE TABLE mine (x); PRAGMA user_version = 1")
+        case "bad rows":
+            path.write_bytes(content)
+            with closing(sqlite3.connect(path)) as database, database:
+                database.execute("UPDATE sessions SET summary = x'00'")
+        case "old":
+            with closing(sqlite3.connect(path)) as other:
+                other.executescript("CREATE TABLE sessions (x)")
+        case "link":
+            (tmp_path / "elsewhere").write_bytes(b"")
+            path.symlink_to(tmp_path / "elsewhere")
+        case _:
+            pass
+    for _ in range(3):
+        assert answer(folder, Wanted())[0] == listed
+        assert (
+            answer(folder, Wanted(agent="agent-1", limit=2))[0]
+            == [summary for summary in listed if summary.agent == "agent-1"][:2]
+        )
+    if damage != "link":
+        assert answer(folder, Wanted())[1] == []
+
+
+async def test_a_locked_index_is_done_without(folder):
+    listed = await some_sessions(folder)
+    async with JsonlStore(folder) as store:
+        await record_run(store, run_spec(listed[0].session, store.claim(listed[0].session)), time=9500.0)
+    with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        locked, read = answer(folder, Wanted())
+        assert len(read) == len(listed)
+    unlocked, read = answer(folder, Wanted())
+    assert locked == unlocked
+    assert len(read) == 1
+
+
+async def test_an_index_of_a_newer_program_is_left_alone(folder):
+    listed = await some_sessions(folder)
+    path = folder / "index.sqlite"
+    with closing(sqlite3.connect(path)) as newer:
+        newer.executescript("DROP TABLE sessions; CREATE TABLE sessions (other); PRAGMA user_version = 99")
+    before = path.read_bytes()
+    assert answer(folder, Wanted())[0] == listed
+    assert path.read_bytes() == before
+
+
+async def test_an_index_that_cannot_be_made_is_done_without(folder):
+    listed = await some_sessions(folder)
+    (folder / "index.sqlite").unlink()
+    (folder / "index.sqlite").mkdir()
+    assert answer(folder, Wanted())[0] == listed
+
+
+async def test_sessions_that_are_gone_leave_the_list(folder):
+    listed = await some_sessions(folder)
+    doomed = folder / "sessions" / listed[2].session[:8]
+    doomed.rename(folder / "elsewhere")
+    assert answer(folder, Wanted())[0] == [summary for summary in listed if summary != listed[2]]
+    (folder / "elsewhere").rename(doomed)
+    assert answer(folder, Wanted())[0] == listed
+
+
+async def test_a_run_whose_process_died_is_not_called_running_from_memory(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        Tape(record, run_spec(session)).begin()
+        assert [one.latest.state for one in await store.list(state=State.RUNNING)] == [State.RUNNING]
+        await record.release()
+        assert await store.list(state=State.RUNNING) == []
+        assert [one.latest.failure for one in await store.list(state=State.ERROR)] == [INTERRUPTED]
+
+
+async def test_lists_at_the_same_time_are_the_same(folder):
+    listed = await some_sessions(folder)
+    (folder / "index.sqlite").unlink()
+    store = JsonlStore(folder)
+    answers = []
+
+    async def ask() -> None:
+        answers.append(list(await store.list()))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(ask)
+    assert answers == [listed] * 10
+
+
+async def test_claims_without_a_record_are_not_listed(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        store.claim(session)
+        assert await store.list() == []
+        assert set(stamps(folder / "sessions")) == {session[:8]}
+    assert stamps(folder / "none") == {}

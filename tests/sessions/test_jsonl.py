@@ -1,0 +1,445 @@
+"""Sessions in files: what stands where, and what every reader makes of it."""
+
+import os
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.events import MessageEnded, RunEnded, RunQueued, Stamped, Text, from_line, to_line
+from retinue.results import AnswerKind
+from retinue.sessions.claims import read_claim
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.store import INTERRUPTED, State
+from retinue.sessions.writer import Bounds
+from retinue.testing.stores import Tape, read_all, record_run, run_spec
+from retinue.types import Code, Refused, Usage
+
+
+def record_of(folder: Path, session: str) -> Path:
+    return folder / "sessions" / session[:8] / "session.jsonl"
+
+
+def ids(*texts: str):
+    """A generator of ids with chosen first digits."""
+    made = iter(texts)
+    return lambda: next(made).ljust(32, "0")
+
+
+async def test_a_record_is_a_header_and_the_wire_form_of_its_events(folder):
+    async with JsonlStore(folder, clock=lambda: 77.0) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session), Text("hello"))
+    head, *lines = record_of(folder, session).read_bytes().splitlines(keepends=True)
+    assert msgspec.json.decode(head) == {
+        "v": 1,
+        "type": "session",
+        "id": session,
+        "part": 1,
+        "created": 77.0,
+        "first": 1,
+    }
+    assert lines == [to_line(stamped) for stamped in events]
+    assert [path.name for path in folder.iterdir()] == ["sessions", "leases", "roots"] or {
+        path.name for path in folder.iterdir()
+    } == {"sessions", "leases", "roots"}
+    assert list((folder / "leases").iterdir()) == []
+
+
+async def test_an_id_whose_digits_are_taken_is_drawn_again(folder):
+    names = ids("aaaaaaaa", "aaaaaaaa1", "bbbbbbbb", "aaaaaaaa2", "bbbbbbbb3", "cccccccc")
+    store = JsonlStore(folder, new_id=names)
+    first, second = store.claim(), store.claim()
+    run = store.claim(first)
+    assert [one[:8] for one in (first, second, run)] == ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
+
+
+async def test_a_later_run_says_where_it_begins(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        run = store.claim(session)
+        claimed = read_claim(folder / "sessions" / run[:8])
+        assert claimed is not None
+        assert (claimed[0].session, claimed[0].run, claimed[1]) == (session, run, None)
+        (queued, *_) = await record_run(store, run_spec(session, run))
+    claimed = read_claim(folder / "sessions" / run[:8])
+    assert claimed is not None
+    assert claimed[1] is not None
+    assert claimed[1].number == 2
+    assert record_of(folder, session).read_bytes()[claimed[1].at.offset :].startswith(to_line(queued))
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "garbage", "wrong place"])
+async def test_a_claim_that_is_lost_is_made_up_for_by_reading(damage, folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        middle, run = store.claim(session), store.claim(session)
+        await record_run(store, run_spec(session, middle))
+        events = await record_run(store, run_spec(session, run, task="third"), Text("3"))
+        path = folder / "sessions" / run[:8]
+        match damage:
+            case "gone":
+                path.unlink()
+            case "empty":
+                path.write_bytes(b"")
+            case "garbage":
+                path.write_bytes(b"\xff{")
+            case _:
+                path.write_bytes(path.read_bytes().split(b"\n")[0] + b'\n{"number":9,"at":{"part":4,"offset":3}}\n')
+        summary = await store.summary(session)
+        assert summary is not None
+        assert (summary.runs, summary.task) == (3, "third")
+        assert await read_all(store, session, run) == events
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_file_cut_anywhere_is_a_readable_prefix_and_can_be_continued(data, tmp_path_factory):
+    anyio.run(cut_and_continue, data, tmp_path_factory.mktemp("cut"))
+
+
+async def cut_and_continue(data, folder: Path) -> None:
+    async with JsonlStore(folder, clock=lambda: 1.0) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session), Text("one\u2028"), Text("{two}\n"), Text("drei ü"))
+        path = record_of(folder, session)
+        whole = path.read_bytes()
+        first_run = whole.index(b"\n", whole.index(b"run_queued")) + 1
+        cut = data.draw(st.integers(first_run, len(whole)))
+        path.write_bytes(whole[:cut])
+        reader = store.events(session)
+        kept = [stamped async for stamped in reader]
+        assert kept == events[: len(kept)]
+        assert sum(len(to_line(stamped)) for stamped in kept) >= cut - max(len(to_line(one)) for one in events) - 200
+        added = await record_run(store, run_spec(session, store.claim(session)), Text("again"))
+        after = await read_all(store, session)
+        assert after[: len(kept)] == kept
+        assert after[-len(added) :] == added
+        ended = after[len(kept) : -len(added)]
+        assert [type(stamped.event) for stamped in ended] == ([] if len(kept) == len(events) else [RunEnded])
+
+
+async def test_a_torn_tail_is_set_aside_and_counted(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session))
+        path = record_of(folder, session)
+        with path.open("ab") as file:
+            file.write(b'{"v":1,"seq":9,"ti')
+        before = await store.summary(session)
+        assert before is not None
+        assert before.damaged == 0
+        events += await record_run(store, run_spec(session, store.claim(session)))
+        reader = store.events(session)
+        assert [stamped async for stamped in reader] == events
+        assert reader.damaged == 1
+        after = await store.summary(session)
+        assert after is not None
+        assert after.damaged == 1
+        assert path.with_name("session.torn").read_bytes() == b'{"v":1,"seq":9,"ti\n'
+
+
+async def test_a_record_that_lacks_only_its_newline_is_kept(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session))
+        path = record_of(folder, session)
+        path.write_bytes(path.read_bytes()[:-1])
+        assert await read_all(store, session) == events
+        added = await record_run(store, run_spec(session, store.claim(session)))
+        assert await read_all(store, session) == events + added
+
+
+async def test_damage_in_the_middle_is_skipped_counted_and_goes_no_further(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session), *(Text(str(i)) for i in range(6)))
+        path = record_of(folder, session)
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[4] = b"\x00" * 50 + b"\n"
+        lines[6] = lines[6][:20] + b"\n"
+        lines[7:9] = [lines[7][:-1] + lines[8]]
+        path.write_bytes(b"".join(lines))
+        reader = store.events(session)
+        read = [stamped async for stamped in reader]
+        assert read == [stamped for i, stamped in enumerate(events, 1) if i not in {4, 6}]
+        assert reader.damaged == 2
+        assert list(await store.tail(session, 4)) == read[-4:]
+
+
+@pytest.mark.parametrize("replacement", [b"\x00garbage\n", b"{}\n", b""])
+async def test_a_damaged_header_costs_nothing_but_itself(replacement, folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session))
+        path = record_of(folder, session)
+        path.write_bytes(replacement + path.read_bytes().split(b"\n", 1)[1])
+        assert await store.find(session[:8]) == session
+        assert await read_all(store, session) == events
+        added = await record_run(store, run_spec(session, store.claim(session)))
+        assert await read_all(store, session) == events + added
+
+
+async def test_a_rotation_that_was_cut_short_is_carried_on(folder):
+    async with JsonlStore(folder, bounds=Bounds(part_bytes=1500)) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(10)))
+        path = record_of(folder, session)
+        numbers = [int(one.name.split(".")[1]) for one in path.parent.glob("session.*.jsonl")]
+        path.rename(path.with_name(f"session.{max(numbers) + 1}.jsonl"))
+        assert await read_all(store, session) == events
+        assert [summary.session for summary in await store.list()] == [session]
+        added = await record_run(store, run_spec(session, store.claim(session)))
+        assert await read_all(store, session) == events + added
+
+
+async def test_a_record_of_a_newer_format_is_shown_and_left_alone(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        path = record_of(folder, session)
+        path.write_bytes(path.read_bytes().replace(b'{"v":1,', b'{"v":2,'))
+        before = path.read_bytes()
+        (summary,) = await store.list()
+        assert summary.latest.failure is not None
+        assert summary.latest.failure.reason == "newer_version"
+        assert "record format 2" in summary.preview
+        with pytest.raises(Refused) as refusal:
+            await store.begin(run_spec(session, store.claim(session)))
+        assert refusal.value.failure.reason == "newer_version"
+        (folder / "leases" / session[:8]).write_bytes(b"")
+        assert await store.recover() == []
+        assert (folder / "leases" / session[:8]).exists()
+        await store.prune(older_than=-10.0, keep_results=False)
+        assert path.read_bytes() == before
+
+
+async def test_a_session_whose_record_cannot_be_read_is_refused_for_storage(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        (folder / "leases").rmdir()
+        (folder / "leases").write_text("in the way")
+        with pytest.raises(Refused) as refusal:
+            await store.begin(run_spec(session, store.claim(session)))
+        assert refusal.value.failure.code == Code.STORAGE
+        assert "Nothing was changed" in refusal.value.failure.message
+
+
+async def test_a_session_that_the_system_will_not_read_is_listed_and_hides_no_other(folder):
+    async with JsonlStore(folder) as store:
+        session, other = store.claim(), store.claim()
+        await record_run(store, run_spec(other))
+        record_of(folder, session).mkdir()
+        sound, broken = await store.list()
+        assert sound.session == other
+        assert broken.session == session[:8]
+        assert broken.latest.failure is not None
+        assert "cannot be read or continued: Is a directory" in broken.latest.failure.message
+        with pytest.raises(Refused, match="Is a directory"):
+            await read_all(store, session)
+        with pytest.raises(Refused, match="Is a directory"):
+            await store.tail(session, 5)
+
+
+async def test_a_run_cannot_be_recorded_outside_the_block(folder):
+    store = JsonlStore(folder)
+    with pytest.raises(RuntimeError, match="async with"):
+        await store.begin(run_spec(store.claim()))
+
+
+async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
+    folder.mkdir()
+    (folder / "leases").write_text("in the way")
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session))
+        assert await read_all(store, session) == events
+
+
+async def test_being_refused_names_the_process_that_goes_on(folder):
+    async with JsonlStore(folder, control="/run/me.sock") as store:
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        Tape(record, run_spec(session)).begin()
+        with pytest.raises(Refused) as refusal:
+            await store.begin(run_spec(session, store.claim(session)))
+        assert f"process {os.getpid()} on " in refusal.value.failure.message
+        (owner,) = await store.owners()
+        assert (owner.session, owner.run, owner.pid, owner.control) == (session, session, os.getpid(), "/run/me.sock")
+        assert await store.owner(session) == owner
+        await record.release()
+        assert await store.owners() == ()
+        assert await store.owner(session) is None
+
+
+async def test_another_store_sees_what_this_one_writes_at_once(folder):
+    async with JsonlStore(folder) as store:
+        other = JsonlStore(folder)
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        tape = Tape(record, run_spec(session))
+        tape.begin()
+        assert await read_all(other, session) == tape.events
+        assert [(one.session, one.latest.state) for one in await other.list()] == [(session, State.RUNNING)]
+        assert await other.busy(session)
+        assert list(await other.recover()) == []
+        tape.end()
+        await record.release()
+        assert [one.latest.state for one in await other.list()] == [State.COMPLETED]
+
+
+async def test_recovery_keeps_what_the_run_had(folder):
+    async with JsonlStore(folder, clock=lambda: 5000.0) as store:
+        session = store.claim()
+        spec = run_spec(session)
+        record = await store.begin(spec)
+        tape = Tape(record, spec)
+        tape.begin()
+        tape.play(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
+        tape.play(
+            Text("late"), Text(" "), Text("later"), MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.5))
+        )
+        await record.release()
+        (summary,) = await store.recover()
+        assert summary.latest.failure == INTERRUPTED
+        events = await read_all(store, session)
+    assert events[:-1] == tape.events
+    ended = RunEnded(
+        text="late\n\nlater",
+        answer=AnswerKind.PARTIAL,
+        failure=INTERRUPTED,
+        exit_code=1,
+        usage=Usage(input=5, cost=0.5, turns=1),
+        elapsed=6.0,
+    )
+    assert events[-1] == Stamped(tape.events[0].origin, len(events), 5000.0, ended)
+    assert [stamped async for stamped in store.root_events("root-1")] == events
+    assert await store.recover() == []
+
+
+async def test_resuming_ends_the_run_that_was_interrupted_first(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        tape = Tape(record, run_spec(session))
+        tape.begin()
+        await record.release()
+        added = await record_run(store, run_spec(session, store.claim(session)))
+        events = await read_all(store, session)
+    assert events[:2] == tape.events
+    assert isinstance(events[2].event, RunEnded)
+    assert events[2].event.failure == INTERRUPTED
+    assert events[3:] == added
+    assert list((folder / "leases").iterdir()) == []
+
+
+async def test_recoveries_at_the_same_time_end_each_run_once(folder):
+    async with JsonlStore(folder) as store:
+        sessions = [store.claim() for _ in range(20)]
+        for session in sessions:
+            record = await store.begin(run_spec(session))
+            Tape(record, run_spec(session)).begin()
+            await record.release()
+    recovered: list[str] = []
+
+    async def recover() -> None:
+        recovered.extend(summary.session for summary in await JsonlStore(folder).recover())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(recover)
+    assert sorted(recovered) == sorted(sessions)
+    for session in sessions:
+        assert [type(stamped.event) for stamped in await read_all(store, session)][2:] == [RunEnded]
+
+
+async def test_of_many_that_resume_at_once_one_is_let_in(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        outcomes: list[str] = []
+
+        async def resume() -> None:
+            try:
+                outcomes.append((await store.begin(run_spec(session, store.claim(session)))).file)
+            except Refused as refusal:
+                outcomes.append(refusal.failure.code)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(resume)
+    assert sorted(outcomes) == sorted([str(record_of(folder, session)), *[Code.SESSION_BUSY] * 7])
+
+
+async def test_a_lease_whose_record_never_began_is_just_removed(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        (folder / "leases").mkdir()
+        (folder / "leases" / session[:8]).write_bytes(b"")
+        assert await store.recover() == []
+    assert list((folder / "leases").iterdir()) == []
+
+
+async def test_an_error_in_the_block_comes_out_as_it_is(folder):
+    with pytest.raises(ValueError, match="mine"):
+        async with JsonlStore(folder) as store:
+            record = await store.begin(run_spec(store.claim()))
+            Tape(record, run_spec("a" * 32))
+            raise ValueError("mine")
+
+
+async def test_a_cancelled_block_still_saves_what_was_appended(folder):
+    with anyio.CancelScope() as scope:
+        async with JsonlStore(folder) as store:
+            session = store.claim()
+            record = await store.begin(run_spec(session))
+            tape = Tape(record, run_spec(session))
+            tape.begin()
+            try:
+                scope.cancel()
+                await anyio.sleep_forever()
+            finally:
+                tape.end()
+                await record.release()
+    assert scope.cancelled_caught
+    assert await read_all(JsonlStore(folder), session) == tape.events
+
+
+async def test_readers_see_a_prefix_while_a_run_is_written(folder):
+    async with JsonlStore(folder, bounds=Bounds(part_bytes=50_000)) as store:
+        spec = run_spec(store.claim())
+        record = await store.begin(spec)
+        tape = Tape(record, spec)
+
+        async def write() -> None:
+            tape.begin()
+            while not done.is_set() and len(tape.events) < 2000:
+                tape.play(Text("x" * 100))
+                await anyio.lowlevel.checkpoint()
+            tape.end()
+
+        done = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            seen = [await read_all(store, spec.session) for _ in range(5)]
+            done.set()
+        await record.release()
+    assert all(one == tape.events[: len(one)] for one in seen)
+    assert len({len(one) for one in seen}) > 1
+
+
+async def test_every_line_on_disk_is_an_event_of_its_run(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session, task="T" * 200_000))
+        summary = await store.summary(session)
+    lines = record_of(folder, session).read_bytes().splitlines()[1:]
+    assert isinstance(from_line(lines[0]).event, RunQueued)
+    assert summary is not None
+    assert len(summary.task) == 200_000

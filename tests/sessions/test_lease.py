@@ -1,0 +1,110 @@
+"""One owner at a time, and none after its death."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.sessions.lease import Owner, adopt, busy, is_held, live_owners, read_owner, take
+from retinue.types import Code
+
+OWNER = Owner(session="a" * 32, run="b" * 32, pid=4711, host="box", started=0.0, boot="boot-1", control="/run/x.sock")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "leases" / "aaaaaaaa"
+
+
+def test_a_lease_is_held_until_it_is_released(path):
+    lease = take(path, OWNER)
+    assert lease
+    assert is_held(path)
+    assert take(path, OWNER) is None
+    assert adopt(path) is None
+    assert read_owner(path) == OWNER
+    assert list(live_owners(path.parent)) == [OWNER]
+    lease.release()
+    assert not is_held(path)
+    assert not path.exists()
+    assert list(live_owners(path.parent)) == []
+    lease.release()
+
+
+def test_an_abandoned_lease_can_be_adopted_or_taken(path):
+    first = take(path, OWNER)
+    assert first
+    first.abandon()
+    assert path.exists()
+    adopted = adopt(path)
+    assert adopted
+    adopted.abandon()
+    second = take(path, OWNER)
+    assert second
+    second.release()
+    assert adopt(path) is None
+
+
+def test_a_lease_released_while_another_looked_on_is_not_taken_twice(path):
+    """The classic race: a lock on a file that no longer has its name is worth nothing."""
+    first = take(path, OWNER)
+    assert first
+    onlooker = os.open(path, os.O_RDWR)
+    first.release()
+    second = take(path, OWNER)
+    assert second
+    assert os.fstat(onlooker).st_ino != path.stat().st_ino or os.fstat(onlooker).st_nlink == 0
+    os.close(onlooker)
+    assert take(path, OWNER) is None
+    second.release()
+
+
+def test_a_lease_without_content_is_still_a_lease(path):
+    lease = take(path, OWNER)
+    assert lease
+    path.write_bytes(b"")
+    assert read_owner(path) is None
+    assert take(path, OWNER) is None
+    assert busy("a" * 32, None).message.startswith(f"Session {'a' * 32} is still running. Nothing was changed.")
+    lease.release()
+
+
+def test_being_busy_names_the_owner_and_the_way_out():
+    failure = busy("a" * 32, OWNER)
+    assert failure.code == Code.SESSION_BUSY
+    assert failure.message == (
+        f"Session {'a' * 32} is still running: process 4711 on box has carried out its run {'b' * 32} "
+        "since 1970-01-01 00:00:00 UTC. Nothing was changed. "
+        "Wait for it to end, or stop it with: retinue cancel aaaaaaaa"
+    )
+    assert failure.detail == {"session": "a" * 32, "run": "b" * 32, "pid": 4711, "host": "box", "since": 0.0}
+
+
+@pytest.mark.process
+def test_of_several_processes_one_wins_and_its_death_frees_the_lease(path):
+    children = [
+        subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("lease_child.py"), path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    answers = [child.stdout.readline() for child in children if child.stdout]
+    assert sorted(answers) == ["lost\n", "lost\n", "won\n"]
+    winner = children[answers.index("won\n")]
+    owner = read_owner(path)
+    assert owner is not None
+    assert owner.pid == winner.pid
+    assert take(path, OWNER) is None
+    winner.send_signal(signal.SIGKILL)
+    winner.wait()
+    lease = take(path, OWNER)
+    assert lease
+    lease.release()
+    for child in children:
+        child.communicate()

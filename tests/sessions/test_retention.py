@@ -1,0 +1,151 @@
+"""What is forgotten: detail before results, nothing in use, and never half a session."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from retinue.events import RunEnded, RunQueued, RunStarted, Text
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.retention import Pruned
+from retinue.sessions.writer import Bounds
+from retinue.testing.stores import Tape, read_all, record_run, run_spec
+
+DAY = 86400.0
+SMALL = Bounds(part_bytes=2000, log_bytes=3000)
+
+
+def age(folder: Path, days: float) -> None:
+    """Makes everything in a state folder look as if it had last been changed days ago."""
+    for path in (folder, *folder.rglob("*")):
+        then = path.stat().st_mtime - days * DAY
+        os.utime(path, (then, then))
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+async def two_runs(store: JsonlStore, session: str) -> None:
+    await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(20)))
+    await record_run(
+        store, run_spec(session, store.claim(session), task="more"), *(Text("y" * 300) for _ in range(20))
+    )
+
+
+async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
+    async with JsonlStore(folder, bounds=SMALL) as store:
+        session = store.claim()
+        await two_runs(store, session)
+        before = await store.summary(session)
+        age(folder, 10)
+        size = size_of(folder / "sessions")
+        pruned = await store.prune(older_than=7 * DAY)
+        assert (pruned.thinned, pruned.removed, pruned.skipped) == (1, 0, 0)
+        logs = pruned.freed_bytes - (size - size_of(folder / "sessions"))
+        assert logs > 0
+        events = await read_all(store, session)
+        assert [type(stamped.event) for stamped in events] == [RunQueued, RunStarted, RunEnded] * 2
+        after = await store.summary(session)
+        assert before is not None
+        assert after is not None
+        assert (after.latest, after.runs, after.task, after.preview) == (before.latest, 2, "more", before.preview)
+        assert list(await store.list()) == [after]
+        assert await read_all(store, session, after.latest.run) == events[3:]
+        assert await store.prune(older_than=7 * DAY) == Pruned()
+        added = await record_run(
+            store, run_spec(session, store.claim(session)), *(Text("z" * 300) for _ in range(20))
+        )
+        assert await read_all(store, session) == events + added
+
+
+async def test_old_sessions_can_be_removed_whole(folder):
+    async with JsonlStore(folder, bounds=SMALL) as store:
+        old, young = store.claim(), store.claim()
+        await two_runs(store, old)
+        age(folder, 10)
+        kept = await record_run(store, run_spec(young))
+        pruned = await store.prune(older_than=7 * DAY, keep_results=False)
+        assert (pruned.removed, pruned.thinned) == (1, 0)
+        assert await store.find(old) is None
+        assert await read_all(store, young) == kept
+        assert [summary.session for summary in await store.list()] == [young]
+    assert [path.name for path in (folder / "sessions").iterdir()] == [young[:8]]
+    assert list((folder / "leases").iterdir()) == []
+    assert list((folder / "trash").iterdir()) == []
+
+
+@pytest.mark.parametrize("keep_results", [True, False])
+async def test_a_session_in_use_is_not_touched(keep_results, folder):
+    async with JsonlStore(folder, bounds=SMALL) as store:
+        session = store.claim()
+        await two_runs(store, session)
+        spec = run_spec(session, store.claim(session))
+        record = await store.begin(spec)
+        tape = Tape(record, spec)
+        tape.begin()
+        age(folder, 10)
+        before = await read_all(store, session)
+        other = JsonlStore(folder, bounds=SMALL)
+        pruned = await other.prune(older_than=7 * DAY, keep_results=keep_results)
+        assert (pruned.skipped, pruned.thinned, pruned.removed) == (1, 0, 0)
+        assert await read_all(store, session) == before
+        tape.end()
+        await record.release()
+        assert record.fault is None
+
+
+async def test_an_interrupted_run_is_ended_before_its_session_is_old(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        Tape(record, run_spec(session)).begin()
+        await record.release()
+        age(folder, 10)
+        pruned = await store.prune(older_than=7 * DAY, keep_results=False)
+        assert (pruned.removed, pruned.skipped) == (0, 0)
+        assert isinstance((await store.tail(session, 1))[0].event, RunEnded)
+    assert list((folder / "leases").iterdir()) == []
+
+
+async def test_ids_that_were_claimed_and_never_used_are_given_back(folder):
+    async with JsonlStore(folder) as store:
+        used = store.claim()
+        await record_run(store, run_spec(used))
+        old, old_run = store.claim(), store.claim("f" * 32)
+        age(folder, 0.1)
+        young, kept_run = store.claim(), store.claim(used)
+        assert await store.prune(older_than=30 * DAY) == Pruned()
+    left = {path.name for path in (folder / "sessions").iterdir()}
+    assert left == {name[:8] for name in (used, young, kept_run)}
+    assert not {old[:8], old_run[:8]} & left
+
+
+async def test_old_root_logs_go_and_young_ones_stay(folder):
+    async with JsonlStore(folder, bounds=SMALL) as store:
+        await record_run(store, run_spec(store.claim(), root="old"))
+        age(folder, 10)
+        events = await record_run(store, run_spec(store.claim(), root="young"))
+        pruned = await store.prune(older_than=7 * DAY)
+        assert pruned.logs == 1
+        assert [stamped async for stamped in store.root_events("young")] == events
+    assert [path.name for path in (folder / "roots").iterdir()] == ["young"]
+
+
+async def test_a_log_that_goes_while_its_root_is_live_begins_anew(folder):
+    async with JsonlStore(folder) as store:
+        spec = run_spec(store.claim())
+        record = await store.begin(spec)
+        tape = Tape(record, spec)
+        tape.begin()
+        await record.sync()
+        age(folder, 10)
+        await store.prune(older_than=7 * DAY)
+        tape.end()
+        await record.sync()
+        assert [stamped async for stamped in store.root_events("root-1")] == tape.events[-1:]
+        await record.release()
+
+
+async def test_pruning_an_empty_state_folder_does_nothing(folder):
+    assert await JsonlStore(folder).prune(older_than=0.0) == Pruned()

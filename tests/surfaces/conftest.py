@@ -1,0 +1,134 @@
+"""Shared by the tests of the `single` surface: a host that calls its tool as a model would, in time that costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from retinue.app import Retinue
+from retinue.engines.base import Capabilities, EngineKind
+from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
+from retinue.sessions.memory import MemoryStore
+from retinue.sessions.store import SessionStore
+from retinue.surfaces.base import Tool, ToolResult, Update
+from retinue.surfaces.single import Single
+from retinue.types import Call, RunSpec
+
+AGENT, TASK = "explorer", "Find auth code"
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """A clock that jumps to the next deadline whenever everyone waits. Stores that use threads need asyncio."""
+    return "trio", {"clock": MockClock(autojump_threshold=0)}
+
+
+class Host:
+    """Has the tool of the `single` surface, and remembers what its engine was told to do."""
+
+    def __init__(self, retinue: Retinue, specs: list[RunSpec]) -> None:
+        surface = retinue.surface("single")
+        assert isinstance(surface, Single)
+        self.retinue = retinue
+        self.surface = surface
+        self.specs = specs
+
+    def call(self, **changes: Any) -> Call:
+        return self.retinue.call("single", **changes)
+
+    def tools(self) -> tuple[Tool, ...]:
+        return self.surface.tools(self.call())
+
+    async def use(self, arguments: Any, *, call: Call | None = None, update: Update | None = None) -> ToolResult:
+        """Runs the tool; where it is not registered, as a host that does so all the same."""
+        registered = self.tools()
+        run = registered[0].run if registered else self.surface.subagent
+        return await run(arguments, call or self.call(), update)
+
+    async def ask(self, agent: str = AGENT, task: str = TASK, **how: Any) -> dict[str, Any]:
+        """The answer to a task, as a host receives it."""
+        return (await self.use({"agent": agent, "task": task}, **how)).as_json()
+
+
+Open = Callable[..., AbstractAsyncContextManager[Host]]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """An empty repository to work in."""
+    folder = tmp_path / "work"
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def open_host(workplace: Path, scratch_home: Path) -> Open:
+    """`async with open_host(say("done")) as host`: the surface over the scripted engine."""
+
+    @asynccontextmanager
+    async def opened(
+        *script: Step | Callable[[RunSpec], Script],
+        environ: Mapping[str, str] | None = None,
+        store: SessionStore | None = None,
+        state: Path | None = None,
+        capabilities: Capabilities = CAPABILITIES,
+        missing: str | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Host]:
+        specs: list[RunSpec] = []
+        engine = ScriptedEngine(*script)
+
+        def noted(spec: RunSpec) -> Script:
+            specs.append(spec)
+            return engine.script_for(spec)
+
+        kind = EngineKind(
+            name="scripted",
+            capabilities=capabilities,
+            make=lambda: ScriptedEngine(noted),
+            missing=lambda: missing,
+        )
+        retinue = Retinue(
+            cwd=workplace,
+            engine="scripted",
+            engines={"scripted": kind},
+            environ={"HOME": str(scratch_home), **(environ or {})},
+            store=None if state else store or MemoryStore(),
+            state=state,
+            **options,
+        )
+        async with retinue:
+            yield Host(retinue, specs)
+
+    return opened
+
+
+@pytest.fixture
+def ask(open_host: Open) -> Callable[..., Any]:
+    """`await ask(say("done"))`: one answer of the `single` tool, the script being what the agent does."""
+
+    async def asked(
+        *script: Step | Callable[[RunSpec], Script], agent: str = AGENT, task: str = TASK, **options: Any
+    ) -> dict[str, Any]:
+        async with open_host(*script, **options) as host:
+            return await host.ask(agent, task)
+
+    return asked
+
+
+@pytest.fixture
+def agent_file() -> Callable[..., Path]:
+    """Writes an agent: `agent_file(folder, "scribe", "tools: read, write")`."""
+
+    def write(folder: Path, name: str, *lines: str) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{name}.md"
+        path.write_text("\n".join(["---", f"name: {name}", f"description: The {name}.", *lines, "---", "Do it.", ""]))
+        return path
+
+    return write

@@ -1,0 +1,157 @@
+"""What leaves the `single` tool: without secrets, without tricks, and not too long."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from retinue.engines.scripted import Call, Hang, call, fail, say
+from retinue.events import OutputCounted, Text
+
+TOKEN = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
+MIB = 2**20
+
+
+def result_of(answer):
+    (result,) = answer["details"]["results"]
+    return result
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("api_key=abcd1234efgh5678ijkl", "api_key=[REDACTED]"),
+        ('"accessToken": "abcd1234efgh5678ijkl"', '"accessToken": "[REDACTED]"'),
+        ("OPENAI_API_KEY=sk-proj-abcd1234efgh5678ijkl", "OPENAI_API_KEY=[REDACTED]"),
+        ("sk-ant-api03-abcd1234efgh5678ijkl", "[ANTHROPIC_KEY_REDACTED]"),
+        ("Bearer abcd1234efgh5678ijkl", "Bearer [REDACTED]"),
+        ("Authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "Authorization: [REDACTED]"),
+        (TOKEN, "[GITHUB_TOKEN_REDACTED]"),
+        ("https://user:hunter2hunter2@host/x", "https://user:[REDACTED]@host/x"),
+        ("https://host/x?token=abcd1234efgh5678", "https://host/x?token=[REDACTED]"),
+    ],
+    ids=lambda value: value[:16],
+)
+async def test_what_looks_like_a_secret_is_masked(ask, told, expected):
+    answer = await ask(say(f"It says {told} there."))
+    assert answer["content"][0]["text"] == result_of(answer)["output"] == f"It says {expected} there."
+
+
+async def test_a_secret_of_our_own_environment_is_masked_whatever_it_looks_like(ask):
+    answer = await ask(say("correct horse battery"), environ={"SHOP_TOKEN": "correct horse battery"})
+    assert "horse" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [say(f"The token is {TOKEN}."), fail(f"401 {TOKEN} is not a valid key"), Text(f"I see {TOKEN}")],
+    ids=["success", "provider failure", "no final message"],
+)
+async def test_secrets_are_masked_in_every_field(ask, last):
+    deploy = Call(name="bash", args={"command": f"echo {TOKEN}", "env": [{"GH_TOKEN": TOKEN}], TOKEN: 1})
+    answer = await ask(Text(f"I use {TOKEN}"), deploy, last, task=f"Who owns {TOKEN}?")
+    assert TOKEN[4:] not in json.dumps(answer)
+    assert result_of(answer)["task"] == "Who owns [GITHUB_TOKEN_REDACTED]?"
+    assert [item["type"] for item in result_of(answer)["displayItems"]][:2] == ["text", "toolCall"]
+
+
+@pytest.mark.parametrize("arguments", [{"agent": TOKEN, "task": "x"}, {"agent": "explorer", "task": "x", TOKEN: 1}])
+async def test_secrets_are_masked_in_refusals(open_host, arguments):
+    async with open_host() as host:
+        answer = (await host.use(arguments)).as_json()
+    assert answer["details"]["results"] == []
+    assert TOKEN[4:] not in json.dumps(answer)
+
+
+# -- for a reader ----------------------------------------------------------------------------------
+
+
+async def test_home_folders_are_folded(ask, scratch_home):
+    text = f"See {scratch_home}/notes.md, /home/alice/x.py and C:\\Users\\Bob\\y.txt."
+    answer = await ask(Text(text), call("read", path="x"), say(text))
+    folded = "See ~/notes.md, ~/x.py and ~\\y.txt."
+    assert answer["content"][0]["text"] == result_of(answer)["output"] == folded
+    assert result_of(answer)["displayItems"][0] == {"type": "text", "text": folded}
+
+
+async def test_a_long_stack_trace_is_cut(ask):
+    frames = [f"    at step{number} (/srv/app/file{number}.js:{number}:7)" for number in range(1, 13)]
+    answer = await ask(say("\n".join(["Error: boom", *frames, "That was it."])))
+    lines = result_of(answer)["output"].splitlines()
+    assert lines[0] == "Error: boom"
+    assert lines[1:6] == ["    at [REDACTED_PATH]"] * 5
+    assert lines[-2:] == ["    [Additional stack frames truncated]", "That was it."]
+    assert len(lines) == 9
+
+
+async def test_control_characters_do_not_leave(ask):
+    answer = await ask(say("\x1b[31mred\x1b[0m\x07 \x1b]0;title\x07and\u202e black\r\n"))
+    text = result_of(answer)["output"]
+    assert not {character for character in text if ord(character) < 32 and character != "\n"}
+    assert "\u202e" not in text
+    assert text.startswith("red and")
+
+
+# -- length ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("whole", "lines", "notice"),
+    [
+        ("x\n" * 5999 + "x", (5000, 6000), "[TRUNCATED: showing first 5000 of 6000 lines, 9.8KB of 11.7KB]\n"),
+        ("ä" * 150 * 1024, (1, 1), "[TRUNCATED: showing first 1 of 1 lines, 200.0KB of 300.0KB]\n"),
+    ],
+    ids=["lines", "bytes"],
+)
+async def test_a_long_answer_is_cut_for_the_reader_and_kept_whole_beside_it(ask, whole, lines, notice):
+    answer = await ask(say(whole))
+    text = answer["content"][0]["text"]
+    assert text.startswith(notice)
+    head = text.removeprefix(notice)
+    assert whole.startswith(head)
+    assert len(head.encode()) <= 200 * 1024
+    assert result_of(answer)["output"] == whole
+    assert result_of(answer)["exitCode"] == 0
+    assert answer["details"]["error"] == {
+        "code": "SUBAGENT_OUTPUT_TRUNCATED",
+        "message": f"Output truncated: showing {lines[0]} of {lines[1]} lines",
+    }
+    assert "error" not in result_of(answer)
+
+
+@pytest.mark.parametrize("whole", ["\n".join(["x"] * 5000), "x" * 200 * 1024], ids=["lines", "bytes"])
+async def test_an_answer_at_the_limit_is_not_cut(ask, whole):
+    answer = await ask(say(whole))
+    assert answer["content"][0]["text"] == whole
+    assert "error" not in answer["details"]
+
+
+async def test_a_failure_keeps_its_sections_however_long_the_output(ask):
+    whole = "\n".join(f"line {number}" for number in range(6000))
+    answer = await ask(Text(whole), Hang())
+    text = answer["content"][0]["text"]
+    assert text.startswith("Subagent failed with exit code 124.\n\nError:\n")
+    assert "[TRUNCATED: showing first 5000 of 6000 lines" in text
+    assert len(text.splitlines()) < 5020
+    assert result_of(answer)["output"].endswith("line 5999")
+    assert answer["details"]["error"]["code"] == "SUBAGENT_TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("flood", "which"),
+    [
+        (OutputCounted(stdout=64 * MIB + 1), "stdout hard limit (67108864 bytes)"),
+        (OutputCounted(stderr=64 * MIB + 1), "stderr hard limit (67108864 bytes)"),
+        (OutputCounted(raw=1024 * MIB + 1), "raw output hard limit (1073741824 bytes)"),
+    ],
+    ids=["stdout", "stderr", "everything"],
+)
+async def test_a_flood_is_stopped_and_named(ask, flood, which):
+    answer = await ask(flood, Hang())
+    message = f"Subagent child output exceeded {which} and was stopped."
+    assert answer["details"]["error"] == {"code": "SUBAGENT_OUTPUT_TRUNCATED", "message": message}
+    assert (result_of(answer)["exitCode"], result_of(answer)["error"]) == (1, message)

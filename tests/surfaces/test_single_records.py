@@ -1,0 +1,71 @@
+"""What is left of a run of the `single` tool: an id that finds it, and a file that holds it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from retinue.engines.scripted import call, fail, say
+from retinue.events import RunEnded, RunQueued, from_line
+from retinue.sessions.store import State
+
+TOKEN = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"  # the store writes files in threads, which a virtual clock would overtake
+
+
+async def test_the_run_id_finds_the_session(open_host, tmp_path):
+    async with open_host(say("done"), state=tmp_path / "state") as host:
+        answer = await host.ask("tester", "Plan the tests")
+        found = await host.retinue.session(answer["details"]["runId"])
+    assert re.fullmatch(r"[0-9a-f]{8}", answer["details"]["runId"])
+    assert (found.agent, found.task, found.surface) == ("tester", "Plan the tests", "single")
+    assert found.latest.state is State.COMPLETED
+
+
+async def test_the_session_file_exists_and_holds_the_run(open_host, tmp_path):
+    async with open_host(call("read", path="x"), say("done"), state=tmp_path / "state") as host:
+        answer = await host.ask()
+    file = Path(answer["details"]["results"][0]["sessionFile"])
+    assert file.is_absolute()
+    assert file.suffix == ".jsonl"
+    first, *_, last = _events(file)
+    assert isinstance(first, RunQueued)
+    assert isinstance(last, RunEnded)
+    assert (first.task, last.text) == ("Find auth code", "done")
+
+
+async def test_the_failure_text_names_the_session_file(open_host, tmp_path):
+    async with open_host(say("half"), fail("400 bad request"), state=tmp_path / "state") as host:
+        answer = await host.ask()
+    file = answer["details"]["results"][0]["sessionFile"]
+    assert _events(Path(file))
+    assert answer["content"][0]["text"].endswith(f"\n\nSession file:\n{file}")
+
+
+async def test_secrets_are_masked_before_they_are_stored(open_host, tmp_path):
+    script = [call("bash", command=f"echo {TOKEN}", returns=TOKEN), say(f"It is {TOKEN}.")]
+    async with open_host(*script, state=tmp_path / "state") as host:
+        await host.ask(task=f"Who owns {TOKEN}?")
+    written = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert written
+    assert not [data for data in written if TOKEN[4:].encode() in data]
+
+
+async def test_a_session_that_cannot_be_written_loses_no_answer(open_host, tmp_path):
+    (tmp_path / "state").write_text("in the way")
+    async with open_host(say("done"), state=tmp_path / "state") as host:
+        answer = await host.ask()
+    assert answer["content"][0]["text"] == "done"
+    assert answer["details"]["results"][0]["exitCode"] == 0
+    assert "sessionFile" not in answer["details"]["results"][0]
+
+
+def _events(file):
+    _header, *lines = file.read_bytes().splitlines()
+    return [from_line(line).event for line in lines]

@@ -1,0 +1,104 @@
+"""What a host of the `single` tool is shown while the run goes on."""
+
+from __future__ import annotations
+
+import json
+
+import anyio
+import pytest
+
+from retinue.engines.scripted import Wait, call, say
+from retinue.types import Usage
+
+ZERO = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": 0}
+READ = {"type": "toolCall", "name": "read", "args": {"path": "auth.ts"}}
+TOKEN = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def shown(text, items=(), usage=ZERO):
+    """One partial result as seed 001 has it."""
+    streaming = {"displayItems": list(items), "usage": usage, "turnCount": usage["turns"]}
+    return {
+        "content": [{"type": "text", "text": text}],
+        "details": {"mode": "single", "results": [], "streaming": streaming},
+    }
+
+
+@pytest.fixture
+def watched(open_host):
+    """Runs a script, pausing after every step so that a watcher sees each; returns what was shown, and the answer."""
+
+    async def watch(*script, task="Find auth code"):
+        seen = []
+        steps = [each for step in script for each in (step, Wait(1))]
+        async with open_host(*steps) as host:
+            answer = await host.ask(task=task, update=lambda partial: seen.append(partial.as_json()))
+        return seen, answer
+
+    return watch
+
+
+async def test_partial_results_have_the_streaming_shape(watched):
+    seen, _ = await watched(call("read", path="auth.ts", returns="export …"), say("Found it."))
+    one, two = {**ZERO, "turns": 1}, {**ZERO, "turns": 2}
+    states = [partial for number, partial in enumerate(seen) if partial != seen[number - 1]]
+    assert states == [
+        shown("(running...)"),
+        shown("(running...)", [READ]),
+        shown("(running...)", [READ], one),
+        shown("Found it.", [READ, {"type": "text", "text": "Found it."}], one),
+        shown("Found it.", [READ, {"type": "text", "text": "Found it."}], two),
+    ]
+
+
+async def test_every_event_of_the_run_updates_what_is_shown(open_host):
+    seen = []
+    script = [call("read", path="x"), Wait(1), say("done", deltas=2), Wait(1)]
+    async with open_host(*script) as host, host.retinue.events() as events:
+        await host.ask(update=seen.append)
+        told = events.waiting()
+    assert len(told) - 1 <= len(seen) <= len(told)  # the last may come after the answer
+
+
+async def test_the_text_is_the_latest_words_even_while_they_are_written(watched):
+    seen, _ = await watched(say("First."), say("abcdef", deltas=3))
+    texts = [partial["content"][0]["text"] for partial in seen]
+    assert list(dict.fromkeys(texts)) == ["(running...)", "First.", "ab", "abcd", "abcdef"]
+
+
+async def test_usage_and_turns_grow_with_the_messages(watched):
+    first = say("one", usage=Usage(input=10, output=1, cost=0.5))
+    seen, _ = await watched(first, say("two", usage=Usage(input=5, cache_read=7)))
+    streams = [partial["details"]["streaming"] for partial in seen]
+    totals = [(stream["turnCount"], stream["usage"]["input"], stream["usage"]["cost"]) for stream in streams]
+    assert list(dict.fromkeys(totals)) == [(0, 0, 0), (1, 10, 0.5), (2, 15, 0.5)]
+
+
+async def test_the_final_result_has_no_streaming(watched):
+    seen, answer = await watched(say("done"))
+    assert all("streaming" in partial["details"] for partial in seen)
+    assert "streaming" not in answer["details"]
+
+
+async def test_other_calls_are_not_shown(open_host):
+    seen = {"explorer": set(), "tester": set()}
+
+    async with open_host(say("{agent}"), Wait(1)) as host, anyio.create_task_group() as group:
+
+        async def ask(agent):
+            await host.ask(agent, update=lambda partial: seen[agent].add(partial.text))
+
+        group.start_soon(ask, "explorer")
+        group.start_soon(ask, "tester")
+    assert seen == {"explorer": {"(running...)", "explorer"}, "tester": {"(running...)", "tester"}}
+
+
+async def test_no_one_needs_to_look(ask):
+    assert (await ask(say("done", deltas=2)))["content"][0]["text"] == "done"
+
+
+async def test_a_secret_cut_across_pieces_is_never_shown(watched):
+    told = f"The token is {TOKEN}."
+    seen, answer = await watched(call("bash", command=f"echo {TOKEN}"), say(told, deltas=len(told)), task=TOKEN)
+    assert TOKEN[:12] not in json.dumps([seen, answer])
+    assert answer["content"][0]["text"] == "The token is [GITHUB_TOKEN_REDACTED]."

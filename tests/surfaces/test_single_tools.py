@@ -1,0 +1,140 @@
+"""What a run of the `single` tool may use: little, and never the tool itself."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from retinue.agents.definition import Agent
+from retinue.engines.scripted import CAPABILITIES, say
+from retinue.types import Removed
+
+READING = {
+    "read",
+    "grep",
+    "find",
+    "ls",
+    "lsp",
+    "web_search",
+    "fetch_content",
+    "get_search_content",
+    "convert_content",
+}
+
+
+def scribe(*tools, **fields):
+    return Agent(name="scribe", body="Write.", tools=tools or None, **fields)
+
+
+async def granted(open_host, agent, *, writing=False, **options):
+    """The tools an agent's run is given, and who took the others."""
+    async with open_host(say("done"), agents=[agent], settings={"allow_write": writing}, **options) as host:
+        await host.ask(agent.name)
+    (spec,) = host.specs
+    return spec.grant
+
+
+# -- the tool itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_depth": 2}], ids=["default", "deeper"])
+@pytest.mark.parametrize("environ", [{"PI_SUBAGENT_CHILD": "1"}, {"PI_SUBAGENT_DEPTH": "1"}], ids=["child", "depth"])
+async def test_a_child_registers_no_tool(open_host, environ, settings):
+    async with open_host(environ=environ, settings=settings) as host:
+        assert host.tools() == ()
+
+
+async def test_nothing_is_registered_where_subagents_are_disabled(open_host):
+    async with open_host(settings={"enabled": False}) as host:
+        assert host.tools() == ()
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        scribe("read", "subagent", "Task"),
+        scribe("read", delegates=True),
+        scribe(denied_tools=("bash",)),
+        scribe("read", optional_tools=("subagent",)),
+    ],
+    ids=["asked for", "delegates", "inherited", "optional"],
+)
+async def test_no_run_is_given_the_tool_itself(open_host, agent):
+    grant = await granted(open_host, agent, writing=True)
+    assert "read" in grant.tools
+    assert not {"subagent", "task", "agent", "Task", "spawn_subagent", "delegate_to_subagents"} & set(grant.tools)
+
+
+async def test_a_run_is_marked_as_a_child(open_host):
+    async with open_host(say("done")) as host:
+        await host.ask()
+    (spec,) = host.specs
+    assert spec.environment == {
+        "PI_SUBAGENT_CHILD": "1",
+        "PI_SUBAGENT_DEPTH": "1",
+        "PI_SUBAGENT_MAX_DEPTH": "1",
+    }
+    assert spec.lineage.depth == 1
+
+
+# -- its tools -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["explorer", "researcher", "reviewer", "implementer", "tester"])
+@pytest.mark.parametrize("writing", [False, True], ids=["by default", "allow_write"])
+async def test_every_built_in_agent_only_reads(open_host, name, writing):
+    async with open_host(say("done"), settings={"allow_write": writing}) as host:
+        await host.ask(name)
+    (spec,) = host.specs
+    assert spec.agent.tools.readonly
+    assert {"read", "grep", "find", "ls"} <= set(spec.grant.tools) <= READING
+
+
+async def test_without_allow_write_the_writing_tools_are_removed(open_host):
+    grant = await granted(open_host, scribe("read", "write", "edit", "bash"))
+    assert grant.tools == ("read",)
+    assert grant.removed == tuple(Removed(tool, "allow_write") for tool in ("write", "edit", "bash"))
+
+
+async def test_an_agent_without_a_tool_list_gets_no_tool_that_writes(open_host):
+    grant = await granted(open_host, scribe())
+    assert set(grant.tools) == {"read", "grep", "find", "ls"}
+
+
+async def test_allow_write_gives_an_agent_what_it_declares_and_no_more(open_host):
+    grant = await granted(open_host, scribe("read", "write"), writing=True)
+    assert grant.tools == ("read", "write")
+
+
+async def test_allow_write_never_widens_a_readonly_agent(open_host):
+    grant = await granted(open_host, scribe("read", "write", readonly=True), writing=True)
+    assert grant.tools == ("read",)
+    assert grant.removed == (Removed("write", "readonly"),)
+
+
+async def test_declared_web_tools_are_granted(open_host):
+    grant = await granted(open_host, scribe("web_search", "fetch_content"))
+    assert grant.tools == ("web_search", "fetch_content")
+
+
+async def test_a_tool_the_engine_lacks_fails_the_call_by_name(open_host):
+    poor = structs.replace(CAPABILITIES, tools=frozenset({"read"}), more_tools=False)
+    async with open_host(say("done"), agents=[scribe("read", "lsp")], capabilities=poor) as host:
+        answer = await host.ask("scribe")
+    message = (
+        'Agent "scribe" needs the tool lsp, which engine "scripted" does not have (it has: read). '
+        "Nothing was started. Choose another engine, or list it under optional_tools."
+    )
+    assert answer == {
+        "content": [{"type": "text", "text": message}],
+        "details": {"mode": "single", "results": [], "error": {"code": "SUBAGENT_FAILED", "message": message}},
+    }
+    assert host.specs == []
+
+
+async def test_an_optional_tool_may_be_missing(open_host):
+    poor = structs.replace(CAPABILITIES, tools=frozenset({"read", "grep", "find", "ls"}), more_tools=False)
+    async with open_host(say("done"), capabilities=poor) as host:
+        await host.ask("explorer")
+    (spec,) = host.specs
+    assert (spec.grant.tools, spec.grant.missing) == (("read", "grep", "find", "ls"), ("lsp",))

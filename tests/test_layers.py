@@ -1,0 +1,126 @@
+"""The architecture, held by reading the sources: imports point strictly down, heavy libraries stay in their place."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "retinue"
+
+LAYERS = [
+    {"types", "results", "events", "settings", "settings_files", "folders", "tool_names"},
+    {"guards", "output", "progress", "engines.base", "sessions.store"},
+    {"engines", "sessions", "agents", "prompting"},
+    {"supervise", "places", "bus"},
+    {"planner", "attempts", "recorder"},
+    {"orchestrator"},
+    {"surfaces"},
+    {"app"},
+    {"frontends", "__main__"},
+]
+
+HEAVY = {
+    "yaml": {"agents.header"},
+    "regex": {"engines.tools.grep"},
+    "sqlite3": {"sessions.index"},
+}
+"""Libraries that cost start-up time, and the one place each may be imported; there only inside functions."""
+
+LONGEST = 400
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        found[name.removesuffix(".__init__") if name != "__init__" else ""] = path
+    return found
+
+
+MODULES = modules()
+
+
+def layer(module: str) -> int | None:
+    """The layer of a module: its own row wins over its folder's."""
+    for number, names in enumerate(LAYERS):
+        if module in names:
+            return number
+    folder = module.split(".")[0]
+    return next((number for number, names in enumerate(LAYERS) if folder in names), None)
+
+
+def imported(path: Path, *, top_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    names = set()
+    for node in tree.body if top_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def own_imports(path: Path) -> set[str]:
+    stripped = {name.removeprefix("retinue.") for name in imported(path) if name.startswith("retinue.")}
+    return {name for name in stripped if name in MODULES}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name and not name.startswith("testing")])
+def test_imports_point_strictly_down(module):
+    mine = layer(module)
+    assert mine is not None, f"{module} is in no layer: say where it belongs"
+    for other in own_imports(MODULES[module]):
+        theirs = layer(other)
+        same_folder = module.split(".")[0] == other.split(".")[0]
+        assert theirs is not None, f"{module} imports {other}, which is in no layer"
+        assert theirs < mine or same_folder or (mine == theirs == 0), f"{module} must not import {other}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("engines")])
+def test_engines_look_nothing_up(module):
+    forbidden = ("sessions", "agents", "guards", "settings", "planner")
+    assert [name for name in own_imports(MODULES[module]) if name.startswith(forbidden)] == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("guards")])
+def test_guards_see_only_types_and_events(module):
+    allowed = ("types", "events", "guards")
+    assert [name for name in own_imports(MODULES[module]) if not name.startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith(("surfaces", "frontends"))])
+def test_surfaces_and_front_ends_see_no_engine_and_no_store(module):
+    seen = own_imports(MODULES[module])
+    assert [name for name in seen if name.startswith("engines") and name != "engines.base"] == []
+    assert [name for name in seen if name.startswith("sessions") and name not in VALUES_OF_SESSIONS] == []
+
+
+VALUES_OF_SESSIONS = {"sessions.store", "sessions.transcript"}
+"""What a store says, as values; not the stores themselves."""
+
+
+def test_a_surface_never_imports_its_sibling():
+    for module in MODULES:
+        if module.startswith("surfaces."):
+            others = {name for name in own_imports(MODULES[module]) if name.startswith("surfaces.")}
+            assert others <= {"surfaces.base"}, module
+
+
+@pytest.mark.parametrize("library", HEAVY)
+def test_heavy_libraries_are_imported_in_one_place_and_on_use(library):
+    users = {name for name, path in MODULES.items() if library in {i.split(".")[0] for i in imported(path)}}
+    assert users <= HEAVY[library]
+    for user in users:
+        at_start = {name.split(".")[0] for name in imported(MODULES[user], top_only=True)}
+        assert library not in at_start, f"{user} imports {library} before it is needed"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_file_outgrows_its_idea(module):
+    assert len(MODULES[module].read_text().splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_say_what_they_are(module):
+    assert ast.get_docstring(ast.parse(MODULES[module].read_text())), f"{module or '__init__'} has no docstring"
