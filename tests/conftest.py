@@ -1,12 +1,17 @@
 """What every test stands on: asyncio unless it says otherwise, and a home that is nobody's."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 
 @pytest.fixture
-def anyio_backend() -> str:
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """asyncio; or, where a test asks for `virtual` time, a clock that jumps whenever everyone waits."""
+    if getattr(request, "param", None) == "virtual":
+        return "trio", {"clock": MockClock(autojump_threshold=0)}
     return "asyncio"
 
 

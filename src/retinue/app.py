@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from retinue.agents.catalog import Catalog
-from retinue.agents.definition import Agent
+from retinue.agents.definition import Agent, Layer, Remark
+from retinue.agents.dialects import Origin, read_agent
 from retinue.agents.folders import Folders
 from retinue.agents.roster import Roster
 from retinue.agents.trust import Trust
@@ -29,6 +30,7 @@ from retinue.places.local import Local
 from retinue.planner import Planner
 from retinue.results import RunResult
 from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.retention import Pruned
 from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.settings import KEYS, Resolved
 from retinue.settings_files import SettingsFiles
@@ -172,14 +174,34 @@ class Retinue:
         Raises:
             KeyError: there is no surface of this name.
         """
-        surfaces = {"single": Single}
-        return surfaces[name](self._orchestrator, str(home_folder(self._environ)))
+        return SURFACES[name](self._orchestrator, str(home_folder(self._environ)))
 
     # -- what there is -----------------------------------------------------------------------------
 
+    @property
+    def cwd(self) -> str:
+        """Where calls are made from."""
+        return self._cwd
+
+    @property
+    def state(self) -> Path:
+        """The folder where everything is remembered."""
+        return self._state
+
+    @property
+    def surfaces(self) -> tuple[str, ...]:
+        """The names of the families of tools."""
+        return tuple(SURFACES)
+
     def roster(self) -> Roster:
-        """The agents that can be called from here."""
-        return self._orchestrator.roster(self.call("single"))
+        """The agents that can be called from here; known without opening Retinue."""
+        settings = self.settings("single").settings
+        vault = Path(settings.vault).expanduser() if settings.vault else None
+        return self._catalog.at(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
+
+    def read_agent(self, path: Path) -> Agent | Remark | None:
+        """The agent in a file as if it were the user's own; a remark if it is broken, None if it is none."""
+        return read_agent(path, Origin(Layer.USER))
 
     def settings(self, surface: str) -> Resolved:
         """The settings of a surface here, with where each comes from."""
@@ -209,10 +231,37 @@ class Retinue:
         """The events of a session from the first."""
         return self._sessions.events(session)
 
+    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+        """The last events of a session, at a cost that does not grow with its size."""
+        return await self._sessions.tail(session, count)
+
+    def root_history(self, root: str, *, follow: bool = False) -> AsyncIterator[Stamped]:
+        """Every durable event under a root conversation; with `follow` those to come, too, for ever."""
+        return self._files.follow(root) if follow else self._files.root_events(root)
+
+    async def prune(self, *, older_than: float, keep_results: bool = True) -> Pruned:
+        """Forgets sessions unchanged for so many seconds: their detail, or all of them."""
+        return await self._files.prune(older_than=older_than, keep_results=keep_results)
+
+    @property
+    def _files(self) -> JsonlStore:
+        """The store, where sessions are in files.
+
+        Raises:
+            TypeError: another store was given.
+        """
+        if not isinstance(self._sessions, JsonlStore):
+            raise TypeError("This is about sessions in files; Retinue was given another store.")
+        return self._sessions
+
     @property
     def _sessions(self) -> SessionStore:
         assert self._store is not None, "open Retinue with `async with` first"
         return self._store
+
+
+SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": Single}
+"""The families of tools, by name."""
 
 
 def engine_kinds(environ: Mapping[str, str]) -> Mapping[str, EngineKind]:

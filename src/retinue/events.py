@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.results import Actual, AnswerKind, Finalization, ProcessEnd
 from retinue.types import Args, Failure, Lineage, RunSpec, Usage
@@ -148,8 +148,8 @@ class ProcessEnded(Struct, frozen=True, tag="process_ended", rename="camel"):
 class NativeSession(Struct, frozen=True, tag="native_session", rename="camel"):
     """The engine's own session, for continuing it."""
 
-    session: str
-    """An id or a path, as the engine wants it back."""
+    session: str = field(name="nativeSession")
+    """An id or a path, as the engine wants it back. On the wire `session` is ours."""
 
 
 class RunEnded(Struct, frozen=True, kw_only=True, tag="run_ended", rename="camel", omit_defaults=True):
@@ -224,7 +224,15 @@ class Stamped(Struct, frozen=True):
     event: Event
 
 
-class _Stamp(Struct):
+class _Head(Struct):
+    """What stands before the event on a line."""
+
+    v: int
+    seq: int
+    time: float
+
+
+class _Envelope(Origin, frozen=True, kw_only=True, rename="camel"):
     v: int
     seq: int
     time: float
@@ -232,14 +240,13 @@ class _Stamp(Struct):
 
 _encode = msgspec.json.Encoder().encode
 _read_event = msgspec.json.Decoder(Event).decode
-_read_origin = msgspec.json.Decoder(Origin).decode
-_read_stamp = msgspec.json.Decoder(_Stamp).decode
+_read_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def to_line(stamped: Stamped) -> bytes:
     """The event as one line of JSON, newline included."""
     # Three encoded objects joined into one: cheaper than a flat struct of every event's fields.
-    head = _encode(_Stamp(VERSION, stamped.seq, stamped.time))
+    head = _encode(_Head(VERSION, stamped.seq, stamped.time))
     return b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:])
 
 
@@ -249,8 +256,29 @@ def from_line(line: bytes) -> Stamped:
     Raises:
         msgspec.MsgspecError: the line is not an event of this version.
     """
-    stamp = _read_stamp(line)
-    return Stamped(_read_origin(line), stamp.seq, stamp.time, _read_event(line))
+    # Our own lines have the event last: each half is read once. A quote inside a string would be escaped, so the cut
+    # cannot be within one. Lines in another order are read twice.
+    cut = line.find(b',"type":"')
+    head, event = (line[:cut] + b"}", b"{" + line[cut + 1 :]) if cut > 0 else (line, line)
+    try:
+        envelope = _read_envelope(head)
+    except msgspec.MsgspecError:
+        head, event = line, line
+        envelope = _read_envelope(head)
+    if envelope.v != VERSION:
+        raise msgspec.ValidationError(f"version {envelope.v} of the event format; this is version {VERSION}")
+    return Stamped(_origin(envelope), envelope.seq, envelope.time, _read_event(event))
+
+
+def _origin(envelope: _Envelope) -> Origin:
+    return Origin(
+        run=envelope.run,
+        session=envelope.session,
+        root=envelope.root,
+        parent_run=envelope.parent_run,
+        parent_tool_use_id=envelope.parent_tool_use_id,
+        depth=envelope.depth,
+    )
 
 
 def schema() -> dict[str, Any]:

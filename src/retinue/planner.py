@@ -297,9 +297,7 @@ def _same_work(call: Call, agent: Subagent, task: Task, cwd: str) -> Failure | N
 def _cannot_resume(kind: EngineKind) -> Failure | None:
     if kind.capabilities.resumes:
         return None
-    return Failure(
-        Code.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume"
-    )
+    return Failure(Code.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume")
 
 
 def _as_failure(kind: EngineKind | Failure) -> Failure:

@@ -32,7 +32,7 @@ from retinue.events import (
     ToolReturned,
 )
 from retinue.output.sanitise import Masker, MaskStream
-from retinue.results import Finalization
+from retinue.results import Actual, Attempt, Finalization
 from retinue.sessions.store import RunRecord
 from retinue.types import Failure, RunSpec
 
@@ -48,7 +48,9 @@ FOREIGN: Mapping[type[Struct], tuple[str, ...]] = {
     ModelChanged: ("reason",),
     Notice: ("message",),
     Finalized: ("finalization",),
-    RunEnded: ("text", "failure", "finalized"),
+    RunEnded: ("text", "failure", "finalized", "actual"),
+    Actual: ("attempts", "notices"),
+    Attempt: ("failure",),
     Failure: ("message",),
     Finalization: ("result", "error"),
 }
@@ -122,6 +124,8 @@ class Recorder:
     def _masked_field(self, value: Any) -> Any:
         if isinstance(value, Struct):
             return self.masked(value)
+        if isinstance(value, tuple):
+            return tuple(map(self._masked_field, value))
         if not value:
             return value
         masked, count = self._masker.mask_value(value)

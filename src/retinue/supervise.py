@@ -85,7 +85,7 @@ async def supervise(
         failure = failure or watch.expire()
     if failure and collector.complete:
         # A complete answer is never thrown away: what came after it is its echo.
-        await record(Notice("stopped_after_answer", failure.message))
+        collector.observe(await record(Notice("stopped_after_answer", failure.message)))
         return None
     return failure or collector.failure()
 

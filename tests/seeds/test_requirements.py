@@ -36,7 +36,7 @@ REQUIREMENTS = read()
 PROMISES = REQUIREMENTS.promise
 
 
-def tests_in(path: Path) -> set[str]:
+def defined_in(path: Path) -> set[str]:
     """The tests a file defines, by the ids pytest gives them, parameters left out."""
     found = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -69,12 +69,12 @@ def test_every_test_named_as_a_proof_exists():
     files = {name.partition("::")[0] for name in named()}
     missing_files = {name for name in files if not (ROOT / name).is_file()}
     assert missing_files == set()
-    existing = {test for name in files for test in tests_in(ROOT / name)}
+    existing = {test for name in files for test in defined_in(ROOT / name)}
     assert sorted(named() - existing) == []
 
 
 def test_every_test_of_a_surface_proves_a_promise():
-    tests = {test for path in SURFACES.rglob("test_*.py") for test in tests_in(path)}
+    tests = {test for path in SURFACES.rglob("test_*.py") for test in defined_in(path)}
     assert sorted(tests - named()) == []
 
 

@@ -147,5 +147,17 @@ async def test_a_log_that_goes_while_its_root_is_live_begins_anew(folder):
         await record.release()
 
 
+async def test_what_cannot_be_read_keeps_nothing_else_from_being_pruned(folder):
+    async with JsonlStore(folder, bounds=SMALL) as store:
+        broken, session = store.claim(), store.claim()
+        (folder / "sessions" / broken[:8] / "session.jsonl").mkdir()
+        (folder / "sessions" / "cccccccc").write_text('{"session":"../..","run":"no id"}')
+        await two_runs(store, session)
+        age(folder, 10)
+        pruned = await store.prune(older_than=7 * DAY, keep_results=False)
+        assert (pruned.removed, pruned.skipped) == (1, 1)
+    assert [path.name for path in (folder / "sessions").iterdir()] == [broken[:8]]
+
+
 async def test_pruning_an_empty_state_folder_does_nothing(folder):
     assert await JsonlStore(folder).prune(older_than=0.0) == Pruned()

@@ -255,11 +255,10 @@ async def test_a_cancelled_caller_leaves_a_record(open_host):
         ([call("read", path="x"), Hang()], 124),
         ([ProcessEnded(ProcessEnd(code=0))], 1),
         ([ProcessEnded(ProcessEnd(code=7))], 7),
-        ([ProcessEnded(ProcessEnd(signal=9))], 137),
-        ([Text("Half"), ProcessEnded(ProcessEnd(signal=11))], 139),
+        ([ProcessEnded(ProcessEnd(signal=9)), Raise(engine_error("Killed.", code=Code.SIGNALLED))], 137),
         ([fail("400 bad request")], 1),
         ([Raise(engine_error("It broke."))], 1),
-        ([MessageEnded(stop_reason="aborted")], 1),
+        ([MessageEnded(stop_reason="aborted")], 130),
         ([Text("cut"), MessageEnded(stop_reason="length", usage=Usage(output=9))], 1),
     ],
 )

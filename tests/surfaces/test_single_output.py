@@ -37,8 +37,8 @@ def result_of(answer):
     ids=lambda value: value[:16],
 )
 async def test_what_looks_like_a_secret_is_masked(ask, told, expected):
-    answer = await ask(say(f"It says {told} there."))
-    assert answer["content"][0]["text"] == result_of(answer)["output"] == f"It says {expected} there."
+    answer = await ask(say(f"It says {told}\nthere."))
+    assert answer["content"][0]["text"] == result_of(answer)["output"] == f"It says {expected}\nthere."
 
 
 async def test_a_secret_of_our_own_environment_is_masked_whatever_it_looks_like(ask):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import anyio
 import pytest
 
 from retinue.engines.scripted import Wait, call, say
+from retinue.surfaces.base import ToolResult
 from retinue.types import Usage
 
 ZERO = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": 0}
@@ -52,7 +54,7 @@ async def test_partial_results_have_the_streaming_shape(watched):
 
 
 async def test_every_event_of_the_run_updates_what_is_shown(open_host):
-    seen = []
+    seen: list[ToolResult] = []
     script = [call("read", path="x"), Wait(1), say("done", deltas=2), Wait(1)]
     async with open_host(*script) as host, host.retinue.events() as events:
         await host.ask(update=seen.append)
@@ -61,9 +63,12 @@ async def test_every_event_of_the_run_updates_what_is_shown(open_host):
 
 
 async def test_the_text_is_the_latest_words_even_while_they_are_written(watched):
-    seen, _ = await watched(say("First."), say("abcdef", deltas=3))
-    texts = [partial["content"][0]["text"] for partial in seen]
-    assert list(dict.fromkeys(texts)) == ["(running...)", "First.", "ab", "abcd", "abcdef"]
+    whole = "Alpha beta. Gamma delta. Epsilon zeta."
+    seen, _ = await watched(say("First."), say(whole, deltas=len(whole)))
+    waiting, first, *growing = dict.fromkeys(partial["content"][0]["text"] for partial in seen)
+    assert (waiting, first, growing[-1]) == ("(running...)", "First.", whole)
+    assert len(growing) > 3
+    assert all(later.startswith(earlier) for earlier, later in pairwise(growing))
 
 
 async def test_usage_and_turns_grow_with_the_messages(watched):
@@ -81,7 +86,7 @@ async def test_the_final_result_has_no_streaming(watched):
 
 
 async def test_other_calls_are_not_shown(open_host):
-    seen = {"explorer": set(), "tester": set()}
+    seen: dict[str, set[str]] = {"explorer": set(), "tester": set()}
 
     async with open_host(say("{agent}"), Wait(1)) as host, anyio.create_task_group() as group:
 

@@ -55,7 +55,7 @@ def _told(event: Event, session: str) -> str | None:
         case RunStarted():
             return "started"
         case ToolCalled(name=name, args=args):
-            return f"→ {call_line(name, args)}"
+            return f"→ {call_line(name, args).replace(' → ', ' ', 1)}"
         case ToolReturned(name=name, is_error=True, text=text):
             return f"! {name}: {_first_line(text) or 'failed'}"
         case Text(text=text) if text.strip():

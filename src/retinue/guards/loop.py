@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 
 import msgspec
@@ -17,7 +18,10 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 def signature(name: str, args: Args) -> bytes:
     """The same for calls that ask for the same, whatever the order of keys at any depth; else different."""
-    return _canonical((name, args))
+    try:
+        return _canonical((name, args))
+    except UnicodeEncodeError:  # half a surrogate pair: rare, and the slower encoder escapes it
+        return json.dumps((name, args), sort_keys=True).encode()
 
 
 class LoopGuard(Timeless):

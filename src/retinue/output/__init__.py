@@ -1,0 +1,1 @@
+"""What leaves: collected, sanitised, framed, cut to size."""

@@ -145,7 +145,7 @@ FAMILIES = (
     Family(
         anchors=("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         needs="_",
-        head=r"(?P<value>gh(?:[pousr]|ithub_pat)_[A-Za-z0-9]{20})",
+        head=r"(?P<value>g(?:h[pousr]|ithub_pat)_[A-Za-z0-9]{20})",
         mark="[GITHUB_TOKEN_REDACTED]",
     ),
     Family(

@@ -22,7 +22,7 @@ class Gate(Struct, frozen=True):
 
 def fold(text: str) -> str:
     """The text in lower case, character by character."""
-    return text.replace("\u0130", "i").lower()  # the one letter that lower() makes longer
+    return text.lower()  # the one letter that lower() makes longer
 
 
 def rows_for(text: str, folded: str) -> list[int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -17,8 +17,10 @@ from retinue.sessions.paths import open_private
 from retinue.sessions.store import SessionSummary, State
 from retinue.sessions.summary import searchable
 
+if TYPE_CHECKING:
+    import sqlite3
+
 _VERSION = 1
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
     folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER,
@@ -57,18 +59,17 @@ def stamps(sessions: Path) -> dict[str, Stamp]:
     found = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(sessions) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                status = _newest(entry)
+            if entry.is_dir(follow_symlinks=False) and (status := _newest(Path(entry))):
                 found[entry.name] = Stamp(status.st_size, status.st_mtime_ns)
     return found
 
 
-def _newest(entry: os.DirEntry[str]) -> os.stat_result:
-    try:
-        return Path(entry.path, "session.jsonl").stat()
-    except OSError:
-        # Claimed and not begun, or killed in the middle of a rotation.
-        return entry.stat(follow_symlinks=False)
+def _newest(folder: Path) -> os.stat_result | None:
+    for path in (folder / "session.jsonl", folder):
+        # Only the folder: claimed and not begun, or killed in the middle of a rotation. Neither: just pruned.
+        with suppress(OSError):
+            return path.lstat()
+    return None
 
 
 class _Unusable(Exception):  # noqa: N818 - it says what the file is
@@ -89,6 +90,8 @@ class Index:
         self, records: Mapping[str, Stamp], read: Callable[[str], Found | None], wanted: Wanted
     ) -> list[SessionSummary]:
         """The wanted sessions among these records, last changed first; reads only what has changed."""
+        import sqlite3
+
         seen: dict[str, Found | None] = {}
 
         def read_once(folder: str) -> Found | None:
@@ -106,6 +109,8 @@ class Index:
             return _answer(database, records, read_once, wanted)
 
     def _open(self) -> sqlite3.Connection:
+        import sqlite3
+
         if self._path.is_symlink():
             raise _Unusable
         if not self._path.exists():
@@ -120,7 +125,11 @@ class Index:
         return database
 
     def _discard_if_damaged(self, error: Exception) -> None:
-        if isinstance(error, msgspec.MsgspecError) or getattr(error, "sqlite_errorcode", None) in _DAMAGED:
+        import sqlite3
+
+        # The plain error is one of SQL: the file has other tables than ours.
+        damaged = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
+        if isinstance(error, msgspec.MsgspecError) or getattr(error, "sqlite_errorcode", None) in damaged:
             with suppress(OSError):
                 # The journal first: left beside a new file it would be played back into it.
                 self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)

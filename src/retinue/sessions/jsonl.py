@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 
@@ -18,6 +18,7 @@ from retinue.sessions.claims import Claim, claim, random_id, read_claim
 from retinue.sessions.facts import Found, find_beginning, find_summary
 from retinue.sessions.flusher import Flusher
 from retinue.sessions.framing import Header, line_of
+from retinue.sessions.index import Index, Wanted, stamps
 from retinue.sessions.lease import Lease, Owner, boot_id, busy, is_held, live_owners, read_owner, take
 from retinue.sessions.opening import Opened, create, resume
 from retinue.sessions.paths import Layout, digits
@@ -29,9 +30,6 @@ from retinue.sessions.roots import RootLogs, RootSource
 from retinue.sessions.store import SessionSummary, State
 from retinue.sessions.writer import Bounds
 from retinue.types import Refused, RunSpec
-
-if TYPE_CHECKING:
-    from retinue.sessions.index import Index
 
 POLL = 0.1
 """Seconds between two looks of a follower."""
@@ -57,6 +55,7 @@ class JsonlStore:
         self._bounds = bounds
         self._clock = clock
         self._new_id = new_id
+        self._index = Index(self._layout.index)
         self._logs = RootLogs(self._layout, bounds)
         self._records: dict[str, FileRecord] = {}
         self._flusher: Flusher | None = None
@@ -145,8 +144,6 @@ class JsonlStore:
         state: State | None = None,
         text: str | None = None,
     ) -> Sequence[SessionSummary]:
-        from retinue.sessions.index import Wanted, stamps
-
         wanted = Wanted(limit=limit, root=root, agent=agent, state=state, text=text)
         sessions = self._layout.sessions
 
@@ -186,12 +183,6 @@ class JsonlStore:
     def follow(self, root: str, *, past: bool = True) -> EventReader:
         """The events under a root as they are written, for ever; with those of the past first, or without."""
         return EventReader(RootSource(self._layout, root, past=past), poll=POLL)
-
-    @cached_property
-    def _index(self) -> Index:
-        from retinue.sessions.index import Index
-
-        return Index(self._layout.index)
 
     @cached_property
     def _host_and_boot(self) -> tuple[str, str | None]:

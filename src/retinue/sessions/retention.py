@@ -16,7 +16,7 @@ from retinue.sessions.claims import random_id, read_claim
 from retinue.sessions.framing import Decoder, Header, line_of
 from retinue.sessions.lease import Lease
 from retinue.sessions.parts import Cursor, Parts
-from retinue.sessions.paths import Layout, make_folder, open_folder, open_private, sync_file
+from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file
 from retinue.sessions.reading import TORN, beginning, read_header, session_parts
 from retinue.sessions.recover import end_run
 from retinue.sessions.rotating import EVENTS
@@ -87,24 +87,27 @@ class Pruner:
         return found
 
     def _prune_session(self, folder: Path, claims: dict[str, list[Path]], *, keep_results: bool) -> Pruned:
-        head = read_header(session_parts(folder))
-        if not isinstance(head, Header) or not self._is_old(folder):
-            return Pruned()
         try:
-            lease = self._take(head.id)
-        except OSError:
-            lease = None
-        if lease is None:
-            return Pruned(skipped=1)
-        try:
-            # What had to be ended first, or was continued until a moment ago, is not old.
-            if end_run(folder, self._bounds, self._now) or not self._is_old(folder):
+            head = read_header(session_parts(folder))
+            if not isinstance(head, Header) or not self._is_old(folder):
                 return Pruned()
-            return thin(folder, head) if keep_results else self._remove(folder, claims.get(head.id, []))
+            lease = self._take(head.id)
+            if lease is None:
+                return Pruned(skipped=1)
+            try:
+                done = self._prune_leased(folder, claims.get(head.id, []), keep_results=keep_results)
+                lease.release()
+            finally:
+                lease.abandon()
         except (OSError, Refused):
             return Pruned(skipped=1)
-        finally:
-            lease.release()
+        return done
+
+    def _prune_leased(self, folder: Path, claims: list[Path], *, keep_results: bool) -> Pruned:
+        # What had to be ended first, or was continued until a moment ago, is not old.
+        if end_run(folder, self._bounds, self._now) or not self._is_old(folder):
+            return Pruned()
+        return thin(folder) if keep_results else self._remove(folder, claims)
 
     def _is_old(self, folder: Path) -> bool:
         changed = [path.stat().st_mtime for path in _files(session_parts(folder))]
@@ -123,12 +126,12 @@ class Pruner:
     def _free_unused(self, claims: dict[str, list[Path]]) -> None:
         """Gives back ids whose session never began or is gone."""
         for folder in self._folders():
-            if folder.stat().st_mtime < self._now - UNUSED:
-                with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
+                if folder.stat().st_mtime < self._now - UNUSED:
                     # Fails, as it should, unless the folder is empty.
                     folder.rmdir()
         for session, paths in claims.items():
-            if session and self._layout.session(session).exists():
+            if digits(session) and self._layout.session(session).exists():
                 continue
             for path in paths:
                 with contextlib.suppress(OSError):
@@ -139,10 +142,11 @@ class Pruner:
         done = Pruned()
         for folder in _entries(self._layout.roots):
             for path in _files(Parts(folder, EVENTS)):
-                status = path.stat()
-                if status.st_mtime < self._before:
-                    path.unlink(missing_ok=True)
-                    done += Pruned(logs=1, freed_bytes=status.st_size)
+                with contextlib.suppress(OSError):
+                    status = path.stat()
+                    if status.st_mtime < self._before:
+                        path.unlink()
+                        done += Pruned(logs=1, freed_bytes=status.st_size)
             if not _files(Parts(folder, EVENTS)):
                 shutil.rmtree(folder, ignore_errors=True)
         return done
@@ -152,13 +156,16 @@ class Pruner:
         shutil.rmtree(self._layout.trash, ignore_errors=True)
 
 
-def thin(folder: Path, head: Header) -> Pruned:
+def thin(folder: Path) -> Pruned:
     """Keeps of a record only its results. The caller holds the session's lease.
 
     Raises:
         OSError: it could not be done; the record is as before.
     """
     parts = session_parts(folder)
+    head = read_header(parts)
+    if not isinstance(head, Header):
+        return Pruned()
     before = _files(parts)
     old_size = sum(path.stat().st_size for path in before)
     kept = folder / "session.kept"

@@ -28,7 +28,7 @@ Examples:
 @run_options
 @click.pass_context
 def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ...], options: Options) -> None:
-    """Give agents one task after the other, each with the answer before.
+    """Give agents one task after another, passing answers on.
 
     In a TASK, {previous} is the answer of the step before and {task} the first task; without {previous} the answer is
     added. The chain stops at the first failure; the last answer goes to stdout.

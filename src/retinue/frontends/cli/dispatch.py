@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -60,21 +61,30 @@ def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> O
 
 def tell(outcome: Outcome, retinue: Retinue, plan: Plan, options: Options) -> None:
     """Prints what came of a plan: answers to stdout, failures to stderr."""
-    if outcome.refusal:
-        if options.as_json:
-            answer_json(refusal_json(outcome.refusal, outcome.exit_code))
-        _tell_failure(outcome.refusal, retinue)
-        return
     for result in outcome.results:
         _tell_circumstances(result, options)
     if options.as_json:
-        is_one = plan.mode is Mode.SINGLE
-        answer_json(result_json(outcome.results[0]) if is_one else results_json(outcome.results, outcome.exit_code))
+        answer_json(_outcome_json(outcome, plan.mode))
     else:
         _tell_answers(outcome.results, plan.mode)
+    tell_failures(outcome, retinue, plan)
+
+
+def tell_failures(outcome: Outcome, retinue: Retinue, plan: Plan) -> None:
+    """Says why nothing ran, or why which runs failed, with what may help."""
+    if outcome.refusal:
+        _tell_failure(outcome.refusal, retinue, plan)
     for number, result in enumerate(outcome.results, 1):
         if failure := result.failure:
-            _tell_failure(failure, retinue, before=_place(plan.mode, number, result))
+            _tell_failure(failure, retinue, plan, before=_place(plan.mode, number, result))
+
+
+def _outcome_json(outcome: Outcome, mode: Mode) -> dict[str, Any]:
+    if outcome.refusal:
+        return refusal_json(outcome.refusal, outcome.exit_code)
+    if mode is Mode.SINGLE:
+        return result_json(outcome.results[0])
+    return results_json(outcome.results, outcome.exit_code)
 
 
 def _tell_answers(results: Sequence[RunResult], mode: Mode) -> None:
@@ -113,22 +123,25 @@ def _place(mode: Mode, number: int, result: RunResult) -> str:
     return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
 
 
-def _tell_failure(failure: Failure, retinue: Retinue, before: str = "") -> None:
+def _tell_failure(failure: Failure, retinue: Retinue, plan: Plan, before: str = "") -> None:
     fault(before + failure.message)
-    for hint in _hints(failure, retinue):
+    for hint in _hints(failure, retinue, plan):
         note(hint)
 
 
-def _hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
+def _hints(failure: Failure, retinue: Retinue, plan: Plan) -> Iterator[str]:
     """What the sentence itself must not say: it is the same for people and models."""
     if broken := failure.detail.get("broken"):
         yield f"There is a file for it, but it cannot be used: {broken}"
-    if failure.code is Code.UNKNOWN_AGENT and (near := retinue.roster().suggest(str(failure.detail["agent"]))):
-        yield f"Did you mean {near}?"
+    if failure.code is Code.UNKNOWN_AGENT:
+        asked = failure.detail.get("agent")
+        roster = retinue.roster()
+        for name in [str(asked)] if asked else dict.fromkeys(task.agent for task in plan.tasks if task.agent):
+            if name not in roster.names() and (near := roster.suggest(name)):
+                yield f"Did you mean {near}?"
     if failure.reason == "unknown_engine":
         asked = retinue.settings("single").settings.engine
-        if hint := did_you_mean(asked, ["auto", *retinue.engines]):
-            yield hint.strip()
+        yield did_you_mean(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
 
 
 # -- trust -----------------------------------------------------------------------------------------

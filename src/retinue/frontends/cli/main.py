@@ -23,7 +23,7 @@ SECTIONS = {
     "Dispatch agents": {
         "run": Entry("run:run", "Give one agent one task and print its answer."),
         "delegate": Entry("delegate:delegate", "Give many agents a task each, several at once."),
-        "chain": Entry("chain:chain", "Give agents one task after the other, each with the answer before."),
+        "chain": Entry("chain:chain", "Give agents one task after another, passing answers on."),
         "demo": Entry("demo:demo", "See five agents at work here: no key, no network."),
     },
     "What there is": {

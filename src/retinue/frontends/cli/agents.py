@@ -1,0 +1,255 @@
+"""`retinue agents`: which there are, what they are, whether they are in order, and which to trust."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from retinue.agents.definition import Agent, Remark
+from retinue.agents.policy import conflict
+from retinue.agents.roster import Entry, Roster, Status
+from retinue.app import Retinue
+from retinue.frontends.cli import agent_text
+from retinue.frontends.cli.completions import agent_names
+from retinue.frontends.cli.dispatch import is_interactive
+from retinue.frontends.cli.lazy import did_you_mean
+from retinue.frontends.cli.options import cwd_option, json_option
+from retinue.frontends.cli.results import whole
+from retinue.frontends.cli.table import table
+from retinue.frontends.cli.talk import answer_json, fault, lines, note
+from retinue.frontends.cli.template import write_template
+from retinue.output.frame import plain
+from retinue.types import Failure
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  retinue agents
+  retinue agents show explorer
+  retinue agents new auditor --project
+  retinue agents trust auditor""",
+)
+@json_option
+@cwd_option
+@click.pass_context
+def agents(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
+    """List, show, check, accept and begin agents.
+
+    Without a command it lists them.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_agents, as_json=as_json, cwd=cwd)
+
+
+@agents.command("list")
+@json_option
+@cwd_option
+def list_agents(as_json: bool, cwd: str | None) -> None:
+    """List every agent that is found from here."""
+    roster = Retinue(cwd=cwd).roster()
+    if as_json:
+        problems = [whole(remark) for remark in roster.problems]
+        answer_json({"agents": [_entry_json(entry) for entry in roster.listing()], "problems": problems})
+        return
+    lines(table([["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *(_row(entry) for entry in roster.listing())]))
+    if count := len(roster.problems):
+        note(f"{count} {'file' if count == 1 else 'files'} could not be used:")
+        for remark in roster.problems:
+            note(f"  {remark}")
+
+
+@agents.command()
+@click.argument("name", shell_complete=agent_names)
+@json_option
+@cwd_option
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
+    """Show everything about an agent but its secrets."""
+    roster = Retinue(cwd=cwd).roster()
+    entries = [entry for entry in roster.listing() if entry.agent.name == name]
+    if not entries:
+        ctx.exit(_unknown(roster, name))
+    if as_json:
+        answer_json({"definitions": [_whole_json(entry) for entry in entries]})
+        return
+    for number, entry in enumerate(sorted(entries, key=lambda entry: entry.status is not Status.USED)):
+        if number:
+            click.echo()
+        lines(agent_text.whole_lines(entry))
+
+
+@agents.command(epilog="Exit codes: 0 all in order, 1 something is not, 2 a file is not there.")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@json_option
+@cwd_option
+@click.pass_context
+def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str | None) -> None:
+    """Check agent files: all that are found from here, or those given.
+
+    Says what is broken, contradictory, unknown or not taken as it is written.
+    """
+    retinue = Retinue(cwd=cwd)
+    checked, found = _checked_files(retinue, paths) if paths else _checked_roster(retinue.roster())
+    if as_json:
+        answer_json({"checked": checked, "problems": [whole(remark) for remark in found]})
+    else:
+        lines(plain(str(remark)) for remark in found)
+        note(f"{checked} {'agent' if checked == 1 else 'agents'} checked, {len(found)} to mend.")
+    ctx.exit(1 if found else 0)
+
+
+@agents.command(epilog="Exit codes: 0 done, 1 not accepted, 2 there is nothing to accept.")
+@click.argument("name", shell_complete=agent_names)
+@click.option("--yes", "-y", is_flag=True, help="Accept without asking.")
+@click.option("--revoke", is_flag=True, help="Trust it no longer.")
+@json_option
+@cwd_option
+@click.pass_context
+def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool, cwd: str | None) -> None:
+    """Accept one of the project's own agents, as it is written now.
+
+    A project's agents come with its files, so they run only once you accepted them. Whoever changes the file has to
+    ask you again.
+    """
+    retinue = Retinue(cwd=cwd)
+    agent = _project_agent(retinue.roster(), name)
+    if agent is None:
+        ctx.exit(_unknown(retinue.roster(), name))
+    if revoke:
+        was_trusted = retinue.trust.revoke(agent.source or "")
+        note(f"{name} is {'no longer' if was_trusted else 'not'} trusted.")
+    elif _is_accepted(agent, yes):
+        retinue.trust.accept(agent)
+        note(f"{name} is trusted as it is written now ({agent.source}).")
+    else:
+        note(f"{name} was not accepted.")
+        ctx.exit(1)
+    if as_json:
+        answer_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": not revoke})
+
+
+@agents.command()
+@click.argument("name")
+@click.option("--project", is_flag=True, help="For this project (.retinue/agents) instead of for you.")
+@json_option
+@cwd_option
+@click.pass_context
+def new(ctx: click.Context, name: str, project: bool, as_json: bool, cwd: str | None) -> None:
+    """Begin an agent from a commented template.
+
+    It never overwrites a file.
+    """
+    retinue = Retinue(cwd=cwd)
+    before = retinue.roster().find(name)
+    try:
+        path = write_template(name, Path(retinue.cwd), for_project=project)
+    except (ValueError, OSError) as error:
+        reason = "it is there already" if isinstance(error, FileExistsError) else getattr(error, "strerror", error)
+        fault(f"{getattr(error, 'filename', None) or name} was not written: {reason}.")
+        ctx.exit(2)
+    if as_json:
+        answer_json({"name": name, "file": str(path)})
+    else:
+        click.echo(path)
+    if isinstance(before, Agent):
+        note(f"It is used instead of the {before.layer} agent {name}.")
+    note(f"Edit it, look at it with `retinue agents show {name}`, then: retinue run {name} TASK")
+
+
+# -- one agent -------------------------------------------------------------------------------------
+
+
+def _row(entry: Entry) -> list[str]:
+    agent, mark = entry.agent, agent_text.MARKS[entry.status]
+    name = f"{agent.name} ({mark})" if mark else agent.name
+    return [name, agent.layer, agent_text.tools_text(agent), agent.description]
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    agent = entry.agent
+    return {
+        "name": agent.name,
+        "layer": agent.layer,
+        "status": entry.status,
+        "description": plain(agent.description),
+        "tools": agent.tools,
+        "file": agent.source,
+        "accepted": entry.accepted,
+        "shadowedBy": entry.shadowed_by,
+        "shadows": entry.shadows,
+    }
+
+
+def _whole_json(entry: Entry) -> dict[str, Any]:
+    agent = entry.agent
+    return {
+        **_entry_json(entry),
+        "fields": dict(agent_text.fields(agent)),
+        "body": agent.body,
+        "digest": agent.digest,
+        "unknown": agent.unknown,
+        "notices": [str(remark) for remark in agent.notices],
+    }
+
+
+def _unknown(roster: Roster, name: str) -> int:
+    """Says that there is no such agent; the exit code of it."""
+    found = roster.find(name)
+    if isinstance(found, Failure):
+        fault(found.message)
+    else:
+        fault(f"{name} is not this project's own ({found.source or found.layer}), so there is nothing to accept.")
+        return 2
+    if near := did_you_mean(name, list(roster.names())):
+        note(near.strip())
+    return 2
+
+
+def _project_agent(roster: Roster, name: str) -> Agent | None:
+    return next(
+        (entry.agent for entry in roster.listing() if entry.agent.name == name and entry.agent.layer == "project"),
+        None,
+    )
+
+
+def _is_accepted(agent: Agent, yes: bool) -> bool:
+    for line in agent_text.summary_lines(agent):
+        click.echo(line, err=True)
+    if yes:
+        return True
+    if not is_interactive():
+        raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
+    return click.confirm("Accept it, as it is written now?", default=False, err=True)
+
+
+# -- checking --------------------------------------------------------------------------------------
+
+
+def _checked_roster(roster: Roster) -> tuple[int, list[Remark]]:
+    found = [entry.agent for entry in roster.listing()]
+    return len(found), [*roster.problems, *(remark for agent in found for remark in _remarks(agent))]
+
+
+def _checked_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Remark]]:
+    known = {entry.agent.source: entry.agent for entry in retinue.roster().listing()}
+    remarks: list[Remark] = []
+    for path in paths:
+        found = known.get(str(path.absolute())) or retinue.read_agent(path)
+        if isinstance(found, Agent):
+            remarks += _remarks(found)
+        else:
+            remarks.append(found or Remark(str(path), "is no agent: it has no `name`"))
+    return len(paths), remarks
+
+
+def _remarks(agent: Agent) -> Iterator[Remark]:
+    yield from agent.notices
+    place = agent.source or agent.name
+    yield from (Remark(place, f"unknown key {key!r}; it is ignored") for key in agent.unknown)
+    if contradiction := conflict(agent.as_subagent()):
+        yield Remark(place, contradiction.message)

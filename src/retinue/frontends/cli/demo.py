@@ -1,0 +1,180 @@
+"""`retinue demo`: five agents at work on the files around you, without a key and without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from retinue.frontends.cells import fit, wrap
+from retinue.frontends.cli.dispatch import Outcome, carry_out, tell, tell_failures
+from retinue.frontends.cli.options import Options, cwd_option, json_option, quiet_option
+from retinue.frontends.cli.work import opened
+from retinue.frontends.event_lines import SHORT
+from retinue.output.frame import one_line
+from retinue.results import RunResult
+from retinue.types import Mode, Plan, Task
+
+SURFACE = "fanout"
+ENGINE = "offline"
+
+OF_RETINUE = (
+    ("explorer", "Where is loop detection implemented?"),
+    ("reviewer", "Review how secrets are masked before text leaves"),
+    ("implementer", "Plan a setting for the pause between retries"),
+    ("tester", "Which tests cover the timeout guard?"),
+    ("researcher", "What do the agents' prompts say about evidence?"),
+)
+OF_ANYTHING = (
+    ("explorer", "Where does the program start: where is its main entry point?"),
+    ("reviewer", "Review how errors and exceptions are handled"),
+    ("implementer", "Plan a command line option for verbose logging"),
+    ("tester", "Which tests cover the configuration?"),
+    ("researcher", "What does the README say about installation and usage?"),
+)
+
+SHOWN = 4
+"""Lines of evidence per answer."""
+LOOKED_AT = 5_000
+"""Directory entries, before a place counts as one without sources."""
+SOURCES = frozenset(
+    [
+        ".c",
+        ".cc",
+        ".clj",
+        ".cpp",
+        ".cs",
+        ".dart",
+        ".ex",
+        ".go",
+        ".h",
+        ".hs",
+        ".java",
+        ".jl",
+        ".js",
+        ".jsx",
+        ".kt",
+        ".lua",
+        ".m",
+        ".ml",
+        ".php",
+        ".pl",
+        ".py",
+        ".r",
+        ".rb",
+        ".rs",
+        ".scala",
+        ".sh",
+        ".swift",
+        ".ts",
+        ".tsx",
+        ".vue",
+        ".zig",
+    ]
+)
+SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "dist", "build", "target"})
+
+_EVIDENCE = re.compile(
+    r"(?:-|\d+\.) `(?P<place>[^`]+:\d+)`(?: (?P<fence>`+) ?(?P<code>.*?) ?(?P=fence))?(?P<note>.*)"
+)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  retinue demo
+  retinue demo --cwd ~/some/project"""
+)
+@cwd_option
+@json_option
+@quiet_option
+@click.pass_context
+def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> None:
+    """See five agents at work here: no key, no network.
+
+    The built-in agents search and read the files around you side by side, on the offline engine: rules, not a language
+    model. Their sessions are kept like any others.
+    """
+    folder = _folder(Path(cwd or Path.cwd()))
+    options = Options(engine=ENGINE, cwd=str(folder), as_json=as_json, quiet=quiet)
+    questions = OF_RETINUE if _is_retinue(folder) else OF_ANYTHING
+    plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in questions), mode=Mode.PARALLEL)
+    if not quiet:
+        click.secho(f"Five agents look at {folder}, on rules instead of a language model.\n", err=True, bold=True)
+    retinue = opened(options)
+    outcome = carry_out(retinue, plan, SURFACE, options)
+    if as_json or outcome.refusal:
+        tell(outcome, retinue, plan, options)
+    else:
+        for line in _answers(outcome, shutil.get_terminal_size().columns):
+            click.echo(line)
+        tell_failures(outcome, retinue, plan)
+    ctx.exit(outcome.exit_code)
+
+
+# -- what to look at -------------------------------------------------------------------------------
+
+
+def _folder(here: Path) -> Path:
+    """The directory to show: this one, or where it has no sources, Retinue's own."""
+    return here if _has_sources(here) else Path(__file__).parents[2]
+
+
+def _has_sources(folder: Path) -> bool:
+    seen = 0
+    for _, folders, files in os.walk(folder):
+        if any(os.path.splitext(name)[1].lower() in SOURCES for name in files):
+            return True
+        seen += len(files) + len(folders)
+        if seen > LOOKED_AT:
+            return False
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED]
+    return False
+
+
+def _is_retinue(folder: Path) -> bool:
+    return any((folder / inside / "orchestrator.py").exists() for inside in ("src/retinue", "."))
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+def _answers(outcome: Outcome, columns: int) -> Iterator[str]:
+    for result in outcome.results:
+        if result.text and not result.failure:
+            yield ""
+            yield from _essentials(result, columns)
+    session = outcome.results[0].spec.session[:SHORT]
+    yield ""
+    yield "Each is a session you can read, and go on with:"
+    yield f"  {click.style('retinue sessions list', fg='cyan')}"
+    yield f"  {click.style(f'retinue sessions show {session}', fg='cyan')}"
+    yield f"  {click.style(f'retinue sessions resume {session}', fg='cyan')} {click.style('TASK', fg='cyan')}"
+
+
+def _essentials(result: RunResult, columns: int) -> Iterator[str]:
+    """The question, the answer's first sentence, and its best evidence."""
+    name, session = result.spec.name, result.spec.session[:SHORT]
+    yield click.style(
+        fit(f"{name}: {one_line(result.spec.task, columns)}", columns - SHORT - 2), bold=True
+    ) + click.style(f"  {session}", fg="bright_black")
+    lines = result.text.split("\n")
+    headline = lines[0].partition("; ")[2] or lines[0]
+    yield from (f"  {line}" for line in wrap(one_line(headline, 500).replace("`", ""), columns - 2, 2))
+    found = [match for line in lines if (match := _EVIDENCE.fullmatch(line.strip()))]
+    for match in found[:SHOWN]:
+        yield _evidence(match, columns - 2)
+
+
+def _evidence(match: re.Match[str], columns: int) -> str:
+    place, code = one_line(match["place"], columns), one_line(match["code"] or "", columns)
+    note = one_line(match["note"].lstrip(" —").replace("`", ""), columns)
+    rest = fit("  ".join(filter(None, (code, note))), max(columns - len(place) - 2, 0))
+    shown_code, shown_note = rest[: len(code)], rest[len(code) :]
+    return (
+        f"  {click.style(fit(place, columns), fg='cyan')}  {shown_code}{click.style(shown_note, fg='bright_black')}"
+    )

@@ -1,0 +1,1 @@
+"""`retinue doctor`: what there is, where each setting comes from, what is wrong, and what to do."""

@@ -1,0 +1,54 @@
+"""`retinue events`: the stored stream of a root conversation."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from retinue.app import Retinue
+from retinue.events import to_line
+from retinue.frontends.cli.completions import session_ids
+from retinue.frontends.cli.talk import fault
+
+NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  retinue events | jq .type
+  retinue events 1a2b3c4d
+  retinue events --follow"""
+)
+@click.argument("root", required=False, shell_complete=session_ids)
+@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines: what it prints in any case.")
+@click.pass_context
+def events(ctx: click.Context, root: str | None, follow: bool, as_json: bool) -> None:
+    """Print what happened in a conversation, as JSON lines.
+
+    ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
+    event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
+    """
+
+    async def told() -> int:
+        async with Retinue() as retinue:
+            conversation = await _root(retinue, root)
+            if conversation is None:
+                fault(f"There is no conversation and no session {root}." if root else NO_RUNS)
+                return 2 if root else 1
+            async for stamped in retinue.root_history(conversation, follow=follow):
+                click.echo(to_line(stamped), nl=False)
+        return 0
+
+    ctx.exit(anyio.run(told))
+
+
+async def _root(retinue: Retinue, name: str | None) -> str | None:
+    """The id of the root conversation that is meant; None if there is none."""
+    if name is not None:
+        summary = await retinue.session(name)
+        if summary:
+            return summary.root
+    latest = await retinue.sessions(limit=1, root=name)
+    return latest[0].root if latest else None

@@ -1,0 +1,91 @@
+"""One made-up secret of each family, assembled so that no scanner takes this file for a leak."""
+
+from typing import NamedTuple
+
+import pytest
+
+SOLID = "a1B2c3D4e5F6g7H8i9J0"
+
+
+class Canary(NamedTuple):
+    text: str
+    """How it stands in a text."""
+    secret: str
+    """What must not survive."""
+    masked: str
+
+
+def key_block(kind: str, body: str) -> str:
+    return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----"
+
+
+def _token(prefix: str, rest: str, mark: str) -> Canary:
+    return Canary(prefix + rest, rest, mark)
+
+
+JWT = f"eyJ{'hbGciOiJIUzI1NiJ9'}.eyJ{'zdWIiOiIxMjM0NTY3ODkwIn0'}.{SOLID}-_x"
+BODY = "\n".join(["MIIEowIBAAKCAQEA" + SOLID * 2] * 3)
+
+CANARIES = {
+    "api key": Canary(f"api_key={SOLID}", SOLID, "api_key=[REDACTED]"),
+    "api key of letters": Canary(f"API-KEY: {'qwertyuiopasdfghjklz'}", "qwertyuiop", "API-KEY: [REDACTED]"),
+    "api key in JSON": Canary(f'"apiKey": "{SOLID}"', SOLID, '"apiKey": "[REDACTED]"'),
+    "api key in escaped JSON": Canary(f'\\"api_key\\":\\"{SOLID}\\"', SOLID, '\\"api_key\\":\\"[REDACTED]\\"'),
+    "api key in prose": Canary(f"the API key: {SOLID}", SOLID, "the API key: [REDACTED]"),
+    "access token": Canary(f"access_token = '{SOLID}'", SOLID, "access_token = '[REDACTED]'"),
+    "client secret": Canary(f"client_secret: {SOLID}", SOLID, "client_secret: [REDACTED]"),
+    "password": Canary('password="c0rrect(horse)&more"', "c0rrect(horse)&more", 'password="[REDACTED]"'),
+    "passwd": Canary("PASSWD=hunter22", "hunter22", "PASSWD=[REDACTED]"),
+    "environment": Canary(f"STRIPE_KEY={SOLID}", SOLID, "STRIPE_KEY=[REDACTED]"),
+    "environment key": Canary(f"DEPLOYER_KEY={SOLID}", SOLID, "DEPLOYER_KEY=[REDACTED]"),
+    "export": Canary("export DB_PASSWORD=correcthorse", "correcthorse", "export DB_PASSWORD=[ENV_VAR_REDACTED]"),
+    "AWS secret": Canary(f"aws_secret_access_key = wJal/{SOLID}+/x=", SOLID, "aws_secret_access_key = [REDACTED]"),
+    "authorization": Canary("Authorization: Basic dXNlcjpwYXNz", "dXNlcjpwYXNz", "Authorization: [REDACTED]"),
+    "authorization in quotes": Canary(
+        f'-H "Authorization: Bearer {SOLID}" url', SOLID, '-H "Authorization: [REDACTED]" url'
+    ),
+    "authorization by digest": Canary(
+        f'authorization: Digest username="u", response="{SOLID}"', SOLID, "authorization: [REDACTED]"
+    ),
+    "bearer": Canary(f"Bearer {SOLID}.x", SOLID, "Bearer [REDACTED]"),
+    "GitHub": _token("ghp_", SOLID + SOLID[:16], "[GITHUB_TOKEN_REDACTED]"),
+    "GitHub, named": Canary(f"token=gho_{SOLID}", SOLID, "token=[GITHUB_TOKEN_REDACTED]"),
+    "GitHub, fine-grained": _token("github_pat_", f"{SOLID}11_{SOLID}", "[GITHUB_TOKEN_REDACTED]"),
+    "GitLab": _token("glpat-", SOLID, "[GITLAB_TOKEN_REDACTED]"),
+    "AWS id": _token("AKIA", "IOSFODNN7EXAMPLE", "[AWS_KEY_REDACTED]"),
+    "Slack": _token("xoxb-", f"123456789012-{SOLID}", "[SLACK_TOKEN_REDACTED]"),
+    "Stripe": _token("sk_live_", SOLID, "[STRIPE_KEY_REDACTED]"),
+    "npm": _token("npm_", SOLID + SOLID[:16], "[NPM_TOKEN_REDACTED]"),
+    "PyPI": _token("pypi-", f"AgEIcHlwaS5vcmc{SOLID}", "[PYPI_TOKEN_REDACTED]"),
+    "OpenAI": _token("sk-", SOLID, "[OPENAI_KEY_REDACTED]"),
+    "OpenAI, project": _token("sk-proj-", f"{SOLID}-_x", "[OPENAI_KEY_REDACTED]"),
+    "Anthropic": _token("sk-ant-", f"api03-{SOLID}-AA", "[ANTHROPIC_KEY_REDACTED]"),
+    "Google": _token("AIza", f"Sy{SOLID}-{SOLID[:12]}", "[GOOGLE_KEY_REDACTED]"),
+    "JWT": Canary(JWT, JWT[3:], "[JWT_REDACTED]"),
+    "private key": Canary(key_block("RSA PRIVATE KEY", BODY), SOLID, "[PRIVATE_KEY_REDACTED]"),
+    "private key in JSON": Canary(
+        key_block("PRIVATE KEY", BODY).replace("\n", "\\n"), SOLID, "[PRIVATE_KEY_REDACTED]"
+    ),
+    "private key with numbered lines": Canary(
+        "\n".join(f"{i:>6}→{line}" for i, line in enumerate(key_block("PRIVATE KEY", BODY).split("\n"))),
+        SOLID,
+        "     0→[PRIVATE_KEY_REDACTED]",
+    ),
+    "encrypted private key": Canary(
+        key_block("RSA PRIVATE KEY", f"Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n{BODY}"),
+        SOLID,
+        "[PRIVATE_KEY_REDACTED]",
+    ),
+    "PGP private key": Canary(
+        key_block("PGP PRIVATE KEY BLOCK", f"Version: GnuPG v2\n\n{BODY}\n=abcd"), SOLID, "[PRIVATE_KEY_REDACTED]"
+    ),
+    "URL": Canary("postgres://me:s3cr@t@db.example/x", "s3cr@t", "postgres://me:[REDACTED]@db.example/x"),
+    "query": Canary(
+        "https://x.example/?a=1&token=abcdefghij#f", "abcdefghij", "https://x.example/?a=1&token=[REDACTED]#f"
+    ),
+}
+
+
+@pytest.fixture(scope="session", params=list(CANARIES))
+def canary(request):
+    return CANARIES[request.param]

@@ -1,0 +1,350 @@
+"""What one attempt's events amount to."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.events import (
+    Finalized,
+    MessageEnded,
+    NativeSession,
+    Notice,
+    OutputCounted,
+    ProcessEnded,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.output.bounded import MESSAGE_CHARS, Draft, Items
+from retinue.output.collect import NOTICES, TOOL_NAMES, Collector
+from retinue.results import AnswerKind, Finalization, ProcessEnd
+from retinue.types import Code, Failure, ToolUse, Usage
+
+FINAL, PARTIAL, DIAGNOSIS, NONE = AnswerKind.FINAL, AnswerKind.PARTIAL, AnswerKind.DIAGNOSIS, AnswerKind.NONE
+STOP = MessageEnded(stop_reason="stop")
+CALL = ToolCalled("c1", "grep", {"pattern": "x"})
+TOOL_USE = MessageEnded(stop_reason="tool_use")
+RETURNED = ToolReturned("c1", "grep", "found")
+
+
+def ended(reason, **facts):
+    return MessageEnded(stop_reason=reason, **facts)
+
+
+def collected(*events):
+    collector = Collector()
+    for event in events:
+        collector.observe(event)
+    return collector
+
+
+# -- the answer ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "answer"),
+    [
+        ((Text("one"), Text(""), Text(" \n"), Text("two"), STOP), ("one\ntwo", FINAL)),
+        ((Text("look"), CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
+        ((Text("done"), STOP, ended("stop")), ("done", FINAL)),
+        ((Text("done"), STOP, Text("more"), CALL, TOOL_USE), ("done", FINAL)),
+        ((TextDelta("do"), TextDelta("ne"), STOP), ("done", FINAL)),
+        ((TextDelta("do"), TextDelta("ne"), Text("done"), STOP), ("done", FINAL)),
+        ((Text("API Error: timeout, rate limit"), STOP), ("API Error: timeout, rate limit", FINAL)),
+        ((Text("half"), ended("length")), ("half", PARTIAL)),
+        ((Text("half"), ended("error", error="500")), ("half", PARTIAL)),
+        ((Text("half"), ended("aborted")), ("half", PARTIAL)),
+        ((Text("done"), STOP, Text("half"), ended("error")), ("half", PARTIAL)),
+        ((Text("look"), CALL, TOOL_USE, RETURNED), ("look", PARTIAL)),
+        ((Text("first"), TOOL_USE, Text("second"), TOOL_USE, ended("error")), ("second", PARTIAL)),
+        ((Text("look"), CALL, TOOL_USE, TextDelta("I fo"), TextDelta("und")), ("I found", PARTIAL)),
+        ((Text("whole block"), TextDelta("and a ha")), ("whole block\nand a ha", PARTIAL)),
+        ((Finalized(Finalization("SUCCESS", "result")), Text("chat"), STOP), ("result", FINAL)),
+        ((Finalized(Finalization("ERROR", error="could not")),), ("could not", FINAL)),
+        ((Finalized(Finalization("ERROR", "found so far", "could not")),), ("found so far", FINAL)),
+        ((), ("", NONE)),
+    ],
+)
+def test_the_answer_is_the_best_text_there_is(events, answer):
+    assert collected(*events).answer() == answer
+
+
+def test_without_any_text_the_answer_is_a_diagnosis():
+    text, kind = collected(CALL, TOOL_USE, RETURNED, CALL, TOOL_USE, RETURNED, ended("error")).answer()
+    assert kind is DIAGNOSIS
+    assert text == (
+        "Subagent produced JSONL events but no final assistant text could be extracted.\n"
+        "Last event type: message_ended.\n"
+        "Last assistant stop reason: error.\n"
+        "Tool executions completed: 2."
+    )
+
+
+def test_a_diagnosis_says_only_what_is_known():
+    assert collected(Thinking("hm"), ProcessEnded(ProcessEnd(1))).answer() == (
+        "Subagent produced JSONL events but no final assistant text could be extracted.\nLast event type: thinking.",
+        DIAGNOSIS,
+    )
+
+
+def test_where_the_agent_did_nothing_the_diagnosis_says_so():
+    assert collected(OutputCounted(raw=5), ProcessEnded(ProcessEnd(1))).answer() == (
+        "The subagent ended before it did anything: it wrote no message and called no tool.",
+        DIAGNOSIS,
+    )
+
+
+# -- the failure -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Text("done"), STOP),
+        (ended("error", error="overloaded"), Text("done"), STOP),
+        (Text("done"), STOP, ended("stop")),
+        (CALL, TOOL_USE, Finalized(Finalization("SUCCESS", "result")), RETURNED),
+        (Finalized(Finalization("ERROR", error="could not")), ended("error", error="late")),
+    ],
+)
+def test_a_good_end_is_no_failure(events):
+    collector = collected(*events)
+    assert collector.failure() is None
+    assert collector.complete
+
+
+@pytest.mark.parametrize(
+    ("events", "failure"),
+    [
+        (
+            (Text("half"), ended("error", error="429 rate limit")),
+            Failure(
+                Code.PROVIDER,
+                "The model provider failed: 429 rate limit\n"
+                "What it wrote is kept. Try again later, or give the agent fallback_models.",
+                "rate_limit",
+            ),
+        ),
+        (
+            (ended("error"),),
+            Failure(
+                Code.PROVIDER,
+                "The model provider failed: no reason given\n"
+                "It left no text; its session keeps what it did. Run the task again, or use another model.",
+                "other",
+            ),
+        ),
+        (
+            (Text("half"), ended("aborted")),
+            Failure(
+                Code.ABORTED,
+                "The agent's last turn was aborted. What it wrote is kept. Run the task again, or resume the session.",
+                "aborted",
+            ),
+        ),
+        (
+            (Text("half"), ended("length")),
+            Failure(
+                Code.OUTPUT_LIMIT,
+                "The model reached its output limit before the answer was complete. What it wrote is kept. "
+                "Ask for a shorter answer, split the task, or use a model with a larger limit.",
+                "length",
+            ),
+        ),
+        (
+            (Text("look"), CALL, TOOL_USE, RETURNED),
+            Failure(
+                Code.ENGINE,
+                "The agent ended without a final message. What it wrote is kept. "
+                "Run the task again, or resume the session.",
+                "no_final_message",
+            ),
+        ),
+        (
+            (CALL, TOOL_USE, RETURNED, Text(" "), STOP),
+            Failure(
+                Code.ENGINE,
+                "The agent's last message is empty. It left no text; its session keeps what it did. "
+                "Run the task again, or resume the session.",
+                "empty_answer",
+            ),
+        ),
+    ],
+)
+def test_a_bad_end_is_a_failure_that_says_what_was_kept_and_what_to_do(events, failure):
+    collector = collected(*events)
+    assert collector.failure() == failure
+    assert not collector.complete
+
+
+def test_without_events_there_is_no_final_message():
+    failure = Collector().failure()
+    assert failure is not None
+    assert failure.reason == "no_final_message"
+
+
+def test_of_a_long_provider_error_the_beginning_is_kept():
+    failure = collected(ended("error", error="overloaded " + "x" * 100_000)).failure()
+    assert failure is not None
+    assert len(failure.message) < 2500
+    assert failure.reason == "overloaded"
+
+
+def test_an_answer_is_not_complete_while_another_message_is_being_written():
+    collector = collected(Text("done"), STOP)
+    assert collector.complete
+    collector.observe(TextDelta("on second"))
+    assert not collector.complete
+    assert collector.answer() == ("done", FINAL)
+
+
+# -- the facts -------------------------------------------------------------------------------------------
+
+
+def test_usage_is_summed_over_the_messages_and_a_turn_is_a_message():
+    first = Usage(input=10, output=5, cache_read=3, cost=0.1, turns=1)
+    second = Usage(input=20, output=7, cache_write=2)
+    assert collected(ended("tool_use", usage=first), ended("stop", usage=second), ended("stop")).usage == Usage(
+        input=30, output=12, cache_read=3, cache_write=2, cost=0.1, turns=3
+    )
+
+
+def test_the_model_is_the_one_that_gave_the_answer():
+    assert collected(Text("done"), ended("stop", model="good"), ended("error", model="bad")).model == "good"
+    assert collected(ended("tool_use", model="first"), ended("error")).model == "first"
+    assert Collector().model is None
+
+
+def test_tools_are_counted_by_name():
+    write = ToolCalled("c2", "write", {"path": "x"})
+    assert collected(CALL, write, CALL).tools_used == {"grep": 2, "write": 1}
+
+
+def test_the_last_facts_win():
+    collector = collected(
+        NativeSession("one"),
+        NativeSession("two"),
+        Finalized(Finalization("ERROR", error="first")),
+        Finalized(Finalization("SUCCESS", "second")),
+        ended("error", error="broken"),
+        ProcessEnded(ProcessEnd(code=3)),
+    )
+    assert collector.native_session == "two"
+    assert collector.finalized == Finalization("SUCCESS", "second")
+    assert (collector.stop_reason, collector.provider_error) == ("error", "broken")
+    assert collector.process == ProcessEnd(code=3)
+
+
+def test_an_error_that_was_overcome_is_forgotten():
+    assert collected(ended("error", error="broken"), Text("done"), STOP).provider_error is None
+
+
+def test_items_are_texts_and_tool_calls_in_the_order_they_came():
+    events = (Text("look"), Text(" "), CALL, TOOL_USE, RETURNED, TextDelta("do"), Text("done"), STOP)
+    assert collected(*events).items == ("look", ToolUse("c1", "grep", {"pattern": "x"}), "done")
+
+
+def test_each_notice_is_kept_once_and_the_newest_are_kept():
+    many = [Notice("retry", f"notice {i}") for i in range(NOTICES + 5)]
+    assert collected(many[0], many[0], many[1]).notices == ("notice 0", "notice 1")
+    assert collected(*many).notices == tuple(f"notice {i}" for i in range(5, NOTICES + 5))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------
+
+
+def test_deltas_beyond_what_is_held_are_dropped_and_counted():
+    collector = collected(*[TextDelta("x" * 500)] * 20_000, OutputCounted(dropped=7))
+    assert collector.answer() == ("x" * MESSAGE_CHARS, PARTIAL)
+    assert collector.dropped_bytes == 20_000 * 500 - MESSAGE_CHARS + 7
+
+
+def test_a_delta_costs_the_same_however_long_the_text_has_become():
+    def seconds(count):
+        def once():
+            collector, start = Collector(), time.process_time()
+            for _ in range(count):
+                collector.observe(delta)
+            return time.process_time() - start
+
+        return min(once() for _ in range(3))
+
+    delta = TextDelta("word ")
+    assert seconds(40_000) < 12 * seconds(10_000) + 0.01
+
+
+def test_a_draft_holds_blocks_and_the_deltas_after_them_within_its_limit():
+    draft = Draft(limit=8)
+    assert [draft.delta("abcd"), draft.block("abcdef"), draft.delta("gh"), draft.delta("ij")] == [0, 0, 0, 2]
+    assert draft.text() == "abcdef\ngh"
+    assert draft.block("ghij") == 2
+    assert draft.text() == "abcdef\ngh"
+
+
+def test_of_too_many_items_the_newest_are_kept():
+    items = Items(limit=3)
+    for i in range(10):
+        items.add(str(i))
+    assert items.all() == ("7", "8", "9")
+
+
+def test_of_too_much_text_the_newest_items_are_kept_and_a_giant_is_cut():
+    items = Items(limit_chars=10)
+    for text in ("old", "aaaa", "bbbb", "c"):
+        items.add(text)
+    assert items.all() == ("aaaa", "bbbb", "c")
+    items.add("x" * 99)
+    assert items.all() == ("x" * 10,)
+
+
+def test_arguments_count_as_text_and_giants_are_left_out():
+    items = Items(limit_chars=20)
+    items.add("some text")
+    items.add(ToolUse("c1", "write", {"content": ["x" * 99]}))
+    assert items.all() == ("some text", ToolUse("c1", "write", {"[left out]": "106 characters"}))
+
+
+def test_a_child_cannot_invent_tools_without_end():
+    used = collected(*(ToolCalled("c", f"tool{i}", {}) for i in range(TOOL_NAMES + 50))).tools_used
+    assert len(used) == TOOL_NAMES + 1
+    assert used["(others)"] == 50
+
+
+EVENTS = st.sampled_from(
+    [
+        TextDelta("delta"),
+        ThinkingDelta("hm"),
+        ToolDelta("c1", "out"),
+        Thinking("hm"),
+        Text("text"),
+        Text(""),
+        CALL,
+        RETURNED,
+        STOP,
+        TOOL_USE,
+        ended("error", error="500"),
+        ended("length"),
+        ended("aborted"),
+        Finalized(Finalization("SUCCESS", "result")),
+        Notice("n", "m"),
+        ProcessEnded(ProcessEnd(0)),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=st.lists(EVENTS, max_size=12))
+def test_success_always_has_a_final_answer_and_every_answer_a_kind(events):
+    collector = collected(*events)
+    text, kind = collector.answer()
+    if collector.failure() is None:
+        assert kind is FINAL
+    assert bool(text) == bool(events)
+    assert (kind is NONE) == (not events)
+    assert collector.usage.turns == sum(isinstance(event, MessageEnded) for event in events)

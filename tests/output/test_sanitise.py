@@ -1,0 +1,153 @@
+"""What is masked, what is not, and where."""
+
+import re
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import retinue
+from retinue.output.sanitise import Masker, known_secrets
+
+VALUE = 'Tr0ub4dor&3 "quoted" /path'
+
+
+def test_a_secret_of_each_family_is_masked_and_its_surroundings_are_not(canary):
+    assert Masker().mask(f"before {canary.text}\nafter") == (f"before {canary.masked}\nafter", 1)
+
+
+def test_masking_masked_text_changes_nothing(canary):
+    masked, _ = Masker().mask(canary.text)
+    assert Masker().mask(masked) == (masked, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "token = parser.next_token()",
+        "password: str",
+        "password = getpass.getpass()",
+        'api_key = os.environ["OPENAI_API_KEY"]',
+        "secret_key=settings.SECRET_KEY_FALLBACKS",
+        "private_key: CertificateIssuerPrivateKeyTypes,",
+        "def authorize(token: str, password: str | None = None) -> None:",
+        'headers = {"Authorization": f"Bearer {token}"}',
+        "Authorization: Bearer <token>",
+        "max_tokens: 100000",
+        "token = tokens[i2]",
+        "token == expected1",
+        "Token::Identifier42",
+        '"password": "********"',
+        "export PATH=/usr/local/bin:$PATH",
+        "export GITHUB_TOKEN=$MY_TOKEN123",
+        "https://user:password@host.example",
+        "https://${USER}:${PASS}@host.example",
+        "http://localhost:8080/path@2",
+        "git@github.com:owner/repo.git",
+        "task-1234567890abcdefghij",
+        "_highs_to_scipy_status_message",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        'if line == "-----BEGIN PRIVATE KEY-----":',
+        "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQ\n-----END CERTIFICATE-----",
+        "the bearer of this letter",
+        "arn:aws:secretsmanager:eu-west-1:123456789012:secret:my-name-1",
+    ],
+)
+def test_ordinary_code_and_prose_stay_as_they_are(line):
+    assert Masker().mask(line) == (line, 0)
+
+
+def test_of_ordinary_sources_less_than_one_line_in_a_thousand_is_touched():
+    folders = [Path(retinue.__file__).parent, Path(sysconfig.get_path("stdlib"))]
+    sources = [path.read_text("utf-8", "replace") for folder in folders for path in folder.glob("*.py")]
+    lines = [line for source in sources for line in source.split("\n")]
+    masks = sum(Masker().mask(source)[1] for source in sources)
+    assert len(lines) > 10_000
+    assert masks < len(lines) / 1000
+
+
+# -- known values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        VALUE,
+        'Tr0ub4dor&3 \\"quoted\\" /path',
+        "Tr0ub4dor%263%20%22quoted%22%20%2Fpath",
+        "Tr0ub4dor%263+%22quoted%22+%2Fpath",
+    ],
+)
+def test_a_known_value_is_masked_as_it_is_and_as_json_and_addresses_spell_it(spelled):
+    assert Masker([VALUE]).mask(f"x{spelled}y") == ("x[REDACTED]y", 1)
+
+
+def test_of_known_values_that_begin_alike_the_longest_is_masked():
+    assert Masker(["abcdefgh", "abcdefgh-and-more"]).mask("abcdefgh-and-more") == ("[REDACTED]", 1)
+
+
+def test_a_known_value_below_eight_characters_is_left_alone():
+    assert Masker(["short"]).mask("short") == ("short", 0)
+
+
+def test_a_known_value_that_is_part_of_a_mark_does_not_mask_marks():
+    assert Masker(["REDACTED"]).mask("password=hunter22") == ("password=[REDACTED]", 1)
+
+
+def test_our_secrets_are_the_telling_variables_with_telling_values():
+    environ = {
+        "OPENAI_API_KEY": "sk-0123456789",
+        "GITHUB_TOKEN": "ghp-0123456789",
+        "NPM_AUTHTOKEN": "abcd1234efg",
+        "DB_PASSWORD": "correct-horse",
+        "DB_PASSWORD_2": "correct-horse",
+        "POSTGRES_PASSWORD": "postgres",
+        "MAX_TOKEN": "1234567890",
+        "USE_AUTH": "disabled",
+        "SSH_AUTH_SOCK": "/tmp/ssh-1234/agent",
+        "SECRET_FILE_KEY": "C:\\keys\\one.pem",
+        "API_KEY": "short1",
+        "KEYBOARD": "layout-us-1",
+        "TOKENIZERS": "parallel-1",
+        "PATH": "/usr/bin:/bin",
+    }
+    assert known_secrets(environ) == ("sk-0123456789", "ghp-0123456789", "abcd1234efg", "correct-horse")
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def test_strings_are_masked_wherever_they_stand_in_a_value(canary):
+    value = {canary.text: [1, None, {"deep": (canary.text, "kept")}]}
+    masked, count = Masker().mask_value(value)
+    assert canary.secret not in str(masked)
+    assert (masked, count) == ({canary.masked: [1, None, {"deep": (canary.masked, "kept")}]}, 2)
+
+
+def test_a_value_under_a_telling_name_is_judged_by_that_name():
+    value = {
+        "apiKey": "abcd1234efgh",
+        "Authorization": "Basic dXNlcjpwYXNz",
+        "note": "abcd1234efgh",
+        "password": "no",
+    }
+    assert Masker().mask_value(value) == (
+        {"apiKey": "[REDACTED]", "Authorization": "[REDACTED]", "note": "abcd1234efgh", "password": "no"},
+        2,
+    )
+
+
+def test_a_value_without_secrets_is_returned_itself():
+    value = {"a": [1, {"b": ["text"]}], "c": ("d", 2.5, True, None)}
+    masked, count = Masker().mask_value(value)
+    assert masked is value
+    assert count == 0
+
+
+def test_what_lies_deeper_than_any_real_value_is_left_out():
+    value: object = "password=hunter22"
+    for _ in range(5000):
+        value = [value]
+    masked, count = Masker().mask_value(value)
+    assert count == 1
+    assert re.fullmatch(r"\[+'\[TOO_DEEP\]'\]+", str(masked))

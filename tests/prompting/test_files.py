@@ -1,0 +1,89 @@
+"""Files in a prompt: slices, placeholders and bounds, as seed 003 says them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from retinue.prompting.files import MAX_FILE_BYTES, file_blocks
+from retinue.types import FileSlice
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ten.txt").write_text("".join(f"line {i}\n" for i in range(1, 11)))
+    return tmp_path
+
+
+def block(folder: Path, path: str = "ten.txt", **part) -> str:
+    return file_blocks([FileSlice(path=path, **part)], folder)[0]
+
+
+def lines(first: int, last: int) -> str:
+    return "\n".join(f"line {i}" for i in range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("part", "first", "last"),
+    [
+        ({}, 1, 10),
+        ({"start": 3, "end": 5}, 3, 5),
+        ({"start": 8}, 8, 10),
+        ({"end": 2}, 1, 2),
+        ({"head": 3}, 1, 3),
+        ({"tail": 2}, 9, 10),
+        ({"head": 50}, 1, 10),
+        ({"tail": 50}, 1, 10),
+    ],
+)
+def test_a_part_of_a_file_is_read_by_its_lines(folder, part, first, last):
+    assert block(folder, **part) == f"=== ten.txt ===\n{lines(first, last)}"
+
+
+def test_an_absolute_path_stands_in_the_header_as_it_was_given(folder):
+    path = str(folder / "ten.txt")
+    assert block(Path("/"), path, head=1) == f"=== {path} ===\nline 1"
+
+
+def test_a_missing_file_is_said(folder):
+    assert block(folder, "nope.txt") == "[file not found: nope.txt]"
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "binary", "device", "nul"])
+def test_what_cannot_be_read_as_text_is_said_and_never_waited_for(folder, kind):
+    path = {"device": "/dev/zero", "nul": "a\0b"}.get(kind, kind)
+    if kind == "folder":
+        (folder / kind).mkdir()
+    elif kind == "fifo":
+        os.mkfifo(folder / kind)
+    elif kind == "binary":
+        (folder / kind).write_bytes(b"\xff\xfe\x00")
+    assert block(folder, path) == f"[could not read file: {path}]"
+
+
+def test_the_limit_is_one_megabyte(folder):
+    (folder / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
+    (folder / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1024))
+    assert block(folder, "fits").startswith("=== fits ===")
+    assert block(folder, "large") == "[file too large: large (1025KB, limit 1024KB)]"
+
+
+def test_roots_bound_what_may_be_read(folder):
+    (folder / "in").mkdir()
+    (folder / "in" / "ok").write_text("fine")
+    (folder / "in" / "link").symlink_to(folder / "ten.txt")
+    parts = [FileSlice(path=p) for p in ("in/ok", "ten.txt", "in/../ten.txt", "in/link")]
+    assert file_blocks(parts, folder, roots=[folder / "in"]) == [
+        "=== in/ok ===\nfine",
+        "[access denied: ten.txt]",
+        "[access denied: in/../ten.txt]",
+        "[access denied: in/link]",
+    ]
+
+
+def test_number_and_total_are_bounded(folder):
+    (folder / "big").write_text("x" * 2**20)
+    found = file_blocks([FileSlice(path="big")] * 9, folder)
+    assert found[8] == "[file skipped: big (limit 8MB in all)]"
+    many = file_blocks([FileSlice(path="ten.txt", head=1)] * 65, folder)
+    assert many[64] == "[file skipped: ten.txt (limit 64 files)]"

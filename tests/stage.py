@@ -1,0 +1,31 @@
+"""A stage for tests of the core: Retinue on scripted engines, the memory store, and time that costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.app import Retinue
+from retinue.engines.base import Capabilities, EngineKind
+from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
+from retinue.sessions.memory import MemoryStore
+from retinue.types import RunSpec
+
+VIRTUAL_TIME = pytest.mark.parametrize("anyio_backend", ["virtual"], indirect=True)
+"""Time jumps to the next deadline whenever everyone waits: 600 seconds pass in no time."""
+
+
+def scripted(engine: ScriptedEngine, capabilities: Capabilities = CAPABILITIES) -> Mapping[str, EngineKind]:
+    """A table of engines with this one in it."""
+    kind = EngineKind(name="scripted", capabilities=capabilities, make=lambda: engine, missing=lambda: None)
+    return {"scripted": kind}
+
+
+def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: Any) -> Retinue:
+    """Retinue in an empty home whose agents do what the script says."""
+    options.setdefault("store", MemoryStore())
+    options.setdefault("engines", scripted(ScriptedEngine(*script)))
+    return Retinue(cwd=home, engine="scripted", environ={"HOME": str(home)}, **options)

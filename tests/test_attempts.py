@@ -1,0 +1,150 @@
+"""The attempts of a run: retry, the next model, correction; and when none of them may be made."""
+
+import pytest
+from tests.stage import VIRTUAL_TIME, scripted, stage
+
+from retinue import Agent
+from retinue.engines.scripted import Hang, ScriptedEngine, Wait, call, fail, finalize, say
+from retinue.events import AttemptStarted, ModelChanged
+from retinue.results import AnswerKind, Attempt
+from retinue.types import Code, Plan, Task, Usage
+
+pytestmark = VIRTUAL_TIME
+
+AGENT = Agent(name="worker", body="Work.", tools=("read", "bash"), model="big", fallback_models=("medium", "small"))
+OVERLOADED = "529 overloaded_error: Overloaded"
+
+
+async def run(home, *scripts, agent=AGENT, **settings):
+    """The result of a run whose attempts play these scripts, with the specs they were given."""
+    specs = []
+    engine = ScriptedEngine.in_turn(*scripts)
+
+    def noted(spec):
+        specs.append(spec)
+        return engine.script_for(spec)
+
+    async with stage(home, engines=scripted(ScriptedEngine(noted)), agents=[agent]) as retinue:
+        result = await retinue.run("worker", "do it", allow_write=True, **settings)
+        events = [s.event async for s in retinue.history(result.spec.session)]
+    return result, specs, events
+
+
+def plain(agent=AGENT):
+    return Agent(name=agent.name, body=agent.body, tools=agent.tools, model=agent.model)
+
+
+async def test_a_transient_provider_error_is_tried_once_more(scratch_home):
+    result, _, events = await run(scratch_home, [fail(OVERLOADED)], [say("second try")], agent=plain())
+    assert (result.failure, result.text) == (None, "second try")
+    assert [a.reason for a in result.actual.attempts] == ["first", "retry"]
+    assert result.actual.attempts[0].failure and result.actual.attempts[0].failure.code is Code.PROVIDER
+    assert [e for e in events if isinstance(e, AttemptStarted)] == [
+        AttemptStarted(1, "first", "big"),
+        AttemptStarted(2, "retry", "big"),
+    ]
+    assert 0.75 <= result.elapsed <= 1.25
+
+
+async def test_two_attempts_in_all_are_made_and_no_more(scratch_home):
+    scripts = [[fail(OVERLOADED)]] * 3
+    result, specs, _ = await run(scratch_home, *scripts, agent=plain())
+    assert len(specs) == 2
+    assert result.failure and result.failure.reason == "overloaded"
+
+
+@pytest.mark.parametrize("error", ["400 prompt is too long: 210000 tokens > 200000 maximum", "invalid request"])
+async def test_errors_that_will_not_pass_are_not_retried(scratch_home, error):
+    result, specs, _ = await run(scratch_home, [fail(error)], [say("never")], agent=plain())
+    assert len(specs) == 1
+    assert result.failure and result.failure.code is Code.PROVIDER
+
+
+async def test_the_next_model_takes_over_and_the_result_says_which_answered(scratch_home):
+    result, specs, events = await run(scratch_home, [fail("429 rate limit exceeded")], [say("from medium")])
+    assert [spec.model for spec in specs] == ["big", "medium"]
+    assert (result.failure, result.actual.declared_model, result.actual.model) == (None, "big", "medium")
+    assert ModelChanged("big", "medium", "rate_limit") in events
+    assert result.actual.attempts[1] == Attempt(2, "fallback", "medium")
+
+
+async def test_every_fallback_model_gets_its_turn(scratch_home):
+    scripts = [[fail("429 rate limit")], [fail("model_not_found: medium")], [say("small did it")]]
+    result, specs, _ = await run(scratch_home, *scripts)
+    assert [spec.model for spec in specs] == ["big", "medium", "small"]
+    assert result.text == "small did it"
+
+
+async def test_context_overflow_burns_no_fallback(scratch_home):
+    error = "This model's maximum context length is 128000 tokens. However, your messages resulted in 150000"
+    result, specs, _ = await run(scratch_home, [fail(error)], [say("never")])
+    assert len(specs) == 1
+    assert result.failure and result.failure.reason == "context_overflow"
+
+
+async def test_after_a_writing_tool_ran_nothing_starts_afresh(scratch_home):
+    script = [call("bash", command="rm x"), fail(OVERLOADED)]
+    result, specs, _ = await run(scratch_home, script, [say("never")])
+    assert len(specs) == 1
+    assert result.failure and result.failure.code is Code.PROVIDER
+
+
+async def test_after_read_only_tools_a_retry_starts_afresh(scratch_home):
+    result, specs, _ = await run(scratch_home, [call("read", path="x"), fail(OVERLOADED)], [say("ok")], agent=plain())
+    assert (result.failure, len(specs), specs[1].prompt) == (None, 2, "do it")
+
+
+async def test_one_timeout_covers_all_attempts(scratch_home):
+    scripts = [[Wait(600), fail(OVERLOADED)], [Hang()]]
+    result, _, _ = await run(scratch_home, *scripts, agent=plain(), idle_timeout=0)
+    assert result.failure and result.failure.code is Code.TIMEOUT
+    assert result.elapsed == 900
+
+
+async def test_usage_is_summed_over_attempts(scratch_home):
+    used = Usage(input=10, output=5, cost=0.5, turns=1)
+    scripts = [[say("cut", usage=used, stop_reason="length"), fail(OVERLOADED)], [say("ok", usage=used)]]
+    result, _, _ = await run(scratch_home, *scripts, agent=plain())
+    assert result.usage == Usage(input=20, output=10, cost=1.0, turns=3)
+
+
+async def test_the_text_of_a_failed_run_is_the_best_any_attempt_had(scratch_home):
+    scripts = [[say("almost", stop_reason="length"), fail(OVERLOADED)], [fail(OVERLOADED)]]
+    result, _, _ = await run(scratch_home, *scripts, agent=plain())
+    assert (result.text, result.answer) == ("almost", AnswerKind.PARTIAL)
+
+
+# -- finalization ----------------------------------------------------------------------------------
+
+
+async def finalizing(home, *scripts):
+    from msgspec import structs
+
+    engine = ScriptedEngine.in_turn(*scripts)
+    specs = []
+
+    def noted(spec):
+        specs.append(spec)
+        return engine.script_for(spec)
+
+    async with stage(home, engines=scripted(ScriptedEngine(noted))) as retinue:
+        call = retinue.call("nested")
+        orchestrator = retinue._orchestrator
+        (planned,) = await orchestrator._planner.plan(Plan(tasks=(Task(agent="explorer", prompt="do it"),)), call)
+        asked = structs.replace(planned, spec=structs.replace(planned.spec, finalize=True))
+        return await orchestrator._run(asked), specs
+
+
+async def test_a_missing_finalization_is_corrected_in_the_same_session(scratch_home):
+    result, specs = await finalizing(scratch_home, [say("just text")], [finalize("the result")])
+    assert (result.failure, result.text) == (None, "the result")
+    assert specs[1].system_prompt == specs[0].system_prompt
+    assert "subagent_finalize" in specs[1].prompt
+    assert [message.text for message in specs[1].history] == ["do it", "just text"]
+
+
+async def test_after_two_corrections_the_run_fails_with_the_text_it_has(scratch_home):
+    result, specs = await finalizing(scratch_home, *[[say("just text")]] * 4)
+    assert len(specs) == 3
+    assert result.failure and result.failure.code is Code.NOT_FINALIZED
+    assert result.text == "just text"

@@ -1,0 +1,247 @@
+"""What is refused before anything starts, what fails one task alone, and what a run is given."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+from tests.stage import stage
+
+from retinue import Agent
+from retinue.engines.base import Capabilities, EngineKind
+from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, say
+from retinue.types import Ancestor, Code, Lineage, Plan, Refused, Task
+
+
+async def spec_of(home, task=None, agents=(), surface="fanout", **options):
+    """The spec a task becomes, and the failure it would end with."""
+    call_changes = options.pop("call", {})
+    settings = options.pop("call_settings", {})
+    async with stage(home, say("ok"), agents=agents, **options) as retinue:
+        call = structs.replace(retinue.call(surface, **settings), **call_changes)
+        (planned,) = await retinue._orchestrator._planner.plan(
+            Plan(tasks=(task or Task(agent="explorer", prompt="x"),)), call
+        )
+    return planned.spec, planned.failure
+
+
+async def failure_of(home, task=None, **options):
+    _, failure = await spec_of(home, task, **options)
+    assert failure is not None
+    return failure
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("", "The task is empty: say what is to be done"),
+        (" \n\t", "The task is empty: say what is to be done"),
+        ("a\0b", "The task contains a NUL byte: remove it, or name the file it is in"),
+        ("x" * (2**20 + 1), "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes)."),
+        ("é" * 2**19 + "x", "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes)."),
+    ],
+)
+async def test_a_task_that_says_nothing_or_too_much_is_refused(scratch_home, prompt, message):
+    with pytest.raises(Refused) as refused:
+        await spec_of(scratch_home, Task(agent="explorer", prompt=prompt))
+    assert refused.value.failure.code is Code.INVALID_INPUT
+    assert refused.value.failure.message.startswith(message)
+
+
+async def test_a_task_of_exactly_the_limit_is_taken(scratch_home):
+    spec, failure = await spec_of(scratch_home, Task(agent="explorer", prompt="x" * 2**20))
+    assert (len(spec.prompt), failure) == (2**20, None)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.5, -1, float("nan")])
+async def test_a_timeout_below_a_second_is_refused(scratch_home, timeout):
+    with pytest.raises(Refused, match="it must be at least 1 second"):
+        await spec_of(scratch_home, Task(agent="explorer", prompt="x", timeout=timeout))
+
+
+@pytest.mark.parametrize(
+    ("depth", "deepest", "shown"), [(3, None, "3/3"), (1, 1, "1/1"), (0, 0, "0/0"), (7, 99, "7/3")]
+)
+async def test_too_deep_a_call_is_refused_first_of_all(scratch_home, depth, deepest, shown):
+    lineage = Lineage(root="r", parent_call="c", depth=depth)
+    task = Task(agent="nobody", prompt="")
+    with pytest.raises(Refused) as refused:
+        await spec_of(scratch_home, task, call={"lineage": lineage, "max_depth": deepest})
+    assert refused.value.failure.code is Code.DEPTH_EXCEEDED
+    assert refused.value.failure.message == f"Subagent depth exceeded ({shown}). Nested subagents are not allowed."
+
+
+async def test_nothing_is_dispatched_where_it_is_disabled(scratch_home):
+    with pytest.raises(Refused, match="Subagents are disabled in configuration") as refused:
+        await spec_of(scratch_home, call_settings={"enabled": False})
+    assert refused.value.failure.code is Code.DISABLED
+
+
+# -- one task's failure ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cwd", "message"),
+    [
+        ("relative/path", "cwd must be an absolute path"),
+        ("/tmp/../etc", "cwd must not contain '..' path segments"),
+        ("/tmp\0x", "cwd must be an absolute path"),
+        ("/nowhere/at/all", "cwd does not exist: /nowhere/at/all. Create it, or name another."),
+        ("/dev/null", "cwd is not a directory: /dev/null. Create it, or name another."),
+    ],
+)
+async def test_a_working_directory_that_cannot_be_used_fails_the_task(scratch_home, cwd, message):
+    failure = await failure_of(scratch_home, Task(agent="explorer", prompt="x", cwd=cwd))
+    assert (failure.code, failure.message) == (Code.INVALID_INPUT, message)
+
+
+@pytest.mark.parametrize("name", ["nobody", "../explorer", "a/b", "/etc/passwd", "Explorer"])
+async def test_an_unknown_agent_fails_the_task_and_says_who_there_is(scratch_home, name):
+    failure = await failure_of(scratch_home, Task(agent=name, prompt="x"))
+    assert failure.code is Code.UNKNOWN_AGENT
+    assert failure.message == (
+        f"Unknown agent: {name}. Available agents: explorer, researcher, reviewer, implementer, tester"
+    )
+
+
+async def test_handing_on_exactly_the_task_one_was_given_is_refused(scratch_home):
+    above = (Ancestor("explorer", "x", str(scratch_home)),)
+    lineage = Lineage(root="r", parent_call="c", depth=1, ancestors=above)
+    failure = await failure_of(scratch_home, call={"lineage": lineage})
+    assert (failure.code, failure.reason) == (Code.CONFLICT, "self_delegation")
+    _, other = await spec_of(scratch_home, Task(agent="explorer", prompt="a part of x"), call={"lineage": lineage})
+    assert other is None
+
+
+async def test_a_tool_the_engine_does_not_have_fails_by_name(scratch_home):
+    narrow = {"scripted": kind(Capabilities(tools=frozenset({"read"})))}
+    agent = Agent(name="a", tools=("read", "teleport"))
+    failure = await failure_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent], engines=narrow)
+    assert failure.code is Code.UNSUPPORTED and "teleport" in failure.message
+
+
+async def test_a_budget_nobody_can_count_is_unsupported(scratch_home):
+    failure = await failure_of(scratch_home, call_settings={"max_cost": 1.0})
+    assert failure.code is Code.UNSUPPORTED and "max_cost" in failure.message
+
+
+# -- engines ---------------------------------------------------------------------------------------
+
+
+def kind(capabilities=CAPABILITIES, *, name="scripted", missing=None, **more):
+    return EngineKind(
+        name=name, capabilities=capabilities, make=lambda: ScriptedEngine(say("ok")), missing=lambda: missing, **more
+    )
+
+
+async def test_an_unknown_engine_is_named_with_those_there_are(scratch_home):
+    failure = await failure_of(scratch_home, call_settings={"engine": "warp"})
+    assert (failure.code, failure.message) == (Code.SPAWN_FAILED, 'Unknown engine "warp". Engines: auto, scripted.')
+
+
+async def test_an_engine_that_is_not_there_says_why(scratch_home):
+    failure = await failure_of(scratch_home, engines={"scripted": kind(missing="pi is not on the PATH.")})
+    assert failure.message == "The scripted engine cannot be used: pi is not on the PATH."
+
+
+async def test_the_call_chooses_the_engine_before_the_agent_before_the_setting(scratch_home):
+    engines = {name: kind(name=name) for name in ("one", "two", "scripted")}
+    agent = Agent(name="a", engine="two")
+    task = Task(agent="a", prompt="x")
+    by_call, _ = await spec_of(scratch_home, task, agents=[agent], engines=engines, call_settings={"engine": "one"})
+    assert by_call.engine == "one"
+    async with stage(scratch_home, engines=engines, agents=[agent]) as retinue:
+        call = structs.replace(retinue.call("fanout"), settings={})
+        (planned,) = await retinue._orchestrator._planner.plan(Plan(tasks=(task,)), call)
+    assert planned.spec.engine == "two"
+
+
+async def test_auto_takes_the_first_engine_that_is_there(scratch_home):
+    engines = {
+        "pi": kind(name="pi", missing="not found"),
+        "claude": kind(name="claude"),
+        "offline": kind(name="offline"),
+    }
+    spec, _ = await spec_of(scratch_home, engines=engines, call_settings={"engine": "auto"})
+    assert spec.engine == "claude"
+
+
+async def test_rules_are_taken_for_an_agent_only_where_a_person_reads_the_answer(scratch_home):
+    engines = {"offline": kind(name="offline", uses_models=False)}
+    options = {"engines": engines, "call_settings": {"engine": "auto"}}
+    failure = await failure_of(scratch_home, **options)
+    assert (failure.code, failure.reason) == (Code.SPAWN_FAILED, "no_engine")
+    spec, failed = await spec_of(scratch_home, **options, call={"offline_may_answer": True})
+    assert (spec.engine, failed) == ("offline", None)
+
+
+# -- what a run is given ---------------------------------------------------------------------------
+
+
+async def test_a_task_without_an_agent_runs_the_engines_own_prompt(scratch_home):
+    spec, failure = await spec_of(scratch_home, Task(prompt="x"))
+    assert (failure, spec.system_prompt) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "call_settings", "expected"),
+    [
+        (None, None, {}, 600),
+        (None, 100, {}, 100),
+        (None, 100, {"timeout": 50}, 50),
+        (20, 100, {"timeout": 50}, 20),
+    ],
+)
+async def test_the_nearest_timeout_counts(scratch_home, task, agent, call_settings, expected):
+    spec, _ = await spec_of(
+        scratch_home,
+        Task(agent="a", prompt="x", timeout=task),
+        agents=[Agent(name="a", timeout=agent)],
+        call_settings=call_settings,
+    )
+    assert spec.limits.timeout == expected
+
+
+async def test_a_projects_agent_may_only_lower_limits(scratch_home, tmp_path):
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    for name, timeout in (("short", 60), ("long", 9000)):
+        (folder / f"{name}.md").write_text(
+            f"---\nname: {name}\nreadonly: true\ntools: read\ntimeout: {timeout}\n---\nx"
+        )
+    async with stage(tmp_path, say("ok")) as retinue:
+        call = retinue.call("fanout")
+        plan = Plan(tasks=(Task(agent="short", prompt="x"), Task(agent="long", prompt="x")))
+        planned = await retinue._orchestrator._planner.plan(plan, call)
+    assert [p.spec.limits.timeout for p in planned] == [60, 600]
+
+
+async def test_a_child_is_marked_as_one(scratch_home):
+    spec, _ = await spec_of(scratch_home, surface="single")
+    assert spec.environment == {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", "PI_SUBAGENT_MAX_DEPTH": "1"}
+    assert (spec.lineage.depth, spec.lineage.ancestors) == (1, (Ancestor("explorer", "x", str(scratch_home)),))
+
+
+async def test_files_are_read_before_the_prompt(scratch_home):
+    from retinue.types import FileSlice
+
+    Path(scratch_home, "a.txt").write_text("alpha\n")
+    task = Task(agent="explorer", prompt="go", files=(FileSlice(path="a.txt"), FileSlice(path="b.txt")))
+    spec, _ = await spec_of(scratch_home, task)
+    assert spec.prompt == "=== a.txt ===\nalpha\n\n[file not found: b.txt]\n\ngo"
+    assert spec.task == "go"
+
+
+async def test_authority_bounds_what_an_agent_gets(scratch_home):
+    agent = Agent(name="a", tools=("read", "bash", "write"))
+    spec, _ = await spec_of(
+        scratch_home, Task(agent="a", prompt="x"), agents=[agent], call={"authority": frozenset({"read", "grep"})}
+    )
+    assert spec.grant.tools == ("read",)
+    assert [(removed.tool, removed.by) for removed in spec.grant.removed] == [
+        ("bash", "authority"),
+        ("write", "authority"),
+    ]

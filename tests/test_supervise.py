@@ -1,0 +1,140 @@
+"""One run under its guards, seen through its result. Hours pass in no time."""
+
+from tests.stage import VIRTUAL_TIME, stage
+
+from retinue.engines.base import engine_error
+from retinue.engines.scripted import Do, Hang, Raise, Wait, call, fail, say
+from retinue.events import Notice, OutputCounted, ProcessEnded, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.results import AnswerKind, ProcessEnd
+from retinue.types import Code, Failure
+
+pytestmark = VIRTUAL_TIME
+
+
+async def run(home, *script, **settings):
+    async with stage(home, *script) as retinue:
+        (result,) = await retinue.delegate([("explorer", "do it")], **settings)
+    return result
+
+
+async def test_a_good_answer_completes_the_run(scratch_home):
+    result = await run(scratch_home, say("all done"))
+    assert (result.failure, result.exit_code, result.text, result.answer) == (None, 0, "all done", AnswerKind.FINAL)
+
+
+async def test_a_hung_run_ends_at_its_timeout_and_keeps_what_it_said(scratch_home):
+    result = await run(scratch_home, call("read", path="x"), Text("half an answer"), Hang())
+    assert result.failure == Failure(
+        Code.TIMEOUT, "Timed out after 600s. Consider resuming with a longer timeout.", detail={"timeout": 600.0}
+    )
+    assert (result.exit_code, result.elapsed) == (124, 630)
+    assert (result.text, result.answer) == ("half an answer", AnswerKind.PARTIAL)
+
+
+async def test_tool_calls_after_the_timeout_buy_time(scratch_home):
+    script = (Wait(590), call("read", p=1), Wait(35), call("read", p=2), Wait(25), say("made it"))
+    result = await run(scratch_home, *script)
+    assert (result.failure, result.elapsed) == (None, 650)
+
+
+async def test_a_child_that_drips_tool_calls_for_ever_ends_at_the_ceiling(scratch_home):
+    drip = [step for i in range(1000) for step in (Wait(29), call("read", p=i))]
+    result = await run(scratch_home, *drip)
+    assert result.failure and (result.failure.code, result.failure.reason) == (Code.TIMEOUT, "ceiling")
+    assert result.elapsed == 2400
+
+
+async def test_an_answer_a_moment_before_the_deadline_counts(scratch_home):
+    result = await run(scratch_home, Wait(629.999), say("just in time"))
+    assert (result.failure, result.text) == (None, "just in time")
+
+
+async def test_silence_ends_a_run_only_while_no_tool_runs(scratch_home):
+    working = (ToolCalled("c", "bash", {}), Wait(500), ToolReturned("c", "bash"), Wait(170), say("ok"))
+    assert (await run(scratch_home, *working, idle_timeout=180, timeout=900)).failure is None
+    silent = await run(scratch_home, say("thinking", stop_reason="length"), Hang(), idle_timeout=180)
+    assert silent.failure and silent.failure.code is Code.IDLE_TIMEOUT
+    assert (silent.elapsed, silent.exit_code) == (180, 124)
+
+
+async def test_deltas_are_signs_of_life(scratch_home):
+    deltas = [step for _ in range(5) for step in (Wait(100), TextDelta("x"))]
+    result = await run(scratch_home, *deltas, say("ok"), idle_timeout=180, timeout=900)
+    assert (result.failure, result.elapsed) == (None, 500)
+
+
+async def test_a_loop_stops_the_run_at_the_fifth_call(scratch_home):
+    result = await run(scratch_home, *[call("grep", pattern="x", returns="y")] * 50)
+    assert result.failure and result.failure.code is Code.LOOP
+    assert result.failure.message == "Loop detected: sub-agent is repeating the same tool calls"
+    assert result.actual.tools_used == {"grep": 5}
+
+
+async def test_a_budget_stops_the_run(scratch_home):
+    steps = [call("read", path=str(i)) for i in range(10)]
+    result = await run(scratch_home, *steps, say("done"), max_turns=3)
+    assert result.failure and result.failure.code is Code.BUDGET
+    assert (result.usage.turns, result.exit_code) == (3, 1)
+
+
+async def test_a_flood_stops_the_run(scratch_home):
+    flood = [OutputCounted(stdout=2**20, raw=2**20)] * 100
+    result = await run(scratch_home, *flood, say("never seen"))
+    assert result.failure == Failure(
+        Code.OUTPUT_LIMIT,
+        "Subagent child output exceeded stdout hard limit (67108864 bytes) and was stopped.",
+        reason="stdout",
+    )
+
+
+async def test_a_child_that_answers_and_never_exits_is_a_success(scratch_home):
+    result = await run(scratch_home, say("the answer"), Hang())
+    assert (result.failure, result.exit_code, result.text) == (None, 0, "the answer")
+    assert result.actual.notices == ("Timed out after 600s. Consider resuming with a longer timeout.",)
+
+
+async def test_an_engine_that_returns_without_an_answer_has_failed(scratch_home):
+    result = await run(scratch_home, call("read", path="x"))
+    assert result.failure and (result.failure.code, result.failure.reason) == (Code.ENGINE, "no_final_message")
+    assert result.answer is AnswerKind.DIAGNOSIS
+
+
+async def test_a_provider_failure_is_a_failed_run_with_its_reason(scratch_home):
+    result = await run(scratch_home, fail("401 invalid x-api-key"))
+    assert result.failure and (result.failure.code, result.failure.reason) == (Code.PROVIDER, "auth")
+
+
+async def test_an_engine_failure_is_a_failed_run(scratch_home):
+    gone = engine_error("pi was not found", code=Code.SPAWN_FAILED)
+    result = await run(scratch_home, Raise(gone))
+    assert result.failure == Failure(Code.SPAWN_FAILED, "pi was not found")
+
+
+async def test_an_engine_that_crashes_fails_its_run_and_no_other(scratch_home):
+    async def crash():
+        raise RuntimeError("boom")
+
+    def script(spec):
+        return [Do(crash)] if spec.task == "bad" else [Wait(5), say("fine")]
+
+    async with stage(scratch_home, script) as retinue:
+        bad, good = await retinue.delegate([("explorer", "bad"), ("explorer", "good")])
+    assert bad.failure and (bad.failure.code, bad.failure.reason) == (Code.ENGINE, "crashed")
+    assert "RuntimeError: boom" in bad.failure.message
+    assert (good.failure, good.text) == (None, "fine")
+
+
+async def test_the_process_end_stands_beside_the_runs_own(scratch_home):
+    result = await run(scratch_home, say("good"), ProcessEnded(ProcessEnd(code=3)))
+    assert (result.failure, result.exit_code, result.actual.process) == (None, 0, ProcessEnd(code=3))
+
+
+async def test_the_first_reason_is_the_true_one(scratch_home):
+    script = [*[call("grep", p=1)] * 5, Raise(engine_error("echo of the kill"))]
+    result = await run(scratch_home, *script)
+    assert result.failure and result.failure.code is Code.LOOP
+
+
+async def test_notices_do_not_end_a_run(scratch_home):
+    result = await run(scratch_home, Notice("provider_retry", "retrying in 2 s"), say("ok"))
+    assert (result.failure, result.actual.notices) == (None, ("retrying in 2 s",))
