@@ -11,8 +11,9 @@ import pytest
 from retinue.app import Retinue
 from retinue.engines.base import Capabilities, EngineKind
 from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
+from retinue.planner import Planned
 from retinue.sessions.memory import MemoryStore
-from retinue.types import RunSpec
+from retinue.types import Call, Plan, RunSpec
 
 VIRTUAL_TIME = pytest.mark.parametrize("anyio_backend", ["virtual"], indirect=True)
 """Time jumps to the next deadline whenever everyone waits: 600 seconds pass in no time."""
@@ -29,3 +30,9 @@ def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: An
     options.setdefault("store", MemoryStore())
     options.setdefault("engines", scripted(ScriptedEngine(*script)))
     return Retinue(cwd=home, engine="scripted", environ={"HOME": str(home)}, **options)
+
+
+async def plan_of(retinue: Retinue, plan: Plan, call: Call) -> list[Planned]:
+    """What the planner makes of a plan, without carrying it out."""
+    planner = retinue._orchestrator._planner
+    return await planner.plan(plan, call, planner.admit(call))

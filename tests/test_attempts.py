@@ -1,7 +1,7 @@
 """The attempts of a run: retry, the next model, correction; and when none of them may be made."""
 
 import pytest
-from tests.stage import VIRTUAL_TIME, scripted, stage
+from tests.stage import VIRTUAL_TIME, plan_of, scripted, stage
 
 from retinue import Agent
 from retinue.engines.scripted import Hang, ScriptedEngine, Wait, call, fail, finalize, say
@@ -130,7 +130,7 @@ async def finalizing(home, *scripts):
     async with stage(home, engines=scripted(ScriptedEngine(noted))) as retinue:
         call = retinue.call("nested")
         orchestrator = retinue._orchestrator
-        (planned,) = await orchestrator._planner.plan(Plan(tasks=(Task(agent="explorer", prompt="do it"),)), call)
+        (planned,) = await plan_of(retinue, Plan(tasks=(Task(agent="explorer", prompt="do it"),)), call)
         asked = structs.replace(planned, spec=structs.replace(planned.spec, finalize=True))
         return await orchestrator._run(asked), specs
 

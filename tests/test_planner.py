@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.stage import stage
+from tests.stage import plan_of, stage
 
 from retinue import Agent
 from retinue.engines.base import Capabilities, EngineKind
@@ -18,9 +18,8 @@ async def spec_of(home, task=None, agents=(), surface="fanout", **options):
     settings = options.pop("call_settings", {})
     async with stage(home, say("ok"), agents=agents, **options) as retinue:
         call = structs.replace(retinue.call(surface, **settings), **call_changes)
-        (planned,) = await retinue._orchestrator._planner.plan(
-            Plan(tasks=(task or Task(agent="explorer", prompt="x"),)), call
-        )
+        plan = Plan(tasks=(task or Task(agent="explorer", prompt="x"),))
+        (planned,) = await plan_of(retinue, plan, call)
     return planned.spec, planned.failure
 
 
@@ -154,7 +153,7 @@ async def test_the_call_chooses_the_engine_before_the_agent_before_the_setting(s
     assert by_call.engine == "one"
     async with stage(scratch_home, engines=engines, agents=[agent]) as retinue:
         call = structs.replace(retinue.call("fanout"), settings={})
-        (planned,) = await retinue._orchestrator._planner.plan(Plan(tasks=(task,)), call)
+        (planned,) = await plan_of(retinue, Plan(tasks=(task,)), call)
     assert planned.spec.engine == "two"
 
 
@@ -215,7 +214,7 @@ async def test_a_projects_agent_may_only_lower_limits(scratch_home, tmp_path):
     async with stage(tmp_path, say("ok")) as retinue:
         call = retinue.call("fanout")
         plan = Plan(tasks=(Task(agent="short", prompt="x"), Task(agent="long", prompt="x")))
-        planned = await retinue._orchestrator._planner.plan(plan, call)
+        planned = await plan_of(retinue, plan, call)
     assert [p.spec.limits.timeout for p in planned] == [60, 600]
 
 

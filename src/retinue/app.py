@@ -7,7 +7,6 @@ async with Retinue(engine="offline") as retinue:
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -73,7 +72,7 @@ class Retinue:
         self._catalog = Catalog(Folders(self._environ), self._trust, program=agents)
         self._kinds = engine_kinds(self._environ) if engines is None else engines
         self._store = store
-        self._root = root or secrets.token_hex(16)
+        self._root = root or os.urandom(16).hex()
         self._offline_may_answer = offline_may_answer
         self._exit = AsyncExitStack()
         self.interrupted: Sequence[SessionSummary] = ()
@@ -150,7 +149,7 @@ class Retinue:
         return Call(
             surface=surface,
             cwd=self._cwd,
-            lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{secrets.token_hex(8)}", depth=depth),
+            lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
             settings={**self._given, **_known(settings)},
             max_depth=deepest,
             offline_may_answer=self._offline_may_answer,

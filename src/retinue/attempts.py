@@ -6,7 +6,6 @@ read-only tools ran; after that they continue the engine's own session, or the r
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -157,6 +156,8 @@ async def _continued(spec: RunSpec, tally: Tally, prompt: str, recall: Recall) -
 
 async def _pause(watch: Watch, reins: Reins) -> bool:
     """Waits before a retry; whether there is still time for one."""
+    import random
+
     pause = RETRY_PAUSE * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
     if anyio.current_time() + pause >= watch.deadline:
         return False

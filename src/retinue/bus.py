@@ -25,11 +25,8 @@ class Bus:
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
-
-    @property
-    def wants_deltas(self) -> bool:
+        self.wants_deltas = False
         """Whether anyone would see a delta: nobody masks or stamps what nobody sees."""
-        return any(watcher.deltas for watcher in self._watchers)
 
     def publish(self, stamped: Stamped) -> None:
         for watcher in self._watchers:
@@ -37,14 +34,22 @@ class Bus:
 
     def watch(self, *, deltas: bool = True) -> Watcher:
         """A watcher of everything published from entering its block until leaving it."""
-        return Watcher(self._watchers, deltas=deltas)
+        return Watcher(self, deltas=deltas)
+
+    def add(self, watcher: Watcher) -> None:
+        self._watchers.add(watcher)
+        self.wants_deltas = self.wants_deltas or watcher.deltas
+
+    def remove(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        self.wants_deltas = any(other.deltas for other in self._watchers)
 
 
 class Watcher:
     """One view of the bus: iterate inside `async with`."""
 
-    def __init__(self, watchers: set[Watcher], *, deltas: bool) -> None:
-        self._watchers = watchers
+    def __init__(self, bus: Bus, *, deltas: bool) -> None:
+        self._bus = bus
         self._behind: deque[Stamped] = deque()
         self._news: anyio.Event | None = None
         self._cut_off = False
@@ -74,13 +79,13 @@ class Watcher:
         return taken
 
     async def __aenter__(self) -> Self:
-        self._watchers.add(self)
+        self._bus.add(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watchers.discard(self)
+        self._bus.remove(self)
 
     def __aiter__(self) -> Self:
         return self

@@ -97,8 +97,9 @@ class Orchestrator:
         Raises:
             Refused: the whole call was refused; nothing was started.
         """
-        planned = await self._planner.plan(plan, call)
-        self._count(call.lineage.root, len(planned), self._planner.admit(call).max_spawns)
+        settings = self._planner.admit(call)
+        planned = await self._planner.plan(plan, call, settings)
+        self._count(call.lineage.root, len(planned), settings.max_spawns)
         if plan.mode is Mode.CHAIN:
             return await self._chain(planned)
         return await self._parallel(planned)

@@ -90,13 +90,12 @@ class Planner:
         settings = self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings
         return self._roster(Path(call.cwd), settings)
 
-    async def plan(self, plan: Plan, call: Call) -> list[Planned]:
-        """The runs of a plan, in the order of its tasks.
+    async def plan(self, plan: Plan, call: Call, settings: Settings) -> list[Planned]:
+        """The runs of a plan that was admitted with these settings, in the order of its tasks.
 
         Raises:
             Refused: the whole call cannot be carried out.
         """
-        settings = self.admit(call)
         _check_tasks(plan, settings)
         sessions = [await self._session(task) for task in plan.tasks]
         _check_sessions([session for session in sessions if session])
@@ -240,7 +239,9 @@ def _check_tasks(plan: Plan, settings: Settings) -> None:
             raise refused(Code.INVALID_INPUT, f"{which} is empty: say what is to be done")
         if "\0" in task.prompt:
             raise refused(Code.INVALID_INPUT, f"{which} contains a NUL byte: remove it, or name the file it is in")
-        size = len(task.prompt.encode("utf-8", "surrogatepass"))
+        size = _size(task.prompt)
+        if size is None:
+            raise refused(Code.INVALID_INPUT, f"{which} contains half a character (a lone surrogate): remove it")
         if size > settings.max_task_bytes:
             raise refused(
                 Code.INVALID_INPUT,
@@ -251,6 +252,14 @@ def _check_tasks(plan: Plan, settings: Settings) -> None:
             raise refused(
                 Code.INVALID_INPUT, f"{which} has a timeout of {task.timeout:g}: it must be at least 1 second"
             )
+
+
+def _size(text: str) -> int | None:
+    """Of the text in bytes; None if it cannot be written down."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
 
 
 def _check_sessions(sessions: list[str]) -> None:

@@ -15,6 +15,7 @@ from retinue.events import (
     Durable,
     Event,
     Finalized,
+    Live,
     MessageEnded,
     ModelChanged,
     Notice,
@@ -24,9 +25,7 @@ from retinue.events import (
     RunQueued,
     Stamped,
     Text,
-    TextDelta,
     Thinking,
-    ThinkingDelta,
     ToolCalled,
     ToolDelta,
     ToolReturned,
@@ -77,14 +76,17 @@ class Recorder:
     async def note(self, event: Event) -> Event:
         """Takes note of an event; returns it as it was written down."""
         if isinstance(event, LIVE):
-            return self._show(event)
+            if self._bus.wants_deltas:
+                self._show(event)
+            return event
         (noted,) = await self.note_all(event)
         return noted
 
     async def note_all(self, *events: Durable) -> tuple[Durable, ...]:
         """Takes note of events that belong together, with one sync."""
         self._streams.clear()
-        stamped = [self._stamped(self.masked(event)) for event in events]
+        noted = tuple(map(self.masked, events))
+        stamped = [self._stamped(event) for event in noted]
         for each in stamped:
             self._record.append(each)
         if any(isinstance(event, TRANSITIONS) for event in events):
@@ -94,19 +96,17 @@ class Recorder:
         if self._record.fault and not self._told:
             self._told = True
             await self.note(Notice("storage", self._record.fault.message))
-        return tuple(each.event for each in stamped)
+        return noted
 
-    def _show(self, event: Event) -> Event:
-        """Publishes a live event if anyone looks; masking what nobody sees would cost more than the run."""
-        if isinstance(event, OutputCounted) or not self._bus.wants_deltas:
-            return event
-        assert isinstance(event, TextDelta | ThinkingDelta | ToolDelta)
+    def _show(self, event: Live) -> None:
+        """Publishes a live event, masked. Nobody calls this unless someone looks: it would cost more than the run."""
+        if isinstance(event, OutputCounted):
+            return
         key = event.call if isinstance(event, ToolDelta) else type(event)
         if key not in self._streams:
             self._streams[key] = self._masker.stream()
         if text := self._streams[key].feed(event.text):
             self._bus.publish(self._stamped(structs.replace(event, text=text)))
-        return event
 
     def _stamped(self, event: Event) -> Stamped:
         self._seq += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -42,14 +42,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_tokens: int = 0
     max_cost: float = 0.0
     allow_write: bool = True
-    project_agents: str = "ask"
+    project_agents: Literal["ask", "allow", "deny"] = "ask"
     """`ask`, `allow` or `deny`: whether a project's own agents run before they were accepted."""
     vault: str | None = None
     finalize_retries: int = 2
     retry_attempts: int = 1
     max_lines_per_window: int = 15
     max_task_bytes: int = 2**20
-    resume: str = "text"
+    resume: Literal["text", "native"] = "text"
     """`text` or `native`: how `fanout` continues a session."""
 
     def limits(self) -> Limits:
@@ -240,12 +240,12 @@ def _convert(key: str, value: Any) -> Any:
         return value.lower() in ON
     if kind in (int, float) and isinstance(value, bool):
         raise ValueError("expected a number")
+    choices = KEYS[key].choices
+    if choices and value not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}")
     converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
     if isinstance(converted, float) and not math.isfinite(converted):
         raise ValueError("expected a finite number")
-    choices = KEYS[key].choices
-    if choices and converted not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}")
     return converted
 
 

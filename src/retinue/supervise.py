@@ -21,7 +21,7 @@ from retinue.types import FOREVER, Failure, RunSpec
 BREATHE = 32
 """Events between two turns of the loop: a model that never waits must not starve clocks and siblings."""
 SLACK = 0.05
-"""A delta moves the deadline only by more than this: moving a timer costs more than reading a delta."""
+"""Seconds in which deltas move the deadline only once: moving a timer costs more than reading a delta."""
 
 Carry = Callable[[RunSpec, Emit], Awaitable[None]]
 Record = Callable[[Event], Awaitable[Event]]
@@ -59,18 +59,21 @@ async def supervise(
 ) -> Failure | None:
     """Carries the spec out once and returns why it failed, or None; what it had is in the collector."""
     failure: Failure | None = None
-    seen = 0
+    seen, moved = 0, 0.0
 
     with reins.hold(watch.deadline) as scope:
 
         async def emit(event: Event) -> None:
-            nonlocal failure, seen
+            nonlocal failure, seen, moved
             collector.observe(await record(event))
-            failure = failure or watch.observe(event, anyio.current_time())
+            now = anyio.current_time()
+            failure = failure or watch.observe(event, now)
             if failure:
                 scope.cancel()
-            else:
-                _move(scope, watch.deadline, SLACK if isinstance(event, LIVE) else 0.0)
+            elif now > moved + SLACK or not isinstance(event, LIVE):
+                moved = now
+                if (deadline := watch.deadline) != scope.deadline:
+                    scope.deadline = deadline
             seen += 1
             if scope.cancel_called or seen % BREATHE == 0:
                 await anyio.lowlevel.checkpoint()
@@ -88,8 +91,3 @@ async def supervise(
         collector.observe(await record(Notice("stopped_after_answer", failure.message)))
         return None
     return failure or collector.failure()
-
-
-def _move(scope: anyio.CancelScope, deadline: float, slack: float) -> None:
-    if abs(deadline - scope.deadline) > slack:
-        scope.deadline = deadline

@@ -89,9 +89,11 @@ def test_idle_pauses_while_a_tool_runs():
 
 
 def test_bytes_without_events_are_no_progress():
-    guard = IdleGuard(180.0, start=0.0)
-    guard.observe(OutputCounted(raw=10), now=100.0)
-    assert guard.deadline == 180.0
+    watch = guards_for(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
+    watch.observe(OutputCounted(raw=10), now=100.0)
+    assert watch.deadline == 180.0
+    watch.observe(TextDelta("x"), now=100.0)
+    assert watch.deadline == 280.0
 
 
 # -- loop ------------------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ CANARIES = {
     "authorization by digest": Canary(
         f'authorization: Digest username="u", response="{SOLID}"', SOLID, "authorization: [REDACTED]"
     ),
+    "api key of words": Canary("api_key=some-long-secret-of-words", "some-long", "api_key=[REDACTED]"),
+    "bearer of words": Canary("Bearer my-secret-token", "my-secret-token", "Bearer [REDACTED]"),
     "bearer": Canary(f"Bearer {SOLID}.x", SOLID, "Bearer [REDACTED]"),
     "GitHub": _token("ghp_", SOLID + SOLID[:16], "[GITHUB_TOKEN_REDACTED]"),
     "GitHub, named": Canary(f"token=gho_{SOLID}", SOLID, "token=[GITHUB_TOKEN_REDACTED]"),

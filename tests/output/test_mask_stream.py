@@ -37,10 +37,10 @@ def test_what_leaves_does_not_depend_on_where_a_text_was_cut(text, cuts, known):
 
 
 @settings(max_examples=300, deadline=None)
-@given(text=TEXTS)
-def test_masking_is_idempotent(text):
-    masked, _ = Masker().mask(text)
-    assert Masker().mask(masked)[0] == masked
+@given(text=TEXTS, known=st.sampled_from([(), KNOWN]))
+def test_masking_is_idempotent(text, known):
+    masked, _ = Masker(known).mask(text)
+    assert Masker(known).mask(masked)[0] == masked
 
 
 def test_a_secret_cut_at_any_place_is_masked(canary):

@@ -21,6 +21,14 @@ def test_masking_masked_text_changes_nothing(canary):
     assert Masker().mask(masked) == (masked, 0)
 
 
+def test_a_secret_whose_name_ends_another_is_masked_too():
+    assert Masker().mask('token=abc123def456token="zzz123456"') == ('token=[REDACTED]"[REDACTED]"', 2)
+
+
+def test_letters_that_grow_in_lower_case_do_not_shift_the_mask():
+    assert Masker().mask("İİİ token=abc12345 İ") == ("İİİ token=[REDACTED] İ", 1)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -50,6 +58,7 @@ def test_masking_masked_text_changes_nothing(canary):
         'if line == "-----BEGIN PRIVATE KEY-----":',
         "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQ\n-----END CERTIFICATE-----",
         "the bearer of this letter",
+        "Bearer authentication, or bearer authentication.",
         "arn:aws:secretsmanager:eu-west-1:123456789012:secret:my-name-1",
     ],
 )

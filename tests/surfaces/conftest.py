@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,6 @@ from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
 from retinue.sessions.memory import MemoryStore
 from retinue.sessions.store import SessionStore
 from retinue.surfaces.base import Tool, ToolResult, Update
-from retinue.surfaces.single import Single
 from retinue.types import Call, RunSpec
 
 AGENT, TASK = "explorer", "Find auth code"
@@ -32,10 +32,8 @@ class Host:
     """Has the tool of the `single` surface, and remembers what its engine was told to do."""
 
     def __init__(self, retinue: Retinue, specs: list[RunSpec]) -> None:
-        surface = retinue.surface("single")
-        assert isinstance(surface, Single)
         self.retinue = retinue
-        self.surface = surface
+        self.surface = retinue.surface("single")
         self.specs = specs
 
     def call(self, **changes: Any) -> Call:
@@ -45,9 +43,8 @@ class Host:
         return self.surface.tools(self.call())
 
     async def use(self, arguments: Any, *, call: Call | None = None, update: Update | None = None) -> ToolResult:
-        """Runs the tool; where it is not registered, as a host that does so all the same."""
-        registered = self.tools()
-        run = registered[0].run if registered else self.surface.subagent
+        """Runs the tool as it is registered; where it is not, as a host that calls it all the same."""
+        run = {**self.surface.calls, **{tool.name: tool.run for tool in self.tools()}}["subagent"]
         return await run(arguments, call or self.call(), update)
 
     async def ask(self, agent: str = AGENT, task: str = TASK, **how: Any) -> dict[str, Any]:
@@ -119,6 +116,18 @@ def ask(open_host: Open) -> Callable[..., Any]:
             return await host.ask(agent, task)
 
     return asked
+
+
+@pytest.fixture
+def devkit_config(scratch_home: Path) -> Callable[..., None]:
+    """Writes the settings file of seed 000's own system: `devkit_config(allowWrite=True)`."""
+    path = scratch_home / ".pi" / "agent" / "extensions" / "devkit-pi" / "config.json"
+
+    def write(**subagents: Any) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"subagents": subagents}))
+
+    return write
 
 
 @pytest.fixture

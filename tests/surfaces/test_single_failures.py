@@ -178,6 +178,14 @@ async def test_an_engine_that_cannot_start_leaves_no_run(ask):
     }
 
 
+async def test_what_was_said_survives_an_attempt_that_cannot_start(ask):
+    unstarted = Raise(engine_error("Failed to spawn pi: not found", code=Code.SPAWN_FAILED))
+    engine = ScriptedEngine.in_turn([say("Half of it."), TRANSIENT], [unstarted])
+    answer = await ask(engine.script_for)
+    assert answer["details"]["error"] == {"code": "SUBAGENT_FAILED", "message": "Failed to spawn pi: not found"}
+    assert result_of(answer)["output"] == "Half of it."
+
+
 async def test_a_process_failure_has_the_exit_code_of_the_process(ask):
     answer = await ask(Text("Half of it."), ProcessEnded(ProcessEnd(code=3)))
     assert answer["details"]["error"]["code"] == "SUBAGENT_FAILED"
@@ -266,6 +274,24 @@ async def test_exit_codes_follow_one_table(ask, script, code):
     answer = await ask(*script)
     assert result_of(answer)["exitCode"] == code
     assert ("error" in result_of(answer)) == ("error" in answer["details"]) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ([say("done")], 0),
+        ([say("x\n" * 6000)], 0),
+        ([Hang()], 124),
+        ([MessageEnded(stop_reason="aborted")], 130),
+        ([fail("400 bad request")], 1),
+        ([ProcessEnded(ProcessEnd(code=7))], 1),
+        ([Raise(engine_error("Failed to spawn pi", code=Code.SPAWN_FAILED))], 2),
+    ],
+    ids=["completed", "truncated", "timeout", "cancelled", "failed", "process", "refused"],
+)
+async def test_a_command_line_knows_how_the_call_ended(open_host, script, status):
+    async with open_host(*script) as host:
+        assert (await host.use({"agent": "explorer", "task": "Find auth code"})).exit_code == status
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from retinue.engines.scripted import say
 from retinue.surfaces.single import CODES, FAILED
-from retinue.types import Code, Lineage
+from retinue.types import Code
 
 BUILT_IN = "explorer, researcher, reviewer, implementer, tester"
 LEGACY = ["chain", "tasks", "async", "share", "worktree", "action", "id", "sessionDir", "control", "model", "skills"]
 GOOD = {"agent": "explorer", "task": "Find auth code"}
+TOO_LONG = (
+    "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes). "
+    "Put long material into a file and name the file in the task."
+)
 DISABLED = "Subagents are disabled in configuration"
 
 
@@ -75,16 +80,28 @@ async def test_input_that_is_no_object_is_refused(open_host, arguments):
     )
 
 
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (" \n ", "The task is empty: say what is to be done"),
+        ("a\0b", "The task contains a NUL byte: remove it, or name the file it is in"),
+        ("\ud800", "The task contains half a character (a lone surrogate): remove it"),
+        ("x" * (2**20 + 1), TOO_LONG),
+    ],
+    ids=["blank", "NUL", "surrogate", "long"],
+)
+async def test_a_task_no_one_could_be_given_is_refused(open_host, task, message):
+    assert await answer_to(open_host, {**GOOD, "task": task}) == refusal("INVALID_INPUT", message)
+
+
 # -- whether at all --------------------------------------------------------------------------------
 
 
-async def test_disabled_subagents_are_refused_wherever_it_is_set(open_host, scratch_home):
+async def test_disabled_subagents_are_refused_wherever_it_is_set(open_host, devkit_config):
     expected = refusal("SUBAGENTS_DISABLED", DISABLED)
     assert await answer_to(open_host, GOOD, settings={"enabled": False}) == expected
     assert await answer_to(open_host, GOOD, environ={"RETINUE_ENABLED": "false"}) == expected
-    devkit = scratch_home / ".pi" / "agent" / "extensions" / "devkit-pi" / "config.json"
-    devkit.parent.mkdir(parents=True)
-    devkit.write_text('{"subagents": {"enabled": false}}')
+    devkit_config(enabled=False)
     assert await answer_to(open_host, GOOD) == expected
 
 
@@ -109,8 +126,8 @@ async def test_depth_is_counted_from_the_environment(open_host, environ, depth, 
 async def test_the_lineage_counts_where_the_environment_is_silent(open_host):
     async with open_host(say("done")) as host:
         call = host.call()
-        lineage = Lineage(root=call.lineage.root, parent_call="call", parent_run="run", depth=1)
-        answer = await host.ask(call=type(call)(surface="single", cwd=call.cwd, lineage=lineage))
+        nested = structs.replace(call, lineage=structs.replace(call.lineage, depth=1))
+        answer = await host.ask(call=nested)
     assert answer == too_deep(1, 1)
 
 
@@ -135,9 +152,11 @@ async def test_junk_in_the_environment_counts_as_not_said(open_host, junk):
     assert await answer_to(open_host, GOOD, environ=child) == too_deep(1, 1)
 
 
-async def test_one_level_is_allowed_unless_settings_say_otherwise(open_host):
+async def test_one_level_is_allowed_unless_settings_say_otherwise(open_host, devkit_config):
     assert "error" not in (await answer_to(open_host, GOOD))["details"]
     assert await answer_to(open_host, GOOD, settings={"max_depth": 0}) == too_deep(0, 0)
+    devkit_config(maxDepth=0)
+    assert await answer_to(open_host, GOOD) == too_deep(0, 0)
 
 
 async def test_the_first_of_several_faults_is_named(open_host):
@@ -215,6 +234,27 @@ async def test_an_untrusted_agent_hides_nothing(open_host, agent_file, workplace
         answer = await host.ask("explorer")
     assert answer["content"][0]["text"] == "done"
     assert host.specs[0].agent.layer == "builtin"
+
+
+async def test_an_agent_that_contradicts_itself_does_not_run(open_host, agent_file, scratch_home):
+    agent_file(scratch_home / ".pi" / "agent" / "agents", "scribe", "tools: read", "denied_tools: bash")
+    answer = await answer_to(open_host, {**GOOD, "agent": "scribe"})
+    message = (
+        'Agent "scribe" (~/.pi/agent/agents/scribe.md) has both an allow list and a deny list of tools. '
+        "Nothing was started. Keep one of the two."
+    )
+    assert answer == refusal("SUBAGENT_FAILED", message)
+
+
+async def test_one_conversation_starts_only_so_many_runs(open_host):
+    async with open_host(say("done"), settings={"max_spawns": 1}) as host:
+        first, second = await host.ask(), await host.ask()
+    assert first["content"][0]["text"] == "done"
+    message = (
+        "This conversation has started 1 runs and may start 1 (max_spawns); 1 more were refused and nothing was "
+        "started. Do the rest without delegating."
+    )
+    assert second == refusal("SUBAGENT_FAILED", message)
 
 
 # -- codes -----------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ def scribe(*tools, **fields):
     return Agent(name="scribe", body="Write.", tools=tools or None, **fields)
 
 
-async def granted(open_host, agent, *, writing=False, **options):
-    """The tools an agent's run is given, and who took the others."""
+async def granted(open_host, agent, *, writing=None, **options):
+    """The tools an agent's run is given, and who took the others; `writing` is allow_write, if set at all."""
     async with open_host(say("done"), agents=[agent], settings={"allow_write": writing}, **options) as host:
         await host.ask(agent.name)
     (spec,) = host.specs
@@ -101,9 +101,11 @@ async def test_an_agent_without_a_tool_list_gets_no_tool_that_writes(open_host):
     assert set(grant.tools) == {"read", "grep", "find", "ls"}
 
 
-async def test_allow_write_gives_an_agent_what_it_declares_and_no_more(open_host):
-    grant = await granted(open_host, scribe("read", "write"), writing=True)
-    assert grant.tools == ("read", "write")
+async def test_allow_write_gives_an_agent_what_it_declares_and_no_more(open_host, devkit_config):
+    asked = scribe("read", "write")
+    assert (await granted(open_host, asked, writing=True)).tools == ("read", "write")
+    devkit_config(allowWrite=True)
+    assert (await granted(open_host, asked)).tools == ("read", "write")
 
 
 async def test_allow_write_never_widens_a_readonly_agent(open_host):

@@ -70,6 +70,7 @@ class LiveView:
             self._live.start()
             self._live.update(self._drawn(closing))
             self._live.stop()
+            self._console.print()
 
     def restore(self) -> None:
         if self._live.is_started:

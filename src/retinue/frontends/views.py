@@ -1,7 +1,7 @@
 """Views of runs while they go on: how they are kept up to date, and the plain ones.
 
-A view looks at the bus at its own pace and writes in a thread, so neither a slow reader nor a fault of the drawing ever
-slows or ends a run.
+A view looks at the bus at its own pace and writes in a thread, so neither a slow reader nor a fault of the drawing
+ever slows or ends a run.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     """
     views = _as_tree(progress.runs.values())
     head = [status(progress)] if len(views) > 1 else []
-    lines = [*head, *(header(view, now) for view in views), sessions(views)]
+    lines = [*head, *(header(view, now) for view in views), *sessions(views, screen.width)]
     return tuple(_fitted(line, screen.width) for line in lines)
 
 
@@ -94,24 +94,22 @@ def status(progress: Progress) -> Line:
 
 def header(view: RunView, now: float) -> Line:
     """The run in one line: who, with what, how much, how long."""
-    facts = [
-        _who(view),
-        f"{view.tools} {'tool' if view.tools == 1 else 'tools'}" if view.tools else "",
-        _time(view, now),
-    ]
-    told = " • ".join(filter(None, facts))
+    agent = f" • {view.agent}" if view.agent != view.name else ""
+    tools = f" • {view.tools} {'tool' if view.tools == 1 else 'tools'}" if view.tools else ""
+    facts = one_line(f"{agent}{_answering(view)}{tools}{_time(view, now)}", MOST_COLUMNS)
     return (
         Span(_INDENT * (view.depth - 1)),
         Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
         Span(one_line(view.name, MOST_COLUMNS), "name"),
-        Span(f" • {told}" if told else "", "muted"),
+        Span(f" {facts}" if facts else "", "muted"),
     )
 
 
-def sessions(views: Iterable[RunView]) -> Line:
-    """The ids by which the sessions are found again."""
+def sessions(views: Iterable[RunView], columns: int) -> list[Line]:
+    """The ids by which the sessions are found again; in as many lines as they need, for half an id finds nothing."""
     ids = dict.fromkeys(view.session[:SESSION_DIGITS] for view in views)
-    return (Span(f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}", "muted"),)
+    told = f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}"
+    return [(Span(line, "muted"),) for line in wrap(told, columns, lines=len(ids) + 1)]
 
 
 def seconds(view: RunView, now: float) -> float:
@@ -128,19 +126,19 @@ def _icon(view: RunView, now: float) -> str:
     return _ICONS.get(view.phase) or SPINNER[int(now * SPINS) % len(SPINNER)]
 
 
-def _who(view: RunView) -> str:
-    """The agent, unless its name is already said, and who answers for it."""
-    agent = "" if view.agent == view.name else view.agent
+def _answering(view: RunView) -> str:
+    """Who answers: the model, with provider and thinking level where known, else the engine."""
     model = "/".join(filter(None, (view.provider, view.model))) or view.engine
-    answers = " ".join(filter(None, (model, view.thinking)))
-    return one_line(" ".join(filter(None, (agent, f"({answers})" if answers else ""))), MOST_COLUMNS)
+    answering = " ".join(filter(None, (model, view.thinking)))
+    return f" ({answering})" if answering else ""
 
 
 def _time(view: RunView, now: float) -> str:
     if view.phase is Phase.QUEUED:
-        return "queued"
+        return " • queued"
     limit = f"/{view.timeout:.0f}s" if view.timeout else ""
-    return f"{seconds(view, now):.0f}s{limit}"
+    # A run that failed before it started took no time.
+    return f" • {seconds(view, now):.0f}s{limit}" if view.started is not None else ""
 
 
 # -- the parts of a body ---------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from retinue.events import Event
 from retinue.types import FOREVER, Failure
+
+Kinds = tuple[type[Event], ...]
 
 
 class Guard(Protocol):
@@ -13,6 +15,9 @@ class Guard(Protocol):
 
     deadline: float
     """When to stop the run unless an event moves it; `FOREVER` if time is no matter."""
+
+    judges: ClassVar[Kinds]
+    """The events it wants to see. A stream has a hundred thousand deltas: nobody is shown what he does not judge."""
 
     def observe(self, event: Event, now: float) -> Failure | None:
         """Takes note of an event; a failure stops the run at once."""

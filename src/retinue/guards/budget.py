@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from retinue.events import Event, MessageEnded
-from retinue.guards.base import Timeless
+from retinue.guards.base import Kinds, Timeless
 from retinue.types import Code, Failure, Limits, Usage
 
 
 class BudgetGuard(Timeless):
     """Judges after each assistant message. A final answer is kept even if it cost the last of the budget."""
+
+    judges: ClassVar[Kinds] = (MessageEnded,)
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, get_args
+
 from retinue.events import Event, OutputCounted, ToolCalled, ToolReturned
+from retinue.guards.base import Kinds
 from retinue.types import FOREVER, Code, Failure
 
 
 class IdleGuard:
-    """Counts from the last event, and pauses while a tool runs: a silent build is not a hung agent."""
+    """Counts from the last event, and pauses while a tool runs: a silent build is not a hung agent.
+
+    Bytes alone are no event: a heartbeat is not work.
+    """
+
+    judges: ClassVar[Kinds] = tuple(kind for kind in get_args(Event) if kind is not OutputCounted)
 
     def __init__(self, idle_timeout: float, start: float) -> None:
         self._idle_timeout = idle_timeout
@@ -15,13 +23,10 @@ class IdleGuard:
         self.deadline = start + idle_timeout
 
     def observe(self, event: Event, now: float) -> Failure | None:
-        match event:
-            case OutputCounted():
-                return None  # bytes alone are no progress: a heartbeat is not work
-            case ToolCalled(call=call):
-                self._running.add(call)
-            case ToolReturned(call=call):
-                self._running.discard(call)
+        if isinstance(event, ToolCalled):
+            self._running.add(event.call)
+        elif isinstance(event, ToolReturned):
+            self._running.discard(event.call)
         self.deadline = FOREVER if self._running else now + self._idle_timeout
         return None
 

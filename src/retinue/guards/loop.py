@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from typing import ClassVar
 
 import msgspec
 
 from retinue.events import Event, ToolCalled, ToolReturned
-from retinue.guards.base import Timeless
+from retinue.guards.base import Kinds, Timeless
 from retinue.types import Args, Code, Failure
 
 LOOP = Failure(Code.LOOP, "Loop detected: sub-agent is repeating the same tool calls")
@@ -31,6 +32,8 @@ class LoopGuard(Timeless):
     they return, because polling whose answer changes is honest work: only A, B, A, B with unchanged results,
     `pairs` times over, is a loop. Zero switches either rule off.
     """
+
+    judges: ClassVar[Kinds] = (ToolCalled, ToolReturned)
 
     def __init__(self, same: int, pairs: int) -> None:
         self._same = same

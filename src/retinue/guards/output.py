@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from retinue.events import (
     Event,
     OutputCounted,
@@ -12,8 +14,11 @@ from retinue.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.guards.base import Timeless
+from retinue.guards.base import Kinds, Timeless
 from retinue.types import Code, Failure, Limits
+
+DELTAS = (TextDelta, ThinkingDelta, ToolDelta)
+BLOCKS = (Text, Thinking, ToolReturned)
 
 
 class OutputGuard(Timeless):
@@ -22,25 +27,24 @@ class OutputGuard(Timeless):
     Engines with a process count bytes themselves; without one the text of their events is counted.
     """
 
+    judges: ClassVar[Kinds] = (OutputCounted, *DELTAS, *BLOCKS)
+
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._stdout = self._stderr = self._raw = 0
         self._counted = False
 
     def observe(self, event: Event, now: float) -> Failure | None:
-        if isinstance(event, OutputCounted):
+        if isinstance(event, DELTAS):
+            if not self._counted:
+                self._raw += len(event.text)
+        elif isinstance(event, OutputCounted):
             self._counted = True
             self._stdout += event.stdout
             self._stderr += event.stderr
             self._raw += event.raw
-        elif self._counted:
-            return None
-        elif isinstance(event, TextDelta | ThinkingDelta | ToolDelta):
-            self._raw += len(event.text)
-        elif isinstance(event, Text | Thinking | ToolReturned):
+        elif isinstance(event, BLOCKS) and not self._counted:
             self._stdout += len(event.text)
-        else:
-            return None
         return self._exceeded()
 
     def _exceeded(self) -> Failure | None:

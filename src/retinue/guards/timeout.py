@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from retinue.events import Event, ToolCalled
+from retinue.guards.base import Kinds
 from retinue.types import Code, Failure, Limits
 
 
@@ -11,6 +14,8 @@ class TimeoutGuard:
 
     Seed 003's two timers are one formula: deadline = max(limit, last tool call) + grace.
     """
+
+    judges: ClassVar[Kinds] = (ToolCalled,)
 
     def __init__(self, limits: Limits, start: float) -> None:
         self._timeout = limits.timeout

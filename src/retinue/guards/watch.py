@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from retinue.events import Event
-from retinue.guards.base import Guard
+from retinue.guards.base import Guard, Kinds
 from retinue.guards.budget import BudgetGuard
 from retinue.guards.idle import IdleGuard
 from retinue.guards.loop import LoopGuard
@@ -29,15 +31,17 @@ class Watch:
 
     def __init__(self, guards: list[Guard]) -> None:
         self._guards = guards
+        kinds: Kinds = get_args(Event)
+        self._judges = {kind: [guard.observe for guard in guards if kind in guard.judges] for kind in kinds}
 
     @property
     def deadline(self) -> float:
-        return min(guard.deadline for guard in self._guards)
+        return min([guard.deadline for guard in self._guards])
 
     def observe(self, event: Event, now: float) -> Failure | None:
         failure: Failure | None = None
-        for guard in self._guards:
-            found = guard.observe(event, now)
+        for observe in self._judges[type(event)]:
+            found = observe(event, now)
             failure = failure or found
         return failure
 

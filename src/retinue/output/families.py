@@ -7,9 +7,6 @@ expressions are possessive or bounded, and a row is tried only on text that hold
 
 from __future__ import annotations
 
-import re
-from functools import cache
-
 from msgspec import Struct
 
 REACH = 512
@@ -42,20 +39,14 @@ class Family(Struct, frozen=True, kw_only=True):
     """Whether the head may hold blanks (never a line break), so that its beginning is an earlier word."""
 
 
-@cache
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Compiled on first use: most programs never meet most families."""
-    return re.compile(pattern)
-
-
 # -- parts of the heads of named secrets, on folded text --------------------------------------------
 
 _VALUE = r"a-z0-9_\-./+=~%!@#$^*?:"
 _NO_DIGIT = r"a-z_\-./+=~%!@#$^*?:"
 _NO_LETTER = r"0-9_\-./+=~%!@#$^*?:"
 _QUOTE = r"""\\{0,3}["'`]"""
-_SEPARATOR = rf"(?:{_QUOTE})?[ \t]{{0,4}}(?::=|=>|[:=](?![=:]))[ \t]{{0,4}}(?P<quote>{_QUOTE})?"
-_FOLLOWED_BY_SEPARATOR = r"""(?=[\\"'`]{0,4}[ \t]{0,4}[:=])"""
+_IS = rf"(?:{_QUOTE})?[ \t]{{0,4}}(?::=|=>|[:=](?![=:]))[ \t]{{0,4}}"
+_SEPARATOR = rf"{_IS}(?P<quote>{_QUOTE})?"
 _NOT_A_PLACE = r"(?![$%/.~=:?\-]|\*\*|arn:|[a-z]{2,8}://)"
 """A variable, a path, a row of stars or an address is no secret."""
 _MIXED = rf"(?=[{_NO_DIGIT}]{{0,63}}+[0-9])(?=[{_NO_LETTER}]{{0,63}}+[a-z])"
@@ -75,9 +66,9 @@ def _behind(*words: str) -> str:
 
 
 def _qualified(last: str, *qualifiers: str) -> str:
-    """Behind it stands `last` with a word before it, as in `api_key`, `api-key` or `apikey`; a separator follows."""
+    """Behind it stands `last` with one of these words before it, as in `api_key`, `api-key` or `apikey`."""
     apart = rf"(?<=[_\- ]{last})" + _behind(*(f"{qualifier}.{last}" for qualifier in qualifiers))
-    return rf"{_FOLLOWED_BY_SEPARATOR}(?:{apart}|{_behind(*(qualifier + last for qualifier in qualifiers))})"
+    return rf"(?:{apart}|{_behind(*(qualifier + last for qualifier in qualifiers))})"
 
 
 def _named(*anchors: str, head: str, value: str = _SECRET) -> Family:
@@ -87,9 +78,10 @@ def _named(*anchors: str, head: str, value: str = _SECRET) -> Family:
 
 
 def _solid(anchor: str, head: str, *qualifiers: str) -> Family:
-    """A named secret of letters alone: long, of one case, and not the words of a name."""
-    letters = r"(?P<value>(?:[a-z]{20,64}+|[A-Z]{20,64}+)(?![A-Za-z_\-(\[]|\.[A-Za-z]))"
-    name = head + f"(?i:{_qualified(anchor, *qualifiers)})"
+    """A named secret without digits: long, of one case, and not the name of a variable."""
+    letters = r"(?P<value>(?:[a-z][a-z-]{19,63}+|[A-Z][A-Z-]{19,63}+)(?![A-Za-z_(\[]|\.[A-Za-z]))"
+    # What follows is looked at first: it tells more than what stands before, and costs less.
+    name = rf"{head}(?={_IS}(?:{_QUOTE})?[A-Za-z-]{{20}})(?i:{_qualified(anchor, *qualifiers)})"
     return Family(anchors=(anchor,), needs=":=", head=name + _SEPARATOR + letters, spaced=True)
 
 
@@ -98,9 +90,11 @@ def _solid(anchor: str, head: str, *qualifiers: str) -> Family:
 _AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?"
 _CREDENTIAL = r"[a-z0-9_\-.~+/=]"
 _SCHEME = r"(?:basic|bearer|token|negotiate|ntlm|apikey|api-key|key|oauth|hawk|aws4-hmac-sha256)"
+_ADDRESS = r"""[^\s/?#"'`<>\\]"""
+_PLACEHOLDER = r"[$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@"
 
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
-_SHOPS = ("stripe", "openai", "anthropic")
+_VENDORS = ("stripe", "openai", "anthropic")
 
 FAMILIES = (
     Family(
@@ -114,13 +108,14 @@ FAMILIES = (
         folded=True,
         spaced=True,
     ),
-    _named("key", head="key" + _qualified("key", *_KEYS, *_SHOPS)),
-    _solid("key", "[kK](?:ey|EY)", *_KEYS, *_SHOPS),
+    _named("key", head=f"key(?={_IS})" + _qualified("key", *_KEYS, *_VENDORS)),
+    _solid("key", "[kK](?:ey|EY)", *_KEYS, *_VENDORS),
     _solid("token", "[tT](?:oken|OKEN)", "api", "auth", "access"),
     Family(
         anchors=("bearer",),
         head=rf"bearer(?<![a-z0-9]bearer)[ \t]{{1,4}}"
-        rf"(?P<value>(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8}}|[a-z]{{20}})",
+        rf"(?P<value>(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8}}"
+        rf"|(?=[a-z]{{0,63}}+[_\-~+/=]){_CREDENTIAL}{{12}}|[a-z]{{20}})",
         run=rf"{_CREDENTIAL}*+",
         folded=True,
         spaced=True,
@@ -156,7 +151,7 @@ FAMILIES = (
     ),
     Family(
         anchors=("akia", "asia"),
-        head=r"(?P<value>A(?<![A-Za-z0-9]A)(?:K|S)IA[A-Z0-9]{16})",
+        head=r"(?P<value>A(?<![A-Za-z0-9]A)[KS]IA[A-Z0-9]{16})",
         mark="[AWS_KEY_REDACTED]",
     ),
     Family(
@@ -220,7 +215,7 @@ FAMILIES = (
     Family(
         anchors=("://",),
         needs="@",
-        head=r"""://[^\s/@:?#"'`<>\\]{0,64}+:(?P<value>(?![$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@)[^\s/?#"'`<>\\]{1,256}(?=@))""",
+        head=rf"://(?:(?![@:]){_ADDRESS}){{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{1,256}}(?=@))",
         run="",
     ),
     Family(

@@ -8,8 +8,9 @@ from believing what it reads; it keeps text from being taken for anything but te
 from __future__ import annotations
 
 import re
-from functools import cache
 from hashlib import sha256
+
+from retinue.output.patterns import compiled
 
 NONCE_DIGITS = 16
 """Of a frame's own nonce: enough that no text can be found that holds its own."""
@@ -59,13 +60,13 @@ def plain(text: str) -> str:
 
     Line breaks of every kind become line feeds; joiners and selectors stay where emoji and scripts need them.
     """
-    if not _compiled(_SUSPECT_ASCII if text.isascii() else _SUSPECT).search(text):
+    if not compiled(_SUSPECT_ASCII if text.isascii() else _SUSPECT).search(text):
         return text
-    text = _compiled(_ESCAPES).sub("", text)
-    text = _compiled(_BREAKS).sub("\n", text)
-    text = _compiled(_CONTROLS).sub("", text).lstrip("\ufeff")
-    text = _compiled(r"[\ud800-\udfff]").sub("\ufffd", text)
-    return _compiled(_INVISIBLE).sub(_shown, text)
+    text = compiled(_ESCAPES).sub("", text)
+    text = compiled(_BREAKS).sub("\n", text)
+    text = compiled(_CONTROLS).sub("", text).lstrip("\ufeff")
+    text = compiled(r"[\ud800-\udfff]").sub("\ufffd", text)
+    return compiled(_INVISIBLE).sub(_shown, text)
 
 
 def neutralise(text: str) -> str:
@@ -74,7 +75,7 @@ def neutralise(text: str) -> str:
     `<system-reminder>` becomes `‹system-reminder>`, a line `=== Run 1/2 (completed) ===` begins with `› `. All else
     stays as it is: unknown markup is the reader's to distrust. Expects plain text.
     """
-    return _compiled(_OUR_LINE).sub("› ", _compiled(_CONTROL_TAG).sub("‹", text))
+    return compiled(_OUR_LINE).sub("› ", compiled(_CONTROL_TAG).sub("‹", text))
 
 
 def framed(text: str, source: str, *, nonce: str | None = None) -> str:
@@ -99,8 +100,3 @@ def one_line(text: str, limit: int) -> str:
 
 def _shown(found: re.Match[str]) -> str:
     return found[0] if found[1] else f"⟨U+{ord(found[0]):04X}⟩"
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from retinue.output.families import FAMILIES, compiled
+from retinue.output.families import FAMILIES
+from retinue.output.patterns import compiled
 
 
 class Gate(Struct, frozen=True):
@@ -22,7 +23,7 @@ class Gate(Struct, frozen=True):
 
 def fold(text: str) -> str:
     """The text in lower case, character by character."""
-    return text.lower()  # the one letter that lower() makes longer
+    return text.replace("\u0130", "i").lower()  # the one letter that lower() makes longer
 
 
 def rows_for(text: str, folded: str) -> list[int]:

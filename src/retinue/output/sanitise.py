@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from retinue.output.families import compiled
 from retinue.output.gates import fold, may_name, rows_for
+from retinue.output.patterns import compiled
 from retinue.output.streams import SHORTEST, FamilyStream, KnownStream, KnownValues
 
 BLOCK = 64 * 1024
@@ -131,12 +131,13 @@ KEPT_FRAMES = 5
 """Of a stack trace: the ones nearest to the error."""
 CUT_FRAMES = "    [Additional stack frames truncated]"
 
+_WINDOWS_NAME = r"[^\s\\/:\"'<>|*?]"
 _HOMES = (
-    r"(?<![\w.~-])(?:"
-    r"/(?:home|Users)/\w(?:[\w.@+-]{0,62}\w)?"
-    r"|(?i:[a-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))(?:[^\s\\/:\"'<>|*?](?:[^\n\r\t\\/:\"'<>|*?]{0,62}[^\s\\/:\"'<>|*?])?(?=\\)"
-    r"|[^\s\\/:\"'<>|*?,;()]{1,64})"
-    r")"
+    r"(?<![\w.~-])(?:/(?:home|Users)/\w(?:[\w.@+-]{0,62}\w)?"
+    r"|(?i:[a-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))"
+    # A name with blanks in it is one only where the path goes on.
+    rf"(?:{_WINDOWS_NAME}(?:(?:{_WINDOWS_NAME}| ){{0,62}}{_WINDOWS_NAME})?(?=\\)"
+    rf"|(?:(?![,;()]){_WINDOWS_NAME}){{1,64}}))"
 )
 _FRAME = r"[ \t]+at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
 _FRAMES = rf"(?m)(?:^{_FRAME})+"

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from retinue.output.families import BLOCK_BEGIN, CONTEXT, FAMILIES, MARK, REACH, compiled
+from retinue.output.families import BLOCK_BEGIN, CONTEXT, FAMILIES, MARK, REACH
 from retinue.output.gates import fold, may_name, rows_for
+from retinue.output.patterns import compiled
 
 SHORTEST = 8
 """A known value below this is masked nowhere: it would be found in ordinary words."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Sequence
 
 from retinue.output.frame import framed
@@ -65,7 +65,7 @@ def chained(prompt: str, *, previous: str, source: str, first_task: str) -> str:
 
     What the step before said stands in a frame: it is data, whatever it reads like.
     """
-    block = framed(previous, source, nonce=secrets.token_hex(4))
+    block = framed(previous, source, nonce=os.urandom(4).hex())
     if "{previous}" not in prompt:
         prompt = f"{prompt}\n\n{{previous}}"
     values = {"previous": block, "task": first_task}

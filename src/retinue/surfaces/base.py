@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import anyio
 from msgspec import Struct
 
+from retinue.events import Stamped
 from retinue.orchestrator import Orchestrator
 from retinue.progress import Progress
 from retinue.results import RunResult
 from retinue.types import Call, Code
 
 JsonObject = Mapping[str, Any]
+
+PACE = 0.05
+"""Seconds between two partial results: each repeats the whole so far, and no eye follows more."""
 
 REFUSED = 2
 """Exit status of a call that was refused before anything ran."""
@@ -98,23 +102,28 @@ async def streamed(
     partial: Callable[[Progress], ToolResult],
     update: Update | None,
 ) -> ToolResult:
-    """Does the work, and meanwhile hands a partial result to `update` after every event of this call's runs."""
+    """Does the work, and meanwhile hands partial results to `update`; the last of them tells of all that happened."""
     if update is None:
         return await work()
+    progress = Progress()
 
-    async def show() -> None:
-        progress = Progress()
-        async with orchestrator.watch() as watcher:
-            watching.set()
-            async for stamped in watcher:
-                if stamped.origin.parent_tool_use_id == call.lineage.parent_call:
-                    progress = progress.after(stamped)
-                    update(partial(progress))
+    def show(news: Iterable[Stamped]) -> None:
+        nonlocal progress
+        mine = [stamped for stamped in news if stamped.origin.parent_tool_use_id == call.lineage.parent_call]
+        for stamped in mine:
+            progress = progress.after(stamped)
+        if mine:
+            update(partial(progress))
 
-    watching = anyio.Event()
-    async with anyio.create_task_group() as group:
-        group.start_soon(show)
-        await watching.wait()
-        result = await work()
-        group.cancel_scope.cancel()
+    async def keep_showing() -> None:
+        async for stamped in watcher:
+            show((stamped, *watcher.waiting()))
+            await anyio.sleep(PACE)
+
+    async with orchestrator.watch() as watcher:
+        async with anyio.create_task_group() as group:
+            group.start_soon(keep_showing)
+            result = await work()
+            group.cancel_scope.cancel()
+        show(watcher.waiting())
     return result

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 from retinue.orchestrator import Orchestrator
 from retinue.output.frame import neutralise, plain
 from retinue.output.sanitise import for_reader
 from retinue.output.truncate import truncated
-from retinue.progress import Progress
+from retinue.progress import KEPT_ITEMS, Progress
 from retinue.results import AnswerKind, RunResult
 from retinue.surfaces.base import (
     BEFORE_THE_RUN,
@@ -45,6 +46,9 @@ CODES: Mapping[Code, str] = {
 }
 FAILED = "SUBAGENT_FAILED"
 TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
+
+Clean = Callable[[str], str]
+"""Makes child text what may leave."""
 
 
 class Single:
@@ -87,7 +91,9 @@ class Single:
                 return self._refusal(refusal.failure)
             return self._answer(result)
 
-        return await streamed(self._orchestrator, call, work, self._partial, update)
+        # Every partial result repeats the texts before it: each is cleaned once.
+        clean = lru_cache(maxsize=2 * KEPT_ITEMS)(self._clean)
+        return await streamed(self._orchestrator, call, work, partial(_partial, clean=clean), update)
 
     def _description(self, call: Call) -> str:
         agents = "\n".join(
@@ -99,9 +105,13 @@ class Single:
         )
 
     def _answer(self, result: RunResult) -> ToolResult:
-        if result.failure and result.failure.code in BEFORE_THE_RUN:
-            return self._refusal(result.failure)
-        return self._failed(result, result.failure) if result.failure else self._completed(result)
+        failure = result.failure
+        if failure is None:
+            return self._completed(result)
+        # A later attempt may not have started; what the earlier ones said is kept.
+        if failure.code in BEFORE_THE_RUN and result.answer is AnswerKind.NONE:
+            return self._refusal(failure)
+        return self._failed(result, failure)
 
     def _refusal(self, failure: Failure) -> ToolResult:
         """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
@@ -141,34 +151,8 @@ class Single:
         if output:
             single["output"] = output
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
-            single["displayItems"] = self._items(result.items)
+            single["displayItems"] = _items(result.items, self._clean)
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
-
-    def _partial(self, progress: Progress) -> ToolResult:
-        """Seed 001's streaming shape."""
-        view = next(iter(progress.runs.values()))
-        items = view.display_items()
-        texts = [item for item in (*items, view.partial) if isinstance(item, str) and item]
-        return ToolResult(
-            text=self._clean(texts[-1]) if texts else "(running...)",
-            details={
-                "mode": "single",
-                "results": [],
-                "streaming": {
-                    "displayItems": self._items(items),
-                    "usage": _usage(view.usage),
-                    "turnCount": view.turns,
-                },
-            },
-        )
-
-    def _items(self, items: tuple[str | ToolUse, ...]) -> list[dict[str, Any]]:
-        return [
-            {"type": "text", "text": self._clean(item)}
-            if isinstance(item, str)
-            else {"type": "toolCall", "name": plain(item.name), "args": _plain(item.args)}
-            for item in items
-        ]
 
     def _clean(self, text: str) -> str:
         return for_reader(neutralise(plain(text)), self._home)
@@ -188,6 +172,34 @@ def _decoded(arguments: Any) -> Task:
         if name not in SCHEMA["properties"]:
             raise refused(Code.INVALID_INPUT, f"Unknown parameter: {name}. Supported parameters: agent, task")
     return Task(agent=arguments["agent"], prompt=arguments["task"])
+
+
+def _partial(progress: Progress, *, clean: Clean) -> ToolResult:
+    """Seed 001's streaming shape."""
+    view = next(iter(progress.runs.values()))
+    items = view.display_items()
+    texts = [item for item in (*items, view.partial) if isinstance(item, str) and item]
+    return ToolResult(
+        text=clean(texts[-1]) if texts else "(running...)",
+        details={
+            "mode": "single",
+            "results": [],
+            "streaming": {
+                "displayItems": _items(items, clean),
+                "usage": _usage(view.usage),
+                "turnCount": view.turns,
+            },
+        },
+    )
+
+
+def _items(items: tuple[str | ToolUse, ...], clean: Clean) -> list[dict[str, Any]]:
+    return [
+        {"type": "text", "text": clean(item)}
+        if isinstance(item, str)
+        else {"type": "toolCall", "name": plain(item.name), "args": _plain(item.args)}
+        for item in items
+    ]
 
 
 def _sentence(failure: Failure) -> str:

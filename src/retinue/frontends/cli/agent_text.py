@@ -44,12 +44,12 @@ def tools_text(agent: Agent) -> str:
 def summary_lines(agent: Agent) -> list[str]:
     """Who it is, where it is from and what it can do: what to look at before accepting it."""
     rows = [
-        ["  name", agent.name],
-        ["  file", agent.source or agent.layer],
-        ["  about", agent.description],
-        ["  tools", tools_text(agent)],
-        ["  model", "/".join(filter(None, (agent.provider, agent.model))) or "the engine's default"],
-        *([f"  {name}", value] for name, value in _own_ways(agent)),
+        ["name", agent.name],
+        ["file", agent.source or agent.layer],
+        ["about", agent.description],
+        ["tools", tools_text(agent)],
+        ["model", "/".join(filter(None, (agent.provider, agent.model))) or "the engine's default"],
+        *([name, value] for name, value in _own_ways(agent)),
     ]
     return table([row for row in rows if row[1]])
 

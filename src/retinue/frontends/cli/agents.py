@@ -12,9 +12,8 @@ from retinue.agents.definition import Agent, Remark
 from retinue.agents.policy import conflict
 from retinue.agents.roster import Entry, Roster, Status
 from retinue.app import Retinue
-from retinue.frontends.cli import agent_text
+from retinue.frontends.cli import agent_text, trusting
 from retinue.frontends.cli.completions import agent_names
-from retinue.frontends.cli.dispatch import is_interactive
 from retinue.frontends.cli.lazy import did_you_mean
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
@@ -120,17 +119,16 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
     agent = _project_agent(retinue.roster(), name)
     if agent is None:
         ctx.exit(_unknown(retinue.roster(), name))
+    if not revoke and not yes and not trusting.is_interactive():
+        raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
+    trusting.show(agent)
+    is_trusted = not revoke and (yes or trusting.is_wanted()) and trusting.accept(retinue, agent)
     if revoke:
-        was_trusted = retinue.trust.revoke(agent.source or "")
-        note(f"{name} is {'no longer' if was_trusted else 'not'} trusted.")
-    elif _is_accepted(agent, yes):
-        retinue.trust.accept(agent)
-        note(f"{name} is trusted as it is written now ({agent.source}).")
-    else:
-        note(f"{name} was not accepted.")
-        ctx.exit(1)
+        retinue.trust.revoke(agent.source or "")
     if as_json:
-        answer_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": not revoke})
+        answer_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": is_trusted})
+    note(f"{name} is {'trusted as it is written now' if is_trusted else 'not trusted'} ({agent.source}).")
+    ctx.exit(0 if is_trusted or revoke else 1)
 
 
 @agents.command()
@@ -215,16 +213,6 @@ def _project_agent(roster: Roster, name: str) -> Agent | None:
         (entry.agent for entry in roster.listing() if entry.agent.name == name and entry.agent.layer == "project"),
         None,
     )
-
-
-def _is_accepted(agent: Agent, yes: bool) -> bool:
-    for line in agent_text.summary_lines(agent):
-        click.echo(line, err=True)
-    if yes:
-        return True
-    if not is_interactive():
-        raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
-    return click.confirm("Accept it, as it is written now?", default=False, err=True)
 
 
 # -- checking --------------------------------------------------------------------------------------

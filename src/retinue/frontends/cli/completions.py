@@ -5,14 +5,14 @@ from __future__ import annotations
 from click import Context, Parameter
 
 
-def agent_names(ctx: Context, param: Parameter, incomplete: str) -> list[str]:
+def agent_names(_ctx: Context, _param: Parameter, incomplete: str) -> list[str]:
     """The agents that can be called from here."""
     from retinue.app import Retinue
 
     return [name for name in Retinue().roster().names() if name.startswith(incomplete)]
 
 
-def session_ids(ctx: Context, param: Parameter, incomplete: str) -> list[str]:
+def session_ids(_ctx: Context, _param: Parameter, incomplete: str) -> list[str]:
     """The latest sessions."""
     import anyio
 

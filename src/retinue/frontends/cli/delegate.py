@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from retinue.frontends.cli.dispatch import carry_out, tell
-from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
 from retinue.frontends.cli.plan_file import read_plan
 from retinue.frontends.cli.talk import warn
@@ -50,12 +49,9 @@ def tasks_of(file: str, options: Options) -> tuple[Task, ...]:
     """The tasks of a plan file; says which of its fields mean nothing.
 
     Raises:
-        click.UsageError: it cannot be read.
+        Unreadable: it cannot be had.
     """
-    try:
-        tasks, unknown = read_plan(file)
-    except Unreadable as problem:
-        raise click.UsageError(str(problem)) from problem
+    tasks, unknown = read_plan(file)
     if unknown:
         warn(f"{file}: ignored what means nothing here: {', '.join(unknown)}", quiet=options.quiet)
     return tasks

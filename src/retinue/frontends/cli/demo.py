@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePath
 
 import click
 
-from retinue.frontends.cells import fit, wrap
+from retinue.frontends.cells import fit, width, wrap
 from retinue.frontends.cli.dispatch import Outcome, carry_out, tell, tell_failures
 from retinue.frontends.cli.options import Options, cwd_option, json_option, quiet_option
 from retinue.frontends.cli.work import opened
@@ -23,17 +24,17 @@ SURFACE = "fanout"
 ENGINE = "offline"
 
 OF_RETINUE = (
-    ("explorer", "Where is loop detection implemented?"),
-    ("reviewer", "Review how secrets are masked before text leaves"),
-    ("implementer", "Plan a setting for the pause between retries"),
-    ("tester", "Which tests cover the timeout guard?"),
-    ("researcher", "What do the agents' prompts say about evidence?"),
+    ("explorer", "Where does a timeout grow while tools are called?"),
+    ("reviewer", "Review bus.py for slow watchers"),
+    ("implementer", "Plan a limit on the length of a chain"),
+    ("tester", "Which tests cover the lease of a session?"),
+    ("researcher", "What is written about untrusted input?"),
 )
 OF_ANYTHING = (
-    ("explorer", "Where does the program start: where is its main entry point?"),
+    ("explorer", "Where is the configuration read?"),
     ("reviewer", "Review how errors and exceptions are handled"),
-    ("implementer", "Plan a command line option for verbose logging"),
-    ("tester", "Which tests cover the configuration?"),
+    ("implementer", "Plan another key in the configuration"),
+    ("tester", "Which tests cover errors?"),
     ("researcher", "What does the README say about installation and usage?"),
 )
 
@@ -78,6 +79,7 @@ SOURCES = frozenset(
 )
 SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "dist", "build", "target"})
 
+_OWN_PLACES = tuple(f"{above}frontends/cli/demo.py:" for above in ("src/retinue/", ""))
 _EVIDENCE = re.compile(
     r"(?:-|\d+\.) `(?P<place>[^`]+:\d+)`(?: (?P<fence>`+) ?(?P<code>.*?) ?(?P=fence))?(?P<note>.*)"
 )
@@ -96,8 +98,8 @@ Examples:
 def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> None:
     """See five agents at work here: no key, no network.
 
-    The built-in agents search and read the files around you side by side, on the offline engine: rules, not a language
-    model. Their sessions are kept like any others.
+    The built-in agents search and read the files around you side by side, on the offline engine: rules, not a
+    language model. Their sessions are kept like any others.
     """
     folder = _folder(Path(cwd or Path.cwd()))
     options = Options(engine=ENGINE, cwd=str(folder), as_json=as_json, quiet=quiet)
@@ -127,7 +129,7 @@ def _folder(here: Path) -> Path:
 def _has_sources(folder: Path) -> bool:
     seen = 0
     for _, folders, files in os.walk(folder):
-        if any(os.path.splitext(name)[1].lower() in SOURCES for name in files):
+        if any(PurePath(name).suffix.lower() in SOURCES for name in files):
             return True
         seen += len(files) + len(folders)
         if seen > LOOKED_AT:
@@ -146,35 +148,36 @@ def _is_retinue(folder: Path) -> bool:
 def _answers(outcome: Outcome, columns: int) -> Iterator[str]:
     for result in outcome.results:
         if result.text and not result.failure:
-            yield ""
             yield from _essentials(result, columns)
+            yield ""
     session = outcome.results[0].spec.session[:SHORT]
-    yield ""
     yield "Each is a session you can read, and go on with:"
-    yield f"  {click.style('retinue sessions list', fg='cyan')}"
-    yield f"  {click.style(f'retinue sessions show {session}', fg='cyan')}"
-    yield f"  {click.style(f'retinue sessions resume {session}', fg='cyan')} {click.style('TASK', fg='cyan')}"
+    for command in ("list", f"show {session}", f"resume {session} TASK"):
+        yield f"  {click.style(f'retinue sessions {command}', fg='cyan')}"
 
 
 def _essentials(result: RunResult, columns: int) -> Iterator[str]:
     """The question, the answer's first sentence, and its best evidence."""
-    name, session = result.spec.name, result.spec.session[:SHORT]
-    yield click.style(
-        fit(f"{name}: {one_line(result.spec.task, columns)}", columns - SHORT - 2), bold=True
-    ) + click.style(f"  {session}", fg="bright_black")
+    session = result.spec.session[:SHORT]
+    question = f"{result.spec.name}: {one_line(result.spec.task, columns)}"
+    yield f"{click.style(fit(question, columns - SHORT - 2), bold=True)}  {click.style(session, fg='bright_black')}"
     lines = result.text.split("\n")
     headline = lines[0].partition("; ")[2] or lines[0]
-    yield from (f"  {line}" for line in wrap(one_line(headline, 500).replace("`", ""), columns - 2, 2))
-    found = [match for line in lines if (match := _EVIDENCE.fullmatch(line.strip()))]
-    for match in found[:SHOWN]:
+    yield from (f"  {line}" for line in wrap(_without_marks(headline, columns), columns - 2, 2))
+    found = (match for line in lines if (match := _EVIDENCE.fullmatch(line.strip())))
+    # The questions themselves stand in this file, so it is found, too.
+    told = (match for match in found if not match["place"].startswith(_OWN_PLACES))
+    for match in islice(told, SHOWN):
         yield _evidence(match, columns - 2)
 
 
 def _evidence(match: re.Match[str], columns: int) -> str:
-    place, code = one_line(match["place"], columns), one_line(match["code"] or "", columns)
-    note = one_line(match["note"].lstrip(" —").replace("`", ""), columns)
-    rest = fit("  ".join(filter(None, (code, note))), max(columns - len(place) - 2, 0))
-    shown_code, shown_note = rest[: len(code)], rest[len(code) :]
-    return (
-        f"  {click.style(fit(place, columns), fg='cyan')}  {shown_code}{click.style(shown_note, fg='bright_black')}"
-    )
+    place, code = fit(one_line(match["place"], columns), columns), one_line(match["code"] or "", columns)
+    note = _without_marks(match["note"].lstrip(" —"), columns)
+    rest = fit("  ".join(filter(None, (code, note))), columns - width(place) - 2)
+    code, note = rest[: len(code)], rest[len(code) :]
+    return f"  {click.style(place, fg='cyan')}  {code}{click.style(note, fg='bright_black')}"
+
+
+def _without_marks(text: str, columns: int) -> str:
+    return one_line(text, 2 * columns).replace("`", "")

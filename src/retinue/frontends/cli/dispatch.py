@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,17 +9,21 @@ import click
 from msgspec import Struct
 
 from retinue.app import Retinue
-from retinue.frontends.cli.agent_text import summary_lines
-from retinue.frontends.cli.inputs import Unreadable, text_of
+from retinue.frontends.cli.inputs import text_of
 from retinue.frontends.cli.lazy import did_you_mean
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.results import refusal_json, result_json, results_json
 from retinue.frontends.cli.talk import answer, answer_json, fault, note, warn
+from retinue.frontends.cli.trusting import ask_for_trust
 from retinue.frontends.cli.work import at_work
 from retinue.frontends.event_lines import SHORT
+from retinue.output.frame import one_line
 from retinue.results import AnswerKind, RunResult
 from retinue.surfaces.base import BEFORE_THE_RUN, REFUSED, exit_status
 from retinue.types import Code, Failure, Mode, Plan, Refused
+
+NAME = 100
+"""Characters of a run's name."""
 
 
 class Outcome(Struct, frozen=True):
@@ -38,17 +41,14 @@ def task_text(value: str, retinue: Retinue, surface: str) -> str:
     """The task an argument stands for.
 
     Raises:
-        click.UsageError: it cannot be read.
+        Unreadable: it cannot be had.
     """
-    try:
-        return text_of(value, limit=retinue.settings(surface).settings.max_task_bytes)
-    except Unreadable as problem:
-        raise click.UsageError(str(problem)) from problem
+    return text_of(value, limit=retinue.settings(surface).settings.max_task_bytes)
 
 
 def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> Outcome:
     """Carries the plan out on the surface's terms, asking first for the trust it needs."""
-    _ask_for_trust(retinue, plan)
+    ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
     try:
         results = at_work(retinue, lambda: retinue.carry_out(plan, retinue.call(surface)), options, surface=surface)
     except Refused as refusal:
@@ -93,11 +93,13 @@ def _tell_answers(results: Sequence[RunResult], mode: Mode) -> None:
         if not _has_answer(result):
             continue
         if mode is Mode.PARALLEL:
-            state = "error" if result.failure else "ok"
-            break_before = "\n" if number > 1 else ""
-            session = result.spec.session[:SHORT]
-            click.secho(f"{break_before}=== {number} {result.spec.name}: {state} (session {session}) ===", bold=True)
+            click.secho(_title(number, result), bold=True)
         answer(result.text)
+
+
+def _title(number: int, result: RunResult) -> str:
+    state, session = "error" if result.failure else "ok", result.spec.session[:SHORT]
+    return f"=== {number} {one_line(result.spec.name, NAME)}: {state} (session {session}) ==="
 
 
 def _has_answer(result: RunResult) -> bool:
@@ -142,27 +144,3 @@ def _hints(failure: Failure, retinue: Retinue, plan: Plan) -> Iterator[str]:
     if failure.reason == "unknown_engine":
         asked = retinue.settings("single").settings.engine
         yield did_you_mean(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
-
-
-# -- trust -----------------------------------------------------------------------------------------
-
-
-def _ask_for_trust(retinue: Retinue, plan: Plan) -> None:
-    """Asks about each of the project's own agents that waits to be accepted; where nobody can answer, nothing."""
-    if not is_interactive():
-        return
-    roster = retinue.roster()
-    for name in dict.fromkeys(task.agent for task in plan.tasks if task.agent):
-        agent = roster.needs_trust(name)
-        if agent is None:
-            continue
-        click.secho(f"{name} is this project's own agent and not trusted as it is now written:", err=True, bold=True)
-        for line in summary_lines(agent):
-            click.echo(line, err=True)
-        if click.confirm("Accept it, as it is written now?", default=False, err=True):
-            retinue.trust.accept(agent)
-
-
-def is_interactive() -> bool:
-    """Whether someone is there to be asked."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -22,9 +22,9 @@ Examples:
 )
 @click.argument("root", required=False, shell_complete=session_ids)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines: what it prints in any case.")
+@click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
 @click.pass_context
-def events(ctx: click.Context, root: str | None, follow: bool, as_json: bool) -> None:
+def events(ctx: click.Context, root: str | None, follow: bool) -> None:
     """Print what happened in a conversation, as JSON lines.
 
     ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one

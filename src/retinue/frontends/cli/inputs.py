@@ -6,12 +6,16 @@ import os
 import stat
 import sys
 
+import click
+
 MAX_JSON_BYTES = 32 * 2**20
 """Of a JSON document: sixteen tasks of the usual limit, and room."""
 
 
-class Unreadable(Exception):  # noqa: N818 - it says what the input is
+class Unreadable(click.ClickException):
     """The input cannot be taken; the message says why and what to do."""
+
+    exit_code = 2
 
 
 def text_of(value: str, *, limit: int) -> str:
@@ -65,10 +69,11 @@ def _file(path: str, limit: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Unreadable(f"{path} cannot be read: {reason}. A text that begins with @ is written @@….") from error
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise Unreadable(f"{path} is {_kind(status.st_mode)}, not a file; what a pipe holds is given as `-`.")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"{path} is {_kind(status.st_mode)}, not a file; what a pipe holds is given as `-`.")
         try:
             # One byte more than allowed: a file that grows while it is read is too long, not cut.
             content = file.read(limit + 1)

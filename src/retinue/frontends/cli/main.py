@@ -61,6 +61,12 @@ def root(ctx: click.Context) -> None:
         ctx.color = False
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    try:
+        os.getcwd()  # noqa: PTH109 - only whether there is one
+    except OSError as error:
+        raise click.UsageError(
+            f"The current directory cannot be used ({error.strerror}). Change to another."
+        ) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

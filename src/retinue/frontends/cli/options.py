@@ -48,7 +48,7 @@ _SETTINGS = (
 )
 
 
-class Seconds(click.ParamType):
+class Seconds(click.ParamType[float]):
     """A length of time: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
 
     name = "time"
@@ -76,7 +76,7 @@ cwd_option = click.option(
 )
 
 
-def _complete_engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+def _complete_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     from retinue.app import Retinue
 
     return [name for name in ("auto", *Retinue().engines) if name.startswith(incomplete)]

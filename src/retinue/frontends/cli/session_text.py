@@ -36,7 +36,7 @@ def fact_lines(summary: SessionSummary) -> list[str]:
         ["begun", moment(summary.created)],
         ["changed", moment(summary.updated)],
         ["runs", str(summary.runs)],
-        ["usage", f"{usage.tokens} tokens in {usage.turns} turns{cost}"],
+        ["usage", f"{usage.tokens} tokens, {usage.turns} turns{cost}"],
         ["conversation", summary.root],
         ["file", f"{summary.file} ({size(summary.size_bytes)})" if summary.file else ""],
         ["damaged", f"{summary.damaged} records could not be read and are left out" if summary.damaged else ""],

@@ -15,9 +15,10 @@ from retinue.app import Retinue
 from retinue.events import RunEnded, RunQueued, Stamped, Text, to_line
 from retinue.frontends.cli import session_text
 from retinue.frontends.cli.completions import agent_names, session_ids
-from retinue.frontends.cli.dispatch import carry_out, is_interactive, task_text, tell
+from retinue.frontends.cli.dispatch import carry_out, task_text, tell
 from retinue.frontends.cli.options import EXIT_CODES, Options, Seconds, json_option, run_options
 from retinue.frontends.cli.talk import answer, answer_json, fault, lines, note
+from retinue.frontends.cli.trusting import is_interactive
 from retinue.frontends.cli.work import opened
 from retinue.frontends.event_lines import SHORT
 from retinue.output.frame import plain
@@ -204,9 +205,13 @@ def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, y
         }
 
     doomed = _within(old)
-    what = "session" if len(doomed) == 1 else "sessions"
-    loss = "all of it" if results else "its detail, not its results"
-    note(f"{len(doomed)} {what} of {session_text.size(sum(one.size_bytes for one in doomed))} would lose {loss}.")
+    what = f"{len(doomed)} {'session' if len(doomed) == 1 else 'sessions'}"
+    size = session_text.size(sum(one.size_bytes for one in doomed))
+    note(
+        f"To forget: {what} whole ({size})."
+        if results
+        else f"To forget: the detail of {what} ({size}); results stay."
+    )
     if dry_run:
         if as_json:
             answer_json({"sessions": [one.session for one in doomed]})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Sequence
 
 from retinue.frontends.cells import fit, pad, width
@@ -19,7 +21,7 @@ def table(rows: Sequence[Sequence[str]], *, columns: int | None = None) -> list[
     """The rows as lines, cells made plain and put below each other; the last cell takes what is left."""
     if not rows:
         return []
-    room = columns or shutil.get_terminal_size().columns
+    room = columns or screen_columns()
     cells = [[one_line(cell, MOST) for cell in row] for row in rows]
     widths = [max(width(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
     left = max(room - sum(widths) - len(GAP) * len(widths), NARROWEST)
@@ -27,3 +29,9 @@ def table(rows: Sequence[Sequence[str]], *, columns: int | None = None) -> list[
         GAP.join([*(pad(cell, size) for cell, size in zip(row, widths, strict=False)), fit(row[-1], left)]).rstrip()
         for row in cells
     ]
+
+
+def screen_columns() -> int:
+    """How wide stdout is; a pipe or a file has all the room in the world."""
+    is_screen = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_screen or "COLUMNS" in os.environ else MOST

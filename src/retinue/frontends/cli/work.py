@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import anyio
+from anyio.abc import TaskStatus
 
 from retinue.app import Retinue
 from retinue.frontends.cli.options import Options
@@ -17,7 +20,7 @@ from retinue.frontends.event_lines import SHORT, EventLines
 from retinue.frontends.views import EngineNote, LinesView, View, is_screen, show
 from retinue.types import Refused
 
-STOPPING = "Stopping; what the runs had is kept. Once more ends at once."
+STOPPING = "Stopping; what the runs had is kept. A second signal ends at once."
 AGAIN = 0.1
 """Seconds until runs are stopped again: one may begin in the moment of stopping."""
 NAMED = 3
@@ -52,7 +55,8 @@ def at_work(
             return await _watched(retinue, work, view)
 
     view = _view(retinue, surface, options, shows_progress=shows_progress)
-    found = anyio.run(working)
+    with _logged_to(view):
+        found = anyio.run(working)
     if isinstance(found, Refused):
         raise found
     return found
@@ -62,7 +66,7 @@ async def _watched(retinue: Retinue, work: Callable[[], Awaitable[Found]], view:
     found: Found | Refused
     async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as group:
         group.start_soon(show, watcher, view)
-        group.start_soon(_stop_on_signal, retinue, view)
+        await group.start(_stop_on_signal, retinue, view)
         try:
             found = await work()
         except Refused as refusal:  # caught here: the task group would wrap it
@@ -91,6 +95,22 @@ def _view(retinue: Retinue, surface: str, options: Options, *, shows_progress: b
     return LinesView(stream, note, EventLines())
 
 
+@contextmanager
+def _logged_to(view: View) -> Iterator[None]:
+    """Lets the view say what is logged: printed past it, it would tear the picture, and not be quiet."""
+
+    class Said(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            view.say(record.getMessage())
+
+    logger, handler = logging.getLogger("retinue"), Said(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def _warnings(retinue: Retinue, surface: str) -> Iterator[str]:
     """What a user should know before anything runs."""
     if count := len(retinue.interrupted):
@@ -100,18 +120,20 @@ def _warnings(retinue: Retinue, surface: str) -> Iterator[str]:
         yield f"{count} {were} ended: {ids}{more} (retinue sessions show ID)"
     if problems := retinue.settings(surface).problems:
         values = "1 setting was" if len(problems) == 1 else f"{len(problems)} settings were"
-        yield f"{values} not taken as written: {problems[0].source}: {problems[0].message} (retinue doctor)"
+        yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
 
 
 # -- how it is stopped -----------------------------------------------------------------------------
 
 
-async def _stop_on_signal(retinue: Retinue, view: View) -> None:
+async def _stop_on_signal(retinue: Retinue, view: View, *, task_status: TaskStatus[None]) -> None:
     """Waits for a signal, then stops all runs; the next signal ends the process at once."""
     signals = _signals()
     if not signals:
+        task_status.started()
         return
     with anyio.open_signal_receiver(*signals) as received:
+        task_status.started()
         async for _ in received:
             break
         for number in signals:

@@ -1,0 +1,1 @@
+"""Speed and memory, measured as ratios against a floor in the same run. `make bench`."""

@@ -1,0 +1,184 @@
+"""The floor: the same work in plain asyncio with nothing around it. `python -m benchmarks.floor WORK N`.
+
+It makes the same files, writes the same lines and syncs as often, so that what is compared is Python, not the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from benchmarks.gauge import gauged, resident_bytes, scratch
+
+LINE = {"v": 1, "run": "a" * 32, "session": "a" * 32, "root": "b" * 32, "parentToolUseId": "call-" + "c" * 16}
+
+
+class Session:
+    """What a durable session costs the system: a folder, a record, a lease, a log, two syncs of the record."""
+
+    def __init__(self, number: int, log: int) -> None:
+        self._folder = f"{scratch()}/sessions/{number:08x}"
+        os.mkdir(self._folder, 0o700)
+        self._lease = f"{scratch()}/leases/{number:08x}"
+        self._lease_file = os.open(self._lease, os.O_RDWR | os.O_CREAT, 0o600)
+        os.write(self._lease_file, json.dumps(LINE).encode())
+        self._file = os.open(f"{self._folder}/session.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self._log = log
+        self._seq = 0
+
+    def write(self, kind: str, **more: Any) -> dict[str, Any]:
+        self._seq += 1
+        event = {**LINE, "seq": self._seq, "type": kind, **more}
+        data = json.dumps(event).encode() + b"\n"
+        os.write(self._file, data)
+        os.write(self._log, data)
+        return event
+
+    def begin(self) -> None:
+        os.fdatasync(self._file)
+        for folder in (self._folder, f"{scratch()}/sessions"):
+            descriptor = os.open(folder, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+    def end(self) -> None:
+        os.fdatasync(self._file)
+        os.unlink(self._lease)
+        os.close(self._lease_file)
+        os.close(self._file)
+
+
+def folders() -> int:
+    """Makes the folders and opens the log they share."""
+    for name in ("sessions", "leases", "roots"):
+        os.mkdir(f"{scratch()}/{name}")
+    return os.open(f"{scratch()}/roots/events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+async def model(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Wants one tool, then answers."""
+    await asyncio.sleep(0)
+    if messages[-1]["role"] == "user":
+        return {"role": "assistant", "calls": [{"id": "c1", "name": "read", "args": {"path": "x"}}]}
+    return {"role": "assistant", "text": "done"}
+
+
+async def tool(args: dict[str, Any]) -> str:
+    return f"content of {args['path']}"
+
+
+async def delegation(number: int, log: int) -> list[dict[str, Any]]:
+    """One delegation with one tool call and one answer; returns its events."""
+    session = Session(number, log)
+    events = [session.write("run_queued", task="do it"), session.write("run_started")]
+    session.begin()
+    messages: list[dict[str, Any]] = [{"role": "user", "text": "do it"}]
+    events.append(session.write("attempt_started"))
+    while True:
+        reply = await model(messages)
+        messages.append(reply)
+        if "text" in reply:
+            events += [session.write("text", text=reply["text"]), session.write("message_ended")]
+            break
+        for call in reply["calls"]:
+            events += [session.write("tool_called", **call), session.write("message_ended")]
+            result = await tool(call["args"])
+            messages.append({"role": "tool", "text": result})
+            events.append(session.write("tool_returned", text=result))
+    events.append(session.write("run_ended", text="done"))
+    session.end()
+    return events
+
+
+async def delegations(count: int) -> None:
+    log = folders()
+    for number in range(20):
+        await delegation(10**6 + number, log)
+    with gauged(times=count):
+        for number in range(count):
+            await delegation(number, log)
+
+
+async def parallel(count: int) -> None:
+    log = folders()
+    await delegation(10**6, log)
+    with gauged(times=count):
+        await asyncio.gather(*(delegation(number, log) for number in range(count)))
+
+
+async def held(count: int) -> None:
+    """Memory of tasks that hold the events of a run at the moment before the last."""
+    ready, go = 0, asyncio.Event()
+
+    async def one() -> list[dict[str, Any]]:
+        nonlocal ready
+        events = [{**LINE, "seq": i, "type": "tool_called", "args": {"path": f"file {i}"}} for i in range(9)]
+        ready += 1
+        await go.wait()
+        return events
+
+    before = resident_bytes()
+    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    while ready < count:
+        await asyncio.sleep(0)
+    print(json.dumps({"grown_bytes": (resident_bytes() - before) // count}))
+    go.set()
+    await asyncio.gather(*tasks)
+
+
+async def deltas(count: int) -> None:
+    """A stream of deltas of 500 bytes: passed on, counted, the newest 8 MiB kept."""
+    kept: list[str] = []
+    size = 0
+
+    async def take(text: str) -> None:
+        nonlocal size
+        size += len(text)
+        if size <= 8 * 2**20:
+            kept.append(text)
+
+    text = "x" * 500
+    with gauged():
+        for _ in range(count):
+            await take(text)
+        answer = "".join(kept)
+    assert answer
+
+
+async def appended(count: int) -> None:
+    """Encodes and writes event lines, and nothing else."""
+    log = folders()
+    file = os.open(f"{scratch()}/plain.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    from retinue.events import Origin, Stamped, ToolCalled, to_line
+
+    origin = Origin(run="a" * 32, session="a" * 32, root="b" * 32, parent_tool_use_id="call-1")
+    with gauged(times=count):
+        for number in range(count):
+            os.write(file, to_line(Stamped(origin, number, 1.5, ToolCalled(f"c{number}", "read", {"path": "x" * 60}))))
+        os.fdatasync(file)
+    os.close(log)
+
+
+async def first_request(_: int) -> None:
+    """From the start of the program to the first model request, the session being durable."""
+    import time
+
+    log = folders()
+    session = Session(1, log)
+    session.write("run_queued", task="do it")
+    session.write("run_started")
+    session.begin()
+    print(json.dumps({"cpu": time.process_time()}))
+    session.end()
+
+
+WORK: dict[str, Callable[[int], Awaitable[None]]] = {
+    work.__name__: work for work in (delegations, parallel, held, deltas, appended, first_request)
+}
+
+if __name__ == "__main__":
+    asyncio.run(WORK[sys.argv[1]](int(sys.argv[2])))  # type: ignore[arg-type]

@@ -1,0 +1,37 @@
+"""For workloads: measure a stretch of work inside the process and print it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def gauged(*, times: int = 1) -> Iterator[None]:
+    """Prints what the block cost, divided by `times`, as the last line."""
+    gc.collect()
+    before, cpu, wall = resident_bytes(), time.process_time(), time.monotonic()
+    yield
+    print(
+        json.dumps(
+            {
+                "cpu": (time.process_time() - cpu) / times,
+                "wall": (time.monotonic() - wall) / times,
+                "grown_bytes": resident_bytes() - before,
+            }
+        )
+    )
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def scratch() -> str:
+    """A folder of this workload's own, removed afterwards."""
+    return os.environ["BENCH_SCRATCH"]

@@ -1,0 +1,262 @@
+"""Our side of the same work: the whole product, durable session, bus and guards included.
+
+`python -m benchmarks.ours WORK N`
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from benchmarks.gauge import gauged, resident_bytes, scratch
+from retinue.app import Retinue
+from retinue.engines.base import Capabilities, Emit, EngineKind
+from retinue.engines.loop import Model, Reply, Request, Say, converse
+from retinue.engines.toolbox import Toolbox, tool
+from retinue.events import Origin, Stamped, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.sessions.jsonl import JsonlStore
+from retinue.types import Lineage, RunSpec, Subagent, ToolUse
+
+TASK = ("explorer", "do it")
+
+
+async def read(path: str) -> str:
+    """Reads."""
+    return f"content of {path}"
+
+
+class LoopEngine:
+    """Our agent loop over a model of the benchmark's own."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        await converse(self._model, spec, Toolbox([tool(read)]), emit)
+
+
+class InstantModel:
+    """Wants one tool, then answers."""
+
+    name = "instant"
+
+    async def reply(self, request: Request, say: Say) -> Reply:
+        if request.messages[-1].role == "user":
+            return Reply(content=(ToolUse("c1", "read", {"path": "x"}),), stop_reason="tool_use")
+        return Reply(content=(Text("done"),))
+
+
+def opened(model: Any, **settings: Any) -> Retinue:
+    kind = EngineKind(
+        name="bench",
+        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        make=lambda: LoopEngine(model),
+        missing=lambda: None,
+    )
+    many = {"max_spawns": 10**9, "max_tasks": 100_000, "max_concurrency": 100_000, **settings}
+    return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}, settings=many)
+
+
+async def delegations(count: int) -> None:
+    async with opened(InstantModel()) as retinue:
+        for _ in range(20):
+            await retinue.run(*TASK)
+        with gauged(times=count):
+            for _ in range(count):
+                result = await retinue.run(*TASK)
+                assert result.failure is None
+
+
+async def parallel(count: int) -> None:
+    async with opened(InstantModel()) as retinue:
+        await retinue.run(*TASK)
+        with gauged(times=count):
+            results = await retinue.delegate([TASK] * count)
+        assert all(result.failure is None for result in results)
+
+
+async def held(count: int) -> None:
+    """Memory of runs that have all their events at the moment before the last."""
+    ready, go = 0, anyio.Event()
+
+    class WaitingModel:
+        name = "waiting"
+
+        async def reply(self, request: Request, say: Say) -> Reply:
+            nonlocal ready
+            calls = sum(message.role == "assistant" for message in request.messages)
+            if calls < 2:
+                return Reply(content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use")
+            ready += 1
+            await go.wait()
+            return Reply(content=(Text("done"),))
+
+    async with opened(WaitingModel()) as retinue:
+        before = resident_bytes()
+        async with anyio.create_task_group() as group:
+            group.start_soon(retinue.delegate, [TASK] * count)
+            while ready < count:
+                await anyio.sleep(0.01)
+            print(f'{{"grown_bytes": {(resident_bytes() - before) // count}}}')
+            go.set()
+
+
+async def deltas(count: int) -> None:
+    """A stream of deltas of 500 bytes, with nobody watching."""
+    await _deltas(count, watched=False)
+
+
+async def watched_deltas(count: int) -> None:
+    """The same, masked and shown to a watcher."""
+    await _deltas(count, watched=True)
+
+
+async def _deltas(count: int, *, watched: bool) -> None:
+    class StreamingModel:
+        name = "streaming"
+
+        async def reply(self, request: Request, say: Say) -> Reply:
+            text = "x" * 500
+            for _ in range(count):
+                await say(TextDelta(text))
+            return Reply(content=(Text("done"),))
+
+    async with opened(StreamingModel(), idle_timeout=180.0) as retinue:
+        await retinue.run("explorer", "warm up") if count < 0 else None
+        with gauged():
+            if watched:
+                async with retinue.events() as events, anyio.create_task_group() as group:
+
+                    async def watch() -> None:
+                        async for _ in events:
+                            pass
+
+                    group.start_soon(watch)
+                    result = await retinue.run(*TASK)
+                    group.cancel_scope.cancel()
+            else:
+                result = await retinue.run(*TASK)
+        assert result.failure is None
+
+
+async def appended(count: int) -> None:
+    """Events through the whole core into the durable store."""
+
+    class Talking:
+        async def run(self, spec: RunSpec, emit: Emit) -> None:
+            for number in range(count):
+                await emit(ToolCalled(f"c{number}", "read", {"path": "x" * 60, "n": number}))
+            await InstantEnd().run(spec, emit)
+
+    kind = EngineKind(
+        name="bench",
+        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        make=Talking,
+        missing=lambda: None,
+    )
+    async with Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}) as retinue:
+        with gauged(times=count):
+            result = await retinue.run(*TASK)
+        assert result.failure is None, result.failure
+
+
+class InstantEnd:
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        from retinue.events import MessageEnded
+
+        await emit(Text("done"))
+        await emit(MessageEnded(stop_reason="stop"))
+
+
+async def first_request(_: int) -> None:
+    """From the start of the program to the first model request, the session being durable."""
+    import time
+
+    class ProbeModel:
+        name = "probe"
+
+        async def reply(self, request: Request, say: Say) -> Reply:
+            print(f'{{"cpu": {time.process_time()}}}')
+            return Reply(content=(Text("done"),))
+
+    async with opened(ProbeModel()) as retinue:
+        await retinue.run(*TASK)
+
+
+async def session_of(count: int) -> str:
+    """A stored session with this many events; returns its id."""
+    async with JsonlStore(state()) as store:
+        session = store.claim()
+        spec = RunSpec(
+            run=session,
+            session=session,
+            name="bench",
+            surface="single",
+            agent=Subagent(name="explorer"),
+            task="do it",
+            prompt="do it",
+            cwd=scratch(),
+            engine="bench",
+            lineage=Lineage(root="r", parent_call="c", depth=1),
+        )
+        record = await store.begin(spec)
+        origin = Origin.of(spec)
+        from retinue.events import RunEnded, RunQueued
+
+        queued = RunQueued(name="bench", agent="explorer", task="do it", cwd="/", surface="single")
+        record.append(Stamped(origin, 1, 1.0, queued))
+        for number in range(count):
+            record.append(Stamped(origin, number + 2, 1.0, ToolReturned(f"c{number}", "read", "y" * 200)))
+        record.append(Stamped(origin, count + 2, 1.0, RunEnded(text="the answer")))
+        await record.sync()
+        await record.release()
+    return session
+
+
+def state() -> Any:
+    from pathlib import Path
+
+    return Path(scratch()) / "state"
+
+
+async def listed(count: int) -> None:
+    """Lists a state folder whose one session has `count` events, its index fresh each time."""
+    await session_of(count)
+    async with JsonlStore(state()) as store:
+        with gauged(times=20):
+            for _ in range(20):
+                (state() / "index.sqlite").unlink(missing_ok=True)
+                assert len(await store.list()) == 1
+
+
+async def tailed(count: int) -> None:
+    """The answer and the last 20 events of a session with `count` events."""
+    session = await session_of(count)
+    async with JsonlStore(state()) as store:
+        with gauged(times=50):
+            for _ in range(50):
+                summary = await store.summary(session)
+                assert summary and summary.preview == "the answer"
+                assert len(await store.tail(session, 20)) == 20
+
+
+WORK: dict[str, Callable[[int], Awaitable[None]]] = {
+    work.__name__: work
+    for work in (
+        delegations,
+        parallel,
+        held,
+        deltas,
+        watched_deltas,
+        appended,
+        first_request,
+        listed,
+        tailed,
+    )
+}
+
+if __name__ == "__main__":
+    anyio.run(WORK[sys.argv[1]], int(sys.argv[2]))

@@ -1,0 +1,54 @@
+"""Asking a person whether one of the project's own agents may run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import click
+
+from retinue.agents.definition import Agent
+from retinue.app import Retinue
+from retinue.frontends.cli.agent_text import summary_lines
+from retinue.frontends.cli.talk import fault
+
+
+def is_interactive() -> bool:
+    """Whether someone is there to be asked."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
+    """Asks about each of these agents that waits to be accepted; does nothing where nobody can answer."""
+    if not is_interactive():
+        return
+    roster = retinue.roster()
+    for name in dict.fromkeys(names):
+        agent = roster.needs_trust(name)
+        if agent is None:
+            continue
+        click.secho(f"{name} is this project's own agent, and not trusted as it is now written:", err=True, bold=True)
+        show(agent)
+        if is_wanted():
+            accept(retinue, agent)
+
+
+def show(agent: Agent) -> None:
+    """Says what an agent is and can do."""
+    for line in summary_lines(agent):
+        click.echo(f"  {line}", err=True)
+
+
+def is_wanted() -> bool:
+    """Asks whether to accept what was shown; no answer is no."""
+    return click.confirm("Accept it, as it is written now?", default=False, err=True)
+
+
+def accept(retinue: Retinue, agent: Agent) -> bool:
+    """Remembers that the agent may run; says so if that cannot be remembered."""
+    try:
+        retinue.trust.accept(agent)
+    except OSError as error:
+        fault(f"{agent.name} could not be accepted: {error.filename or retinue.state}: {error.strerror}.")
+        return False
+    return True

@@ -1,0 +1,10 @@
+"""Shared by the tests of the ways in."""
+
+import pytest
+
+from tests.frontends.story import Story
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()

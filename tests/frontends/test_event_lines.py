@@ -1,0 +1,67 @@
+"""Events as plain lines."""
+
+import re
+
+from retinue.events import (
+    AttemptStarted,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.frontends.event_lines import EventLines
+from retinue.types import Code, Failure
+
+
+def told(story):
+    tell = EventLines()
+    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for stamped in story.told for line in tell(stamped)]
+
+
+def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
+    story.begins("explorer", task="Where is it?\nReally.")
+    story.begins("a-very-long-name")
+    story.happens(
+        "explorer",
+        AttemptStarted(1, "first"),
+        Thinking("hm"),
+        TextDelta("I "),
+        ToolCalled("1", "grep", {"pattern": "x", "glob": "*.py"}),
+        ToolReturned("1", "grep", "a.py:1: x"),
+        ToolCalled("2", "bash", {"command": "make"}),
+        ToolReturned("2", "bash", "boom\nmore", is_error=True),
+        ModelChanged("big", "small", "rate_limit"),
+        AttemptStarted(2, "fallback"),
+        Notice("storage", "disk full"),
+        Text("Here it is.\nIn detail…"),
+        MessageEnded(stop_reason="stop"),
+        RunEnded(elapsed=1.26),
+    )
+    story.happens("a-very-long-name", RunEnded(failure=Failure(Code.TIMEOUT, "Timed out."), elapsed=600.0))
+    assert told(story) == [
+        "explorer      ○ Where is it?",
+        "explorer      started",
+        "a-very-long…  ○ look",
+        "a-very-long…  started",
+        "explorer      → grep /x/ → *.py",
+        "explorer      → bash make",
+        "explorer      ! bash: boom",
+        "explorer      model: small (rate_limit)",
+        "explorer      attempt 2 (fallback)",
+        "explorer      ! disk full",
+        "explorer      “Here it is.”",
+        "explorer      ✓ done in 1.3s (session explorer)",
+        "a-very-long…  ✗ timeout after 600.0s (session a-very-l)",
+    ]
+
+
+def test_lines_have_no_escapes_and_an_end(story):
+    story.begins("one", name="\x1b[31mred")
+    story.happens("one", Text("\x1b[2J" + "x" * 10_000))
+    assert max(map(len, told(story))) <= 200
+    assert "\x1b" not in "".join(told(story))

@@ -1,0 +1,72 @@
+"""Tool calls in a line or two, in seed 003's condensed forms."""
+
+import pytest
+
+from retinue.frontends.tool_lines import call_line, error_line, result_line
+from retinue.progress import Called
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "line"),
+    [
+        ("read", {"path": "a.py"}, "read → a.py"),
+        ("read", {"path": "a.py", "offset": 10}, "read → a.py:10"),
+        ("read", {"path": "a.py", "offset": 10, "limit": 50}, "read → a.py:10+50"),
+        ("read", {"path": "a.py", "limit": 50}, "read → a.py:1+50"),
+        ("grep", {"pattern": "x.*y"}, "grep → /x.*y/"),
+        ("grep", {"pattern": "x", "glob": "*.py"}, "grep → /x/ → *.py"),
+        ("grep", {"pattern": "x", "path": "src"}, "grep → /x/ → src"),
+        ("ls", {"path": "src/"}, "ls → src/"),
+        ("ls", {}, "ls → ."),
+        ("find", {"pattern": "*.ts", "path": "src/"}, "find → *.ts in src/"),
+        ("find", {"pattern": "*.ts", "path": "."}, "find → *.ts"),
+        ("bash", {"command": "make test\nmake check"}, "bash → make test"),
+        ("edit", {"path": "a.py", "oldText": "x", "newText": "y\nz"}, "edit → a.py +2/-1"),
+        (
+            "edit",
+            {"path": "a.py", "edits": [{"oldText": "x", "newText": "y"}, {"oldText": "", "newText": "z"}]},
+            "edit → a.py (2 edits) +2/-1",
+        ),
+        ("write", {"path": "a.py", "content": "x\ny\n"}, "write → a.py +2"),
+        ("subagent", {"agent": "explorer", "task": "look\nhard"}, "subagent → explorer: look"),
+        ("web_search", {"query": "rich live"}, "web_search → rich live"),
+        ("unheard_of", {"b": [1], "a": None}, 'unheard_of → {"b":[1],"a":null}'),
+        ("unheard_of", {}, "unheard_of"),
+    ],
+)
+def test_a_call_is_one_line(name, args, line):
+    assert call_line(name, args) == line
+
+
+@pytest.mark.parametrize("name", ["read", "grep", "ls", "find", "bash", "edit", "write", "subagent", "fetch_content"])
+@pytest.mark.parametrize("value", [None, 3, ["x"], {"y": 1}])
+def test_arguments_of_any_shape_are_told_somehow(name, value):
+    names = ("path", "pattern", "command", "content", "edits", "newText", "offset", "agent", "url")
+    assert call_line(name, dict.fromkeys(names, value)).startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "line"),
+    [
+        ("ls", "a.py\nb.py\nlib/", "2 files, 1 dir"),
+        ("ls", "lib/", "1 dir"),
+        ("ls", "", "(empty)"),
+        ("ls", "(empty directory)", "(empty)"),
+        ("ls", "a\nb/\n\n[500 entries limit reached. Use limit=1000 for more.]", "1 file, 1 dir+"),
+        ("find", "a.ts\nb.ts\nc.ts", "3 matches"),
+        ("find", "a.ts", "1 match"),
+        ("find", "No files found matching pattern", "0 matches"),
+        ("find", "a.ts\n\n[1 results limit reached. Use limit=2 for more, or refine pattern.]", "1 match+"),
+        ("find", "a.ts\n\n[Could not read lib.]", "1 match"),
+        ("read", "text", None),
+    ],
+)
+def test_listings_are_told_as_numbers(name, result, line):
+    assert result_line(Called("1", name, {}, result)) == line
+
+
+def test_a_failed_call_says_why_in_its_first_line():
+    assert error_line(Called("1", "ls", {}, "\nNo such folder\nmore", is_error=True)) == "No such folder"
+    assert error_line(Called("1", "ls", {}, "", is_error=True)) == "failed"
+    assert result_line(Called("1", "ls", {}, "No such folder", is_error=True)) is None
+    assert error_line(Called("1", "ls", {}, "a.py")) is None

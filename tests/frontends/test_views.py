@@ -1,0 +1,147 @@
+"""Views kept up to date: at their own pace, whatever they or their readers do."""
+
+from __future__ import annotations
+
+import io
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from retinue.bus import Bus
+from retinue.events import RunEnded, Text
+from retinue.frontends.event_lines import EventLines
+from retinue.frontends.terminal import LiveView
+from retinue.frontends.views import EngineNote, LinesView, is_screen, show
+
+ABOUT = {"offline": "rules, not a language model"}
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a screen."""
+
+    def isatty(self):
+        return True
+
+
+@asynccontextmanager
+async def shown(view):
+    """A bus that the view watches for the block."""
+    bus = Bus()
+    async with bus.watch() as watcher, anyio.create_task_group() as group:
+        group.start_soon(show, watcher, view)
+        yield bus
+        group.cancel_scope.cancel()
+
+
+class Noting:
+    """A view that only notes what is done with it."""
+
+    wants_deltas = False
+
+    def __init__(self, fails_at: str = "") -> None:
+        self.done: list[str] = []
+        self.drawn = anyio.Event()
+        self._fails_at = fails_at
+
+    def _note(self, what):
+        self.done.append(what)
+        if what == self._fails_at:
+            raise ZeroDivisionError
+
+    def take(self, stamped):
+        self._note("take")
+
+    def say(self, text):
+        self._note("say")
+
+    def draw(self):
+        self._note("draw")
+
+    def close(self):
+        self._note("close")
+
+    def restore(self):
+        self.done.append("restore")
+
+
+async def test_what_happened_last_is_taken_in_before_a_view_closes(story):
+    story.begins("one")
+    view = Noting()
+    async with shown(view) as bus:
+        for stamped in story.told:
+            bus.publish(stamped)
+    assert [what for what in view.done if what != "draw"] == ["take", "take", "close"]
+
+
+@pytest.mark.parametrize("moment", ["take", "draw", "close"])
+async def test_a_view_that_fails_is_given_up_and_disturbs_nobody(story, moment):
+    story.begins("one")
+    view = Noting(fails_at=moment)
+    async with shown(view) as bus:
+        for stamped in story.told:
+            bus.publish(stamped)
+        await anyio.wait_all_tasks_blocked()
+    assert view.done[-1] == "restore"
+
+
+async def test_lines_are_written_with_the_engine_that_auto_chose_said_once(story):
+    stream = io.StringIO()
+    story.begins("one", engine="offline")
+    story.begins("two", engine="offline")
+    async with shown(LinesView(stream, EngineNote(ABOUT), EventLines())) as bus:
+        for stamped in story.told:
+            bus.publish(stamped)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "engine: offline (rules, not a language model)"
+    assert [line[9:].split() for line in lines[1:]] == [
+        ["one", "○", "look"],
+        ["one", "started"],
+        ["two", "○", "look"],
+        ["two", "started"],
+    ]
+
+
+async def test_without_a_stream_nothing_is_written_and_nothing_breaks(story):
+    story.begins("one")
+    async with shown(LinesView(None, EventLines())) as bus:
+        bus.publish(story.told[0])
+
+
+async def test_a_live_view_leaves_the_last_state_and_a_visible_cursor(story, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    story.begins("explorer", engine="offline")
+    view = LiveView(stream, max_lines=5, note=EngineNote(ABOUT))
+    async with shown(view) as bus:
+        for stamped in story.told:
+            bus.publish(stamped)
+        view.say("a word of our own")
+        await anyio.wait_all_tasks_blocked()
+        story.happens("explorer", Text("the answer"), RunEnded(elapsed=2.0))
+        for stamped in story.told[2:]:
+            bus.publish(stamped)
+    written = stream.getvalue()
+    assert "engine: offline (rules, not a language model)" in written
+    assert "a word of our own" in written
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
+    last = written[written.rindex("✓") :]
+    assert "explorer" in last
+    assert "Session: explorer00000000" in last
+
+
+async def test_a_live_view_of_nothing_draws_nothing():
+    stream = Terminal()
+    async with shown(LiveView(stream, max_lines=5, note=EngineNote({}))):
+        pass
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("term", "is_one"), [("xterm-256color", True), ("dumb", False), ("", False), ("unknown", False)]
+)
+def test_a_screen_is_a_terminal_that_can_be_drawn_on(term, is_one):
+    assert is_screen(Terminal(), {"TERM": term}) is is_one
+    assert not is_screen(io.StringIO(), {"TERM": term})
+    assert not is_screen(None, {"TERM": term})

@@ -1,0 +1,205 @@
+"""What a screen shows of runs, at sizes that are given."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.events import MessageEnded, Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.frontends.cells import width
+from retinue.frontends.windows import SPINNER, Screen, closing, frame
+from retinue.types import Code, Failure
+from tests.frontends.story import START, Story
+
+BIG = Screen(width=100, height=50)
+
+
+def text_of(lines):
+    return ["".join(span.text for span in line) for line in lines]
+
+
+def styles_of(lines, text):
+    return {span.style for line in lines for span in line if text in span.text}
+
+
+def fails(message, code=Code.ENGINE):
+    return RunEnded(failure=Failure(code, message), exit_code=1, elapsed=3.2)
+
+
+def test_one_run_has_a_window_without_a_status_of_all(story):
+    story.begins("explorer", provider="acme", model="big", thinking="high")
+    story.happens("explorer", ToolCalled("1", "ls", {"path": "src"}), ToolReturned("1", "ls", "a.py\nlib/"))
+    story.happens("explorer", ToolCalled("2", "grep", {"pattern": "x", "glob": "*.py"}))
+    assert text_of(frame(story.progress(), BIG, START + 12.4)) == [
+        "⠼ explorer (acme/big high) • 2 tools • 12s/600s",
+        "  ls → src",
+        "    1 file, 1 dir",
+        "  grep → /x/ → *.py",
+    ]
+
+
+def test_a_name_of_its_own_stands_before_the_agent(story):
+    story.begins("a", name="find the bug", agent="explorer", engine="offline")
+    assert text_of(frame(story.progress(), BIG, START))[0] == "⠋ find the bug • explorer (offline) • 0s/600s"
+
+
+def test_several_runs_have_the_status_of_all_above_them(story):
+    story.begins("one")
+    story.begins("two")
+    story.queued("three")
+    story.happens("one", Text("found it"), RunEnded(text="found it", elapsed=7.4))
+    story.happens("two", fails("Timed out after 600s."))
+    assert text_of(frame(story.progress(), BIG, START + 99)) == [
+        "Sub-agents: 1 queued, 1 done, 1 error",
+        "✓ one • 7s/600s",
+        "  found it",
+        "✗ two • 3s/600s",
+        "  Timed out after 600s.",
+        "○ three • queued",
+    ]
+
+
+def test_elapsed_time_counts_while_a_run_works_and_is_frozen_at_its_end(story):
+    story.begins("one")
+    assert "• 5s/600s" in text_of(frame(story.progress(), BIG, START + 5))[0]
+    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 6))[0]
+    story.happens("one", RunEnded(elapsed=6.0))
+    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 500))[0]
+
+
+def test_a_run_that_never_started_took_no_time(story):
+    story.queued("one")
+    story.happens("one", RunEnded(failure=Failure(Code.UNKNOWN_AGENT, "Unknown agent: one.")))
+    assert text_of(frame(story.progress(), BIG, START + 5)) == ["✗ one", "  Unknown agent: one."]
+
+
+def test_text_is_shown_while_it_is_being_written(story):
+    story.begins("one")
+    story.happens("one", Text("First.\n\n- point"), TextDelta("And th"), TextDelta("en\n  indented"))
+    assert text_of(frame(story.progress(), BIG, START))[1:] == ["  First.", "  - point", "  And then", "    indented"]
+
+
+def test_a_run_without_anything_to_show_is_starting(story):
+    story.begins("one")
+    assert text_of(frame(story.progress(), BIG, START))[1:] == ["  (starting...)"]
+
+
+def test_tools_are_muted_and_what_went_wrong_is_red(story):
+    story.begins("one")
+    story.happens("one", ToolCalled("1", "bash", {"command": "make"}), ToolReturned("1", "bash", "boom", is_error=True))
+    story.happens("one", Notice("storage", "disk full"), MessageEnded(stop_reason="stop"), fails("it broke"))
+    lines = frame(story.progress(), BIG, START)
+    shown = {text: styles_of(lines, text) for text in ("bash → make", "boom", "disk full", "it broke")}
+    assert shown == {"bash → make": {"muted"}, "boom": {"error"}, "disk full": {"warning"}, "it broke": {"error"}}
+
+
+def test_a_window_keeps_its_newest_lines(story):
+    story.begins("one")
+    story.happens("one", *(Text(f"line {number}") for number in range(100)))
+    shown = text_of(frame(story.progress(), Screen(width=80, height=50, max_lines=3), START))
+    assert shown[1:] == ["  line 97", "  line 98", "  line 99"]
+
+
+def test_on_a_low_screen_windows_shrink_and_those_at_work_keep_most(story):
+    for run in ("one", "two", "three"):
+        story.begins(run)
+        story.happens(run, *(Text(f"{run} {number}") for number in range(10)))
+    story.happens("one", RunEnded(elapsed=1.0))
+    assert text_of(frame(story.progress(), Screen(width=80, height=8), START)) == [
+        "Sub-agents: 2 running, 1 done",
+        "✓ one • 1s/600s",
+        "⠋ two • 0s/600s",
+        "  two 8",
+        "  two 9",
+        "⠋ three • 0s/600s",
+        "  three 8",
+        "  three 9",
+    ]
+
+
+def test_with_more_runs_than_rows_the_rest_is_counted_and_work_stays_in_sight(story):
+    for number in range(10):
+        story.begins(f"run-{number}")
+        if number < 8:
+            story.happens(f"run-{number}", RunEnded(elapsed=1.0))
+    assert text_of(frame(story.progress(), Screen(width=80, height=5), START)) == [
+        "Sub-agents: 2 running, 8 done",
+        "✓ run-0 • 1s/600s",
+        "⠋ run-8 • 0s/600s",
+        "⠋ run-9 • 0s/600s",
+        "… and 7 more",
+    ]
+
+
+def test_nested_runs_stand_under_the_one_that_asked_for_them(story):
+    story.begins("top")
+    story.begins("other")
+    story.begins("below", parent="top", depth=2)
+    story.happens("below", Text("deep"), parent="top", depth=2)
+    assert text_of(frame(story.progress(), BIG, START)) == [
+        "Sub-agents: 3 running",
+        "⠋ top • 0s/600s",
+        "  (starting...)",
+        "  ⠋ below • 0s/600s",
+        "    deep",
+        "⠋ other • 0s/600s",
+        "  (starting...)",
+    ]
+
+
+def test_text_of_a_child_cannot_move_the_cursor_or_hide(story):
+    story.begins("evil", name="a\x1b[2Jb\nc")
+    story.happens("evil", Text("\x1b]0;title\x07red\x1b[31m\rover"), ToolCalled("1", "bash", {"command": "\x1b[1mx"}))
+    story.happens("evil", fails("bad\x1b[0m\nnews\u202e"))
+    drawn = "\n".join(text_of(frame(story.progress(), BIG, START)))
+    assert "\x1b" not in drawn
+    assert "\r" not in drawn
+    assert "\u202e" not in drawn
+    assert "⟨U+202E⟩" in drawn
+
+
+def test_at_the_end_headers_and_whole_session_ids_stay(story):
+    story.begins("one")
+    story.begins("two")
+    story.happens("one", Text("answer"), RunEnded(elapsed=1.0))
+    story.happens("two", fails("it broke"))
+    assert text_of(closing(story.progress(), Screen(width=30, height=5), START + 9)) == [
+        "Sub-agents: 1 done, 1 error",
+        "✓ one • 1s/600s",
+        "✗ two • 3s/600s",
+        "Sessions: one0000000000000,",
+        "two0000000000000",
+    ]
+
+
+def test_the_spinner_turns_with_the_clock_alone(story):
+    story.begins("one")
+    icons = {text_of(frame(story.progress(), BIG, START + tenth / 10))[0][0] for tenth in range(10)}
+    assert icons == set(SPINNER)
+
+
+EVENTS = st.one_of(
+    st.builds(Text, st.text(max_size=200)),
+    st.builds(TextDelta, st.text(max_size=200)),
+    st.builds(ToolCalled, st.text(max_size=3), st.sampled_from(["ls", "find", "bash", "x"]), st.just({"path": "p"})),
+    st.builds(ToolReturned, st.text(max_size=3), st.just("ls"), st.text(max_size=50), st.booleans()),
+    st.builds(Notice, st.just("n"), st.text(max_size=200)),
+    st.builds(lambda text: RunEnded(failure=Failure(Code.ENGINE, text)), st.text(max_size=300)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), EVENTS), max_size=40),
+    st.integers(1, 60),
+    st.integers(1, 30),
+    st.integers(1, 10),
+)
+def test_a_frame_is_never_larger_than_its_screen(happened, columns, rows, most):
+    story = Story()
+    for run in dict.fromkeys(run for run, _ in happened):
+        story.begins(run, name=f"name of {run}")
+    for run, event in happened:
+        story.happens(run, event)
+    screen = Screen(width=columns, height=rows, max_lines=most)
+    lines = text_of(frame(story.progress(), screen, START))
+    assert len(lines) <= max(rows, 2)  # the status of all, and one row
+    assert all(width(line) <= columns for line in lines)
