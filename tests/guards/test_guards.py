@@ -147,6 +147,14 @@ def test_zero_switches_a_rule_off():
     assert alternate(LoopGuard(same=0, pairs=0), 100, lambda i: "same") == []
 
 
+def test_arguments_too_deep_to_compare_are_like_no_other():
+    deep: dict = {}
+    for _ in range(5000):
+        deep = {"in": deep}
+    guard = LoopGuard(same=2, pairs=2)
+    assert [guard.observe(ToolCalled(f"c{i}", "t", deep), 0.0) for i in range(5)] == [None] * 5
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -307,7 +307,7 @@ def test_arguments_count_as_text_and_giants_are_left_out():
     items = Items(limit_chars=20)
     items.add("some text")
     items.add(ToolUse("c1", "write", {"content": ["x" * 99]}))
-    assert items.all() == ("some text", ToolUse("c1", "write", {"[left out]": "106 characters"}))
+    assert items.all() == ("some text", ToolUse("c1", "write", {"[left out]": "115 characters"}))
 
 
 def test_a_child_cannot_invent_tools_without_end():

@@ -18,11 +18,16 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def signature(name: str, args: Args) -> bytes:
-    """The same for calls that ask for the same, whatever the order of keys at any depth; else different."""
+    """The same for calls that ask for the same, whatever the order of keys at any depth; else different.
+
+    Empty for arguments nested too deep to compare: such a call is like no other.
+    """
     try:
         return _canonical((name, args))
     except UnicodeEncodeError:  # half a surrogate pair: rare, and the slower encoder escapes it
         return json.dumps((name, args), sort_keys=True).encode()
+    except RecursionError:
+        return b""
 
 
 class LoopGuard(Timeless):
@@ -55,7 +60,7 @@ class LoopGuard(Timeless):
         return None
 
     def _observe_call(self, mark: bytes) -> Failure | None:
-        self._in_a_row = self._in_a_row + 1 if mark == self._last else 1
+        self._in_a_row = self._in_a_row + 1 if mark and mark == self._last else 1
         self._last = mark
         return LOOP if self._same and self._in_a_row >= self._same else None
 

@@ -6,6 +6,8 @@ from collections import deque
 from io import StringIO
 from typing import Any
 
+import msgspec
+
 from retinue.types import ToolUse
 
 MESSAGE_CHARS = 8 * 2**20
@@ -13,6 +15,8 @@ MESSAGE_CHARS = 8 * 2**20
 ITEMS = 500
 ITEM_CHARS = 2**20
 """Of all display items together."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Draft:
@@ -73,17 +77,8 @@ class Items:
 
 
 def _size(value: Any) -> int:
-    """Roughly the characters of a JSON-like value, without recursion."""
-    size, rest = 0, [value]
-    while rest:
-        match rest.pop():
-            case str(text):
-                size += len(text)
-            case dict(members):
-                rest += members.keys()
-                rest += members.values()
-            case list(members) | tuple(members):
-                rest += members
-            case _:
-                size += 8
-    return size
+    """The characters of a JSON-like value, roughly; one that cannot be written as JSON counts as too large."""
+    try:
+        return len(_encode(value))
+    except (UnicodeEncodeError, RecursionError, TypeError):
+        return ITEM_CHARS + 1

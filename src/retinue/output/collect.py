@@ -85,7 +85,10 @@ class Collector:
     def observe(self, event: Event) -> None:
         """Takes an event into account; a delta costs the same however long the text has become."""
         self._seen = True
-        if isinstance(event, WORK):
+        if isinstance(event, TextDelta):  # by far the most frequent
+            self._worked, self._writing = TextDelta, True
+            self.dropped_bytes += self._draft.delta(event.text)
+        elif isinstance(event, WORK):
             self._worked = type(event)
             self._writing = isinstance(event, OPENING)
             self._observe_work(event)
@@ -94,8 +97,6 @@ class Collector:
 
     def _observe_work(self, event: Event) -> None:
         match event:
-            case TextDelta(text):
-                self.dropped_bytes += self._draft.delta(text)
             case Text(text):
                 self.dropped_bytes += self._draft.block(text)
                 if text.strip():
@@ -177,6 +178,9 @@ class Collector:
                 return Failure(
                     Code.ENGINE, f"The agent's last message is empty. {self._kept} {AGAIN}", "empty_answer"
                 )
+            case _ if self.process and self.process.signal:
+                ended = f"The agent's process was ended by signal {self.process.signal}."
+                return Failure(Code.SIGNALLED, f"{ended} {self._kept} {AGAIN}", "child_signal")
             case _:
                 return Failure(Code.ENGINE, f"{NO_FINAL} {self._kept} {AGAIN}", "no_final_message")
 

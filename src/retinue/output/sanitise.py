@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from retinue.output.gates import fold, may_name, rows_for
 from retinue.output.patterns import compiled
 from retinue.output.streams import SHORTEST, FamilyStream, KnownStream, KnownValues
@@ -14,6 +16,8 @@ BLOCK = 64 * 1024
 """Characters looked at together: text without any anchor of a secret costs little."""
 DEEPEST = 200
 """Levels of nested values; what lies deeper is left out."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Masker:
@@ -42,7 +46,17 @@ class Masker:
 
         What stands under a name such as `api_key` is judged as in `api_key=…`.
         """
-        return self._masked_value(value, 0)
+        return (value, 0) if self._is_clean(value) else self._masked_value(value, 0)
+
+    def _is_clean(self, value: Any) -> bool:
+        """Whether no part of the value can be a secret: one look at all of it, written as JSON."""
+        if isinstance(value, str):
+            return False
+        try:
+            text = _encode(value).decode()
+        except (UnicodeEncodeError, RecursionError, TypeError):
+            return False
+        return len(text) <= BLOCK and not self._known.occur_in(text) and not rows_for(text, fold(text))
 
     def _masked_value(self, value: Any, depth: int) -> tuple[Any, int]:
         if isinstance(value, str):

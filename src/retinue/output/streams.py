@@ -37,7 +37,10 @@ class KnownValues:
         return bool(self._forms)
 
     def occur_in(self, text: str) -> bool:
-        return any(form in text for form in self._forms)
+        for form in self._forms:  # noqa: SIM110 - asked of every text; any() takes three times as long
+            if form in text:
+                return True
+        return False
 
     def found_in(self, text: str) -> Iterator[re.Match[str]]:
         """The leftmost occurrences, the longest of each place."""

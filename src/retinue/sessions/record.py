@@ -49,8 +49,9 @@ class FileRecord:
         self._is_closed = False
 
     @property
-    def file(self) -> str:
-        return str(self._writer.path)
+    def file(self) -> str | None:
+        nothing_written = self._writer.fault and not self._writer.begins
+        return None if nothing_written else str(self._writer.path)
 
     @property
     def fault(self) -> Failure | None:

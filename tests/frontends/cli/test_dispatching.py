@@ -1,0 +1,282 @@
+"""`run`, `delegate` and `chain`: what stands where, in which shape, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SCRIPTED = ("--engine", "scripted")
+
+
+def test_the_answer_stands_alone_on_stdout(cli):
+    result = cli("run", "explorer", "look", *SCRIPTED, script=[{"call": "ls", "args": {}}, {"say": "Found {task}."}])
+    assert result.exit_code == 0
+    assert result.stdout == "Found look.\n"
+    assert "→ ls ." in result.stderr
+    assert "✓ done" in result.stderr
+
+
+def test_quiet_leaves_nothing_but_the_answer(cli):
+    result = cli("run", "explorer", "look", *SCRIPTED, "--quiet")
+    assert (result.stdout, result.stderr) == ("A scripted answer of explorer to: look\n", "")
+
+
+def test_the_engine_that_auto_chose_is_said(cli):
+    assert "engine: offline (rules, not a language model" in cli("run", "explorer", "Where is main?").stderr
+    assert "engine:" not in cli("run", "explorer", "Where is main?", "--engine", "offline").stderr
+
+
+def test_an_answer_cannot_act_on_the_terminal(cli):
+    result = cli("run", "explorer", "x", *SCRIPTED, "-q", script=[{"say": "\x1b[2Jplain\x07 \u202etext"}])
+    assert result.stdout == "plain ⟨U+202E⟩text\n"
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def test_a_task_comes_from_stdin_from_a_file_or_begins_with_a_sign_of_its_own(cli, place):
+    (place / "task.md").write_bytes("\ufeffin a file\r\nwith two lines\r\n".encode())
+
+    def asked(task, stdin=None):
+        return cli("run", "explorer", task, *SCRIPTED, "-q", stdin=stdin, script=[{"say": "{task}"}]).stdout
+
+    assert asked("-", stdin="by a pipe\n") == "by a pipe\n"
+    assert asked("@task.md") == "in a file\nwith two lines\n"
+    assert asked("@@someone") == "@someone\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "stdin", "sentence"),
+    [
+        ("-", b"a\0b", "NUL byte"),
+        ("-", b"\xff\xfe", "not valid UTF-8"),
+        ("-", b"x" * (2**20 + 1), "the limit is 1048576 bytes"),
+        ("-", b"", "empty"),
+        ("@", b"", "followed by the name of a file"),
+        ("@missing", b"", "missing cannot be read: No such file or directory"),
+        ("@pipe", b"", "pipe is a pipe, not a file"),
+        ("@folder", b"", "folder is a directory, not a file"),
+        ("@/dev/zero", b"", "/dev/zero is a device, not a file"),
+        ("@latin", b"", "latin is not valid UTF-8 (byte 1)"),
+        ("  ", b"", "empty"),
+    ],
+)
+def test_a_task_that_cannot_be_taken_is_one_sentence_and_nothing_runs(cli, place, task, stdin, sentence):
+    import os
+
+    os.mkfifo(place / "pipe")
+    (place / "folder").mkdir()
+    (place / "latin").write_bytes(b"h\xe9")
+    result = cli("run", "explorer", task, *SCRIPTED, stdin=stdin)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+# -- exit codes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "script", "code"),
+    [
+        (("run", "explorer", "x"), [{"say": "done"}], 0),
+        (("run", "explorer", "x"), [{"fail": "400 bad"}], 1),
+        (("run", "explorer", "x"), [{"raise": "no engine today"}], 1),
+        (("run", "explorer", "x"), [], 1),
+        (("run", "explorer", "x", "--timeout", "1"), [{"hang": True}], 124),
+        (("run", "nobody", "x"), [], 2),
+        (("run", "explorer", "x", "--max-depth", "0"), [], 2),
+        (("run", "explorer", "x", "--session", "deadbeef"), [], 2),
+        (("run", "explorer", "x", "--timeout", "0"), [], 2),
+        (("run", "explorer", "x", "--timeout", "soon"), [], 2),
+        (("run", "explorer", "x", "--max-cost", "-1"), [], 2),
+        (("run", "explorer", "x", "--cwd", "missing"), [], 2),
+        (("run", "explorer", "x", "--engine", "none"), [], 2),
+        (("chain", "--step", "explorer", "x", "--step", "tester", "y"), [{"say": "done"}], 0),
+        (("chain", "--step", "explorer", "x", "--step", "nobody", "y"), [], 2),
+        (("chain", "--step", "explorer", "x", "--step", "tester", "y"), [{"fail": "400"}], 1),
+        (("chain",), [], 2),
+        (("chain", "plan.json", "--step", "explorer", "x"), [], 2),
+    ],
+)
+def test_exit_codes(cli, arguments, script, code):
+    assert cli(*SCRIPTED_FIRST(arguments), script=script).exit_code == code
+
+
+def SCRIPTED_FIRST(arguments):  # noqa: N802 - a constant with a hole in it
+    return arguments if "--engine" in arguments else (*arguments, *SCRIPTED)
+
+
+AGENTS = {"explorer": [{"say": "one"}], "tester": [{"fail": "400"}], "reviewer": [{"hang": True}]}
+
+
+@pytest.mark.parametrize(
+    ("agents", "code"),
+    [
+        (["explorer", "explorer"], 0),
+        (["explorer", "tester"], 1),
+        (["explorer", "reviewer"], 124),
+        (["tester", "reviewer"], 1),
+        (["explorer", "nobody"], 1),
+        ([], 2),
+        (["explorer"] * 17, 2),
+    ],
+)
+def test_exit_codes_of_several_runs(cli, agents, code):
+    plan = {"tasks": [{"agent": agent, "prompt": "x"} for agent in agents]}
+    environ = {"RETINUE_EXTEND_TIMEOUT_DEBOUNCE": "0"}
+    result = cli(
+        "delegate", "-", *SCRIPTED, "--timeout", "1", stdin=json.dumps(plan), script={"agents": AGENTS}, **environ
+    )
+    assert result.exit_code == code
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_what_a_failed_run_had_is_printed_and_the_reason_said(cli):
+    script = [{"say": "half of it", "deltas": 2}, {"fail": "400 bad request"}]
+    result = cli("run", "explorer", "x", *SCRIPTED, "-q", script=script)
+    assert result.exit_code == 1
+    assert result.stdout == "half of it\n"
+    assert "400 bad request" in result.stderr
+
+
+def test_a_run_that_cannot_be_stored_is_done_all_the_same(cli, place):
+    (place / "file").touch()
+    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_STATE=str(place / "file" / "state"))
+    assert result.exit_code == 0
+    assert result.stdout == "A scripted answer of explorer to: x\n"
+    assert "not all of this run could be stored" in result.stderr
+    quiet = cli("run", "explorer", "x", *SCRIPTED, "-q", RETINUE_STATE=str(place / "file" / "state"))
+    assert quiet.stderr == ""
+
+
+def test_settings_that_were_not_taken_are_mentioned_before_a_run(cli):
+    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_TIMEOUT="soon")
+    assert "1 setting was not taken as written in environment (retinue doctor)" in result.stderr
+
+
+# -- several ---------------------------------------------------------------------------------------
+
+
+def test_several_answers_stand_one_after_the_other_under_their_names(cli):
+    plan = {
+        "tasks": [
+            {"agent": "explorer", "prompt": "a", "name": "first"},
+            {"agent": "tester", "prompt": "b"},
+            {"profile": "reviewer", "task": "c", "later": True},
+        ],
+        "also": 1,
+    }
+    scripts = {"explorer": [{"say": "one"}], "tester": [{"fail": "400 bad"}], "reviewer": [{"say": "three"}]}
+    result = cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan), script={"agents": scripts})
+    lines = [line.split(" (session")[0] for line in result.stdout.splitlines()]
+    assert lines == ["=== 1 first: ok", "one", "=== 3 reviewer: ok", "three"]
+    assert "-: ignored what means nothing here: also, tasks[2].later" in result.stderr
+    assert "2 tester: The model provider failed: 400 bad" in result.stderr
+
+
+def test_a_chain_prints_its_last_answer_and_says_where_it_stopped(cli):
+    steps = ("--step", "explorer", "find", "--step", "tester", "test {previous}")
+    done = cli("chain", *steps, *SCRIPTED, "-q", script={"runs": [[{"say": "one"}], [{"say": "two"}]]})
+    assert (done.exit_code, done.stdout) == (0, "two\n")
+    failed = cli("chain", *steps, *SCRIPTED, "-q", script={"runs": [[{"say": "one"}], [{"fail": "400 bad"}]]})
+    assert (failed.exit_code, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("Chain stopped at step 2 (tester): ") or "Chain stopped at step 2" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ("{", "is no plan: "),
+        ("[" * 100_000, "is no plan: "),
+        ("[]", "is no plan: "),
+        ('{"tasks": [{"prompt": 1}]}', "is no plan: Expected `str | null`, got `int` - at `$.tasks[0].prompt`"),
+        ('{"tasks": [{"agent": "a"}]}', "Task 1 has no prompt"),
+        ('{"tasks": [{"agent": "a", "profile": "b", "prompt": "x"}]}', "Task 1 has both agent and profile"),
+        ('{"tasks": [{"task": "x", "prompt": "x"}]}', "Task 1 has both prompt and task"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_says_where(cli, plan, sentence):
+    result = cli("delegate", "-", stdin=plan)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_files_are_given_whole_or_in_part(cli, place):
+    (place / "notes").write_text("one\ntwo\nthree\n")
+    plan = {"tasks": [{"prompt": "read", "files": ["notes", {"path": "notes", "head": 1}]}]}
+    assert cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan)).exit_code == 0
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+RUN = [
+    "status", "exitCode", "run", "session", "agent", "name", "task", "engine", "model", "text", "answer", "failure",
+    "usage", "elapsed", "finalized", "sessionFile", "actual",
+]  # fmt: skip
+ACTUAL = [
+    "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",
+    "limits", "attempts", "masks", "droppedBytes", "process", "notices", "saved",
+]  # fmt: skip
+
+
+def test_a_run_as_json_has_every_key_whether_it_completed_or_not(cli):
+    done = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json").stdout)
+    failed = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"fail": "400"}]).stdout)
+    assert list(done) == list(failed) == RUN
+    assert list(done["actual"]) == ACTUAL
+    assert (done["status"], done["exitCode"], done["answer"], done["failure"]) == ("completed", 0, "final", None)
+    assert (failed["status"], failed["exitCode"]) == ("failed", 1)
+    assert list(failed["failure"]) == ["code", "message", "reason", "detail"]
+    assert failed["failure"]["code"] == "provider"
+
+
+def test_several_runs_as_json_are_one_object(cli):
+    plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "a"}, {"agent": "nobody", "prompt": "b"}]})
+    found = json.loads(cli("delegate", "-", *SCRIPTED, "--json", stdin=plan).stdout)
+    assert [found["status"], found["exitCode"], found["failure"]] == ["failed", 1, None]
+    assert [result["status"] for result in found["results"]] == ["completed", "failed"]
+
+
+def test_a_refusal_as_json_says_why_and_that_nothing_ran(cli):
+    found = json.loads(cli("run", "nobody", "x", "--json").stdout)
+    assert {**found, "failure": found["failure"]["code"]} == {
+        "status": "refused",
+        "exitCode": 2,
+        "results": [],
+        "failure": "unknown_agent",
+    }
+
+
+# -- where and who ---------------------------------------------------------------------------------
+
+
+def test_work_is_done_in_the_directory_that_was_named(cli, place):
+    (place / "elsewhere").mkdir()
+    cli("run", "explorer", "x", *SCRIPTED, "--cwd", "elsewhere")
+    (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
+    assert session["cwd"] == str(place / "elsewhere")
+
+
+def test_a_projects_own_agent_does_not_run_where_nobody_can_be_asked(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "fixer.md").write_text("---\nname: fixer\ntools: bash\n---\nFix.\n")
+    refused = cli("run", "fixer", "x", *SCRIPTED)
+    assert refused.exit_code == 2
+    assert "retinue agents trust fixer" in refused.stderr
+    assert cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow").exit_code == 0
+
+
+def test_what_an_agent_did_not_get_is_said(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "fixer.md").write_text("---\nname: fixer\ntools: read, bash\ncolor: red\n---\nFix.\n")
+    result = cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow")
+    assert "fixer: without bash (by allow_write)" in result.stderr
+    assert "fixer: scripted does not apply color" in result.stderr
+    assert "without" not in cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow", "--allow-write").stderr
