@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from benchmarks.gauge import gauged, resident_bytes, scratch
@@ -26,7 +26,9 @@ class Session:
         self._lease = f"{scratch()}/leases/{number:08x}"
         self._lease_file = os.open(self._lease, os.O_RDWR | os.O_CREAT, 0o600)
         os.write(self._lease_file, json.dumps(LINE).encode())
-        self._file = os.open(f"{self._folder}/session.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        self._file = os.open(
+            f"{self._folder}/session.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600
+        )
         self._log = log
         self._seq = 0
 
@@ -111,18 +113,35 @@ async def parallel(count: int) -> None:
 
 
 async def held(count: int) -> None:
-    """Memory of tasks that hold the events of a run at the moment before the last."""
+    """Memory of tasks that hold the events of a run, field by field, at the moment before the last."""
     ready, go = 0, asyncio.Event()
 
-    async def one() -> list[dict[str, Any]]:
+    def happened(number: int) -> list[dict[str, Any]]:
+        facts = {"name": "explorer", "agent": "explorer", "task": "do it", "cwd": "/", "surface": "fanout"}
+        events: list[dict[str, Any]] = [
+            {**stamp(1), "type": "run_queued", **facts, "engine": "bench", "timeout": 600.0, "tools": ["read"]},
+            {**stamp(2), "type": "run_started"},
+            {**stamp(3), "type": "attempt_started", "number": 1, "reason": "first"},
+        ]
+        for turn in range(2):
+            name, path = f"c{turn}", f"file {turn}"
+            usage = {"turns": 1}
+            events += [
+                {**stamp(4), "type": "tool_called", "call": name, "name": "read", "args": {"path": path}},
+                {**stamp(5), "type": "message_ended", "stopReason": "tool_use", "model": "m", "usage": usage},
+                {**stamp(6), "type": "tool_returned", "call": name, "name": "read", "text": f"content of {path}"},
+            ]
+        return events
+
+    async def one(number: int) -> list[dict[str, Any]]:
         nonlocal ready
-        events = [{**LINE, "seq": i, "type": "tool_called", "args": {"path": f"file {i}"}} for i in range(9)]
+        events = happened(number)
         ready += 1
         await go.wait()
         return events
 
     before = resident_bytes()
-    tasks = [asyncio.create_task(one()) for _ in range(count)]
+    tasks = [asyncio.create_task(one(number)) for number in range(count)]
     while ready < count:
         await asyncio.sleep(0)
     print(json.dumps({"grown_bytes": (resident_bytes() - before) // count}))
@@ -130,21 +149,30 @@ async def held(count: int) -> None:
     await asyncio.gather(*tasks)
 
 
+def stamp(seq: int) -> dict[str, Any]:
+    import time
+
+    return {**LINE, "parentRun": None, "depth": 1, "seq": seq, "time": time.time()}
+
+
 async def deltas(count: int) -> None:
-    """A stream of deltas of 500 bytes: passed on, counted, the newest 8 MiB kept."""
+    """A stream of deltas of 500 bytes: made by a model, told apart, counted, the first 8 MiB kept."""
     kept: list[str] = []
     size = 0
 
-    async def take(text: str) -> None:
-        nonlocal size
-        size += len(text)
-        if size <= 8 * 2**20:
-            kept.append(text)
+    async def stream() -> AsyncIterator[dict[str, str]]:
+        text = "x" * 500
+        for number in range(count):
+            yield {"type": "text_delta", "text": text}
+            if number % 32 == 0:
+                await asyncio.sleep(0)
 
-    text = "x" * 500
     with gauged():
-        for _ in range(count):
-            await take(text)
+        async for event in stream():
+            if event["type"] == "text_delta":
+                size += len(event["text"])
+                if size <= 8 * 2**20:
+                    kept.append(event["text"])
         answer = "".join(kept)
     assert answer
 
@@ -158,7 +186,9 @@ async def appended(count: int) -> None:
     origin = Origin(run="a" * 32, session="a" * 32, root="b" * 32, parent_tool_use_id="call-1")
     with gauged(times=count):
         for number in range(count):
-            os.write(file, to_line(Stamped(origin, number, 1.5, ToolCalled(f"c{number}", "read", {"path": "x" * 60}))))
+            os.write(
+                file, to_line(Stamped(origin, number, 1.5, ToolCalled(f"c{number}", "read", {"path": "x" * 60})))
+            )
         os.fdatasync(file)
     os.close(log)
 

@@ -89,7 +89,9 @@ async def held(count: int) -> None:
             nonlocal ready
             calls = sum(message.role == "assistant" for message in request.messages)
             if calls < 2:
-                return Reply(content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use")
+                return Reply(
+                    content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use"
+                )
             ready += 1
             await go.wait()
             return Reply(content=(Text("done"),))

@@ -34,7 +34,6 @@ from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.settings import KEYS, Resolved
 from retinue.settings_files import SettingsFiles
 from retinue.surfaces.base import Surface
-from retinue.surfaces.single import Single
 from retinue.types import Call, Lineage, Mode, Plan, Task
 
 
@@ -259,7 +258,13 @@ class Retinue:
         return self._store
 
 
-SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": Single}
+def _single(orchestrator: Orchestrator, home: str) -> Surface:
+    from retinue.surfaces.single import Single
+
+    return Single(orchestrator, home)
+
+
+SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": _single}
 """The families of tools, by name."""
 
 

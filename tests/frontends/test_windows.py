@@ -84,7 +84,9 @@ def test_a_run_without_anything_to_show_is_starting(story):
 
 def test_tools_are_muted_and_what_went_wrong_is_red(story):
     story.begins("one")
-    story.happens("one", ToolCalled("1", "bash", {"command": "make"}), ToolReturned("1", "bash", "boom", is_error=True))
+    story.happens(
+        "one", ToolCalled("1", "bash", {"command": "make"}), ToolReturned("1", "bash", "boom", is_error=True)
+    )
     story.happens("one", Notice("storage", "disk full"), MessageEnded(stop_reason="stop"), fails("it broke"))
     lines = frame(story.progress(), BIG, START)
     shown = {text: styles_of(lines, text) for text in ("bash → make", "boom", "disk full", "it broke")}

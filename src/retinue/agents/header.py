@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from retinue.agents.files import Broken
-from retinue.agents.lenient import read_lines
 
 MAX_DEPTH = 16
 MAX_NODES = 1000
@@ -182,6 +181,8 @@ def _saved(source: str, error: Any, first_line: int) -> Header:
     mark = getattr(error, "problem_mark", None)
     line = first_line + (int(mark.line) if mark else 0)
     reason = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable")
+    from retinue.agents.lenient import read_lines
+
     pairs: list[tuple[str, int, Value]] = [*read_lines(source)]
     if not {key.lower() for key, _, _ in pairs} & {"name", "description"}:
         raise Broken(f"the header is not valid YAML: {reason}", line)

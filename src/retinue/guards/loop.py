@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from typing import ClassVar
 
 import msgspec
@@ -25,6 +23,8 @@ def signature(name: str, args: Args) -> bytes:
     try:
         return _canonical((name, args))
     except UnicodeEncodeError:  # half a surrogate pair: rare, and the slower encoder escapes it
+        import json
+
         return json.dumps((name, args), sort_keys=True).encode()
     except RecursionError:
         return b""
@@ -45,7 +45,7 @@ class LoopGuard(Timeless):
         self._in_a_row = 0
         self._last: bytes | None = None
         self._called: dict[str, bytes] = {}
-        self._returned: deque[tuple[bytes, int]] = deque(maxlen=max(2 * pairs, 1))
+        self._returned: list[tuple[bytes, int]] = []
         self._pairs = pairs
 
     def observe(self, event: Event, now: float) -> Failure | None:
@@ -55,7 +55,7 @@ class LoopGuard(Timeless):
                 self._called[call] = mark
                 return self._observe_call(mark)
             case ToolReturned(call=call, text=text) if mark := self._called.pop(call, b""):
-                self._returned.append((mark, hash(text)))
+                self._returned = [*self._returned[1 - 2 * self._pairs :], (mark, hash(text))]
                 return LOOP if self._alternates() else None
         return None
 

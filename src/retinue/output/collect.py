@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -78,7 +77,7 @@ class Collector:
         self._items = Items()
         self._tools: dict[str, int] = {}
         self._returned = 0
-        self._notices: deque[str] = deque(maxlen=NOTICES)
+        self._notices: list[str] = []
         self._seen = False
         self._worked: type[Event] | None = None
 
@@ -116,7 +115,7 @@ class Collector:
                 self.dropped_bytes += dropped
             case Notice(message=message):
                 if message not in self._notices:
-                    self._notices.append(message)
+                    self._notices = [*self._notices[1 - NOTICES :], message]
             case ProcessEnded(end):
                 self.process = end
             case NativeSession(session):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,7 +119,7 @@ class Pruner:
         folder.rename(doomed)
         for path in claims:
             path.unlink(missing_ok=True)
-        shutil.rmtree(doomed, ignore_errors=True)
+        _remove(doomed)
         return Pruned(removed=1, freed_bytes=freed)
 
     def _free_unused(self, claims: dict[str, list[Path]]) -> None:
@@ -148,12 +147,12 @@ class Pruner:
                         path.unlink()
                         done += Pruned(logs=1, freed_bytes=status.st_size)
             if not _files(Parts(folder, EVENTS)):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
         return done
 
     def _empty_trash(self) -> None:
         """Removes what an earlier sweep had moved and did not come to delete."""
-        shutil.rmtree(self._layout.trash, ignore_errors=True)
+        _remove(self._layout.trash)
 
 
 def thin(folder: Path) -> Pruned:
@@ -209,3 +208,9 @@ def _files(parts: Parts) -> list[Path]:
 
 def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _remove(folder: Path) -> None:
+    from shutil import rmtree
+
+    rmtree(folder, ignore_errors=True)

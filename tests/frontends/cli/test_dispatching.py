@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -63,8 +64,6 @@ def test_a_task_comes_from_stdin_from_a_file_or_begins_with_a_sign_of_its_own(cl
     ],
 )
 def test_a_task_that_cannot_be_taken_is_one_sentence_and_nothing_runs(cli, place, task, stdin, sentence):
-    import os
-
     os.mkfifo(place / "pipe")
     (place / "folder").mkdir()
     (place / "latin").write_bytes(b"h\xe9")
@@ -102,11 +101,8 @@ def test_a_task_that_cannot_be_taken_is_one_sentence_and_nothing_runs(cli, place
     ],
 )
 def test_exit_codes(cli, arguments, script, code):
-    assert cli(*SCRIPTED_FIRST(arguments), script=script).exit_code == code
-
-
-def SCRIPTED_FIRST(arguments):  # noqa: N802 - a constant with a hole in it
-    return arguments if "--engine" in arguments else (*arguments, *SCRIPTED)
+    engine = () if "--engine" in arguments else SCRIPTED
+    assert cli(*arguments, *engine, script=script).exit_code == code
 
 
 AGENTS = {"explorer": [{"say": "one"}], "tester": [{"fail": "400"}], "reviewer": [{"hang": True}]}
@@ -185,7 +181,7 @@ def test_a_chain_prints_its_last_answer_and_says_where_it_stopped(cli):
     assert (done.exit_code, done.stdout) == (0, "two\n")
     failed = cli("chain", *steps, *SCRIPTED, "-q", script={"runs": [[{"say": "one"}], [{"fail": "400 bad"}]]})
     assert (failed.exit_code, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("Chain stopped at step 2 (tester): ") or "Chain stopped at step 2" in failed.stderr
+    assert failed.stderr.startswith("Chain stopped at step 2 (tester): ")
 
 
 @pytest.mark.parametrize(

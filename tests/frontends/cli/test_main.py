@@ -42,7 +42,9 @@ def test_the_summary_in_the_list_is_the_commands_own(name):
     assert command.get_short_help_str(limit=200) == COMMANDS[name].summary
 
 
-@pytest.mark.parametrize(("path", "command"), [(" ".join(path), command) for path, command in every_command(root) if path])
+@pytest.mark.parametrize(
+    ("path", "command"), [(" ".join(path), command) for path, command in every_command(root) if path]
+)
 def test_every_command_explains_itself_within_eighty_columns(cli, path, command):
     result = cli(*path.split(), "--help")
     assert result.exit_code == 0

@@ -1,0 +1,128 @@
+"""What is measured: our side, its floor, and the goal for their ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from benchmarks.measure import Cost
+
+Figure = Callable[[Cost], float]
+
+
+def cpu(cost: Cost) -> float:
+    return cost.cpu
+
+
+def grown(cost: Cost) -> float:
+    return max(float(cost.grown_bytes), 1.0)
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """One comparison: the ratio of two workloads' figures, as a median over interleaved pairs."""
+
+    name: str
+    ours: tuple[str, ...]
+    floor: tuple[str, ...]
+    goal: float
+    """The ratio may be at most this; for a `rate` at least this."""
+    figure: Figure = cpu
+    unit: str = "ms"
+    per: str = ""
+    is_rate: bool = False
+    """Then the ratio is the floor's cost over ours: how much of its rate is left."""
+    pairs: int = 5
+
+    def ratio(self, ours: Cost, floor: Cost) -> float:
+        a, b = self.figure(ours), self.figure(floor)
+        return b / a if self.is_rate else a / b
+
+
+def _ours(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.ours", work, str(count))
+
+
+def _floor(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.floor", work, str(count))
+
+
+BARE = ("-c", "pass")
+
+CASES = (
+    Case(name="import retinue", ours=("-c", "import retinue"), floor=BARE, goal=3.0, pairs=15),
+    Case(name="retinue --help", ours=("-m", "retinue", "--help"), floor=BARE, goal=6.0, pairs=15),
+    Case(
+        name="start to the first model request",
+        ours=_ours("first_request", 0),
+        floor=_floor("first_request", 0),
+        goal=2.0,
+        pairs=15,
+    ),
+    Case(
+        name="one delegation",
+        ours=_ours("delegations", 200),
+        floor=_floor("delegations", 200),
+        goal=15.0,
+        per="run",
+    ),
+    Case(name="16 at once", ours=_ours("parallel", 16), floor=_floor("parallel", 16), goal=15.0, per="run"),
+    Case(name="64 at once", ours=_ours("parallel", 64), floor=_ours("parallel", 16), goal=1.2, per="run"),
+    Case(name="256 at once", ours=_ours("parallel", 256), floor=_ours("parallel", 16), goal=1.2, per="run"),
+    Case(name="1,000 at once", ours=_ours("parallel", 1000), floor=_ours("parallel", 16), goal=1.2, per="run"),
+    Case(
+        name="memory of a run",
+        ours=_ours("held", 500),
+        floor=_floor("held", 500),
+        goal=3.0,
+        figure=grown,
+        unit="KB",
+        per="run",
+    ),
+    Case(name="100,000 deltas, 50 MB", ours=_ours("deltas", 100_000), floor=_floor("deltas", 100_000), goal=10.0),
+    Case(
+        name="deltas grow linearly",
+        ours=_ours("deltas", 100_000),
+        floor=_ours("deltas", 25_000),
+        goal=4.8,
+    ),
+    Case(
+        name="memory of 100,000 deltas over 1,000",
+        ours=_ours("deltas", 100_000),
+        floor=("-c", "print('{\"grown_bytes\": 20971520}')"),
+        goal=1.0,
+        figure=grown,
+        unit="KB",
+        pairs=3,
+    ),
+    Case(
+        name="100,000 deltas, masked for a watcher",
+        ours=_ours("watched_deltas", 100_000),
+        floor=_floor("deltas", 100_000),
+        goal=50.0,
+        pairs=3,
+    ),
+    Case(
+        name="durable events",
+        ours=_ours("appended", 20_000),
+        floor=_floor("appended", 20_000),
+        goal=0.2,
+        unit="µs",
+        per="event",
+        is_rate=True,
+    ),
+    Case(
+        name="listing a session of 100,000 events",
+        ours=_ours("listed", 100_000),
+        floor=_ours("listed", 10),
+        goal=1.5,
+        pairs=3,
+    ),
+    Case(
+        name="answer and tail of 100,000 events",
+        ours=_ours("tailed", 100_000),
+        floor=_ours("tailed", 20),
+        goal=1.5,
+        pairs=3,
+    ),
+)

@@ -1,0 +1,26 @@
+"""A chain: each step reads what the one before said, inside a frame that marks it as data."""
+
+import anyio
+
+from retinue import Refused, Retinue
+
+STEPS = [
+    ("explorer", "Where is the output of an agent truncated?"),
+    ("reviewer", "Review the code that {previous} names for risks"),
+    ("implementer", "Plan what to change about: {task}"),
+]
+
+
+async def main() -> None:
+    async with Retinue(engine="offline") as retinue:
+        try:
+            results = await retinue.chain(STEPS)
+        except Refused as refused:  # nothing was started: a step's agent cannot run
+            print(refused.failure.message)
+            return
+        for number, result in enumerate(results, 1):
+            print(f"--- step {number}: {result.spec.agent.name}")
+            print(result.failure.message if result.failure else result.text)
+
+
+anyio.run(main)

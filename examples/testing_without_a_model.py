@@ -1,0 +1,25 @@
+"""Tests of your own without a model: the scripted engine plays what you say, here a provider that fails once."""
+
+import anyio
+
+from retinue import Retinue
+from retinue.engines.base import EngineKind
+from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, call, fail, say
+
+PLAYS = ScriptedEngine.in_turn(
+    [fail("529 overloaded_error")],
+    [call("read", path="README.md", returns="# Hello"), say("The README says hello.")],
+)
+ENGINE = EngineKind(name="scripted", capabilities=CAPABILITIES, make=lambda: PLAYS, missing=lambda: None)
+
+
+async def main() -> None:
+    async with Retinue(engine="scripted", engines={"scripted": ENGINE}) as retinue:
+        result = await retinue.run("explorer", "What does the README say?")
+        print(result.text)
+        for attempt in result.actual.attempts:
+            why = f" failed: {attempt.failure.reason}" if attempt.failure else " answered"
+            print(f"attempt {attempt.number} ({attempt.reason}){why}")
+
+
+anyio.run(main)

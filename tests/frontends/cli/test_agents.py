@@ -1,0 +1,132 @@
+"""`agents`: which there are, what they are, whether they are in order, and which are trusted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+FIXER = "---\nname: fixer\ndescription: Fixes things\ntools: read, bash\nmodel: big\ncolour: red\n---\nYou fix.\n"
+
+
+@pytest.fixture
+def project(place):
+    """A project with an agent of its own, a shadow of a built-in one, and a broken file."""
+    (place / ".git").mkdir()
+    folder = place / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "fixer.md").write_text(FIXER)
+    (folder / "tester.md").write_text("---\nname: tester\ndescription: Ours\ntools: read\n---\nTest.\n")
+    (folder / "broken.md").write_text("---\nname: [no\n---\n")
+    return place
+
+
+def test_alone_it_lists_them(cli):
+    alone = cli("agents")
+    assert alone.stdout == cli("agents", "list").stdout
+    first, *agents = alone.stdout.splitlines()
+    assert first.split() == ["NAME", "LAYER", "TOOLS", "DESCRIPTION"]
+    assert [line.split()[:2] for line in agents] == [
+        [name, "builtin"] for name in ("explorer", "researcher", "reviewer", "implementer", "tester")
+    ]
+
+
+def test_what_is_not_used_is_marked_and_what_is_broken_is_named(cli, project):
+    result = cli("agents")
+    rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split()[0] for line in result.stdout.splitlines()[1:]}
+    assert rows["fixer (not trusted)"] == "project"
+    assert rows["tester"] == "project"
+    assert rows["tester (shadowed)"] == "builtin"
+    assert "1 file could not be used:" in result.stderr
+    assert "broken.md" in result.stderr
+
+
+def test_the_list_as_json_has_the_same_facts(cli, project):
+    found = json.loads(cli("agents", "--json").stdout)
+    (fixer,) = [agent for agent in found["agents"] if agent["name"] == "fixer"]
+    assert fixer == {
+        "name": "fixer",
+        "layer": "project",
+        "status": "untrusted",
+        "description": "Fixes things",
+        "tools": ["read", "bash"],
+        "file": str(project / ".retinue" / "agents" / "fixer.md"),
+        "accepted": False,
+        "shadowedBy": None,
+        "shadows": [],
+    }
+    assert len(found["problems"]) == 1
+
+
+def test_showing_an_agent_shows_everything_but_its_secrets(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.md").write_text("---\nname: mine\napiKey: sk-very-secret\nthinking: high\n---\nDo \x1b[31mit.\n")
+    shown, as_json = cli("agents", "show", "mine"), cli("agents", "show", "mine", "--json")
+    assert "api_key          ****" in shown.stdout
+    assert "thinking         high" in shown.stdout
+    assert "--- Prompt ---\nDo it.\n" in shown.stdout
+    assert json.loads(as_json.stdout)["definitions"][0]["fields"]["api_key"] == "****"
+    assert "sk-very-secret" not in shown.output + as_json.output
+
+
+def test_checking_says_what_is_to_be_mended(cli, project):
+    all_of_them = cli("agents", "check")
+    assert all_of_them.exit_code == 1
+    assert "broken.md" in all_of_them.stdout
+    assert "fixer.md: unknown key 'colour'; it is ignored" in all_of_them.stdout
+    tester = str(project / ".retinue" / "agents" / "tester.md")
+    assert cli("agents", "check", tester).exit_code == 0
+    assert cli("agents", "check", "missing.md").exit_code == 2
+
+
+def test_checking_finds_contradictions(cli, place):
+    (place / "both.md").write_text("---\nname: both\ntools: read\ndenied_tools: bash\n---\nx\n")
+    result = cli("agents", "check", "both.md")
+    assert result.exit_code == 1
+    assert "has both an allow list and a deny list of tools" in result.stdout
+
+
+def test_trust_is_given_for_the_content_and_taken_back(cli, project):
+    assert cli("agents", "trust", "fixer").exit_code == 2  # nobody is there to ask
+    accepted = cli("agents", "trust", "fixer", "--yes")
+    assert accepted.exit_code == 0
+    assert "tools  read, bash" in accepted.stderr
+    assert cli("run", "fixer", "x", "--engine", "scripted").exit_code == 0
+    (project / ".retinue" / "agents" / "fixer.md").write_text(FIXER + "And more.")
+    assert cli("run", "fixer", "x", "--engine", "scripted").exit_code == 2
+    assert json.loads(cli("agents", "trust", "fixer", "--yes", "--json").stdout)["trusted"] is True
+    assert cli("agents", "trust", "fixer", "--revoke").exit_code == 0
+    assert cli("run", "fixer", "x", "--engine", "scripted").exit_code == 2
+
+
+def test_only_a_projects_own_agents_are_accepted(cli):
+    result = cli("agents", "trust", "explorer", "--yes")
+    assert result.exit_code == 2
+    assert "is not this project's own" in result.stderr
+
+
+def test_trust_that_cannot_be_remembered_is_said(cli, project):
+    (project / "file").touch()
+    result = cli("agents", "trust", "fixer", "--yes", RETINUE_STATE=str(project / "file" / "state"))
+    assert result.exit_code == 1
+    assert "fixer could not be accepted" in result.stderr
+
+
+@pytest.mark.parametrize("where", [(), ("--project",)])
+def test_a_new_agent_is_in_order_and_can_be_called_at_once(cli, place, where):
+    made = cli("agents", "new", "auditor", *where)
+    assert made.exit_code == 0
+    path = made.stdout.strip()
+    assert path.startswith(str(place)) is bool(where)
+    assert cli("agents", "check", path).exit_code == 0
+    assert cli("run", "auditor", "x", "--engine", "offline").exit_code == 0
+
+
+def test_a_new_agent_never_takes_the_place_of_a_file(cli):
+    cli("agents", "new", "auditor")
+    again = cli("agents", "new", "auditor")
+    assert again.exit_code == 2
+    assert "it is there already" in again.stderr
+    assert cli("agents", "new", "../evil").exit_code == 2
+    assert "It is used instead of the builtin agent tester." in cli("agents", "new", "tester").stderr

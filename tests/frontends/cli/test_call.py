@@ -1,0 +1,118 @@
+"""`call` and `tools`: the seam for programs. One JSON object on stdout, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+TASK = '{"agent": "explorer", "task": "look"}'
+SCRIPTED = ("--engine", "scripted")
+
+
+def called(result):
+    """The one object on stdout."""
+    (line,) = result.stdout.splitlines()
+    return json.loads(line)
+
+
+def test_the_result_of_the_tool_is_all_there_is_on_stdout(cli):
+    result = cli("call", "subagent", TASK, "--surface", "single", *SCRIPTED)
+    found = called(result)
+    assert result.exit_code == 0
+    assert list(found) == ["content", "details"]
+    assert found["content"] == [{"type": "text", "text": "A scripted answer of explorer to: look"}]
+    assert found["details"]["mode"] == "single"
+    assert found["details"]["results"][0]["exitCode"] == 0
+
+
+def test_input_comes_from_stdin_and_from_files(cli, place):
+    (place / "input.json").write_text(TASK)
+    assert called(cli("call", "subagent", "-", *SCRIPTED, stdin=TASK))["details"]["results"]
+    assert called(cli("call", "subagent", "@input.json", *SCRIPTED))["details"]["results"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "{",
+        "nonsense",
+        "[1, 2",
+        '{"agent": "\\ud800"}',
+        "[" * 100_000,
+        "@missing",
+        "@pipe",
+        "@latin",
+        "\udcff",
+        "@",
+    ],
+)
+def test_input_that_cannot_be_read_is_answered_like_any_other_mistake(cli, place, given):
+    os.mkfifo(place / "pipe")
+    (place / "latin").write_bytes(b"\xe9")
+    result = cli("call", "subagent", given)
+    found = called(result)
+    assert result.exit_code == 2
+    assert found["details"]["error"]["code"] == "INVALID_INPUT"
+    assert found["content"][0]["text"].startswith("The input of subagent is not a JSON object: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("subagnt", "{}"), "Unknown tool: subagnt. Did you mean subagent? Tools of single: subagent"),
+        (("subagent", "{}", "--surface", "dual"), "Unknown surface: dual. Surfaces: "),
+    ],
+)
+def test_a_tool_or_surface_nobody_knows_is_answered_too(cli, arguments, text):
+    result = cli("call", *arguments)
+    found = called(result)
+    assert result.exit_code == 2
+    assert found["isError"] is True
+    assert found["content"][0]["text"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "script", "environ", "code", "error"),
+    [
+        ((TASK,), [{"say": "done"}], {}, 0, None),
+        ((TASK,), [{"fail": "400"}], {}, 1, "SUBAGENT_FAILED"),
+        ((TASK, "--timeout", "1"), [{"hang": True}], {}, 124, "SUBAGENT_TIMEOUT"),
+        (('{"agent": "nobody", "task": "x"}',), [], {}, 2, "UNKNOWN_AGENT"),
+        (('{"agent": "explorer"}',), [], {}, 2, "INVALID_INPUT"),
+        ((TASK,), [], {"RETINUE_ENABLED": "0"}, 2, "SUBAGENTS_DISABLED"),
+        ((TASK,), [], {"PI_SUBAGENT_DEPTH": "1"}, 2, "SUBAGENT_DEPTH_EXCEEDED"),
+        ((TASK, "--engine", "none"), [], {}, 2, "SUBAGENT_FAILED"),
+        ((TASK,), [{"say": "line\n" * 6000}], {}, 0, "SUBAGENT_OUTPUT_TRUNCATED"),
+    ],
+)
+def test_exit_codes_follow_what_happened_not_what_was_said(cli, arguments, script, environ, code, error):
+    engine = () if "--engine" in arguments else SCRIPTED
+    result = cli("call", "subagent", *arguments, *engine, script=script, **environ)
+    assert result.exit_code == code
+    assert called(result)["details"].get("error", {}).get("code") == error
+
+
+def test_partial_results_are_lines_before_the_result(cli):
+    script = [{"call": "ls", "args": {"path": "."}}, {"say": "all of it", "deltas": 3}]
+    *partial, last = cli("call", "subagent", TASK, *SCRIPTED, "--stream", script=script).stdout.splitlines()
+    assert partial
+    assert all("streaming" in json.loads(line)["details"] for line in partial)
+    assert json.loads(last)["details"]["results"]
+
+
+def test_tools_are_shown_as_a_host_would_register_them(cli):
+    (tool,) = json.loads(cli("tools", "--surface", "single", "--json").stdout)["tools"]
+    assert list(tool) == ["name", "description", "inputSchema"]
+    assert tool["name"] == "subagent"
+    assert "- explorer: " in tool["description"]
+    assert tool["inputSchema"]["required"] == ["agent", "task"]
+    assert "subagent" in cli("tools").stdout
+
+
+def test_where_no_tool_may_be_registered_that_is_said(cli):
+    result = cli("tools", RETINUE_ENABLED="0")
+    assert result.stdout == ""
+    assert "retinue doctor" in result.stderr

@@ -1,0 +1,151 @@
+"""`sessions` and `events`: what earlier runs did, and going on from there."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from tests.frontends.cli.conftest import PATIENCE
+
+SCRIPTED = ("--engine", "scripted")
+
+
+@pytest.fixture
+def session(cli):
+    """The id of a session with one answer."""
+    script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer\x1b[31m."}]
+    return json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=script).stdout)["session"]
+
+
+def test_the_last_changed_is_listed_first(cli, session):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    head, *rows = cli("sessions").stdout.splitlines()
+    assert head.split() == ["SESSION", "CHANGED", "STATE", "AGENT", "TASK", "→", "ANSWER"]
+    assert [row.split()[-8:][0] for row in rows] != []
+    assert [next(word for word in row.split() if word in ("explorer", "tester")) for row in rows] == [
+        "tester",
+        "explorer",
+    ]
+    assert "Where? → The answer." in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "agents"),
+    [
+        (["--agent", "tester"], ["tester"]),
+        (["--state", "error"], ["reviewer"]),
+        (["--search", "WHERE"], ["explorer"]),
+        (["--limit", "1"], ["reviewer"]),
+        (["--limit", "1", "--all"], ["reviewer", "tester", "explorer"]),
+        (["--search", "nothing like it"], []),
+    ],
+)
+def test_sessions_are_chosen(cli, session, choice, agents):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    cli("run", "reviewer", "Good?", *SCRIPTED, script=[{"fail": "400"}])
+    found = json.loads(cli("sessions", "list", *choice, "--json").stdout)["sessions"]
+    assert [one["agent"] for one in found] == agents
+    assert cli("sessions", "list", *choice).exit_code == 0
+
+
+def test_a_session_is_shown_by_any_form_of_its_id(cli, session):
+    whole = cli("sessions", "show", session)
+    assert whole.exit_code == 0
+    assert "agent         explorer (scripted/scripted)" in whole.stdout
+    assert "Task: Where?" in whole.stdout
+    assert '→ ls: {"path":"src"}' in whole.stdout
+    assert "The answer." in whole.stdout
+    assert "\x1b" not in whole.stdout
+    dashed = f"{session[:8]}-{session[8:12]}-{session[12:16]}-{session[16:20]}-{session[20:]}"
+    for name in (session[:8], session[:16], session.upper(), dashed):
+        assert cli("sessions", "show", name).stdout == whole.stdout
+
+
+def test_a_sessions_events_are_json_lines(cli, session):
+    types = [json.loads(line)["type"] for line in cli("sessions", "show", session, "--events").stdout.splitlines()]
+    assert types[:2] == ["run_queued", "run_started"]
+    assert types[-1] == "run_ended"
+    tail = cli("sessions", "show", session, "--events", "--tail", "2").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in tail] == types[-2:]
+    assert json.loads(cli("sessions", "show", session, "--json").stdout)["transcript"][-1] == "[completed]"
+
+
+def test_the_output_is_the_answer_and_nothing_else(cli, session):
+    assert cli("sessions", "output", session).stdout == "The answer.\n"
+    failed = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"fail": "400"}]).stdout)["session"]
+    none = cli("sessions", "output", failed)
+    assert (none.exit_code, none.stdout) == (1, "")
+    assert "No output captured from this session." in none.stderr
+
+
+@pytest.mark.parametrize("command", [("show",), ("output",), ("resume", "go on")])
+def test_an_id_nobody_knows_is_said_with_those_there_are(cli, session, command):
+    name, *task = command
+    result = cli("sessions", name, "deadbeef", *task)
+    assert result.exit_code == 2
+    assert 'Session "deadbeef" not found.' in result.stderr
+    assert session[:8] in result.stderr
+
+
+def test_a_session_goes_on_with_the_same_agent_in_the_same_place(cli, place, session, monkeypatch):
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    result = cli("sessions", "resume", session[:8], "And then?", *SCRIPTED, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (found["session"], found["agent"], found["text"]) == (
+        session,
+        "explorer",
+        "A scripted answer of explorer to: And then?",
+    )
+    (summary,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
+    assert (summary["runs"], summary["cwd"]) == (2, str(place))
+    assert cli("run", "explorer", "Once more", "--session", session, *SCRIPTED).exit_code == 0
+
+
+def test_old_sessions_are_forgotten_when_asked(cli, session):
+    assert cli("sessions", "prune", "--older-than", "0").exit_code == 2  # nobody is there to ask
+    looked = cli("sessions", "prune", "--older-than", "0", "--dry-run", "--json")
+    assert json.loads(looked.stdout) == {"sessions": [session]}
+    kept = json.loads(cli("sessions", "prune", "--older-than", "1h", "--yes", "--json").stdout)
+    assert (kept["thinned"], kept["removed"]) == (0, 0)
+    cli("sessions", "prune", "--older-than", "0", "--yes")
+    assert cli("sessions", "output", session).stdout == "The answer.\n"
+    gone = json.loads(cli("sessions", "prune", "--older-than", "0", "--results", "--yes", "--json").stdout)
+    assert gone["removed"] == 1
+    assert json.loads(cli("sessions", "--json").stdout) == {"sessions": []}
+
+
+@pytest.mark.parametrize("time", ["soon", "-1", "3x", "1e3"])
+def test_a_length_of_time_is_a_number_with_a_unit(cli, time):
+    assert cli("sessions", "prune", "--older-than", time).exit_code == 2
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+def test_events_of_the_latest_conversation_or_of_the_one_named(cli, session):
+    cli("run", "tester", "later", *SCRIPTED)
+    latest = [json.loads(line) for line in cli("events").stdout.splitlines()]
+    assert latest[0]["agent"] == "tester"
+    named = [json.loads(line) for line in cli("events", session[:8]).stdout.splitlines()]
+    assert {event["session"] for event in named} == {session}
+    assert cli("events", named[0]["root"]).stdout.splitlines() == cli("events", session).stdout.splitlines()
+
+
+def test_where_there_are_no_events_that_is_said(cli):
+    assert (cli("events").exit_code, cli("events", "deadbeef").exit_code) == (1, 2)
+
+
+def test_following_waits_for_more_until_it_is_interrupted(process):
+    process.run("run", "explorer", "x", *SCRIPTED)
+    following = process.start("events", "--follow")
+    seen = [json.loads(line)["type"] for line in iter(following.stdout.readline, "") for _ in "x"][:0]
+    while seen[-1:] != ["run_ended"]:
+        seen.append(json.loads(following.stdout.readline())["type"])
+    following.send_signal(signal.SIGINT)
+    assert following.wait(PATIENCE) == 130
+    assert "Traceback" not in following.stderr.read()
