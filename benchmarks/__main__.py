@@ -10,7 +10,6 @@ import argparse
 import os
 import platform
 import statistics
-import sys
 from pathlib import Path
 
 import msgspec
@@ -117,4 +116,4 @@ def _before() -> dict[str, Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

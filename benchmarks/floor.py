@@ -116,7 +116,7 @@ async def held(count: int) -> None:
     """Memory of tasks that hold the events of a run, field by field, at the moment before the last."""
     ready, go = 0, asyncio.Event()
 
-    def happened(number: int) -> list[dict[str, Any]]:
+    def happened() -> list[dict[str, Any]]:
         facts = {"name": "explorer", "agent": "explorer", "task": "do it", "cwd": "/", "surface": "fanout"}
         events: list[dict[str, Any]] = [
             {**stamp(1), "type": "run_queued", **facts, "engine": "bench", "timeout": 600.0, "tools": ["read"]},
@@ -133,15 +133,15 @@ async def held(count: int) -> None:
             ]
         return events
 
-    async def one(number: int) -> list[dict[str, Any]]:
+    async def one() -> list[dict[str, Any]]:
         nonlocal ready
-        events = happened(number)
+        events = happened()
         ready += 1
         await go.wait()
         return events
 
     before = resident_bytes()
-    tasks = [asyncio.create_task(one(number)) for number in range(count)]
+    tasks = [asyncio.create_task(one()) for _ in range(count)]
     while ready < count:
         await asyncio.sleep(0)
     print(json.dumps({"grown_bytes": (resident_bytes() - before) // count}))

@@ -33,9 +33,10 @@ class LoopEngine:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._toolbox = Toolbox([tool(read)])
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        await converse(self._model, spec, Toolbox([tool(read)]), emit)
+        await converse(self._model, spec, self._toolbox, emit)
 
 
 class InstantModel:
@@ -127,7 +128,6 @@ async def _deltas(count: int, *, watched: bool) -> None:
             return Reply(content=(Text("done"),))
 
     async with opened(StreamingModel(), idle_timeout=180.0) as retinue:
-        await retinue.run("explorer", "warm up") if count < 0 else None
         with gauged():
             if watched:
                 async with retinue.events() as events, anyio.create_task_group() as group:

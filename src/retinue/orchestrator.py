@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import anyio
 from msgspec import structs
@@ -38,18 +36,33 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._free = anyio.Semaphore(size, fast_acquire=True)
 
+    def seat(self) -> Seat:
+        return Seat(self._free)
+
+
+class Seat:
+    """One run's claim on a slot. Giving back a slot it does not hold does nothing."""
+
+    def __init__(self, free: anyio.Semaphore) -> None:
+        self._free = free
+        self.is_held = False
+
     def take_at_once(self) -> bool:
         try:
             self._free.acquire_nowait()
         except anyio.WouldBlock:
             return False
+        self.is_held = True
         return True
 
     async def take(self) -> None:
         await self._free.acquire()
+        self.is_held = True
 
     def give(self) -> None:
-        self._free.release()
+        if self.is_held:
+            self.is_held = False
+            self._free.release()
 
 
 class Orchestrator:
@@ -180,32 +193,28 @@ class Orchestrator:
         if failure:
             await recorder.note(queued)
             return tally.result(failure)
-        async with self._slot(recorder, queued, reins) as has_slot:
-            if not has_slot:
+        seat = self._slots.seat()
+        try:
+            await self._wait_for(seat, recorder, queued, reins)
+            if not seat.is_held or reins.failure:
                 return tally.result(reins.failure)
             tally.start()
             watch = guards_for(tally.spec.limits, anyio.current_time())
             failure = await attempt(tally, self._place.carry, recorder.note, watch, reins, self._recall(tally.spec))
+        finally:
+            seat.give()
         return tally.result(failure)
 
-    @asynccontextmanager
-    async def _slot(self, recorder: Recorder, queued: RunQueued, reins: Reins) -> AsyncIterator[bool]:
-        """Holds a slot for the block, unless the run was stopped while it waited."""
-        taken = self._slots.take_at_once()
-        try:
-            if taken:
-                await recorder.note_all(queued, RunStarted())
-            else:
-                await recorder.note(queued)
-                with reins.hold():
-                    await self._slots.take()
-                    taken = True
-                if taken and not reins.failure:
-                    await recorder.note(RunStarted())
-            yield taken and not reins.failure
-        finally:
-            if taken:
-                self._slots.give()
+    async def _wait_for(self, seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:
+        """Returns with the run started on its slot, or stopped while it waited for one."""
+        if seat.take_at_once():
+            await recorder.note_all(queued, RunStarted())
+            return
+        await recorder.note(queued)
+        with reins.hold():
+            await seat.take()
+        if seat.is_held and not reins.failure:
+            await recorder.note(RunStarted())
 
     def _recall(self, spec: RunSpec) -> Recall:
         async def recall() -> tuple[Message, ...]:

@@ -99,8 +99,9 @@ class Planner:
         _check_tasks(plan, settings)
         sessions = [await self._session(task) for task in plan.tasks]
         _check_sessions([session for session in sessions if session])
+        environment = _environment(call, settings)
         planned = [
-            await self._planned(task, session, call, settings)
+            await self._planned(task, session, call, settings, environment)
             for task, session in zip(plan.tasks, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
@@ -125,7 +126,9 @@ class Planner:
             )
         return session
 
-    async def _planned(self, task: Task, session: str | None, call: Call, settings: Settings) -> Planned:
+    async def _planned(
+        self, task: Task, session: str | None, call: Call, settings: Settings, environment: Mapping[str, str]
+    ) -> Planned:
         cwd = task.cwd or call.cwd
         found = self._agent(task.agent, Path(call.cwd), settings)
         agent = found.as_subagent() if isinstance(found, Agent) else Subagent(name=task.agent or "", layer="")
@@ -153,7 +156,7 @@ class Planner:
             engine=kind.name,
             model=_model(agent, call, settings),
             limits=_limits(task, agent, call, settings),
-            environment=_environment(call, settings),
+            environment=environment,
             secrets=self._secrets_of(found),
             not_applied=(*not_applied(agent, kind.capabilities), *_skills(agent)),
         )

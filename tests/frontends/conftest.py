@@ -1,7 +1,6 @@
 """Shared by the tests of the ways in."""
 
 import pytest
-
 from tests.frontends.story import Story
 
 

@@ -6,6 +6,7 @@ import io
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from retinue.bus import Bus
@@ -34,6 +35,12 @@ async def shown(view):
         group.cancel_scope.cancel()
 
 
+async def until(is_so):
+    """Lets others work until it is so."""
+    while not is_so():
+        await anyio.lowlevel.checkpoint()
+
+
 class Noting:
     """A view that only notes what is done with it."""
 
@@ -41,7 +48,6 @@ class Noting:
 
     def __init__(self, fails_at: str = "") -> None:
         self.done: list[str] = []
-        self.drawn = anyio.Event()
         self._fails_at = fails_at
 
     def _note(self, what):
@@ -81,7 +87,7 @@ async def test_a_view_that_fails_is_given_up_and_disturbs_nobody(story, moment):
     async with shown(view) as bus:
         for stamped in story.told:
             bus.publish(stamped)
-        await anyio.wait_all_tasks_blocked()
+        await until(lambda: "draw" in view.done or "restore" in view.done)
     assert view.done[-1] == "restore"
 
 
@@ -118,7 +124,7 @@ async def test_a_live_view_leaves_the_last_state_and_a_visible_cursor(story, mon
         for stamped in story.told:
             bus.publish(stamped)
         view.say("a word of our own")
-        await anyio.wait_all_tasks_blocked()
+        await until(lambda: "a word of our own" in stream.getvalue())
         story.happens("explorer", Text("the answer"), RunEnded(elapsed=2.0))
         for stamped in story.told[2:]:
             bus.publish(stamped)

@@ -2,12 +2,12 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.frontends.story import START, Story
 
 from retinue.events import MessageEnded, Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.frontends.cells import width
 from retinue.frontends.windows import SPINNER, Screen, closing, frame
 from retinue.types import Code, Failure
-from tests.frontends.story import START, Story
 
 BIG = Screen(width=100, height=50)
 

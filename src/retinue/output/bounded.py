@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from io import StringIO
 from typing import Any
 
@@ -26,20 +25,22 @@ class Draft:
         self._limit = limit
         self._blocks: list[str] = []
         self._blocks_chars = 0
-        self._deltas = StringIO()  # compact, and a delta costs the same however long the text has become
+        self._deltas: StringIO | None = None  # compact, and a delta costs the same however long the text is
         self._deltas_chars = 0
 
     def delta(self, text: str) -> int:
         """Adds to the block being written; returns how much of it had no room."""
         room = self._limit - self._blocks_chars - self._deltas_chars
         kept = text if len(text) <= room else text[:room]
+        if self._deltas is None:
+            self._deltas = StringIO()
         self._deltas.write(kept)
         self._deltas_chars += len(kept)
         return len(text) - len(kept)
 
     def block(self, text: str) -> int:
         """Adds a whole block, which stands for the deltas before it; returns how much of it had no room."""
-        self._deltas, self._deltas_chars = StringIO(), 0
+        self._deltas, self._deltas_chars = None, 0
         kept = text[: self._limit - self._blocks_chars]
         self._blocks.append(kept)
         self._blocks_chars += len(kept)
@@ -47,7 +48,8 @@ class Draft:
 
     def text(self) -> str:
         """All that is not blank, a line for each block."""
-        return "\n".join(block for block in (*self._blocks, self._deltas.getvalue()) if block.strip())
+        open_block = self._deltas.getvalue() if self._deltas else ""
+        return "\n".join(block for block in (*self._blocks, open_block) if block.strip())
 
 
 class Items:
@@ -56,7 +58,7 @@ class Items:
     def __init__(self, limit: int = ITEMS, limit_chars: int = ITEM_CHARS) -> None:
         self._limit = limit
         self._limit_chars = limit_chars
-        self._items: deque[tuple[str | ToolUse, int]] = deque()
+        self._items: list[tuple[str | ToolUse, int]] = []
         self._chars = 0
 
     def add(self, item: str | ToolUse) -> None:
@@ -70,7 +72,7 @@ class Items:
         self._items.append((item, size))
         self._chars += size
         while len(self._items) > self._limit or self._chars > self._limit_chars:
-            self._chars -= self._items.popleft()[1]
+            self._chars -= self._items.pop(0)[1]
 
     def all(self) -> tuple[str | ToolUse, ...]:
         return tuple(item for item, _ in self._items)

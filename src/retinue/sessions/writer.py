@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import deque
 from pathlib import Path
 
 from msgspec import Struct
@@ -59,7 +58,6 @@ class Writer:
 
     def __init__(self, folder: Path, header: Header, bounds: Bounds, size: int | None = None) -> None:
         """Begins a record, or goes on with one whose newest part has this size."""
-        self.path = folder / "session.jsonl"
         self.fault: Failure | None = None
         self.begins: Position | None = None
         """Where the first line written by this writer stands."""
@@ -72,12 +70,16 @@ class Writer:
         self._size = size or 0
         self._exists = size is not None
         self._torn = False
-        self._pending: deque[Line] = deque()
+        self._pending: list[Line] = []
         self._pending_bytes = 0
         self._dropped = 0
         self._closed: list[int] = []
         self._new_entries = False
         self._lasting_fault: Failure | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._folder / "session.jsonl"
 
     @property
     def is_behind(self) -> bool:
@@ -112,15 +114,15 @@ class Writer:
 
     def retry(self) -> None:
         """Writes what waits, as far as the disk takes it."""
-        while self._pending:
-            line = self._pending[0]
+        waiting, self._pending, self._pending_bytes = self._pending, [], 0
+        for number, line in enumerate(waiting):
             try:
                 self._put(line.data)
             except OSError as error:
+                self._pending = waiting[number:]
+                self._pending_bytes = sum(len(left.data) for left in self._pending)
                 self._refused(error, line.seq)
                 return
-            self._pending.popleft()
-            self._pending_bytes -= len(line.data)
         self._caught_up()
 
     def unsynced(self) -> Unsynced | None:
@@ -233,7 +235,7 @@ class Writer:
 
     def _shed(self) -> None:
         """Drops the oldest stream events until half the room is free; transitions stay."""
-        kept: deque[Line] = deque()
+        kept: list[Line] = []
         excess = self._pending_bytes - self._pending_limit // 2
         for line in self._pending:
             if excess > 0 and not line.must:

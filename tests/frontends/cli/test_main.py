@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -133,7 +134,7 @@ def test_a_reader_who_leaves_early_is_no_reason_to_complain(process):
 
 
 def test_output_that_cannot_be_written_is_said(process):
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = process.run("--help", stdout=full)
     assert done.returncode == 1
 

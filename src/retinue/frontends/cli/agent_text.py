@@ -51,7 +51,8 @@ def summary_lines(agent: Agent) -> list[str]:
         ["model", "/".join(filter(None, (agent.provider, agent.model))) or "the engine's default"],
         *([name, value] for name, value in _own_ways(agent)),
     ]
-    return table([row for row in rows if row[1]])
+    # Not cut to the screen: half a path is no basis for trust.
+    return table([row for row in rows if row[1]], columns=MOST)
 
 
 def whole_lines(entry: Entry) -> Iterator[str]:

@@ -90,7 +90,7 @@ def show(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
 def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str | None) -> None:
     """Check agent files: all that are found from here, or those given.
 
-    Says what is broken, contradictory, unknown or not taken as it is written.
+    A PATH is a file, or a folder of them. Said is what is broken, contradictory, unknown or not taken as written.
     """
     retinue = Retinue(cwd=cwd)
     checked, found = _checked_files(retinue, paths) if paths else _checked_roster(retinue.roster())
@@ -225,14 +225,15 @@ def _checked_roster(roster: Roster) -> tuple[int, list[Remark]]:
 
 def _checked_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Remark]]:
     known = {entry.agent.source: entry.agent for entry in retinue.roster().listing()}
+    files = [file for path in paths for file in (sorted(path.rglob("*.md")) if path.is_dir() else [path])]
     remarks: list[Remark] = []
-    for path in paths:
+    for path in files:
         found = known.get(str(path.absolute())) or retinue.read_agent(path)
         if isinstance(found, Agent):
             remarks += _remarks(found)
         else:
             remarks.append(found or Remark(str(path), "is no agent: it has no `name`"))
-    return len(paths), remarks
+    return len(files), remarks
 
 
 def _remarks(agent: Agent) -> Iterator[Remark]:

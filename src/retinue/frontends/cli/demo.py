@@ -108,7 +108,7 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     if not quiet:
         click.secho(f"Five agents look at {folder}, on rules instead of a language model.\n", err=True, bold=True)
     retinue = opened(options)
-    outcome = carry_out(retinue, plan, SURFACE, options)
+    outcome = carry_out(retinue, plan, SURFACE, options, asks_for_trust=False)
     if as_json or outcome.refusal:
         tell(outcome, retinue, plan, options)
     else:

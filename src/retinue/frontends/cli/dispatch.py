@@ -46,9 +46,12 @@ def task_text(value: str, retinue: Retinue, surface: str) -> str:
     return text_of(value, limit=retinue.settings(surface).settings.max_task_bytes)
 
 
-def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> Outcome:
-    """Carries the plan out on the surface's terms, asking first for the trust it needs."""
-    ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
+def carry_out(
+    retinue: Retinue, plan: Plan, surface: str, options: Options, *, asks_for_trust: bool = True
+) -> Outcome:
+    """Carries the plan out on the surface's terms; where agents need it, asks for trust first."""
+    if asks_for_trust:
+        ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
     try:
         results = at_work(retinue, lambda: retinue.carry_out(plan, retinue.call(surface)), options, surface=surface)
     except Refused as refusal:
@@ -111,6 +114,8 @@ def _tell_circumstances(result: RunResult, options: Options) -> None:
     actual, name = result.actual, result.spec.name
     if actual.not_applied:
         note(f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet)
+    if result.spec.model and actual.model and actual.model != result.spec.model:
+        note(f"{name}: answered by {actual.model}, not by {result.spec.model}", quiet=options.quiet)
     for removed in actual.tools_removed:
         note(f"{name}: without {removed.tool} (by {removed.by})", quiet=options.quiet)
     if result.answer is AnswerKind.DIAGNOSIS:

@@ -64,14 +64,17 @@ def at_work(
 
 async def _watched(retinue: Retinue, work: Callable[[], Awaitable[Found]], view: View) -> Found | Refused:
     found: Found | Refused
-    async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as group:
-        group.start_soon(show, watcher, view)
-        await group.start(_stop_on_signal, retinue, view)
-        try:
-            found = await work()
-        except Refused as refusal:  # caught here: the task group would wrap it
-            found = refusal
-        group.cancel_scope.cancel()
+    # Signals are heard until the view is closed, too: a reader who has stopped reading must not hold us for ever.
+    async with anyio.create_task_group() as listening:
+        await listening.start(_stop_on_signal, retinue, view)
+        async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
+            showing.start_soon(show, watcher, view)
+            try:
+                found = await work()
+            except Refused as refusal:  # caught here: the task groups would wrap it
+                found = refusal
+            showing.cancel_scope.cancel()
+        listening.cancel_scope.cancel()
     return found
 
 

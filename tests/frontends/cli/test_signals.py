@@ -1,0 +1,178 @@
+"""Runs that are stopped from outside, and terminals: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+
+import pytest
+from tests.frontends.cli.conftest import PATIENCE, wait_for
+
+pytestmark = pytest.mark.process
+
+SCRIPTED = ("--engine", "scripted")
+HANGS = [
+    {"call": "ls", "args": {"path": "src"}},
+    {"event": {"type": "text", "text": "what there was"}},
+    {"hang": True},
+]
+"""Says something, but never ends its message."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_runs_keeps_what_they_had_and_prints_it(process, number):
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    wait_for(running, "what there was")
+    running.send_signal(number)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert out == "what there was\n"
+    assert "Stopping; what the runs had is kept." in err
+    assert "✗ aborted" in err
+    assert "Traceback" not in err
+    (session,) = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    assert session["latest"]["failure"]["code"] == "aborted"
+
+
+def test_all_runs_of_a_plan_are_stopped_the_queued_ones_too(process):
+    plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": str(number)} for number in range(6)]})
+    running = process.start("delegate", "-", *SCRIPTED, "--json", "--max-concurrency", "2", script=HANGS)
+    running.stdin.write(plan)
+    running.stdin.close()
+    running.stdin = None
+    wait_for(running, "what there was")
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert [result["failure"]["code"] for result in json.loads(out)["results"]] == ["aborted"] * 6
+
+
+def test_a_call_that_is_stopped_still_prints_its_one_object(process):
+    given = '{"agent": "explorer", "task": "x"}'
+    running = process.start("call", "subagent", given, *SCRIPTED, "--stream", script=HANGS)
+    while "what there was" not in running.stdout.readline():
+        pass
+    running.send_signal(signal.SIGINT)
+    *_, last = running.communicate(timeout=PATIENCE)[0].splitlines()
+    assert running.returncode == 130
+    assert json.loads(last)["details"]["error"]["message"] == "Subagent execution was cancelled by user."
+
+
+def test_a_second_signal_ends_at_once_and_a_stuck_reader_holds_up_no_run(process, place):
+    talkative = [{"call": "bash", "args": {"command": f"{number} {'x' * 150}"}} for number in range(600)]
+    (place / "script.json").write_text(json.dumps({"steps": [*talkative, {"hang": True}]}))
+    running = process.start("run", "explorer", "x", *SCRIPTED, environ={"RETINUE_SCRIPT": "script.json"})
+    # Nobody reads stderr: the pipe fills up, and the view waits for ever. The run does not.
+    wait_for_events(process, "tool_returned", len(talkative))
+    running.send_signal(signal.SIGINT)
+    wait_for_events(process, "run_ended", 1)
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(PATIENCE) == 130
+
+
+def wait_for_events(process, kind, count):
+    """Looks at the record until it holds so many events of a kind."""
+    for _ in range(100):
+        if process.run("events").stdout.count(f'"type":"{kind}"') >= count:
+            return
+    raise AssertionError(f"no {count} × {kind}")
+
+
+def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    wait_for(running, "what there was")
+    running.kill()
+    running.wait(PATIENCE)
+    told = process.run("run", "explorer", "x", *SCRIPTED).stderr
+    found = re.search(r"1 run was interrupted when its process ended: (\w{8}) \(retinue sessions show ID\)", told)
+    assert found
+    assert "what there was" in process.run("sessions", "show", found[1]).stdout
+    assert "interrupted" not in process.run("run", "explorer", "x", *SCRIPTED).stderr
+
+
+# -- terminals -------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A terminal of 80 columns and 24 lines that someone sits at."""
+
+    def __init__(self) -> None:
+        self.keyboard, self.device = pty.openpty()
+
+    def read_until(self, words):
+        """What is on it when these words have appeared."""
+        seen = ""
+        while words not in seen:
+            seen += os.read(self.keyboard, 65536).decode(errors="replace")
+        return seen
+
+    def read_to_end(self):
+        os.close(self.device)
+        seen = b""
+        while True:
+            try:
+                more = os.read(self.keyboard, 65536)
+            except OSError:  # how Linux says that nobody has the other end open
+                more = b""
+            if not more:
+                return seen.decode(errors="replace")
+            seen += more
+
+    def type(self, text):
+        os.write(self.keyboard, text.encode())
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    os.close(opened.keyboard)
+
+
+ON_A_TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
+
+
+def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, terminal):
+    running = process.start(
+        "run", "explorer", "x", *SCRIPTED, script=HANGS, environ=ON_A_TERMINAL, stderr=terminal.device
+    )
+    drawn = terminal.read_until("what there was")
+    assert "ls → src" in drawn
+    running.send_signal(signal.SIGINT)
+    rest = terminal.read_to_end()
+    assert running.wait(PATIENCE) == 130
+    assert running.stdout.read() == "what there was\n"
+    assert rest.rindex("\x1b[?25h") > rest.find("\x1b[?25l")
+    assert "✗ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
+    assert "Session: " in rest
+
+
+def test_a_dumb_terminal_gets_lines(process, terminal):
+    environ = {**ON_A_TERMINAL, "TERM": "dumb"}
+    running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
+    assert running.wait(PATIENCE) == 0
+    seen = terminal.read_to_end()
+    assert "✓ done" in seen
+    assert "\x1b" not in seen
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
+def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answer, code):
+    folder = place / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "fixer.md").write_text(
+        "---\nname: fixer\ndescription: Fixes\ntools: read, bash\nmodel: big\n---\nFix.\n"
+    )
+    command = ("run", "fixer", "x", *SCRIPTED, "--allow-write")
+    running = process.start(*command, environ=ON_A_TERMINAL, stdin=terminal.device, stderr=terminal.device)
+    asked = terminal.read_until("[y/N]:")
+    for words in ("fixer.md", "read, bash", "big"):
+        assert words in asked
+    terminal.type(answer)
+    terminal.read_to_end()
+    assert running.wait(PATIENCE) == code
+    assert process.run(*command).returncode == code
