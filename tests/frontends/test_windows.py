@@ -203,5 +203,5 @@ def test_a_frame_is_never_larger_than_its_screen(happened, columns, rows, most):
         story.happens(run, event)
     screen = Screen(width=columns, height=rows, max_lines=most)
     lines = text_of(frame(story.progress(), screen, START))
-    assert len(lines) <= max(rows, 2)  # the status of all, and one row
+    assert len(lines) <= rows
     assert all(width(line) <= columns for line in lines)

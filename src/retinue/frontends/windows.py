@@ -6,12 +6,13 @@ are, a frame is never taller or wider than its screen: windows shrink, and the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from msgspec import Struct
 
 from retinue.frontends.cells import fit, width, wrap
+from retinue.frontends.fitting import as_tree, shares, that_fit
 from retinue.frontends.tool_lines import call_line, error_line, result_line
 from retinue.output.frame import one_line
 from retinue.progress import Called, Noted, Phase, Progress, RunView, Said
@@ -54,23 +55,18 @@ class Screen(Struct, frozen=True):
 
 def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     """All windows as they are at this time of the wall clock, the status of all above them if there are several."""
-    views = _as_tree(progress.runs.values())
-    head = [status(progress)] if len(views) > 1 else []
-    rows = max(screen.height - len(head), 1)
-    shown, hidden = _that_fit(views, rows)
+    views = as_tree(progress.runs.values())
+    head = [status(progress)] if len(views) > 1 and screen.height > 1 else []
+    rows = screen.height - len(head)
+    shown, hidden = that_fit(views, rows)
     foot = [(Span(f"… and {hidden} more", "muted"),)] if hidden else []
     bodies = [_body(view, screen.max_lines) for view in shown]
     errors = [_error(view, screen.width) for view in shown]
-    lines = _shares(shown, bodies, errors, rows - len(shown) - len(foot))
-    windows = [
-        line
-        for view, body, error, (most_body, most_error) in zip(shown, bodies, errors, lines, strict=True)
-        for line in (
-            header(view, now),
-            *(body[-most_body:] if most_body else ()),
-            *error[:most_error],
-        )
-    ]
+    room = rows - len(shown) - len(foot)
+    given = shares(shown, [len(body) for body in bodies], [len(error) for error in errors], room)
+    windows: list[Line] = []
+    for view, body, error, (of_body, of_error) in zip(shown, bodies, errors, given, strict=True):
+        windows += [header(view, now), *body[len(body) - of_body :], *error[:of_error]]
     return tuple(_fitted(line, screen.width) for line in (*head, *windows, *foot))
 
 
@@ -79,7 +75,7 @@ def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
 
     Answers and errors are told in full by whoever asked for them.
     """
-    views = _as_tree(progress.runs.values())
+    views = as_tree(progress.runs.values())
     head = [status(progress)] if len(views) > 1 else []
     lines = [*head, *(header(view, now) for view in views), *sessions(views, screen.width)]
     return tuple(_fitted(line, screen.width) for line in lines)
@@ -189,60 +185,6 @@ def _error(view: RunView, width: int) -> list[Line]:
 
 def _line(view: RunView, text: str, style: str = "", *, indent: int = 0) -> Line:
     return (Span(_INDENT * view.depth + " " * indent), Span(one_line(text, MOST_COLUMNS), style))
-
-
-# -- what fits -------------------------------------------------------------------------------------
-
-
-def _as_tree(views: Iterable[RunView]) -> list[RunView]:
-    """Nested runs right after the run that asked for them."""
-    everyone = list(views)
-    known = {view.run for view in everyone}
-    below: dict[str | None, list[RunView]] = {}
-    for view in everyone:
-        below.setdefault(view.parent_run if view.parent_run in known else None, []).append(view)
-
-    def walk(parent: str | None) -> Iterator[RunView]:
-        for view in below.get(parent, ()):
-            yield view
-            yield from walk(view.run)
-
-    return list(walk(None))
-
-
-def _that_fit(views: Sequence[RunView], rows: int) -> tuple[list[RunView], int]:
-    """The runs there is a row for, and how many are left out: those at work and in error stay longest."""
-    if len(views) <= rows:
-        return list(views), 0
-    order = [Phase.RUNNING, Phase.ERROR, Phase.QUEUED, Phase.DONE]
-    ranked = sorted(views, key=lambda view: order.index(view.phase))
-    kept = {view.run for view in ranked[: rows - 1]}
-    return [view for view in views if view.run in kept], len(views) - len(kept)
-
-
-def _shares(
-    views: Sequence[RunView], bodies: Sequence[list[Line]], errors: Sequence[list[Line]], room: int
-) -> list[tuple[int, int]]:
-    """How many lines of its body and of its error each run gets: errors first, then those at work, then the rest."""
-    of_errors = _shared([len(error) for error in errors], room)
-    room -= sum(of_errors)
-    is_live = [view.phase is Phase.RUNNING for view in views]
-    live = _shared([len(body) if at_work else 0 for body, at_work in zip(bodies, is_live, strict=True)], room)
-    room -= sum(live)
-    rest = _shared([0 if at_work else len(body) for body, at_work in zip(bodies, is_live, strict=True)], room)
-    return [(one + other, error) for one, other, error in zip(live, rest, of_errors, strict=True)]
-
-
-def _shared(wanted: list[int], room: int) -> list[int]:
-    """As many as everyone wants or, where there is too little, the same for all who want more."""
-    given = [0] * len(wanted)
-    while room > 0 and (open_ones := [i for i, want in enumerate(wanted) if given[i] < want]):
-        each = max(room // len(open_ones), 1)
-        for i in open_ones[:room]:
-            more = min(each, wanted[i] - given[i])
-            given[i] += more
-            room -= more
-    return given
 
 
 def _fitted(line: Line, columns: int) -> Line:

@@ -276,3 +276,10 @@ def test_what_an_agent_did_not_get_is_said(cli, place):
     assert "fixer: without bash (by allow_write)" in result.stderr
     assert "fixer: scripted does not apply color" in result.stderr
     assert "without" not in cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow", "--allow-write").stderr
+
+
+def test_names_that_are_no_text_are_shown_broken_and_break_nothing(cli):
+    result = cli("run", "explorer", "x", "--name", "na\udcffme", *SCRIPTED, "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["name"] == "na\ufffdme"
+    assert json.loads(cli("call", "to\udcffol", "{}").stdout)["isError"] is True

@@ -50,6 +50,7 @@ def test_every_command_explains_itself_within_eighty_columns(cli, path, command)
     result = cli(*path.split(), "--help")
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 100
+    assert "Examples:" in result.stdout
     assert command.help
     assert command.get_short_help_str(limit=200).endswith(".")
 
@@ -137,6 +138,7 @@ def test_output_that_cannot_be_written_is_said(process):
     with Path("/dev/full").open("w") as full:
         done = process.run("--help", stdout=full)
     assert done.returncode == 1
+    assert "No space left on device" in done.stderr
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from retinue.agents.definition import Agent, Remark
-from retinue.agents.policy import conflict
+from retinue.agents.definition import Agent
 from retinue.agents.roster import Entry, Roster, Status
 from retinue.app import Retinue
 from retinue.frontends.cli import agent_text, trusting
+from retinue.frontends.cli.agent_check import check_files, check_roster
 from retinue.frontends.cli.completions import agent_names
-from retinue.frontends.cli.lazy import did_you_mean
+from retinue.frontends.cli.helping import did_you_mean, examples
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.table import table
 from retinue.frontends.cli.talk import answer_json, fault, lines, note
 from retinue.frontends.cli.template import write_template
 from retinue.output.frame import plain
-from retinue.types import Failure
 
 
 @click.group(
     invoke_without_command=True,
-    epilog="""\b
-Examples:
-  retinue agents
-  retinue agents show explorer
-  retinue agents new auditor --project
-  retinue agents trust auditor""",
+    epilog=examples(
+        "retinue agents",
+        "retinue agents show explorer",
+        "retinue agents new auditor --project",
+        "retinue agents trust auditor",
+    ),
 )
 @json_option
 @cwd_option
@@ -45,7 +43,7 @@ def agents(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
         ctx.invoke(list_agents, as_json=as_json, cwd=cwd)
 
 
-@agents.command("list")
+@agents.command("list", epilog=examples("retinue agents list", "retinue agents list --json"))
 @json_option
 @cwd_option
 def list_agents(as_json: bool, cwd: str | None) -> None:
@@ -62,7 +60,7 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
             note(f"  {remark}")
 
 
-@agents.command()
+@agents.command(epilog=examples("retinue agents show explorer"))
 @click.argument("name", shell_complete=agent_names)
 @json_option
 @cwd_option
@@ -82,7 +80,13 @@ def show(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
         lines(agent_text.whole_lines(entry))
 
 
-@agents.command(epilog="Exit codes: 0 all in order, 1 something is not, 2 a file is not there.")
+@agents.command(
+    epilog=examples(
+        "retinue agents check",
+        "retinue agents check .retinue/agents",
+        then="Exit codes: 0 all in order, 1 something is not, 2 a file is not there.",
+    )
+)
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @json_option
 @cwd_option
@@ -93,7 +97,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
     A PATH is a file, or a folder of them. Said is what is broken, contradictory, unknown or not taken as written.
     """
     retinue = Retinue(cwd=cwd)
-    checked, found = _checked_files(retinue, paths) if paths else _checked_roster(retinue.roster())
+    checked, found = check_files(retinue, paths) if paths else check_roster(retinue.roster())
     if as_json:
         answer_json({"checked": checked, "problems": [whole(remark) for remark in found]})
     else:
@@ -102,7 +106,13 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
     ctx.exit(1 if found else 0)
 
 
-@agents.command(epilog="Exit codes: 0 done, 1 not accepted, 2 there is nothing to accept.")
+@agents.command(
+    epilog=examples(
+        "retinue agents trust auditor",
+        "retinue agents trust auditor --revoke",
+        then="Exit codes: 0 done, 1 not accepted, 2 there is nothing to accept.",
+    )
+)
 @click.argument("name", shell_complete=agent_names)
 @click.option("--yes", "-y", is_flag=True, help="Accept without asking.")
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
@@ -122,16 +132,18 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
     if not revoke and not yes and not trusting.is_interactive():
         raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
     trusting.show(agent)
-    is_trusted = not revoke and (yes or trusting.is_wanted()) and trusting.accept(retinue, agent)
     if revoke:
-        retinue.trust.revoke(agent.source or "")
+        is_done = trusting.revoke(retinue, agent)
+    else:
+        is_done = (yes or trusting.is_wanted()) and trusting.accept(retinue, agent)
+    is_trusted = is_done is not revoke
     if as_json:
         answer_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": is_trusted})
     note(f"{name} is {'trusted as it is written now' if is_trusted else 'not trusted'} ({agent.source}).")
-    ctx.exit(0 if is_trusted or revoke else 1)
+    ctx.exit(0 if is_done else 1)
 
 
-@agents.command()
+@agents.command(epilog=examples("retinue agents new auditor", "retinue agents new auditor --project"))
 @click.argument("name")
 @click.option("--project", is_flag=True, help="For this project (.retinue/agents) instead of for you.")
 @json_option
@@ -196,15 +208,13 @@ def _whole_json(entry: Entry) -> dict[str, Any]:
 
 
 def _unknown(roster: Roster, name: str) -> int:
-    """Says that there is no such agent; the exit code of it."""
+    """Says that there is no agent of this name, or none to accept; the exit code of it."""
     found = roster.find(name)
-    if isinstance(found, Failure):
-        fault(found.message)
-    else:
+    if isinstance(found, Agent):
         fault(f"{name} is not this project's own ({found.source or found.layer}), so there is nothing to accept.")
-        return 2
-    if near := did_you_mean(name, list(roster.names())):
-        note(near.strip())
+    else:
+        fault(found.message)
+        note(did_you_mean(name, roster.names()).strip() or "`retinue agents` lists them.")
     return 2
 
 
@@ -213,32 +223,3 @@ def _project_agent(roster: Roster, name: str) -> Agent | None:
         (entry.agent for entry in roster.listing() if entry.agent.name == name and entry.agent.layer == "project"),
         None,
     )
-
-
-# -- checking --------------------------------------------------------------------------------------
-
-
-def _checked_roster(roster: Roster) -> tuple[int, list[Remark]]:
-    found = [entry.agent for entry in roster.listing()]
-    return len(found), [*roster.problems, *(remark for agent in found for remark in _remarks(agent))]
-
-
-def _checked_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Remark]]:
-    known = {entry.agent.source: entry.agent for entry in retinue.roster().listing()}
-    files = [file for path in paths for file in (sorted(path.rglob("*.md")) if path.is_dir() else [path])]
-    remarks: list[Remark] = []
-    for path in files:
-        found = known.get(str(path.absolute())) or retinue.read_agent(path)
-        if isinstance(found, Agent):
-            remarks += _remarks(found)
-        else:
-            remarks.append(found or Remark(str(path), "is no agent: it has no `name`"))
-    return len(files), remarks
-
-
-def _remarks(agent: Agent) -> Iterator[Remark]:
-    yield from agent.notices
-    place = agent.source or agent.name
-    yield from (Remark(place, f"unknown key {key!r}; it is ignored") for key in agent.unknown)
-    if contradiction := conflict(agent.as_subagent()):
-        yield Remark(place, contradiction.message)

@@ -8,21 +8,21 @@ import click
 import msgspec
 
 from retinue.app import Retinue
+from retinue.frontends.cli.helping import did_you_mean, examples
 from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, text_of
-from retinue.frontends.cli.lazy import did_you_mean
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
 from retinue.frontends.cli.talk import answer_json
 from retinue.frontends.cli.work import at_work, opened
+from retinue.output.frame import plain
 from retinue.surfaces.base import REFUSED, ToolResult
 
 
 @click.command(
-    epilog=f"""\b
-Examples:
-  retinue call subagent '{{"agent": "explorer", "task": "Where is main?"}}'
-  retinue call subagent @input.json --surface single --stream
-
-{EXIT_CODES}"""
+    epilog=examples(
+        """retinue call subagent '{"agent": "explorer", "task": "Where is main?"}'""",
+        "retinue call subagent @input.json --surface single --stream",
+        then=EXIT_CODES,
+    )
 )
 @click.argument("tool")
 @click.argument("json", required=False, default="")
@@ -77,5 +77,5 @@ def _print_partial(partial: ToolResult) -> None:
 
 def _nobody(sentence: str, asked: str, title: str, known: tuple[str, ...]) -> ToolResult:
     """The answer where there is no tool to give one."""
-    message = f"{sentence}{did_you_mean(asked, list(known))} {title}: {', '.join(known)}"
-    return ToolResult(text=message, details={}, is_error=True, exit_code=REFUSED)
+    message = f"{sentence}{did_you_mean(asked, known)} {title}: {', '.join(known)}"
+    return ToolResult(text=plain(message), details={}, is_error=True, exit_code=REFUSED)

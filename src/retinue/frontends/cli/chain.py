@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from retinue.frontends.cli.delegate import tasks_of
-from retinue.frontends.cli.dispatch import carry_out, task_text, tell
+from retinue.frontends.cli.dispatch import dispatch, task_text
+from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
 from retinue.frontends.cli.work import opened
 from retinue.types import Mode, Plan, Task
@@ -15,13 +16,12 @@ SURFACE = "nested"
 
 
 @click.command(
-    epilog=f"""\b
-Examples:
-  retinue chain --step explorer "Where are sessions stored?" \\
-                --step reviewer "Review what was found: {{previous}}"
-  retinue chain steps.json
-
-{EXIT_CODES}"""
+    epilog=examples(
+        'retinue chain --step explorer "Where are sessions stored?" \\',
+        '              --step reviewer "Review what was found: {previous}"',
+        "retinue chain steps.json",
+        then=EXIT_CODES,
+    )
 )
 @click.argument("file", required=False)
 @click.option("--step", "steps", nargs=2, multiple=True, metavar="AGENT TASK", help="One step; give it repeatedly.")
@@ -40,6 +40,4 @@ def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ..
     retinue = opened(options)
     given = tuple(Task(agent=agent, prompt=task_text(task, retinue, SURFACE)) for agent, task in steps)
     plan = Plan(tasks=tasks_of(file, options) if file else given, mode=Mode.CHAIN)
-    outcome = carry_out(retinue, plan, SURFACE, options)
-    tell(outcome, retinue, plan, options)
-    ctx.exit(outcome.exit_code)
+    dispatch(ctx, retinue, plan, SURFACE, options)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from retinue.frontends.cli.helping import examples
+
 
 @click.command(
-    epilog="""\b
-Examples:
-  echo 'eval "$(retinue completion bash)"' >> ~/.bashrc
-  echo 'eval "$(retinue completion zsh)"' >> ~/.zshrc
-  retinue completion fish > ~/.config/fish/completions/retinue.fish"""
+    epilog=examples(
+        """echo 'eval "$(retinue completion bash)"' >> ~/.bashrc""",
+        """echo 'eval "$(retinue completion zsh)"' >> ~/.zshrc""",
+        "retinue completion fish > ~/.config/fish/completions/retinue.fish",
+    )
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context

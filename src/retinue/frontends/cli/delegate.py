@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from retinue.frontends.cli.dispatch import carry_out, tell
+from retinue.frontends.cli.dispatch import dispatch
+from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
 from retinue.frontends.cli.plan_file import read_plan
 from retinue.frontends.cli.talk import warn
@@ -24,12 +25,11 @@ files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside task
 
 
 @click.command(
-    epilog=f"""\b
-Examples:
-  retinue delegate tasks.json
-  retinue delegate - --max-concurrency 8 --json < tasks.json
-
-{EXIT_CODES} Several runs count as completed if all of them are."""
+    epilog=examples(
+        "retinue delegate tasks.json",
+        "retinue delegate - --max-concurrency 8 --json < tasks.json",
+        then=f"{EXIT_CODES} Several runs count as completed if all of them are.",
+    )
 )
 @click.argument("file")
 @run_options
@@ -37,9 +37,7 @@ Examples:
 def delegate(ctx: click.Context, file: str, options: Options) -> None:
     retinue = opened(options)
     plan = Plan(tasks=tasks_of(file, options), mode=Mode.PARALLEL)
-    outcome = carry_out(retinue, plan, SURFACE, options)
-    tell(outcome, retinue, plan, options)
-    ctx.exit(outcome.exit_code)
+    dispatch(ctx, retinue, plan, SURFACE, options)
 
 
 delegate.help = f"Give many agents a task each, several at once.\n\n{FORM}"

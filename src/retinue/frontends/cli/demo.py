@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePath
@@ -13,7 +12,9 @@ import click
 
 from retinue.frontends.cells import fit, width, wrap
 from retinue.frontends.cli.dispatch import Outcome, carry_out, tell, tell_failures
+from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.options import Options, cwd_option, json_option, quiet_option
+from retinue.frontends.cli.table import MOST, screen_columns
 from retinue.frontends.cli.work import opened
 from retinue.frontends.event_lines import SHORT
 from retinue.output.frame import one_line
@@ -42,41 +43,11 @@ SHOWN = 4
 """Lines of evidence per answer."""
 LOOKED_AT = 5_000
 """Directory entries, before a place counts as one without sources."""
-SOURCES = frozenset(
-    [
-        ".c",
-        ".cc",
-        ".clj",
-        ".cpp",
-        ".cs",
-        ".dart",
-        ".ex",
-        ".go",
-        ".h",
-        ".hs",
-        ".java",
-        ".jl",
-        ".js",
-        ".jsx",
-        ".kt",
-        ".lua",
-        ".m",
-        ".ml",
-        ".php",
-        ".pl",
-        ".py",
-        ".r",
-        ".rb",
-        ".rs",
-        ".scala",
-        ".sh",
-        ".swift",
-        ".ts",
-        ".tsx",
-        ".vue",
-        ".zig",
-    ]
-)
+SOURCES = frozenset({
+    ".c", ".cc", ".clj", ".cpp", ".cs", ".dart", ".ex", ".go", ".h", ".hs", ".java", ".jl", ".js", ".jsx", ".kt",
+    ".lua", ".m", ".ml", ".php", ".pl", ".py", ".r", ".rb", ".rs", ".scala", ".sh", ".swift", ".ts", ".tsx", ".vue",
+    ".zig",
+})  # fmt: skip
 SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "dist", "build", "target"})
 
 _OWN_PLACES = tuple(f"{above}frontends/cli/demo.py:" for above in ("src/retinue/", ""))
@@ -85,12 +56,7 @@ _EVIDENCE = re.compile(
 )
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  retinue demo
-  retinue demo --cwd ~/some/project"""
-)
+@click.command(epilog=examples("retinue demo", "retinue demo --cwd ~/some/project"))
 @cwd_option
 @json_option
 @quiet_option
@@ -101,18 +67,19 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     The built-in agents search and read the files around you side by side, on the offline engine: rules, not a
     language model. Their sessions are kept like any others.
     """
-    folder = _folder(Path(cwd or Path.cwd()))
+    folder = _folder(Path(cwd) if cwd else Path.cwd())
     options = Options(engine=ENGINE, cwd=str(folder), as_json=as_json, quiet=quiet)
     questions = OF_RETINUE if _is_retinue(folder) else OF_ANYTHING
     plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in questions), mode=Mode.PARALLEL)
     if not quiet:
-        click.secho(f"Five agents look at {folder}, on rules instead of a language model.\n", err=True, bold=True)
+        place = one_line(str(folder), MOST)
+        click.secho(f"Five agents look at {place}, on rules instead of a language model.\n", err=True, bold=True)
     retinue = opened(options)
-    outcome = carry_out(retinue, plan, SURFACE, options, asks_for_trust=False)
+    outcome = carry_out(retinue, plan, SURFACE, options)
     if as_json or outcome.refusal:
         tell(outcome, retinue, plan, options)
     else:
-        for line in _answers(outcome, shutil.get_terminal_size().columns):
+        for line in _answers(outcome, screen_columns()):
             click.echo(line)
         tell_failures(outcome, retinue, plan)
     ctx.exit(outcome.exit_code)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from msgspec import Struct
 
 from retinue.app import Retinue
+from retinue.frontends.cli.helping import did_you_mean
 from retinue.frontends.cli.inputs import text_of
-from retinue.frontends.cli.lazy import did_you_mean
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.results import refusal_json, result_json, results_json
 from retinue.frontends.cli.talk import answer, answer_json, fault, note, warn
@@ -46,12 +46,16 @@ def task_text(value: str, retinue: Retinue, surface: str) -> str:
     return text_of(value, limit=retinue.settings(surface).settings.max_task_bytes)
 
 
-def carry_out(
-    retinue: Retinue, plan: Plan, surface: str, options: Options, *, asks_for_trust: bool = True
-) -> Outcome:
-    """Carries the plan out on the surface's terms; where agents need it, asks for trust first."""
-    if asks_for_trust:
-        ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
+def dispatch(ctx: click.Context, retinue: Retinue, plan: Plan, surface: str, options: Options) -> NoReturn:
+    """Carries a plan out, tells what came of it, and ends the command with its exit code."""
+    ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
+    outcome = carry_out(retinue, plan, surface, options)
+    tell(outcome, retinue, plan, options)
+    ctx.exit(outcome.exit_code)
+
+
+def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> Outcome:
+    """Carries the plan out on the surface's terms. The only task of a call that never ran was refused."""
     try:
         results = at_work(retinue, lambda: retinue.carry_out(plan, retinue.call(surface)), options, surface=surface)
     except Refused as refusal:

@@ -6,12 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-import anyio
 import click
 
-from retinue.app import Retinue
 from retinue.frontends.cli.diagnosis import Diagnosis, SettingFound, diagnose
-from retinue.frontends.cli.lazy import did_you_mean
+from retinue.frontends.cli.finding import within
+from retinue.frontends.cli.helping import did_you_mean, examples
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.session_text import size
@@ -25,7 +24,11 @@ MOST = 500
 INDENT = "  "
 
 
-@click.command(epilog="Exit codes: 0 all is well, 1 something needs you.")
+@click.command(
+    epilog=examples(
+        "retinue doctor", "retinue doctor --json", then="Exit codes: 0 all is well, 1 something needs you."
+    )
+)
 @json_option
 @cwd_option
 @click.pass_context
@@ -35,12 +38,7 @@ def doctor(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
     Every setting stands with its value and where that comes from: a call, the environment (RETINUE_…), the project's
     .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a surface.
     """
-
-    async def looked() -> Diagnosis:
-        async with Retinue(cwd=cwd) as retinue:
-            return await diagnose(retinue)
-
-    found = anyio.run(looked)
+    found = within(diagnose, cwd=cwd)
     if as_json:
         answer_json(whole(found))
     else:

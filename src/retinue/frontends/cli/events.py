@@ -8,18 +8,13 @@ import click
 from retinue.app import Retinue
 from retinue.events import to_line
 from retinue.frontends.cli.completions import session_ids
+from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.talk import fault
 
 NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  retinue events | jq .type
-  retinue events 1a2b3c4d
-  retinue events --follow"""
-)
+@click.command(epilog=examples("retinue events | jq .type", "retinue events 1a2b3c4d", "retinue events --follow"))
 @click.argument("root", required=False, shell_complete=session_ids)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
 @click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import click
 
+from retinue.frontends.cli.helping import did_you_mean
+
 
 class Entry(NamedTuple):
     """A command before it is imported."""
@@ -52,11 +54,3 @@ class LazyGroup(click.Group):
         for title, section in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in section.items()])
-
-
-def did_you_mean(word: str, known: Mapping[str, object] | list[str]) -> str:
-    """A question to append to a sentence about a word nobody knows; empty if none is like it."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, list(known), n=1)
-    return f" Did you mean {near[0]}?" if near else ""

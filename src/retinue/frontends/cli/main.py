@@ -40,7 +40,7 @@ SECTIONS = {
 }
 
 SUBSTITUTES = {
-    "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"', "│": "|",
+    "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"',
     **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
 }  # fmt: skip
 """For streams that cannot write these; one column each, as they have."""
@@ -61,6 +61,7 @@ def root(ctx: click.Context) -> None:
         ctx.color = False
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+        return
     try:
         os.getcwd()  # noqa: PTH109 - only whether there is one
     except OSError as error:
@@ -130,10 +131,11 @@ def _flushed(code: int) -> int:
         try:
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError) as error:
+        except OSError as error:
             # What could not be written now would be tried, and complained about, once more at exit.
             with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device, not a path
                 os.dup2(nowhere.fileno(), stream.fileno())
             if not isinstance(error, BrokenPipeError):
+                click.echo(f"Not all could be written: {error.strerror}.", err=True)
                 code = code or 1
     return code

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from retinue.frontends.cli.completions import agent_names, session_ids
-from retinue.frontends.cli.dispatch import carry_out, task_text, tell
+from retinue.frontends.cli.dispatch import dispatch, task_text
+from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
 from retinue.frontends.cli.work import opened
 from retinue.types import Plan, Task
@@ -15,13 +16,12 @@ SURFACE = "single"
 
 
 @click.command(
-    epilog=f"""\b
-Examples:
-  retinue run explorer "Where is loop detection implemented?"
-  git diff | retinue run reviewer -
-  retinue run tester @task.md --engine offline --timeout 5m --json
-
-{EXIT_CODES}"""
+    epilog=examples(
+        'retinue run explorer "Where is loop detection implemented?"',
+        "git diff | retinue run reviewer -",
+        "retinue run tester @task.md --engine offline --timeout 5m --json",
+        then=EXIT_CODES,
+    )
 )
 @click.argument("agent", shell_complete=agent_names)
 @click.argument("task")
@@ -37,7 +37,4 @@ def run(ctx: click.Context, agent: str, task: str, session: str | None, name: st
     """
     retinue = opened(options)
     asked = Task(prompt=task_text(task, retinue, SURFACE), agent=agent, name=name, session=session)
-    plan = Plan(tasks=(asked,))
-    outcome = carry_out(retinue, plan, SURFACE, options)
-    tell(outcome, retinue, plan, options)
-    ctx.exit(outcome.exit_code)
+    dispatch(ctx, retinue, Plan(tasks=(asked,)), SURFACE, options)

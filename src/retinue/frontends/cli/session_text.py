@@ -45,8 +45,8 @@ def fact_lines(summary: SessionSummary) -> list[str]:
 
 
 def summary_json(summary: SessionSummary) -> dict[str, Any]:
-    """The session as a program reads it: the fields of `SessionSummary` in camelCase."""
-    return {_camel(name): value for name, value in whole(summary).items()}
+    """The session as a program reads it: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
+    return {**_named(whole(summary)), "latest": _named(whole(summary.latest))}
 
 
 def state_text(summary: SessionSummary) -> str:
@@ -72,6 +72,10 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= _KIB
     return f"{size_bytes:.1f} GiB"
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    return {_camel(name): value for name, value in fields.items()}
 
 
 def _camel(name: str) -> str:

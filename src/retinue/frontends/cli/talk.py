@@ -18,7 +18,11 @@ def answer(text: str) -> None:
 
 def answer_json(value: Any) -> None:
     """Prints one line of JSON, in UTF-8 whatever the locale."""
-    click.echo(msgspec.json.encode(value))
+    try:
+        line = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a name or path that is no text: broken characters are better than no answer
+        line = msgspec.json.encode(_mended(msgspec.to_builtins(value)))
+    click.echo(line)
 
 
 def lines(told: Iterable[str]) -> None:
@@ -41,3 +45,16 @@ def warn(text: str, *, quiet: bool = False) -> None:
 def fault(text: str) -> None:
     """Says what went wrong; nothing silences it."""
     click.secho(plain(text), err=True, fg="red")
+
+
+def _mended(value: Any) -> Any:
+    """The same with a sign in the place of every character that is half of one."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_mended(name): _mended(member) for name, member in value.items()}
+        case list():
+            return [_mended(member) for member in value]
+        case _:
+            return value

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import anyio
 import click
 import msgspec
 
 from retinue.app import Retinue
-from retinue.frontends.cli.lazy import did_you_mean
+from retinue.frontends.cli.finding import within
+from retinue.frontends.cli.helping import did_you_mean, examples
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.talk import answer_json, lines, note
 from retinue.output.frame import plain
 from retinue.surfaces.base import Tool
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  retinue tools
-  retinue tools --surface single --json"""
-)
+@click.command(epilog=examples("retinue tools", "retinue tools --surface single --json"))
 @click.option("--surface", default="single", show_default=True, help="Whose tools.")
 @json_option
 @cwd_option
@@ -30,9 +25,9 @@ def tools(surface: str, as_json: bool, cwd: str | None) -> None:
     """
     retinue = Retinue(cwd=cwd)
     if surface not in retinue.surfaces:
-        near = did_you_mean(surface, list(retinue.surfaces))
+        near = did_you_mean(surface, retinue.surfaces)
         raise click.UsageError(f"Unknown surface: {surface}.{near} Surfaces: {', '.join(retinue.surfaces)}")
-    found = anyio.run(_registered, retinue, surface)
+    found = within(lambda opened: _registered(opened, surface), cwd=cwd)
     if as_json:
         answer_json(
             {
@@ -51,5 +46,4 @@ def tools(surface: str, as_json: bool, cwd: str | None) -> None:
 
 
 async def _registered(retinue: Retinue, surface: str) -> tuple[Tool, ...]:
-    async with retinue:
-        return retinue.surface(surface).tools(retinue.call(surface))
+    return retinue.surface(surface).tools(retinue.call(surface))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import click
 
@@ -45,10 +45,19 @@ def is_wanted() -> bool:
 
 
 def accept(retinue: Retinue, agent: Agent) -> bool:
-    """Remembers that the agent may run; says so if that cannot be remembered."""
+    """Remembers that the agent may run; whether it could, and if not, says why."""
+    return _changed(lambda: retinue.trust.accept(agent), f"{agent.name} could not be accepted")
+
+
+def revoke(retinue: Retinue, agent: Agent) -> bool:
+    """Forgets that the agent may run; the same."""
+    return _changed(lambda: retinue.trust.revoke(agent.source or ""), f"{agent.name} is trusted as before")
+
+
+def _changed(change: Callable[[], object], failed: str) -> bool:
     try:
-        retinue.trust.accept(agent)
+        change()
     except OSError as error:
-        fault(f"{agent.name} could not be accepted: {error.filename or retinue.state}: {error.strerror}.")
+        fault(f"{failed}: {error.filename}: {error.strerror}.")
         return False
     return True

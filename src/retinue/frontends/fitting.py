@@ -1,0 +1,59 @@
+"""Which runs a screen has room for, in which order, and how many lines each of them gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from retinue.progress import Phase, RunView
+
+
+def as_tree(views: Iterable[RunView]) -> list[RunView]:
+    """Nested runs right after the run that asked for them."""
+    everyone = list(views)
+    known = {view.run for view in everyone}
+    below: dict[str | None, list[RunView]] = {}
+    for view in everyone:
+        below.setdefault(view.parent_run if view.parent_run in known else None, []).append(view)
+
+    def walk(parent: str | None) -> Iterator[RunView]:
+        for view in below.get(parent, ()):
+            yield view
+            yield from walk(view.run)
+
+    return list(walk(None))
+
+
+def that_fit(views: Sequence[RunView], rows: int) -> tuple[list[RunView], int]:
+    """The runs there is a row for, and how many are left out: those at work and in error stay longest."""
+    if len(views) <= rows:
+        return list(views), 0
+    order = [Phase.RUNNING, Phase.ERROR, Phase.QUEUED, Phase.DONE]
+    ranked = sorted(views, key=lambda view: order.index(view.phase))
+    kept = {view.run for view in ranked[: rows - 1]}
+    return [view for view in views if view.run in kept], len(views) - len(kept)
+
+
+def shares(views: Sequence[RunView], bodies: list[int], errors: list[int], room: int) -> list[tuple[int, int]]:
+    """How many of its lines each run gets, of its body and of its error, where it has so many.
+
+    Errors come first, then those at work, then the rest.
+    """
+    is_live = [view.phase is Phase.RUNNING for view in views]
+    given_errors = _shared(errors, room)
+    room -= sum(given_errors)
+    live = _shared([lines * at_work for lines, at_work in zip(bodies, is_live, strict=True)], room)
+    room -= sum(live)
+    rest = _shared([lines * (not at_work) for lines, at_work in zip(bodies, is_live, strict=True)], room)
+    return [(one + other, error) for one, other, error in zip(live, rest, given_errors, strict=True)]
+
+
+def _shared(wanted: list[int], room: int) -> list[int]:
+    """As many as everyone wants or, where there is too little, the same for all who want more."""
+    given = [0] * len(wanted)
+    while room > 0 and (open_ones := [i for i, want in enumerate(wanted) if given[i] < want]):
+        each = max(room // len(open_ones), 1)
+        for i in open_ones[:room]:
+            more = min(each, wanted[i] - given[i])
+            given[i] += more
+            room -= more
+    return given
