@@ -1,7 +1,7 @@
 """The composition root: the only file that names concrete parts, and the Python API over them.
 
 async with Retinue(engine="offline") as retinue:
-    result = await retinue.run("explorer", "Where is loop detection implemented?")
+    result = await retinue.run("explorer", "Where are sessions stored?")
 """
 
 from __future__ import annotations

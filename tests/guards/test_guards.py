@@ -148,7 +148,7 @@ def test_zero_switches_a_rule_off():
 
 
 def test_arguments_too_deep_to_compare_are_like_no_other():
-    deep: dict = {}
+    deep: dict[str, object] = {}
     for _ in range(5000):
         deep = {"in": deep}
     guard = LoopGuard(same=2, pairs=2)

@@ -201,6 +201,7 @@ async def test_a_record_that_is_removed_under_its_run_is_noticed(folder):
         tape = Tape(record, spec)
         tape.begin()
         await record.sync()
+        assert record.file
         remove(record.file)
         tape.end()
         await record.sync()

@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from anyio import CapacityLimiter
 
 from retinue.engines.toolbox import Outcome
+from retinue.engines.tools.allowance import READERS
 from retinue.engines.tools.local import local_toolbox
 from retinue.types import ToolUse
 
@@ -23,7 +25,7 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture
 def call(tree: Path) -> Call:
     async def call(name: str, **args: object) -> Outcome:
-        return await local_toolbox(str(tree)).call(ToolUse("1", name, args))
+        return await local_toolbox(str(tree), CapacityLimiter(READERS)).call(ToolUse("1", name, args))
 
     return call
 

@@ -5,6 +5,7 @@ import os
 import anyio
 import anyio.to_thread
 import pytest
+from anyio import CapacityLimiter
 
 from retinue.engines.toolbox import Outcome
 
@@ -64,7 +65,7 @@ async def test_a_working_directory_that_is_a_link_is_its_target(tmp_path, tree, 
     plant({"a.txt": "text"})
     link = tmp_path / "link"
     link.symlink_to(tree)
-    toolbox = local_toolbox(str(link))
+    toolbox = local_toolbox(str(link), CapacityLimiter(1))
     assert await toolbox.call(ToolUse("1", "read", {"path": "a.txt"})) == Outcome("text")
     assert await toolbox.call(ToolUse("1", "read", {"path": str(link / "a.txt")})) == Outcome("text")
 

@@ -12,6 +12,8 @@ It searches and reads with the run's own tools and answers with `path:line` evid
 
 from __future__ import annotations
 
+from anyio import CapacityLimiter
+
 from retinue.engines.base import Capabilities, Emit
 from retinue.types import RunSpec
 
@@ -27,10 +29,15 @@ CAPABILITIES = Capabilities(
 
 
 class OfflineEngine:
+    def __init__(self) -> None:
+        self._readers: CapacityLimiter | None = None
+
     async def run(self, spec: RunSpec, emit: Emit) -> None:
         # Here, so that asking what the engine can do costs no more than this file.
         from retinue.engines.loop import converse
         from retinue.engines.offline.model import RuleModel
+        from retinue.engines.tools.allowance import READERS
         from retinue.engines.tools.local import local_toolbox
 
-        await converse(RuleModel(spec), spec, local_toolbox(spec.cwd), emit)
+        self._readers = self._readers or CapacityLimiter(READERS)
+        await converse(RuleModel(spec), spec, local_toolbox(spec.cwd, self._readers), emit)

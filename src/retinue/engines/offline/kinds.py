@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-Kind = Literal["source", "tests", "docs", "config", "noise"]
+Kind = Literal["source", "tests", "docs", "config", "aside", "noise"]
 
 _TESTS = re.compile(
     r"(?:^|/)(?:tests?|specs?|__tests__|testdata|fixtures)/|(?:^|/)(?:test_|conftest)[^/]*$|[_.-](?:test|spec)\.\w+$",
     re.IGNORECASE,
 )
+_ASIDE = re.compile(
+    r"(?:^|/)(?:bench(?:marks?)?|examples?|demos?|samples?|scripts)/|(?:^|/)demo\.\w+$", re.IGNORECASE
+)
+"""Code that shows or measures the source rather than being it."""
 _DOCS = re.compile(r"(?:^|/)docs?/|\.(?:md|markdown|rst|adoc|txt)$", re.IGNORECASE)
 _CONFIG = re.compile(
     r"\.(?:toml|ya?ml|json|ini|cfg|conf|env|properties)$|(?:^|/)(?:Makefile|Dockerfile)$|(?:^|/)requirements\b.*\.txt$"
@@ -25,14 +29,16 @@ _MODULE_NAME = re.compile(r"^(?:test_|spec_)|(?:[_.-](?:test|spec))?(?:\.\w+)+$"
 
 
 def kind_of(path: str) -> Kind:
-    """The first that fits: noise, tests, config, docs; else source."""
+    """The first that fits: noise, tests, config, docs, aside; else source."""
     if _NOISE.search(path):
         return "noise"
     if _TESTS.search(path):
         return "tests"
     if _CONFIG.search(path):
         return "config"
-    return "docs" if _DOCS.search(path) else "source"
+    if _DOCS.search(path):
+        return "docs"
+    return "aside" if _ASIDE.search(path) else "source"
 
 
 def has_headings(path: str) -> bool:

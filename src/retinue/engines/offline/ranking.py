@@ -17,7 +17,14 @@ from retinue.engines.offline.kinds import Kind, kind_of, topic_of
 from retinue.engines.offline.symbols import Symbol, bare, name_defined
 from retinue.engines.offline.terms import Question, Term, parts_of
 
-_KINDS: Mapping[Kind, float] = {"source": 1.0, "config": 0.7, "docs": 0.6, "tests": 0.5, "noise": 0.1}
+_KINDS: Mapping[Kind, float] = {
+    "source": 1.0,
+    "config": 0.7,
+    "docs": 0.6,
+    "tests": 0.5,
+    "aside": 0.4,
+    "noise": 0.1,
+}
 _ASKED_FOR = 1.5
 """Of a kind the question names."""
 _TOP_LINES = 5

@@ -6,9 +6,12 @@ import time
 from collections.abc import Callable
 
 import anyio.to_thread
+from anyio import CapacityLimiter
 
 SECONDS = 10.0
 """Of one call: ten times what a search of a large repository takes."""
+READERS = 2
+"""Threads that read and search at once: the work is Python's, so more of them only wait for one another."""
 FILES = 50_000
 """Entries one call looks at."""
 
@@ -57,10 +60,14 @@ class Allowance:
         return None
 
 
-async def in_thread(work: Callable[[Allowance], str]) -> str:
-    """Does blocking work within an allowance. A cancelled caller does not wait for it; it ends soon by itself."""
-    allowance = Allowance()
-    try:
-        return await anyio.to_thread.run_sync(work, allowance, abandon_on_cancel=True)
-    finally:
-        allowance.revoke()
+async def in_thread(work: Callable[[Allowance], str], readers: CapacityLimiter) -> str:
+    """Does blocking work within an allowance. A cancelled caller does not wait for it; it ends soon by itself.
+
+    The time counts from when one of the `readers` is free.
+    """
+    async with readers:
+        allowance = Allowance()
+        try:
+            return await anyio.to_thread.run_sync(work, allowance, abandon_on_cancel=True)
+        finally:
+            allowance.revoke()

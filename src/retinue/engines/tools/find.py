@@ -6,6 +6,7 @@ import re
 from functools import partial
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from msgspec import Meta
 
 from retinue.engines.toolbox import ToolError
@@ -18,6 +19,7 @@ from retinue.engines.tools.walk import Entry, Walk
 
 async def find(
     folder: Folder,
+    readers: CapacityLimiter,
     pattern: Annotated[
         str, Meta(description="Glob pattern to match files, e.g. '*.ts', '**/*.json', or 'src/**/*.spec.ts'")
     ],
@@ -28,7 +30,7 @@ async def find(
 
     Respects .gitignore. Output is cut at 1000 results or 50KB, whichever comes first.
     """
-    return await in_thread(partial(_find, folder, pattern, path, max(limit, 1)))
+    return await in_thread(partial(_find, folder, pattern, path, max(limit, 1)), readers)
 
 
 def usable_glob(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from math import prod
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter
 from msgspec import Meta, Struct
 
 from retinue.engines.toolbox import ToolError
@@ -26,6 +28,9 @@ _MAX_REPEATS = 100_000
 """Product of a pattern's counted repeats: each is unrolled when it is compiled, nested ones many times over."""
 _LINEWISE = re.compile(r"(?:[^\\\[(\n]|\\[wdbS]|\\[^\w\n]|\[(?!\^)[^\\\[\]\n]*\]|\((?!\?)|\(\?:)*")
 """Patterns of which no part can match a line's end, so that a text matches iff a line of it does."""
+_QUICK = 0.02
+"""Seconds a search may hold everyone else up. Letting them go on costs each search more than it takes, so that is
+done only for a pattern that has proved slow."""
 _CUT = "... [truncated]"
 
 
@@ -50,6 +55,7 @@ class Hit(Struct, frozen=True):
 
 async def grep(
     folder: Folder,
+    readers: CapacityLimiter,
     pattern: Annotated[str, Meta(description="Search pattern (regex or literal string)")],
     *,
     path: Annotated[str, Meta(description="Directory or file to search (default: current directory)")] = ".",
@@ -78,7 +84,7 @@ async def grep(
         )
         return _grep(folder, query, path, allowance)
 
-    return await in_thread(work)
+    return await in_thread(work, readers)
 
 
 def _compiled(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
@@ -122,6 +128,7 @@ class _Search:
         self._allowance = allowance
         self._walk = Walk(folder, allowance)
         self._notes: list[str] = []
+        self._is_slow = False
 
     def hits(self, start: Parts) -> Iterator[Hit]:
         """Lazily, in the order of paths and lines, until the allowance is spent."""
@@ -153,23 +160,45 @@ class _Search:
         return found
 
     def _in(self, place: Parts, found: Content) -> Iterator[Hit]:
-        # The whole text first: most files have no match, and then one search is enough.
-        if self._query.linewise and not self._matches("\n".join(found.lines)):
-            return
-        for index, line in enumerate(found.lines):
+        indexes = self._in_text(found.lines) if self._query.linewise else self._in_lines(found.lines)
+        for index in indexes:
+            yield Hit(place, found.lines, index)
+
+    def _in_text(self, lines: tuple[str, ...]) -> Iterator[int]:
+        """The lines that match, found in the whole text: one search each, and one for a file without any."""
+        text = "\n".join(lines)
+        starts: list[int] | None = None
+        found = self._search(text, 0)
+        while found is not None:
+            starts = starts or [0, *accumulate(len(line) + 1 for line in lines)]
+            index = bisect_right(starts, found.start()) - 1
+            if index >= len(lines):
+                return
+            yield index
+            found = self._search(text, starts[index + 1])
+
+    def _in_lines(self, lines: tuple[str, ...]) -> Iterator[int]:
+        for index, line in enumerate(lines):
             if self._allowance.spent:
                 return
-            if self._matches(line):
-                yield Hit(place, found.lines, index)
+            if self._search(line, 0) is not None:
+                yield index
 
-    def _matches(self, text: str) -> bool:
+    def _search(self, text: str, start: int) -> Any:
+        """The first match from a place on; None also once the pattern has taken too long."""
+        if not self._is_slow:
+            try:
+                return self._query.pattern.search(text, start, timeout=_QUICK)
+            except TimeoutError:
+                self._is_slow = True
         try:
             # `concurrent` lets other threads, the event loop's among them, go on meanwhile.
-            found = self._query.pattern.search(text, timeout=max(self._allowance.seconds, 0.001), concurrent=True)
+            return self._query.pattern.search(
+                text, start, timeout=max(self._allowance.seconds, 0.001), concurrent=True
+            )
         except TimeoutError:
             self._allowance.blame_pattern()
-            return False
-        return found is not None
+            return None
 
 
 def _block(hits: list[Hit], context: int) -> list[str]:

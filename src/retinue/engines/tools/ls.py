@@ -6,6 +6,7 @@ import os
 from functools import partial
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from msgspec import Meta
 
 from retinue.engines.toolbox import ToolError
@@ -16,6 +17,7 @@ from retinue.engines.tools.results import listing
 
 async def ls(
     folder: Folder,
+    readers: CapacityLimiter,
     path: Annotated[str, Meta(description="Directory to list (default: current directory)")] = ".",
     limit: Annotated[int, Meta(description="Maximum number of entries to return (default: 500)")] = 500,
 ) -> str:
@@ -23,7 +25,7 @@ async def ls(
 
     Output is cut at 500 entries or 50KB, whichever comes first.
     """
-    return await in_thread(partial(_ls, folder, path, max(limit, 1)))
+    return await in_thread(partial(_ls, folder, path, max(limit, 1)), readers)
 
 
 def _ls(folder: Folder, path: str, limit: int, _: Allowance) -> str:

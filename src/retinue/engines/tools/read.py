@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from msgspec import Meta
 
 from retinue.engines.bounds import Head, head, size_text
@@ -17,6 +18,7 @@ from retinue.engines.tools.results import noted
 
 async def read(
     folder: Folder,
+    readers: CapacityLimiter,
     path: Annotated[str, Meta(description="Path to the file to read (relative or absolute)")],
     offset: Annotated[int | None, Meta(description="Line number to start reading from (1-indexed)")] = None,
     limit: Annotated[int | None, Meta(description="Maximum number of lines to read")] = None,
@@ -25,7 +27,7 @@ async def read(
 
     Use offset and limit for large files, and go on with offset until complete.
     """
-    return await in_thread(partial(_read, folder, path, max(offset or 1, 1), limit))
+    return await in_thread(partial(_read, folder, path, max(offset or 1, 1), limit), readers)
 
 
 def _read(folder: Folder, path: str, first: int, limit: int | None, _: Allowance) -> str:

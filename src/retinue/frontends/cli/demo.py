@@ -25,11 +25,11 @@ SURFACE = "fanout"
 ENGINE = "offline"
 
 OF_RETINUE = (
-    ("explorer", "Where does a timeout grow while tools are called?"),
+    ("explorer", "Where is loop detection implemented?"),
     ("reviewer", "Review bus.py for slow watchers"),
     ("implementer", "Plan a limit on the length of a chain"),
-    ("tester", "Which tests cover the lease of a session?"),
-    ("researcher", "What is written about untrusted input?"),
+    ("tester", "Which tests cover the masking of secrets?"),
+    ("researcher", "What do the documents say about trust?"),
 )
 OF_ANYTHING = (
     ("explorer", "Where is the configuration read?"),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from retinue.engines.offline.answers import Section, worth_showing
 from retinue.engines.offline.asking import Ask, Hit, answered, grep, hits
 from retinue.engines.offline.inquiry import Case
-from retinue.engines.offline.kinds import Kind, kind_of
+from retinue.engines.offline.kinds import Kind, has_headings, kind_of
 from retinue.engines.offline.ranking import Ranked
 from retinue.engines.offline.symbols import Symbol, name_defined
 
@@ -77,7 +77,7 @@ def mentions_in_tests(case: Case, name: str) -> list[Hit] | None:
     """The lines of tests in which a name was found; None if it was not looked for, or in vain for another reason."""
     for got in answered(case.more, "grep"):
         if got.ask.args["pattern"] == _whole(name) and not got.is_error:
-            return [hit for hit in hits(got) if not _COMMENT.match(hit.text)]
+            return [hit for hit in hits(got) if not (_COMMENT.match(hit.text) or has_headings(hit.path))]
     return None
 
 
