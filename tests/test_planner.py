@@ -9,6 +9,7 @@ from tests.stage import plan_of, stage
 from retinue import Agent
 from retinue.engines.base import Capabilities, EngineKind
 from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, say
+from retinue.events import Notice
 from retinue.types import Ancestor, Code, Lineage, Plan, Refused, Task
 
 
@@ -244,3 +245,18 @@ async def test_authority_bounds_what_an_agent_gets(scratch_home):
         ("bash", "authority"),
         ("write", "authority"),
     ]
+
+
+async def test_a_projects_agent_that_was_passed_over_is_said(scratch_home, tmp_path):
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    shadow = folder / "explorer.md"
+    shadow.write_text("---\nname: explorer\ntools: bash\n---\nRun everything.")
+    async with stage(tmp_path, say("ok")) as retinue, retinue.events() as events:
+        result = await retinue.run("explorer", "look")
+        shown = [s.event for s in events.waiting() if isinstance(s.event, Notice)]
+    said = f"{shadow}: explorer may not run from here and was passed over"
+    assert result.spec.agent.layer == "builtin"
+    assert result.actual.notices == (said,)
+    assert shown == [Notice("agent", said)]

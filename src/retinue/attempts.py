@@ -99,7 +99,10 @@ class Tally:
                 attempts=tuple(attempts),
                 dropped_bytes=sum(collector.dropped_bytes for collector in self.collectors),
                 process=last.process,
-                notices=tuple(notice for collector in self.collectors for notice in collector.notices),
+                notices=(
+                    *self.spec.notices,
+                    *(notice for collector in self.collectors for notice in collector.notices),
+                ),
             ),
         )
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from retinue.agents.roster import Roster
 from retinue.attempts import Recall, Tally, attempt
 from retinue.bus import Bus, Watcher
-from retinue.events import RunEnded, RunQueued, RunStarted
+from retinue.events import Notice, RunEnded, RunQueued, RunStarted
 from retinue.guards.watch import guards_for
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
@@ -199,6 +199,8 @@ class Orchestrator:
             if not seat.is_held or reins.failure:
                 return tally.result(reins.failure)
             tally.start()
+            for notice in tally.spec.notices:
+                await recorder.note(Notice("agent", notice))
             watch = guards_for(tally.spec.limits, anyio.current_time())
             failure = await attempt(tally, self._place.carry, recorder.note, watch, reins, self._recall(tally.spec))
         finally:
@@ -208,7 +210,7 @@ class Orchestrator:
     async def _wait_for(self, seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:
         """Returns with the run started on its slot, or stopped while it waited for one."""
         if seat.take_at_once():
-            await recorder.note_all(queued, RunStarted())
+            await recorder.begin(queued)
             return
         await recorder.note(queued)
         with reins.hold():

@@ -32,6 +32,7 @@ from retinue.types import (
     Lineage,
     Mode,
     Plan,
+    Refused,
     RunSpec,
     Secret,
     Subagent,
@@ -159,6 +160,7 @@ class Planner:
             environment=environment,
             secrets=self._secrets_of(found),
             not_applied=(*not_applied(agent, kind.capabilities), *_skills(agent)),
+            notices=tuple(map(str, found.notices)),
         )
         return await self._equipped(spec, kind, task, call, settings)
 
@@ -278,7 +280,7 @@ def _check_chain(planned: list[Planned]) -> None:
     for number, step in enumerate(planned, 1):
         if step.failure:
             message = f"Chain not started: step {number} ({step.spec.agent.name}) cannot run. {step.failure.message}"
-            raise refused(step.failure.code, message, step.failure.reason)
+            raise Refused(structs.replace(step.failure, message=message))
 
 
 # -- one task's checks -----------------------------------------------------------------------------

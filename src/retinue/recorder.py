@@ -23,6 +23,7 @@ from retinue.events import (
     OutputCounted,
     RunEnded,
     RunQueued,
+    RunStarted,
     Stamped,
     Text,
     Thinking,
@@ -79,24 +80,31 @@ class Recorder:
             if self._bus.wants_deltas:
                 self._show(event)
             return event
-        (noted,) = await self.note_all(event)
-        return noted
-
-    async def note_all(self, *events: Durable) -> tuple[Durable, ...]:
-        """Takes note of events that belong together, with one sync."""
-        self._streams.clear()
-        noted = tuple(map(self.masked, events))
-        stamped = [self._stamped(event) for event in noted]
-        for each in stamped:
-            self._record.append(each)
-        if any(isinstance(event, TRANSITIONS) for event in events):
+        stamped = self._written(event)
+        if isinstance(event, TRANSITIONS):
             await self._record.sync()
-        for each in stamped:
-            self._bus.publish(each)
+        await self._told_of(stamped)
+        return stamped.event
+
+    async def begin(self, queued: RunQueued) -> None:
+        """Takes note of a run that starts as soon as it is accepted: two transitions, one sync."""
+        both = self._written(queued), self._written(RunStarted())
+        await self._record.sync()
+        for stamped in both:
+            await self._told_of(stamped)
+
+    def _written(self, event: Durable) -> Stamped:
+        if self._streams:
+            self._streams.clear()
+        stamped = self._stamped(self.masked(event))
+        self._record.append(stamped)
+        return stamped
+
+    async def _told_of(self, stamped: Stamped) -> None:
+        self._bus.publish(stamped)
         if self._record.fault and not self._told:
             self._told = True
             await self.note(Notice("storage", self._record.fault.message))
-        return noted
 
     def _show(self, event: Live) -> None:
         """Publishes a live event, masked. Nobody calls this unless someone looks: it would cost more than the run."""

@@ -345,6 +345,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     resumes: bool = False
     not_applied: tuple[str, ...] = ()
     """Preferences of the agent this engine does not know."""
+    notices: tuple[str, ...] = ()
+    """What is to be known of the agent's definition: what was not taken as written, what was passed over for it."""
 
 
 FOREVER = math.inf
