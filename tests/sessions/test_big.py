@@ -8,12 +8,12 @@ import pytest
 
 from retinue.events import Origin, RunQueued, RunStarted, Stamped, Text, to_line
 from retinue.sessions.claims import Claim, Place, place_run
-from retinue.sessions.facts import find_summary
 from retinue.sessions.framing import Header
 from retinue.sessions.parts import Position
 from retinue.sessions.paths import Layout
 from retinue.sessions.reading import last_events
 from retinue.sessions.store import State
+from retinue.sessions.summary import find_summary
 from retinue.testing.stores import run_spec
 
 SESSION, RUN = "a" * 32, "b" * 32

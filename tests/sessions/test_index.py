@@ -6,11 +6,11 @@ from contextlib import closing
 import anyio
 import pytest
 
-from retinue.sessions.facts import Found, find_summary
-from retinue.sessions.index import Index, Wanted, stamps
+from retinue.sessions.index import Index, stamps
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import Layout
-from retinue.sessions.store import INTERRUPTED, SessionSummary, State
+from retinue.sessions.store import INTERRUPTED, SessionSummary, State, Wanted
+from retinue.sessions.summary import Found, find_summary
 from retinue.testing.stores import Tape, record_run, run_spec
 
 
@@ -128,10 +128,10 @@ async def test_a_run_whose_process_died_is_not_called_running_from_memory(folder
         session = store.claim()
         record = await store.begin(run_spec(session))
         Tape(record, run_spec(session)).begin()
-        assert [one.latest.state for one in await store.list(state=State.RUNNING)] == [State.RUNNING]
+        assert [one.latest.state for one in await store.list(Wanted(state=State.RUNNING))] == [State.RUNNING]
         await record.release()
-        assert await store.list(state=State.RUNNING) == []
-        assert [one.latest.failure for one in await store.list(state=State.ERROR)] == [INTERRUPTED]
+        assert await store.list(Wanted(state=State.RUNNING)) == []
+        assert [one.latest.failure for one in await store.list(Wanted(state=State.ERROR))] == [INTERRUPTED]
 
 
 async def test_lists_at_the_same_time_are_the_same(folder):

@@ -1,5 +1,6 @@
 """Sessions in files: what stands where, and what every reader makes of it."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -43,9 +44,7 @@ async def test_a_record_is_a_header_and_the_wire_form_of_its_events(folder):
         "first": 1,
     }
     assert lines == [to_line(stamped) for stamped in events]
-    assert [path.name for path in folder.iterdir()] == ["sessions", "leases", "roots"] or {
-        path.name for path in folder.iterdir()
-    } == {"sessions", "leases", "roots"}
+    assert {path.name for path in folder.iterdir()} == {"sessions", "leases", "roots"}
     assert list((folder / "leases").iterdir()) == []
 
 
@@ -247,6 +246,74 @@ async def test_a_session_that_the_system_will_not_read_is_listed_and_hides_no_ot
             await store.tail(session, 5)
 
 
+async def test_looking_for_a_session_that_the_system_will_not_read_is_refused_for_storage(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        run = store.claim(session)
+        await record_run(store, run_spec(session, run))
+        record_of(folder, session).unlink()
+        record_of(folder, session).mkdir()
+        for name in (session, session[:8], run, run[:16]):
+            with pytest.raises(Refused, match="Is a directory") as refusal:
+                await store.find(name)
+            assert refusal.value.failure.code == Code.STORAGE
+        assert not await store.busy(session)
+        assert await store.owner(session) is None
+
+
+async def test_a_state_folder_that_the_system_will_not_read_stops_no_run(tmp_path):
+    async with JsonlStore(tmp_path / ("x" * 300)) as store:
+        assert await store.recover() == []
+        record = await store.begin(run_spec(store.claim()))
+        assert record.fault is not None
+        await record.release()
+        for asked in (store.list, store.owners, lambda: read(store.root_events("root-1"))):
+            with pytest.raises(Refused, match="File name too long") as refusal:
+                await asked()
+            assert refusal.value.failure.code == Code.STORAGE
+
+
+async def read(events) -> list[Stamped]:
+    return [stamped async for stamped in events]
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("aaaaaaaa/session.jsonl", b'{"v":1,"type":"session","id":"../..","part":1,"created":1.0,"first":1}\n'),
+        ("aaaaaaaa/session.jsonl", b""),
+        ("aaaaaaaa", b'{"session":"../..","run":"aaaaaaaa"}\n'),
+    ],
+)
+async def test_what_is_no_id_is_never_made_a_path(path, content, folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        # Events of a session and of a run that have no ids of ours.
+        foreign = record_of(folder, session).read_bytes().split(b"\n", 1)[1].replace(session.encode(), b"../..")
+        forged = folder / "sessions" / path
+        forged.parent.mkdir(exist_ok=True)
+        forged.write_bytes(content + foreign)
+        (folder / "leases" / "aaaaaaaa").write_bytes(b"")
+        assert await store.recover() == []
+        assert [summary.session for summary in await store.list()] == [session]
+        assert await store.find("aaaaaaaa") is None
+        assert await read_all(store, session, "../..") == []
+        await store.prune(older_than=-10.0)
+
+
+async def test_a_run_whose_id_is_none_of_ours_is_shown_all_the_same(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session))
+        path = record_of(folder, session)
+        path.write_bytes(path.read_bytes().replace(b'"run":"' + session.encode(), b'"run":"../..'))
+        summary = await store.summary(session)
+        assert summary is not None
+        assert (summary.latest.run, summary.latest.state) == ("../..", State.COMPLETED)
+
+
 async def test_a_run_cannot_be_recorded_outside_the_block(folder):
     store = JsonlStore(folder)
     with pytest.raises(RuntimeError, match="async with"):
@@ -276,6 +343,36 @@ async def test_being_refused_names_the_process_that_goes_on(folder):
         await record.release()
         assert await store.owners() == ()
         assert await store.owner(session) is None
+
+
+async def test_a_lease_that_does_not_say_whose_it_is_is_nobodys_and_held_all_the_same(folder):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        record = await store.begin(run_spec(session))
+        (folder / "leases" / session[:8]).write_bytes(b"")
+        for each in (store, JsonlStore(folder)):
+            assert await each.busy(session)
+            assert await each.owner(session) is None
+        await record.release()
+
+
+async def test_one_who_looks_at_a_new_sessions_lease_does_not_keep_it_from_beginning(folder, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    looks: list[int] = []
+    flock = fcntl.flock
+
+    def looked_at(descriptor, how):
+        if how & fcntl.LOCK_EX and len(looks) < 2:
+            looks.append(descriptor)
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", looked_at)
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        events = await record_run(store, run_spec(session))
+        assert await read_all(store, session) == events
+    assert len(looks) == 2
 
 
 async def test_another_store_sees_what_this_one_writes_at_once(folder):

@@ -68,7 +68,9 @@ def test_a_lease_without_content_is_still_a_lease(path):
     path.write_bytes(b"")
     assert read_owner(path) is None
     assert take(path, OWNER) is None
-    assert busy("a" * 32, None).message.startswith(f"Session {'a' * 32} is still running. Nothing was changed.")
+    assert busy("a" * 32, None).message == (
+        f"Session {'a' * 32} is still running. Nothing was changed. Wait for it to end."
+    )
     lease.release()
 
 
@@ -78,7 +80,7 @@ def test_being_busy_names_the_owner_and_the_way_out():
     assert failure.message == (
         f"Session {'a' * 32} is still running: process 4711 on box has carried out its run {'b' * 32} "
         "since 1970-01-01 00:00:00 UTC. Nothing was changed. "
-        "Wait for it to end, or stop it with: retinue cancel aaaaaaaa"
+        "Wait for it to end, or end that process."
     )
     assert failure.detail == {"session": "a" * 32, "run": "b" * 32, "pid": 4711, "host": "box", "since": 0.0}
 

@@ -1,5 +1,10 @@
 """A session as a conversation and as text."""
 
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from retinue.events import (
     AttemptStarted,
     Finalized,
@@ -16,9 +21,11 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.results import Finalization
+from retinue.results import AnswerKind, Finalization
+from retinue.sessions.memory import MemoryStore
 from retinue.sessions.store import INTERRUPTED
-from retinue.sessions.transcript import NO_RESULT, Transcript, messages
+from retinue.sessions.transcript import LOST_TASK, NO_RESULT, Conversation, Transcript, call_line, recalled
+from retinue.testing.stores import record_run, run_spec
 from retinue.types import Message, ToolUse
 
 SESSION = "abcdef01" * 4
@@ -33,8 +40,15 @@ def stamped(*events, run=SESSION):
     return [Stamped(origin, seq, 1.0, event) for seq, event in enumerate(events, 1)]
 
 
+def conversation(events):
+    told = Conversation()
+    for each in events:
+        told.add(each)
+    return told.messages()
+
+
 def said(*events):
-    return messages(stamped(queued(), RunStarted(), AttemptStarted(1, "first"), *events))
+    return conversation(stamped(queued(), RunStarted(), AttemptStarted(1, "first"), *events))
 
 
 TASK = Message(role="user", text="Find it")
@@ -58,7 +72,7 @@ def test_a_run_is_its_task_its_calls_their_results_and_its_answer():
         Text("It is"),
         Text("main.py"),
         MessageEnded(stop_reason="stop"),
-        RunEnded(text="It is\n\nmain.py"),
+        RunEnded(text="It is\n\nmain.py", answer=AnswerKind.FINAL),
     ) == (
         TASK,
         Message(role="assistant", text="I look.", calls=(CALL, OTHER)),
@@ -102,10 +116,10 @@ def test_a_message_that_broke_off_is_left_out():
 
 
 def test_a_pruned_run_still_has_its_answer():
-    events = stamped(queued(), RunStarted(), RunEnded(text="It is main.py")) + stamped(
-        queued("And now?"), Text("Now what?"), RunEnded(text="Now what?"), run="b" * 32
+    events = stamped(queued(), RunStarted(), RunEnded(text="It is main.py", answer=AnswerKind.FINAL)) + stamped(
+        queued("And now?"), Text("Now what?"), RunEnded(text="Now what?", answer=AnswerKind.PARTIAL), run="b" * 32
     )
-    assert messages(events) == (
+    assert conversation(events) == (
         TASK,
         Message(role="assistant", text="It is main.py"),
         Message(role="user", text="And now?"),
@@ -113,12 +127,99 @@ def test_a_pruned_run_still_has_its_answer():
     )
 
 
+def test_our_own_diagnosis_is_not_what_the_assistant_said():
+    ended = RunEnded(text="No answer; last event: tool_called.", answer=AnswerKind.DIAGNOSIS, failure=INTERRUPTED)
+    assert said(ended) == (TASK,)
+    assert said(called(CALL), ToolReturned("c1", "grep", "found"), ended) == (
+        TASK,
+        Message(role="assistant", calls=(CALL,)),
+        Message(role="tool", text="found", call="c1"),
+    )
+
+
+def test_a_task_that_got_no_answer_stands_with_the_next():
+    events = stamped(queued(), RunEnded(failure=INTERRUPTED)) + stamped(queued("Try again"), Text("Here."))
+    assert conversation(events) == (
+        Message(role="user", text="Find it\n\nTry again"),
+        Message(role="assistant", text="Here."),
+    )
+
+
 def test_a_result_without_a_call_is_nobodys():
     assert said(ToolReturned("c9", "grep", "stray"), Text("ok")) == (TASK, Message(role="assistant", text="ok"))
 
 
+def test_a_result_that_comes_after_more_words_still_answers_its_call():
+    assert said(
+        called(CALL),
+        called(OTHER),
+        ToolReturned("c1", "grep", "found"),
+        Text("Meanwhile"),
+        ToolReturned("c2", "read", "content"),
+        MessageEnded(stop_reason="stop"),
+    ) == (
+        TASK,
+        Message(role="assistant", calls=(CALL, OTHER)),
+        Message(role="tool", text="found", call="c1"),
+        Message(role="tool", text="content", call="c2"),
+        Message(role="assistant", text="Meanwhile"),
+    )
+
+
+def test_a_conversation_that_lost_its_first_task_still_begins_with_the_user():
+    assert conversation(stamped(Text("Found it."))) == (
+        Message(role="user", text=LOST_TASK),
+        Message(role="assistant", text="Found it."),
+    )
+
+
 def test_nothing_is_no_conversation():
-    assert messages([]) == ()
+    assert conversation([]) == ()
+
+
+calls = st.sampled_from(["c1", "c2", "c3"])
+words = st.sampled_from(["", " ", "one", "two"])
+anything = st.one_of(
+    words.map(queued),
+    words.map(Text),
+    st.builds(ToolCalled, calls, st.just("grep"), st.just({})),
+    st.builds(ToolReturned, calls, st.just("grep"), words),
+    st.builds(MessageEnded, stop_reason=st.sampled_from(["stop", "tool_use", "error"])),
+    st.just(AttemptStarted(2, "retry")),
+    st.builds(RunEnded, text=words, answer=st.sampled_from(AnswerKind)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(anything, max_size=25))
+def test_whatever_happened_roles_alternate_and_every_call_is_answered_once(events):
+    told = conversation(stamped(*events))
+    assert [message.role for message in told[:1]] in ([], ["user"])
+    assert all(a.role != b.role or a.role == "tool" for a, b in pairwise(told))
+    for number, message in enumerate(told):
+        if message.role == "assistant":
+            assert message.text or message.calls
+            following = told[number + 1 : number + 1 + len(message.calls)]
+            assert {answer.call for answer in following} == {use.id for use in message.calls}
+    assert sum(len(message.calls) for message in told) == sum(message.role == "tool" for message in told)
+
+
+async def test_a_session_is_recalled_from_its_store():
+    store = MemoryStore()
+    session = store.claim()
+    await record_run(store, run_spec(session, task="Find it"), Text("It is main.py"))
+    await record_run(store, run_spec(session, store.claim(session), task="And now?"))
+    assert await recalled(store, session) == (
+        TASK,
+        Message(role="assistant", text="It is main.py"),
+        Message(role="user", text="And now?"),
+        Message(role="assistant", text="It is main.py"),
+    )
+    assert await recalled(store, store.claim()) == ()
+
+
+def test_a_call_whose_arguments_are_half_characters_is_shown_escaped():
+    assert call_line("grep", {"ü\ud800": ["\udfff"]}) == '→ grep: {"ü\\ud800":["\\udfff"]}'
 
 
 def test_a_transcript_reads_from_top_to_bottom():

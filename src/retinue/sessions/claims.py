@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.sessions.parts import Position
-from retinue.sessions.paths import Layout, make_folder, open_private
+from retinue.sessions.paths import Layout, make_folder, open_for_reading, open_private
 
 
 class Claim(Struct, frozen=True):
@@ -44,13 +44,8 @@ def claim(layout: Layout, session: str | None, new_id: Callable[[], str]) -> str
     """
     while True:
         fresh = new_id()
-        path = layout.session(fresh)
         try:
-            try:
-                _claim(path, session, fresh)
-            except FileNotFoundError:
-                make_folder(layout.sessions)
-                _claim(path, session, fresh)
+            _claim(layout.session(fresh), session, fresh)
         except FileExistsError:
             continue
         except OSError:
@@ -61,7 +56,8 @@ def claim(layout: Layout, session: str | None, new_id: Callable[[], str]) -> str
 def read_claim(path: Path) -> tuple[Claim, Place | None] | None:
     """What the file of a later run says; None if it is none."""
     try:
-        first, _, second = path.read_bytes().partition(b"\n")
+        with open_for_reading(path) as file:
+            first, _, second = file.read().partition(b"\n")
         claimed = msgspec.json.decode(first, type=Claim)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
@@ -80,11 +76,15 @@ def place_run(layout: Layout, claimed: Claim, place: Place) -> None:
 
 
 def _claim(path: Path, session: str | None, fresh: str) -> None:
-    if session is None:
-        path.mkdir(0o700)
-        path.chmod(0o700)
-    else:
+    if session is not None:
         _write(path, Claim(session, fresh), os.O_EXCL)
+        return
+    try:
+        path.mkdir(0o700)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(0o700)
+    path.chmod(0o700)
 
 
 def _write(path: Path, content: Struct, flags: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.sessions.framing import Newer
-from retinue.types import Code, Failure
+from retinue.types import Code, Failure, Refused
 
 _KINDS = {
     errno.ENOSPC: ("storage_full", "Free some space"),
@@ -59,14 +61,45 @@ def lost(path: Path) -> Failure:
     )
 
 
-def unreadable(session: str, error: OSError) -> Failure:
-    """A session that exists, and whose files the system will not give."""
+def closed(path: Path) -> Failure:
+    return _failure(
+        f"The store was closed while this run went on ({path}). What came since is not saved. Keep the answer "
+        f"elsewhere, and let runs end before the store is closed.",
+        "storage_closed",
+    )
+
+
+def unreadable(what: str, error: OSError) -> Failure:
+    """Something that exists, and whose files the system will not give."""
     reason, advice = _kind(error)
     where = f" ({error.filename})" if error.filename else ""
     return _failure(
-        f"Session {session} cannot be read or continued: {_why(error)}{where}. Nothing was changed. {advice}.",
+        f"{what} cannot be read or continued: {_why(error)}{where}. Nothing was changed. {advice}.",
         reason,
     )
+
+
+def not_continued(session: str, error: OSError, path: Path) -> Failure:
+    """The run before was interrupted, and that cannot be written down: so no other may follow it."""
+    reason, advice = _kind(error)
+    return _failure(
+        f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, {_why(error)} "
+        f"({path}). What it had is kept, and nothing was started. {advice}, then continue it again.",
+        reason,
+    )
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turns what the system will not give into a refusal.
+
+    Raises:
+        Refused: `storage`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Refused(unreadable(what, error)) from error
 
 
 def too_new(session: str, newer: Newer) -> Failure:

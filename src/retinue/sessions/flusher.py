@@ -55,9 +55,16 @@ class Flusher:
         self._plenty = anyio.Event()
         self._threads = CapacityLimiter(_THREADS)
         self._scope = anyio.CancelScope(shield=True)
+        self._is_stopped = False
 
     async def sync(self, record: Syncable) -> None:
-        """Returns when everything written to the record before the call is durable, or its fault is known."""
+        """Returns when everything written to the record before the call is durable, or its fault is known.
+
+        From `stop` on it returns at once: there is nobody left to wait for.
+        """
+        if self._is_stopped:
+            await anyio.lowlevel.checkpoint()
+            return
         self._wanted[record] = None
         self._wake.set()
         await self._round.wait()
@@ -84,6 +91,8 @@ class Flusher:
                 tasks.start_soon(self._insist)
 
     def stop(self) -> None:
+        self._is_stopped = True
+        self._round.set()
         self._scope.cancel()
 
     async def _flush(self) -> None:
@@ -93,10 +102,12 @@ class Flusher:
             finished, self._round, self._wake = self._round, anyio.Event(), anyio.Event()
             records, self._wanted = self._wanted, {}
             work = [(record, unsynced) for record in records if (unsynced := record.unsynced())]
-            await self._make_durable([unsynced for _, unsynced in work])
-            for record, unsynced in work:
-                record.synced(unsynced)
-            finished.set()
+            try:
+                await self._make_durable([unsynced for _, unsynced in work])
+                for record, unsynced in work:
+                    record.synced(unsynced)
+            finally:
+                finished.set()
 
     async def _settle(self) -> None:
         while True:
@@ -138,8 +149,7 @@ def make_durable(work: Sequence[Unsynced]) -> None:
             for descriptor in (*unsynced.closed, *unsynced.files):
                 _sync(sync_file, descriptor)
             for folder in unsynced.folders:
-                if folder not in synced:
-                    _sync_folder(folder, unsynced)
+                if folder not in synced and _sync_folder(folder, unsynced):
                     synced.add(folder)
         except OSError as error:
             unsynced.error = error
@@ -148,16 +158,18 @@ def make_durable(work: Sequence[Unsynced]) -> None:
                 os.close(descriptor)
 
 
-def _sync_folder(folder: Path, unsynced: Unsynced) -> None:
+def _sync_folder(folder: Path, unsynced: Unsynced) -> bool:
+    """Whether the folder could be reached at all."""
     try:
         descriptor = open_folder(folder)
     except OSError as error:
         unsynced.unreached = error
-        return
+        return False
     try:
         _sync(os.fsync, descriptor)
     finally:
         os.close(descriptor)
+    return True
 
 
 def _sync(sync: Callable[[int], None], descriptor: int) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from retinue.events import VERSION, Event, Origin, Stamped, ToolCalled, from_line, to_line
@@ -24,7 +24,7 @@ class Header(Struct, frozen=True, kw_only=True):
 
     v: int = VERSION
     type: Literal["session"] = "session"
-    id: str
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
     part: int = 1
     created: float
     """Of the session, wall clock."""

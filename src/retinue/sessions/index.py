@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from retinue.sessions.facts import Found
+from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import open_private
-from retinue.sessions.store import SessionSummary, State
-from retinue.sessions.summary import searchable
+from retinue.sessions.store import SessionSummary, Wanted
+from retinue.sessions.summary import Found
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,18 +44,12 @@ class Stamp(Struct, frozen=True):
     """Nanoseconds since the epoch."""
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """Which sessions are asked for; None asks for any."""
-
-    limit: int | None = None
-    root: str | None = None
-    agent: str | None = None
-    state: State | None = None
-    text: str | None = None
-
-
 def stamps(sessions: Path) -> dict[str, Stamp]:
-    """The records in the folder of sessions, by the name of their own."""
+    """The records in the folder of sessions, by the name of their own.
+
+    Raises:
+        OSError: the folder is there and cannot be read.
+    """
     found = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(sessions) as entries:
         for entry in entries:
@@ -65,7 +59,7 @@ def stamps(sessions: Path) -> dict[str, Stamp]:
 
 
 def _newest(folder: Path) -> os.stat_result | None:
-    for path in (folder / "session.jsonl", folder):
+    for path in (session_parts(folder).newest, folder):
         # Only the folder: claimed and not begun, or killed in the middle of a rotation. Neither: just pruned.
         with suppress(OSError):
             return path.lstat()
@@ -200,6 +194,6 @@ def _row(folder: str, stamp: Stamp, found: Found) -> tuple[str | int | float | b
         summary.root,
         summary.agent,
         summary.latest.state.value,
-        searchable(summary).encode(),
+        summary.searchable.encode(),
         msgspec.json.encode(summary),
     )

@@ -14,20 +14,22 @@ from typing import Self
 import anyio
 
 from retinue.events import Stamped
+from retinue.sessions import faults
 from retinue.sessions.claims import Claim, claim, random_id, read_claim
-from retinue.sessions.facts import Found, find_beginning, find_summary
 from retinue.sessions.flusher import Flusher
 from retinue.sessions.framing import Header, line_of
-from retinue.sessions.index import Index, Wanted, stamps
+from retinue.sessions.index import Index, stamps
 from retinue.sessions.lease import Lease, Owner, boot_id, busy, is_held, live_owners, read_owner, take
 from retinue.sessions.opening import Opened, create, resume
+from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import Layout, digits
-from retinue.sessions.reading import EventReader, SessionSource, last_events, read_header, session_parts
+from retinue.sessions.reading import EventReader, SessionSource, last_events, read_header
 from retinue.sessions.record import RELEASE, FileRecord
 from retinue.sessions.recover import recover
 from retinue.sessions.retention import Pruned, Pruner
-from retinue.sessions.roots import RootLogs, RootSource
-from retinue.sessions.store import SessionSummary, State
+from retinue.sessions.rotating import RootLogs, RootSource
+from retinue.sessions.store import ALL, SessionSummary, Wanted
+from retinue.sessions.summary import Found, find_beginning, find_summary
 from retinue.sessions.writer import Bounds
 from retinue.types import Refused, RunSpec
 
@@ -52,6 +54,7 @@ class JsonlStore:
         self.control = control
         """Socket on which this process takes orders; noted in the leases it takes from now on."""
         self._layout = Layout(folder)
+        self._whole = f"The state folder {folder}"
         self._bounds = bounds
         self._clock = clock
         self._new_id = new_id
@@ -86,11 +89,10 @@ class JsonlStore:
         return claim(self._layout, session, self._new_id)
 
     async def begin(self, spec: RunSpec) -> FileRecord:
-        if self._flusher is None:
+        flusher = self._flusher
+        if flusher is None:
             raise RuntimeError("runs are recorded within `async with store:` only")
-        # A new session costs a few quick calls, and appending blocks the loop no less; an old one must be read.
-        owner = self._owner(spec.session, spec.run)
-        opened = await self._resume(owner) if spec.resumes else create(self._layout, self._bounds, owner)
+        opened = await self._open(self._owner(spec.session, spec.run), resumes=spec.resumes)
         if opened.interrupted:
             self._log(opened.interrupted)
         root = spec.lineage.root
@@ -99,7 +101,7 @@ class JsonlStore:
             claim=Claim(spec.session, spec.run),
             opened=opened,
             log=self._logs.open(root),
-            flusher=self._flusher,
+            flusher=flusher,
             closed=partial(self._closed, spec.session, root),
         )
         self._records[spec.session] = record
@@ -110,45 +112,43 @@ class JsonlStore:
         wanted = digits(name)
         if wanted is None:
             return None
-        path = self._layout.session(wanted)
-        if claimed := read_claim(path):
+        if claimed := read_claim(self._layout.session(wanted)):
             found, _ = claimed
-            return found.session if found.run.startswith(wanted) and self._has_begun(found.session) else None
-        head = read_header(session_parts(path))
-        return head.id if isinstance(head, Header) and head.id.startswith(wanted) else None
+            return self._begun(found.session) if found.run.startswith(wanted) else None
+        return self._begun(wanted)
 
     async def busy(self, session: str) -> bool:
-        return await self.owner(session) is not None
+        await anyio.lowlevel.checkpoint()
+        return digits(session) is not None and self._is_live(session)
 
     async def owner(self, session: str) -> Owner | None:
-        """Who carries out the session's current run; None if nobody does."""
-        await anyio.lowlevel.checkpoint()
-        if digits(session) is None or not self._is_live(session):
-            return None
-        return read_owner(self._layout.lease(session)) or self._owner(session, "")
+        """Who carries out the session's current run; None if nobody does, or its lease does not say."""
+        return read_owner(self._layout.lease(session)) if await self.busy(session) else None
 
     async def owners(self) -> Sequence[Owner]:
-        """Everyone who carries out a run in this state folder at this moment."""
-        return await anyio.to_thread.run_sync(lambda: tuple(live_owners(self._layout.leases)))
+        """Everyone who carries out a run in this state folder at this moment.
+
+        Raises:
+            Refused: `storage`.
+        """
+
+        def look() -> Sequence[Owner]:
+            with faults.refusing(self._whole):
+                return tuple(live_owners(self._layout.leases))
+
+        return await anyio.to_thread.run_sync(look)
 
     async def summary(self, session: str) -> SessionSummary | None:
         found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
         return found.summary if found and session.startswith(found.summary.session) else None
 
-    async def list(
-        self,
-        *,
-        limit: int | None = None,
-        root: str | None = None,
-        agent: str | None = None,
-        state: State | None = None,
-        text: str | None = None,
-    ) -> Sequence[SessionSummary]:
-        wanted = Wanted(limit=limit, root=root, agent=agent, state=state, text=text)
+    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
         sessions = self._layout.sessions
 
         def answer() -> Sequence[SessionSummary]:
-            return self._index.list(stamps(sessions), lambda name: self._find_summary(sessions / name), wanted)
+            with faults.refusing(self._whole):
+                records = stamps(sessions)
+            return self._index.list(records, lambda name: self._find_summary(sessions / name), wanted)
 
         return await anyio.to_thread.run_sync(answer)
 
@@ -174,7 +174,12 @@ class JsonlStore:
         pruner = Pruner(
             self._layout, self._bounds, now=self._clock(), older_than=older_than, take=self._take_for_pruning
         )
-        return await anyio.to_thread.run_sync(partial(pruner.prune, keep_results=keep_results))
+
+        def work() -> Pruned:
+            with faults.refusing(self._whole):
+                return pruner.prune(keep_results=keep_results)
+
+        return await anyio.to_thread.run_sync(work)
 
     def root_events(self, root: str) -> EventReader:
         """Every durable event under a root that is kept, in the order they were written."""
@@ -200,10 +205,15 @@ class JsonlStore:
             control=self.control,
         )
 
-    async def _resume(self, owner: Owner) -> Opened:
+    async def _open(self, owner: Owner, *, resumes: bool) -> Opened:
         for pause in _PATIENCE:
             await anyio.sleep(pause)
-            if opened := await anyio.to_thread.run_sync(resume, self._layout, self._bounds, owner, self._clock):
+            if resumes:
+                opened = await anyio.to_thread.run_sync(resume, self._layout, self._bounds, owner, self._clock)
+            else:
+                # A few quick calls, and appending blocks the loop no less; an old session must be read.
+                opened = create(self._layout, self._bounds, owner)
+            if opened:
                 return opened
         raise Refused(busy(owner.session, read_owner(self._layout.lease(owner.session))))
 
@@ -220,9 +230,11 @@ class JsonlStore:
     def _is_live(self, session: str) -> bool:
         return session in self._records or is_held(self._layout.lease(session))
 
-    def _has_begun(self, session: str) -> bool:
-        head = read_header(session_parts(self._layout.session(session)))
-        return isinstance(head, Header) and head.id == session
+    def _begun(self, wanted: str) -> str | None:
+        """The full id of the session whose id begins like this; None if none has begun."""
+        with faults.refusing(f"Session {wanted}"):
+            head = read_header(session_parts(self._folder(wanted)))
+        return head.id if isinstance(head, Header) and head.id.startswith(wanted) else None
 
     def _log(self, stamped: Stamped) -> None:
         self._logs.open(stamped.origin.root).append(line_of(stamped))

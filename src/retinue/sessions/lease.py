@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from retinue.sessions.paths import open_private
+from retinue.sessions.paths import open_for_reading, open_private
 from retinue.types import Code, Failure
 
 _HELD = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
@@ -107,13 +107,17 @@ def is_held(path: Path) -> bool:
 
 def read_owner(path: Path) -> Owner | None:
     """Who wrote the lease, alive or not."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=Owner)
+    with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError), open_for_reading(path) as file:
+        return msgspec.json.decode(file.read(), type=Owner)
     return None
 
 
 def live_owners(leases: Path) -> Iterator[Owner]:
-    """The owners of all leases that are held."""
+    """The owners of all leases that are held.
+
+    Raises:
+        OSError: the leases cannot be looked at.
+    """
     with contextlib.suppress(FileNotFoundError):
         for path in sorted(leases.iterdir()):
             if is_held(path) and (owner := read_owner(path)):
@@ -128,14 +132,14 @@ def boot_id() -> str | None:
 
 def busy(session: str, owner: Owner | None) -> Failure:
     """Why a session cannot be continued now."""
-    what = f"Session {session} is still running"
+    what, advice = f"Session {session} is still running", "Wait for it to end"
     detail: dict[str, str | int | float] = {"session": session}
     if owner:
         since = datetime.fromtimestamp(owner.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         what += f": process {owner.pid} on {owner.host} has carried out its run {owner.run} since {since}"
+        advice += ", or end that process"
         detail |= {"run": owner.run, "pid": owner.pid, "host": owner.host, "since": owner.started}
-    message = f"{what}. Nothing was changed. Wait for it to end, or stop it with: retinue cancel {session[:8]}"
-    return Failure(Code.SESSION_BUSY, message, detail=detail)
+    return Failure(Code.SESSION_BUSY, f"{what}. Nothing was changed. {advice}.", detail=detail)
 
 
 def _lock(path: Path, flags: int) -> int | None:

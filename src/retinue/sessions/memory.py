@@ -10,10 +10,11 @@ import anyio
 
 from retinue.events import RunQueued, RunStarted, Stamped
 from retinue.sessions.claims import random_id
+from retinue.sessions.lease import busy
 from retinue.sessions.paths import SHORT, digits
-from retinue.sessions.store import SessionSummary, State
-from retinue.sessions.summary import facts_of, matches, summary_of, unknown_queued
-from retinue.types import Code, Failure, Refused, RunSpec, refused
+from retinue.sessions.store import ALL, SessionSummary, Wanted
+from retinue.sessions.summary import Beginning, facts_of, summary_of
+from retinue.types import Code, Refused, RunSpec, refused
 
 
 class MemoryStore:
@@ -37,8 +38,7 @@ class MemoryStore:
             raise refused(Code.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
         session = self._sessions.setdefault(spec.session, _Session(spec.session))
         if session.is_busy:
-            message = f"Session {spec.session} is still running. Nothing was changed. Wait for it to end."
-            raise Refused(Failure(Code.SESSION_BUSY, message, detail={"session": spec.session}))
+            raise Refused(busy(spec.session, None))
         self._claimed.setdefault(spec.run[:SHORT], spec.session)
         session.is_busy = True
         return MemoryRecord(session)
@@ -60,19 +60,11 @@ class MemoryStore:
         found = self._sessions.get(session)
         return found.summary() if found else None
 
-    async def list(
-        self,
-        *,
-        limit: int | None = None,
-        root: str | None = None,
-        agent: str | None = None,
-        state: State | None = None,
-        text: str | None = None,
-    ) -> Sequence[SessionSummary]:
+    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
         await anyio.lowlevel.checkpoint()
-        summaries = [summary for session in self._sessions.values() if (summary := session.summary())]
-        wanted = [one for one in summaries if matches(one, root=root, agent=agent, state=state, text=text)]
-        return sorted(wanted, key=lambda summary: (-summary.updated, summary.session))[:limit]
+        summaries = filter(None, (session.summary() for session in self._sessions.values()))
+        found = sorted(filter(wanted.matches, summaries), key=lambda summary: (-summary.updated, summary.session))
+        return found[: wanted.limit]
 
     def events(self, session: str, *, run: str | None = None) -> _Events:
         found = self._sessions.get(session)
@@ -106,8 +98,7 @@ class _Session:
         run = self.events[-1].origin.run
         queued = [stamped for stamped in self.events if isinstance(stamped.event, RunQueued)]
         started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
-        last_queued = queued[-1] if queued else unknown_queued(self.events[-1])
-        begins = (max(1, len(queued)), last_queued, next(started, None))
+        begins = Beginning(len(queued), queued[-1], next(started, None)) if queued else None
         facts = facts_of(self.id, self.events[0].time, begins, reversed(self.events))
         return summary_of(facts, live=self.is_busy)
 
@@ -123,7 +114,8 @@ class MemoryRecord:
         self._is_released = False
 
     def append(self, stamped: Stamped) -> None:
-        self._session.events.append(stamped)
+        if not self._is_released:
+            self._session.events.append(stamped)
 
     async def sync(self) -> None:
         await anyio.lowlevel.checkpoint()

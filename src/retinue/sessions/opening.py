@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +10,13 @@ from msgspec import Struct
 
 from retinue.events import Stamped
 from retinue.sessions import faults
-from retinue.sessions.facts import read_facts
 from retinue.sessions.framing import Header, Newer
-from retinue.sessions.lease import Lease, Owner, busy, read_owner, take
+from retinue.sessions.lease import Lease, Owner, take
+from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import Layout
-from retinue.sessions.reading import read_header, session_parts
-from retinue.sessions.repair import end_unfinished, reopen
-from retinue.sessions.summary import Facts
+from retinue.sessions.reading import read_header
+from retinue.sessions.recover import reopen
+from retinue.sessions.summary import Facts, read_facts
 from retinue.sessions.writer import Bounds, Writer
 from retinue.types import Code, Failure, Refused
 
@@ -31,21 +32,14 @@ class Opened(Struct, frozen=True, kw_only=True):
     """The end that the run before was missing."""
 
 
-def create(layout: Layout, bounds: Bounds, owner: Owner) -> Opened:
-    """A new session. Where it cannot be written, the writer's fault says so.
-
-    Raises:
-        Refused: `session_busy`.
-    """
-    path = layout.lease(owner.session)
-    try:
-        lease = take(path, owner)
-    except OSError:
-        # Nobody else knows the id: without a lease only the news of a crash is less exact.
-        lease = None
-    else:
+def create(layout: Layout, bounds: Bounds, owner: Owner) -> Opened | None:
+    """A new session; None while another holds its lease. Where it cannot be written, the writer's fault says so."""
+    lease: Lease | None = None
+    # Nobody else knows the id: where no lease can be taken, only the news of a crash is less exact.
+    with contextlib.suppress(OSError):
+        lease = take(layout.lease(owner.session), owner)
         if lease is None:
-            raise Refused(busy(owner.session, read_owner(path)))
+            return None
     writer = Writer(layout.session(owner.session), Header(id=owner.session, created=owner.started), bounds)
     writer.open()
     return Opened(lease=lease, writer=writer, number=1)
@@ -57,9 +51,8 @@ def resume(layout: Layout, bounds: Bounds, owner: Owner, clock: Callable[[], flo
     Raises:
         Refused: `session_not_found` or `storage`.
     """
-    folder = layout.session(owner.session)
-    try:
-        _known(folder, owner.session)
+    with faults.refusing(f"Session {owner.session}"):
+        _known(layout.session(owner.session), owner.session)
         lease = take(layout.lease(owner.session), owner)
         if lease is None:
             return None
@@ -68,8 +61,6 @@ def resume(layout: Layout, bounds: Bounds, owner: Owner, clock: Callable[[], flo
         except BaseException:
             lease.abandon()
             raise
-    except OSError as error:
-        raise Refused(faults.unreadable(owner.session, error)) from error
 
 
 def _mended(layout: Layout, bounds: Bounds, session: str, lease: Lease, now: float) -> Opened:
@@ -79,12 +70,7 @@ def _mended(layout: Layout, bounds: Bounds, session: str, lease: Lease, now: flo
     facts = read_facts(layout, folder)
     if not isinstance(facts, Facts):
         raise Refused(_not_found(session, folder))
-    writer = reopen(folder, head, bounds)
-    try:
-        interrupted = end_unfinished(writer, folder, head, now)
-    except BaseException:
-        writer.close()
-        raise
+    writer, interrupted = reopen(folder, head, bounds, now)
     return Opened(lease=lease, writer=writer, number=facts.number + 1, interrupted=interrupted)
 
 

@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from retinue.sessions.paths import open_for_reading
+
 BLOCK_BYTES = 64 * 1024
 """Read at a time from the end."""
 BATCH_BYTES = 2**20
@@ -46,6 +48,10 @@ class Parts:
         """Of a closed part."""
         return self.folder / f"{self._stem}.{number}.jsonl"
 
+    def files(self) -> list[Path]:
+        """Those that exist, oldest first."""
+        return [path for path in (*map(self.path, self.older()), self.newest) if path.exists()]
+
     def after(self, number: int) -> int:
         """The number of the part that follows a closed one."""
         return min((other for other in self.older() if other > number), default=number + 1)
@@ -58,14 +64,19 @@ class Parts:
         """
         closed = self.path(number)
         try:
-            return closed.open("rb", buffering=0)
+            return open_for_reading(closed)
         except FileNotFoundError:
-            newest = self.newest.open("rb", buffering=0)
+            newest = open_for_reading(self.newest)
         if not closed.exists():
             return newest
         # Rotated between the two attempts: what was just opened is one part too far.
         newest.close()
-        return closed.open("rb", buffering=0)
+        return open_for_reading(closed)
+
+
+def session_parts(folder: Path) -> Parts:
+    """The record of the session in a folder."""
+    return Parts(folder, "session")
 
 
 class Cursor:

@@ -13,15 +13,21 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
+
+from retinue.regular_files import NotRegular
 
 SHORT = 8
 """Hex digits of an id that no other id shares."""
 
 _DIGITS = re.compile(r"[0-9a-f]{8,32}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-_PRIVATE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Opening a pipe must not wait for its other end.
+_ALWAYS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class Layout:
@@ -73,11 +79,22 @@ def safe_name(name: str) -> str:
 
 def make_folder(path: Path) -> None:
     """Makes a folder and what is missing above it, 0700 whatever the umask; an existing one is left as it is."""
+    missing, made = [path], None
+    while missing:
+        try:
+            _make_one(missing[-1])
+        except FileNotFoundError:
+            # What is above it is there, and still it cannot be made: so it is in /proc.
+            if missing[-1].parent in {made, missing[-1]}:
+                raise
+            missing.append(missing[-1].parent)
+        else:
+            made = missing.pop()
+
+
+def _make_one(path: Path) -> None:
     try:
         path.mkdir(0o700)
-    except FileNotFoundError:
-        make_folder(path.parent)
-        make_folder(path)
     except FileExistsError:
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
@@ -86,20 +103,51 @@ def make_folder(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a file only its owner may read; a link in its place is an error, not followed.
+    """A descriptor of a file only its owner may read; a link, or no file, in its place is an error.
 
     With `O_CREAT`, folders that are missing above it are made.
     """
     try:
-        descriptor = os.open(path, flags | _PRIVATE, 0o600)
+        descriptor = _open(path, flags | _NO_LINK)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
         make_folder(path.parent)
-        descriptor = os.open(path, flags | _PRIVATE, 0o600)
+        descriptor = _open(path, flags | _NO_LINK)
     if flags & os.O_CREAT and hasattr(os, "fchmod"):
         os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def open_for_reading(path: Path) -> BinaryIO:
+    """A regular file, unbuffered.
+
+    Raises:
+        OSError: there is none, something else is in its place, or it cannot be read.
+    """
+    return os.fdopen(_open(path, os.O_RDONLY), "rb", buffering=0)
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        descriptor = os.open(path, flags | _ALWAYS, 0o600)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe nobody reads from
+            raise _not_a_file(path, stat.S_IFIFO) from error
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    raise _not_a_file(path, mode)
+
+
+def _not_a_file(path: Path, mode: int) -> OSError:
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    error = NotRegular(mode)
+    error.filename = str(path)
+    return error
 
 
 def sync_file(descriptor: int) -> None:

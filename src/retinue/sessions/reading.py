@@ -14,17 +14,11 @@ from msgspec.structs import replace
 from retinue.events import RunEnded, Stamped
 from retinue.sessions import faults
 from retinue.sessions.framing import Decoder, Header, Newer, header
-from retinue.sessions.parts import BLOCK_BYTES, Cursor, Parts, Position, backwards
-from retinue.types import Refused
+from retinue.sessions.parts import BLOCK_BYTES, Cursor, Parts, Position, backwards, session_parts
+from retinue.sessions.paths import digits, open_for_reading
 
-SESSION = "session"
-"""Stem of the files of a session's record."""
 TORN = "session.torn"
 """Keeps what was cut off behind the last whole record, one cut per line."""
-
-
-def session_parts(folder: Path) -> Parts:
-    return Parts(folder, SESSION)
 
 
 def read_header(parts: Parts) -> Header | Newer | None:
@@ -43,7 +37,7 @@ def read_header(parts: Parts) -> Header | Newer | None:
             case Newer() as newer:
                 return newer
     for line in lines:
-        if stamped := Decoder().event(line):
+        if (stamped := Decoder().event(line)) and digits(stamped.origin.session):
             part = older[-1] + 1 if older else 1
             return Header(id=stamped.origin.session, part=part, created=stamped.time)
     return None
@@ -73,23 +67,17 @@ def last_events(folder: Path, session: str, count: int) -> list[Stamped]:
     Raises:
         Refused: `storage`.
     """
-    try:
-        return _last_events(folder, session, count)
-    except OSError as error:
-        raise Refused(faults.unreadable(session, error)) from error
-
-
-def _last_events(folder: Path, session: str, count: int) -> list[Stamped]:
-    parts = session_parts(folder)
-    head = read_header(parts)
-    if count <= 0 or not isinstance(head, Header):
-        return []
     found: deque[Stamped] = deque()
     decoder = Decoder(session)
-    for _, line in lines_backwards(parts, head):
-        found.extendleft(reversed(list(decoder.events(line))))
-        if len(found) >= count:
-            break
+    with faults.refusing(f"Session {session}"):
+        parts = session_parts(folder)
+        head = read_header(parts)
+        if count <= 0 or not isinstance(head, Header):
+            return []
+        for _, line in lines_backwards(parts, head):
+            found.extendleft(reversed(list(decoder.events(line))))
+            if len(found) >= count:
+                break
     return list(found)[-count:]
 
 
@@ -158,10 +146,8 @@ class SessionSource:
         Raises:
             Refused: `storage`.
         """
-        try:
+        with faults.refusing(f"Session {self._session}"):
             return self._read()
-        except OSError as error:
-            raise Refused(faults.unreadable(self._session, error)) from error
 
     def _read(self) -> list[Stamped] | None:
         cursor = self._cursor or self._open()
@@ -208,7 +194,7 @@ def _end(parts: Parts, head: Header) -> Position:
 def torn_count(folder: Path) -> int:
     """How many torn records were cut off this session's record so far."""
     try:
-        with (folder / TORN).open("rb", buffering=0) as file:
+        with open_for_reading(folder / TORN) as file:
             return file.read(BLOCK_BYTES).count(b"\n")
     except OSError:
         return 0
@@ -217,7 +203,7 @@ def torn_count(folder: Path) -> int:
 def _first_lines(path: Path) -> list[bytes]:
     """The lines within the first block of a file; its beginning at least."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_for_reading(path) as file:
             return file.read(BLOCK_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return []

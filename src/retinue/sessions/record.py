@@ -7,6 +7,7 @@ from collections.abc import Callable
 import anyio
 
 from retinue.events import TRANSITIONS, RunEnded, Stamped
+from retinue.sessions import faults
 from retinue.sessions.claims import Claim, Place, place_run
 from retinue.sessions.flusher import Flusher
 from retinue.sessions.framing import line_of
@@ -47,6 +48,7 @@ class FileRecord:
         self._has_ended = False
         self._is_released = False
         self._is_closed = False
+        self._missed_some = False
 
     @property
     def file(self) -> str | None:
@@ -55,9 +57,13 @@ class FileRecord:
 
     @property
     def fault(self) -> Failure | None:
-        return self._writer.fault
+        return faults.closed(self._writer.path) if self._missed_some else self._writer.fault
 
     def append(self, stamped: Stamped) -> None:
+        if self._is_closed:
+            # Without the lease the file may be another's by now.
+            self._missed_some = True
+            return
         data = line_of(stamped)
         is_transition = isinstance(stamped.event, TRANSITIONS)
         self._writer.write(Line(data, stamped.seq, is_transition))
@@ -70,6 +76,9 @@ class FileRecord:
             self._flusher.settle(self, self._writer.unsynced_lines)
 
     async def sync(self) -> None:
+        if self._is_closed:
+            await anyio.lowlevel.checkpoint()
+            return
         self._log.flush()
         if self._writer.is_behind:
             self._writer.retry()

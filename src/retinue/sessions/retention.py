@@ -14,9 +14,9 @@ from retinue.events import NativeSession, RunEnded, RunQueued, RunStarted
 from retinue.sessions.claims import random_id, read_claim
 from retinue.sessions.framing import Decoder, Header, line_of
 from retinue.sessions.lease import Lease
-from retinue.sessions.parts import Cursor, Parts
+from retinue.sessions.parts import Cursor, Parts, session_parts
 from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file
-from retinue.sessions.reading import TORN, beginning, read_header, session_parts
+from retinue.sessions.reading import TORN, beginning, read_header
 from retinue.sessions.recover import end_run
 from retinue.sessions.rotating import EVENTS
 from retinue.sessions.writer import Bounds
@@ -109,11 +109,11 @@ class Pruner:
         return thin(folder) if keep_results else self._remove(folder, claims)
 
     def _is_old(self, folder: Path) -> bool:
-        changed = [path.stat().st_mtime for path in _files(session_parts(folder))]
+        changed = [path.stat().st_mtime for path in session_parts(folder).files()]
         return bool(changed) and max(changed) < self._before
 
     def _remove(self, folder: Path, claims: list[Path]) -> Pruned:
-        freed = sum(path.stat().st_size for path in (*_files(session_parts(folder)), *claims))
+        freed = sum(path.stat().st_size for path in (*session_parts(folder).files(), *claims))
         make_folder(self._layout.trash)
         doomed = self._layout.trash / f"{folder.name}.{random_id()}"
         folder.rename(doomed)
@@ -140,13 +140,13 @@ class Pruner:
     def _prune_logs(self) -> Pruned:
         done = Pruned()
         for folder in _entries(self._layout.roots):
-            for path in _files(Parts(folder, EVENTS)):
+            for path in Parts(folder, EVENTS).files():
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     if status.st_mtime < self._before:
                         path.unlink()
                         done += Pruned(logs=1, freed_bytes=status.st_size)
-            if not _files(Parts(folder, EVENTS)):
+            if not Parts(folder, EVENTS).files():
                 _remove(folder)
         return done
 
@@ -165,7 +165,7 @@ def thin(folder: Path) -> Pruned:
     head = read_header(parts)
     if not isinstance(head, Header):
         return Pruned()
-    before = _files(parts)
+    before = parts.files()
     old_size = sum(path.stat().st_size for path in before)
     kept = folder / "session.kept"
     descriptor = open_private(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -199,11 +199,6 @@ def _results(parts: Parts, head: Header) -> Iterator[bytes]:
     while lines := cursor.read():
         for line in lines:
             yield from (line_of(each) for each in decoder.events(line) if isinstance(each.event, RESULTS))
-
-
-def _files(parts: Parts) -> list[Path]:
-    paths = (parts.newest, *map(parts.path, parts.older()))
-    return [path for path in paths if path.exists()]
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -1,9 +1,9 @@
-"""A log of lines that several processes append to: rotated at a size, few files kept, never cut inside a line.
+"""The log of each root conversation: every durable event of every run under it, from however many processes.
 
     events.jsonl        the newest
     events.<n>.jsonl    older ones, n rising; the oldest are deleted
 
-Best effort: nothing is synced, and a fault is told once and then ignored.
+Rotated at a size, never cut inside a line. Best effort: nothing is synced, and a fault is told once and then ignored.
 """
 
 from __future__ import annotations
@@ -14,15 +14,77 @@ import logging
 import os
 from pathlib import Path
 
+from retinue.events import Stamped
+from retinue.sessions import faults
+from retinue.sessions.framing import Decoder
 from retinue.sessions.lease import try_lock
 from retinue.sessions.parts import Cursor, Parts, Position
-from retinue.sessions.paths import open_private
+from retinue.sessions.paths import Layout, open_private
+from retinue.sessions.writer import Bounds
 
 EVENTS = "events"
 WAITING_BYTES = 64 * 1024
 """Lines that wait for a flush; one write of many costs little more than one of one."""
 
 _log = logging.getLogger(__name__)
+
+
+class RootLogs:
+    """The logs this process writes to, each open once, however many runs share it."""
+
+    def __init__(self, layout: Layout, bounds: Bounds) -> None:
+        self._layout = layout
+        self._bounds = bounds
+        self._logs: dict[str, tuple[RotatingLog, int]] = {}
+
+    def open(self, root: str) -> RotatingLog:
+        log, users = self._logs.get(root) or (self._log(root), 0)
+        self._logs[root] = (log, users + 1)
+        return log
+
+    def close(self, root: str) -> None:
+        """Gives back what one `open` took."""
+        log, users = self._logs.pop(root)
+        if users > 1:
+            self._logs[root] = (log, users - 1)
+        else:
+            log.close()
+
+    def _log(self, root: str) -> RotatingLog:
+        folder = self._layout.root(root)
+        return RotatingLog(folder, file_bytes=self._bounds.log_bytes, files=self._bounds.log_files)
+
+
+class RootSource:
+    """The events under one root, from the oldest that is kept or only those still to come."""
+
+    def __init__(self, layout: Layout, root: str, *, past: bool = True) -> None:
+        """Marks the place from which it reads.
+
+        Raises:
+            Refused: `storage`; so does `read`.
+        """
+        self.damaged = 0
+        self._what = f"The log of conversation {root}"
+        # Two roots may share a folder where the file system ignores case.
+        self._decoder = Decoder(root=root)
+        with faults.refusing(self._what):
+            self._cursor = log_cursor(layout.root(root))
+            if not past:
+                self._cursor.to_end()
+
+    def read(self) -> list[Stamped] | None:
+        with faults.refusing(self._what):
+            lines = self._cursor.read()
+        events = [stamped for line in lines for stamped in self._decoder.events(line)]
+        self.damaged = self._decoder.damaged + self._cursor.skipped
+        return events if lines else None
+
+
+def log_cursor(folder: Path) -> Cursor:
+    """The reading end of one log, at the first line that is kept."""
+    parts = Parts(folder, EVENTS)
+    return Cursor(parts, Position(next(iter(parts.older()), 1)))
 
 
 class RotatingLog:
@@ -122,9 +184,3 @@ class RotatingLog:
         # One file has just been added to the older ones, and the newest is still to be made.
         for number in older[: max(0, len(older) + 2 - self._files)]:
             self._parts.path(number).unlink(missing_ok=True)
-
-
-def log_cursor(folder: Path) -> Cursor:
-    """The reading end of one log, at the first line that is kept."""
-    parts = Parts(folder, EVENTS)
-    return Cursor(parts, Position(next(iter(parts.older()), 1)))

@@ -65,6 +65,36 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     damaged: int = 0
     """Records that could not be read and were skipped."""
 
+    @property
+    def searchable(self) -> str:
+        """What a search looks in, in the case it looks for."""
+        return f"{self.name}\n{self.agent}\n{self.task}\n{self.preview}".casefold()
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which sessions are asked for; None asks for any."""
+
+    limit: int | None = None
+    """At most so many, the last changed first."""
+    root: str | None = None
+    agent: str | None = None
+    state: State | None = None
+    text: str | None = None
+    """Looked for in name, agent, task and preview, whatever the case."""
+
+    def matches(self, summary: SessionSummary) -> bool:
+        """Whether a session is one of these, whatever the limit."""
+        return (
+            self.root in {None, summary.root}
+            and self.agent in {None, summary.agent}
+            and self.state in {None, summary.latest.state}
+            and (self.text is None or self.text.casefold() in summary.searchable)
+        )
+
+
+ALL = Wanted()
+"""Every session."""
+
 
 class Events(Protocol):
     """Events being read, in the order they were written: an async iterator."""
@@ -90,7 +120,10 @@ class RunRecord(Protocol):
         """Why not everything appended so far is stored; None when it is."""
 
     def append(self, stamped: Stamped) -> None:
-        """Writes one event. Never raises for storage: see `fault`; what could not be written is tried again."""
+        """Writes one event. Never raises for storage: see `fault`; what could not be written is tried again.
+
+        What comes after the session was given free is not stored.
+        """
 
     async def sync(self) -> None:
         """Returns when everything appended is as durable as the store can make it."""
@@ -121,6 +154,9 @@ class SessionStore(Protocol):
         """The id of the session that this id, or prefix of at least 8 hex digits, names; None if there is none.
 
         Ids of runs name their session; dashes are ignored.
+
+        Raises:
+            Refused: `storage`: there is one, and it cannot be read.
         """
 
     async def busy(self, session: str) -> bool:
@@ -128,25 +164,26 @@ class SessionStore(Protocol):
 
     async def summary(self, session: str) -> SessionSummary | None: ...
 
-    async def list(
-        self,
-        *,
-        limit: int | None = None,
-        root: str | None = None,
-        agent: str | None = None,
-        state: State | None = None,
-        text: str | None = None,
-    ) -> Sequence[SessionSummary]:
+    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
         """Sessions, last changed first, without reading their records whole.
 
-        `text` is looked for in name, agent, task and preview, whatever the case.
+        Raises:
+            Refused: `storage`: none can be read. One that cannot be read alone is listed with its failure.
         """
 
     def events(self, session: str, *, run: str | None = None) -> Events:
-        """The events of a session, or of one of its runs, from the first, in the order they were written."""
+        """The events of a session, or of one of its runs, from the first, in the order they were written.
+
+        Raises:
+            Refused: `storage`, while it is read.
+        """
 
     async def tail(self, session: str, count: int) -> Sequence[Stamped]:
-        """The last events of a session, at a cost that does not grow with its size."""
+        """The last events of a session, at a cost that does not grow with its size.
+
+        Raises:
+            Refused: `storage`.
+        """
 
     async def recover(self) -> Sequence[SessionSummary]:
         """Ends the runs whose owner is gone, as `INTERRUPTED` with what they had; returns their sessions."""

@@ -5,9 +5,8 @@ Both are folds, so a record of any size is told while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import msgspec
 from msgspec.structs import replace
 
 from retinue.events import (
@@ -23,6 +22,8 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
+from retinue.results import AnswerKind
+from retinue.sessions.store import SessionStore
 from retinue.types import Args, Failure, Message, ToolUse
 
 ARGS = 120
@@ -30,36 +31,44 @@ ARGS = 120
 RESULT = 500
 """Characters of a tool's result."""
 NO_RESULT = "(no result: the run ended before this tool returned)"
+LOST_TASK = "(the task could not be read)"
 
 
-def messages(events: Iterable[Stamped]) -> tuple[Message, ...]:
-    """The conversation of a session, in the form every provider takes: calls answered, roles alternating."""
+async def recalled(store: SessionStore, session: str) -> tuple[Message, ...]:
+    """The conversation of a session so far.
+
+    Raises:
+        Refused: `storage`.
+    """
     conversation = Conversation()
-    for stamped in events:
+    async for stamped in store.events(session):
         conversation.add(stamped)
     return conversation.messages()
 
 
 class Conversation:
-    """Gathers messages from events."""
+    """Gathers messages from events, in the form every provider takes.
+
+    The user begins, no two messages of the user or of the assistant stand together, and every call is answered once,
+    right behind the message that made it.
+    """
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._texts: list[str] = []
         self._calls: dict[str, ToolUse] = {}
+        """Of the message that is not complete yet."""
         self._open: dict[str, None] = {}
-        """Calls that no result has answered yet."""
-        self._has_answered = False
+        """Calls of the last assistant message that no result has answered yet."""
 
     def add(self, stamped: Stamped) -> None:
         match stamped.event:
             case RunQueued(task=task):
                 self._close()
-                self._has_answered = False
-                self._messages.append(Message(role="user", text=task))
+                self._put(Message(role="user", text=task))
             case Text(text) if text.strip():
                 self._texts.append(text)
-            case ToolCalled(call, name, args):
+            case ToolCalled(call, name, args) if call not in self._open:
                 self._calls[call] = ToolUse(call, name, args)
             case ToolReturned(call, _, text, is_error):
                 self._answer(call, text, is_error=is_error)
@@ -69,43 +78,58 @@ class Conversation:
                 self._calls.clear()
             case MessageEnded():
                 self._say()
-            case RunEnded(text=text):
+            case RunEnded(text=text, answer=answer):
                 self._close()
-                if text and not self._has_answered:
+                if text and answer in {AnswerKind.FINAL, AnswerKind.PARTIAL} and self._last_role in {None, "user"}:
                     # The detail has been pruned, or none of it was a whole message.
-                    self._messages.append(Message(role="assistant", text=text))
+                    self._put(Message(role="assistant", text=text))
             case _:
                 pass
 
     def messages(self) -> tuple[Message, ...]:
+        """All of them; calls that are still open are answered for the provider."""
         self._close()
         return tuple(self._messages)
 
+    @property
+    def _last_role(self) -> str | None:
+        return self._messages[-1].role if self._messages else None
+
+    def _put(self, message: Message) -> None:
+        """Adds a message; to the last one, if nobody else has spoken since."""
+        if self._last_role == message.role:
+            last = self._messages.pop()
+            text = "\n\n".join(filter(None, (last.text, message.text)))
+            message = replace(last, text=text, calls=last.calls + message.calls)
+        elif not self._messages and message.role == "assistant":
+            self._messages.append(Message(role="user", text=LOST_TASK))
+        self._messages.append(message)
+
     def _say(self) -> None:
-        """Adds what the assistant said and called; to its last message, if nobody has spoken since."""
+        """Puts what the assistant said and called since its last message."""
         if not self._texts and not self._calls:
             return
-        text, calls = "\n\n".join(self._texts), tuple(self._calls.values())
+        if self._last_role == "tool":
+            self._give_up()
+        self._put(Message(role="assistant", text="\n\n".join(self._texts), calls=tuple(self._calls.values())))
         self._open.update(dict.fromkeys(self._calls))
         self._texts, self._calls = [], {}
-        self._has_answered = True
-        last = self._messages[-1] if self._messages else None
-        if last and last.role == "assistant":
-            both = "\n\n".join(filter(None, (last.text, text)))
-            self._messages[-1] = replace(last, text=both, calls=last.calls + calls)
-        else:
-            self._messages.append(Message(role="assistant", text=text, calls=calls))
 
     def _answer(self, call: str, text: str, *, is_error: bool) -> None:
-        self._say()
+        if call in self._calls:
+            self._say()
         if call in self._open:
             del self._open[call]
             self._messages.append(Message(role="tool", text=text, call=call, is_error=is_error))
 
-    def _close(self) -> None:
-        self._say()
+    def _give_up(self) -> None:
+        """Answers the calls whose results will not come."""
         for call in list(self._open):
             self._answer(call, NO_RESULT, is_error=True)
+
+    def _close(self) -> None:
+        self._say()
+        self._give_up()
 
 
 class Transcript:
@@ -159,8 +183,11 @@ def _noted(event: Event) -> str | None:
 
 
 def call_line(name: str, args: Args) -> str:
-    """A tool call as one line."""
-    return f"→ {name}: {msgspec.json.encode(args).decode()[:ARGS]}"
+    """A tool call as one line; half characters, which no output takes, are shown escaped."""
+    import json
+
+    told = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr)[:ARGS]
+    return f"→ {name}: {told}".encode("utf-8", "backslashreplace").decode()
 
 
 def shortened(text: str, limit: int) -> str:

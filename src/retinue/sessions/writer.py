@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from retinue.sessions import faults
 from retinue.sessions.framing import Header
-from retinue.sessions.parts import Parts, Position
+from retinue.sessions.parts import Position, session_parts
 from retinue.sessions.paths import open_private, sync_file
 from retinue.types import Failure
 
@@ -59,10 +59,12 @@ class Writer:
     def __init__(self, folder: Path, header: Header, bounds: Bounds, size: int | None = None) -> None:
         """Begins a record, or goes on with one whose newest part has this size."""
         self.fault: Failure | None = None
+        self.error: OSError | None = None
+        """What the system said when it last refused something."""
         self.begins: Position | None = None
         """Where the first line written by this writer stands."""
         self.unsynced_lines = 0
-        self._folder = folder
+        self._parts = session_parts(folder)
         self._header = header
         self._part_bytes = bounds.part_bytes
         self._pending_limit = bounds.pending_bytes
@@ -79,7 +81,7 @@ class Writer:
 
     @property
     def path(self) -> Path:
-        return self._folder / "session.jsonl"
+        return self._parts.newest
 
     @property
     def is_behind(self) -> bool:
@@ -132,7 +134,7 @@ class Writer:
         work = Unsynced(
             files=[] if self._file is None else [self._file],
             closed=self._closed,
-            folders=[self._folder, self._folder.parent] if self._new_entries else [],
+            folders=[self._parts.folder, self._parts.folder.parent] if self._new_entries else [],
         )
         self.unsynced_lines, self._closed, self._new_entries = 0, [], False
         return work
@@ -141,6 +143,7 @@ class Writer:
         """Notes what came of making it durable."""
         if work.error is not None:
             # The kernel may have dropped the pages: that a later sync succeeds proves nothing.
+            self.error = work.error
             self._lasting_fault = self._lasting_fault or faults.not_synced(work.error, self.path)
         elif self._file is not None and os.fstat(self._file).st_nlink == 0:
             self._lasting_fault = self._lasting_fault or faults.lost(self.path)
@@ -199,7 +202,7 @@ class Writer:
 
     def _rotate(self) -> None:
         assert self._file is not None
-        self.path.rename(Parts(self._folder, "session").path(self._header.part))
+        self.path.rename(self._parts.path(self._header.part))
         self._closed.append(self._file)
         if len(self._closed) > _CLOSED:
             self._sync_oldest()
@@ -218,6 +221,7 @@ class Writer:
             os.close(descriptor)
 
     def _refused(self, error: OSError, since: int | None) -> None:
+        self.error = error
         with contextlib.suppress(OSError):
             self._mend()
         if self.fault is None:

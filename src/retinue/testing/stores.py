@@ -21,7 +21,7 @@ from retinue.events import (
     ToolReturned,
 )
 from retinue.results import Actual, AnswerKind
-from retinue.sessions.store import INTERRUPTED, RunRecord, SessionStore, State
+from retinue.sessions.store import INTERRUPTED, RunRecord, SessionStore, State, Wanted
 from retinue.types import Code, Failure, Lineage, Refused, RunSpec, Subagent, Usage
 
 Check = Callable[[SessionStore], Awaitable[None]]
@@ -68,17 +68,7 @@ class Tape:
             self._record.append(self.events[-1])
 
     def begin(self) -> None:
-        spec = self._spec
-        queued = RunQueued(
-            name=spec.name,
-            agent=spec.agent.name,
-            task=spec.task,
-            cwd=spec.cwd,
-            surface=spec.surface,
-            engine=spec.engine,
-            resumes=spec.resumes,
-        )
-        self.play(queued, RunStarted())
+        self.play(RunQueued.of(self._spec), RunStarted())
 
     def end(self, text: str = "It is main.py", failure: Failure | None = None) -> None:
         answer = AnswerKind.PARTIAL if failure else AnswerKind.FINAL
@@ -174,6 +164,19 @@ async def a_session_carries_out_one_run_at_a_time(store: SessionStore) -> None:
     assert not await store.busy(session)
     await record_run(store, run_spec(session, store.claim(session)))
     await record.release()
+
+
+async def what_comes_after_the_release_is_not_stored(store: SessionStore) -> None:
+    session = store.claim()
+    record = await store.begin(run_spec(session))
+    tape = Tape(record, run_spec(session))
+    tape.begin()
+    tape.end()
+    await record.release()
+    tape.play(Text("too late"))
+    await record.sync()
+    await record.release()
+    assert await read_all(store, session) == tape.events[:-1]
 
 
 async def what_is_no_id_names_nothing(store: SessionStore) -> None:
@@ -278,7 +281,7 @@ async def a_list_shows_the_last_changed_first(store: SessionStore) -> None:
     listed = await store.list()
     assert [summary.session for summary in listed] == [sessions[i] for i in (1, 3, 2, 0)]
     assert listed == [await store.summary(summary.session) for summary in listed]
-    assert list(await store.list(limit=2)) == list(listed)[:2]
+    assert list(await store.list(Wanted(limit=2))) == list(listed)[:2]
 
 
 async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
@@ -288,18 +291,19 @@ async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
     record = await store.begin(run_spec(third))
     Tape(record, run_spec(third)).begin()
 
-    async def narrowed(
-        root: str | None = None, agent: str | None = None, state: State | None = None, text: str | None = None
-    ) -> Sequence[str]:
-        return [one.session for one in await store.list(root=root, agent=agent, state=state, text=text)]
+    async def narrowed(wanted: Wanted) -> Sequence[str]:
+        found = await store.list(wanted)
+        assert all(map(wanted.matches, found))
+        return [summary.session for summary in found]
 
-    assert await narrowed(root="other") == [first]
-    assert await narrowed(agent="explorer") == [second, third]
-    assert await narrowed(state=State.COMPLETED) == [first, second]
-    assert await narrowed(state=State.RUNNING, root="root-1") == [third]
-    assert await narrowed(text="ärger_") == [second]
-    assert await narrowed(text="MAIN.PY", agent="tester") == [first]
-    assert await narrowed(text="_%") == []
+    assert await narrowed(Wanted(root="other")) == [first]
+    assert await narrowed(Wanted(agent="explorer")) == [second, third]
+    assert await narrowed(Wanted(state=State.COMPLETED)) == [first, second]
+    assert await narrowed(Wanted(state=State.RUNNING, root="root-1")) == [third]
+    assert await narrowed(Wanted(text="ärger_")) == [second]
+    assert await narrowed(Wanted(text="MAIN.PY", agent="tester")) == [first]
+    assert await narrowed(Wanted(text="_%")) == []
+    assert await narrowed(Wanted(agent="explorer", limit=1)) == [second]
     await record.release()
 
 
@@ -343,6 +347,7 @@ CHECKS: tuple[Check, ...] = (
     order_is_that_of_writing_whatever_the_clock_says,
     every_shown_form_of_an_id_finds_its_session,
     a_session_carries_out_one_run_at_a_time,
+    what_comes_after_the_release_is_not_stored,
     what_is_no_id_names_nothing,
     an_unknown_session_cannot_be_continued,
     a_summary_tells_how_far_a_session_has_come,

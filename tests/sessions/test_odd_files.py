@@ -1,0 +1,187 @@
+"""Something else than a file where one should be, and folders that cannot be made: named, and never waited for."""
+
+import errno
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.ordinary_user import as_ordinary_user, open_folder
+
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.paths import make_folder
+from retinue.testing.stores import Tape, read_all, record_run, run_spec
+from retinue.types import Code, Refused
+
+ODD = {"a pipe": os.mkfifo, "a directory": os.mkdir}
+
+
+@pytest.fixture(params=list(ODD))
+def put(request):
+    """Puts something odd in the place of a file."""
+
+    def put(path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        ODD[request.param](path)
+
+    return put
+
+
+async def test_an_odd_record_is_one_named_failure(folder, put):
+    async with JsonlStore(folder) as store:
+        session, other = store.claim(), store.claim()
+        await record_run(store, run_spec(session))
+        await record_run(store, run_spec(other))
+        put(folder / "sessions" / session[:8] / "session.jsonl")
+        with anyio.fail_after(5):
+            for asked in (
+                lambda: store.find(session),
+                lambda: store.tail(session, 5),
+                lambda: read_all(store, session),
+                lambda: store.begin(run_spec(session, store.claim(session))),
+            ):
+                with pytest.raises(Refused, match="cannot be read or continued") as refusal:
+                    await asked()
+                assert refusal.value.failure.code == Code.STORAGE
+            assert {summary.session for summary in await store.list()} == {other, session[:8]}
+            assert await store.recover() == []
+
+
+async def test_an_odd_lease_stops_no_new_run_and_refuses_to_continue(folder, put):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        put(folder / "leases" / session[:8])
+        with anyio.fail_after(5):
+            events = await record_run(store, run_spec(session))
+            assert await read_all(store, session) == events
+            assert not await store.busy(session)
+            assert await store.owners() == ()
+            assert await store.recover() == []
+            with pytest.raises(Refused) as refusal:
+                await store.begin(run_spec(session, store.claim(session)))
+        assert refusal.value.failure.code == Code.STORAGE
+
+
+async def test_an_odd_log_of_a_root_costs_only_itself(folder, put):
+    put(folder / "roots" / "root-1" / "events.jsonl")
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        with anyio.fail_after(5):
+            events = await record_run(store, run_spec(session))
+            assert await read_all(store, session) == events
+            with pytest.raises(Refused, match="The log of conversation root-1 cannot be read"):
+                [stamped async for stamped in store.root_events("root-1")]
+
+
+async def test_an_odd_claim_names_nothing(folder, put):
+    async with JsonlStore(folder) as store:
+        put(folder / "sessions" / "aaaaaaaa")
+        with anyio.fail_after(5):
+            assert await store.find("a" * 32) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder here refuses to be made")
+@pytest.mark.parametrize("path", ["/proc/retinue", "/proc/retinue/a/b"])
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(path):
+    with pytest.raises(FileNotFoundError):
+        make_folder(Path(path))
+
+
+async def test_a_state_folder_that_cannot_be_made_stops_no_run():
+    async with JsonlStore(Path("/proc/retinue")) as store:
+        assert await store.recover() == []
+        spec = run_spec(store.claim())
+        record = await store.begin(spec)
+        Tape(record, spec).begin()
+        assert record.fault is not None
+        assert "since its beginning" in record.fault.message
+        await record.release()
+
+
+# -- what an ordinary user is refused --------------------------------------------------------------
+
+RUNS = """
+import json, sys
+from pathlib import Path
+import anyio
+from retinue import Retinue
+from retinue.events import Notice, RunEnded
+from tests.ordinary_user import drop_rights
+
+async def run(home):
+    async with Retinue(cwd=home, engine="offline", environ={"HOME": str(home)}, state=home / "state") as retinue:
+        async with retinue.events() as events:
+            result = await retinue.run("explorer", "Where is main?")
+            told = []
+            async for stamped in events:
+                if isinstance(stamped.event, Notice):
+                    told.append(stamped.event.message)
+                if isinstance(stamped.event, RunEnded):
+                    break
+    return [result.failure and result.failure.message, result.actual.saved, *told]
+
+home, closed, mode = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3], 8)
+warm = home / "warm"
+warm.mkdir()
+anyio.run(run, warm)
+drop_rights()
+(home / "state" / "leases").mkdir(parents=True)
+(home / closed).chmod(mode)
+try:
+    told = anyio.run(run, home)
+finally:
+    (home / closed).chmod(0o700)
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("mode", ["0", "500", "300"])
+@pytest.mark.parametrize("closed", ["state", "state/leases"])
+def test_a_folder_that_may_not_be_used_stops_no_run(closed, mode):
+    with open_folder() as home:
+        failure, saved, *notices = as_ordinary_user(RUNS, str(home), closed, mode)
+    assert failure is None
+    # Into a folder that only cannot be listed the run is saved, and without a lease, too.
+    assert saved == (closed == "state/leases" or mode == "300")
+    warned = [notice for notice in notices if "This run is not being saved since its beginning: Permission" in notice]
+    assert len(warned) == (not saved)
+
+
+# -- a disk that takes nothing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "advice"),
+    [
+        (errno.ENOSPC, "storage_full", "Free some space"),
+        (errno.EROFS, "storage_read_only", "Make the folder writable"),
+    ],
+)
+async def test_an_interrupted_session_that_cannot_be_ended_is_kept_and_not_continued(
+    folder, monkeypatch, number, reason, advice
+):
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        spec = run_spec(session)
+        Tape(await store.begin(spec), spec).begin()
+    path = folder / "sessions" / session[:8] / "session.jsonl"
+    before = path.read_bytes()
+
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    async with JsonlStore(folder) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", refuse)
+            with pytest.raises(Refused) as refusal:
+                await store.begin(run_spec(session, "b" * 32))
+        assert path.read_bytes() == before
+        failure = refusal.value.failure
+        assert (failure.code, failure.reason) == (Code.STORAGE, reason)
+        assert failure.message.startswith(
+            f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
+            f"{os.strerror(number)} ({path}). What it had is kept, and nothing was started. {advice}"
+        )
+        await record_run(store, run_spec(session, "b" * 32))
