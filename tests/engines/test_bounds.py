@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.engines.bounds import Head, bounded, head, size_text
+from retinue.engines.bounds import Head, bounded, head
 
 texts = st.text(st.sampled_from("ab\né€😀"), max_size=60)
 
@@ -23,17 +23,6 @@ def test_whole_lines_are_kept_unless_the_first_alone_is_too_long():
     assert head("ab\ncd\nef", max_bytes=6) == Head("ab\ncd", 2, 3, "bytes")
     assert head("ab\ncd\nef", max_lines=1) == Head("ab", 1, 3, "lines")
     assert head("€€\nb", max_bytes=5) == Head("€", 1, 2, "line")
-
-
-def test_sizes_are_told_as_people_read_them():
-    assert [size_text(size) for size in (0, 1023, 1024, 51200, 3 * 2**20, 5 * 2**30)] == [
-        "0B",
-        "1023B",
-        "1.0KB",
-        "50.0KB",
-        "3.0MB",
-        "5.0GB",
-    ]
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,13 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from retinue.output.truncate import first_bytes, human_size
+
 MAX_BYTES = 50 * 1024
 """Of one tool result, as pi has it: about 12,000 tokens."""
 MAX_LINES = 2000
 """The same, as pi has it."""
 _NOTICE_BYTES, _NOTICE_LINES = 1024, 10
 """What a tool may add to a result it has cut itself."""
-_UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 
 
 class Head(Struct, frozen=True):
@@ -41,7 +42,7 @@ def head(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -
     if shown == len(lines):
         return Head(text, shown, shown)
     if shown == 0:
-        return Head(_cut(lines[0], max_bytes), 1, len(lines), "line")
+        return Head(first_bytes(lines[0], max_bytes), 1, len(lines), "line")
     return Head("\n".join(lines[:shown]), shown, len(lines), "lines" if shown == max_lines else "bytes")
 
 
@@ -53,17 +54,5 @@ def bounded(text: str) -> str:
     part = head(data.decode())
     return (
         f"{part.text}\n\n[Showing the first {part.shown} of {part.total} lines, "
-        f"{size_text(len(part.text.encode()))} of {size_text(len(data))}. Ask for less to see the rest.]"
+        f"{human_size(len(part.text.encode()))} of {human_size(len(data))}. Ask for less to see the rest.]"
     )
-
-
-def size_text(size: int) -> str:
-    """A number of bytes as people read it: `312B`, `50.0KB`, `1.5MB`."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.1f}{name}"
-    return f"{size}B"
-
-
-def _cut(line: str, max_bytes: int) -> str:
-    return line.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore")

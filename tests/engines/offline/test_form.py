@@ -2,8 +2,7 @@
 
 import pytest
 
-from retinue.engines.offline.answers import code, section
-from retinue.engines.offline.form import Heading, rendered, template
+from retinue.engines.offline.form import Heading, Section, code, rendered, template
 
 FENCED = """You explore.
 
@@ -43,9 +42,9 @@ def test_the_headings_of_the_output_section_are_the_form(prompt, expected):
 
 
 SECTIONS = (
-    section("findings", "Findings", ["- one", "- two", "- one"]),
-    section("limits", "Limits", ["- three"]),
-    section("tests", "Tests", []),
+    Section("findings", "Findings", ["- one", "- two", "- one"]),
+    Section("limits", "Limits", ["- three"]),
+    Section("tests", "Tests", []),
 )
 
 

@@ -23,6 +23,14 @@ def poems(plant):
     )
 
 
+@pytest.mark.parametrize("pattern", ["x*", "$", "a|$"])
+async def test_an_expression_that_matches_nothing_finds_each_line_once(plant, call, pattern):
+    plant({"1.txt": "a", "2.txt": "a\n\nb\n", "3.txt": "", "4.txt": "\n"})
+    assert (await call("grep", pattern=pattern, limit=9)).text == (
+        "1.txt:1: a\n2.txt:1: a\n2.txt:2: \n2.txt:3: b\n4.txt:1: "
+    )
+
+
 async def test_matches_are_told_with_path_and_line_in_the_order_of_paths(poems, call):
     assert await call("grep", pattern="roads") == Outcome(
         ".hidden/c.txt:1: roads\na.md:2: roads.\nb/frost.txt:1: Two roads diverged"
@@ -66,7 +74,7 @@ async def test_binary_files_are_passed_over_and_said_where_asked_for(plant, call
     plant({"a.bin": b"needle\0", "b.txt": "needle"})
     assert await call("grep", pattern="needle") == Outcome("b.txt:1: needle")
     assert await call("grep", pattern="needle", path="a.bin") == Outcome(
-        "No matches found\n\n[Binary file, 7B, not shown.]"
+        "No matches found\n\n[Binary file, 7 B, not shown.]"
     )
 
 

@@ -36,7 +36,7 @@ async def test_wide_lines_are_cut_at_50_kilobytes(plant, call):
 async def test_a_line_of_ten_megabytes_is_shown_in_part(plant, call):
     plant({"a.txt": "x" * 10_000_000 + "\nend\n"})
     outcome = await call("read", path="a.txt")
-    assert outcome.text.endswith("\n\n[Line 1 is too long: its first 50.0KB are shown. Use offset=2 to continue.]")
+    assert outcome.text.endswith("\n\n[Line 1 is too long: its first 50.0 KB are shown. Use offset=2 to continue.]")
     assert outcome.text.count("x") == 50 * 1024
 
 
@@ -45,7 +45,7 @@ async def test_a_huge_file_is_read_at_its_beginning(tree, call):
         file.write(b"head\n" * 10)
         file.truncate(5 * 2**30)
     outcome = await call("read", path="huge")
-    assert outcome.text == "[Binary file, 5.0GB, not shown.]"
+    assert outcome.text == "[Binary file, 5.0 GB, not shown.]"
 
 
 async def test_odd_contents_are_said(plant, call):
@@ -53,7 +53,7 @@ async def test_odd_contents_are_said(plant, call):
     assert await call("read", path="latin.txt") == Outcome(
         "caf\ufffd\n\n[Not UTF-8: bytes that cannot be decoded are shown as \ufffd.]"
     )
-    assert await call("read", path="binary") == Outcome("[Binary file, 5B, not shown.]")
+    assert await call("read", path="binary") == Outcome("[Binary file, 5 B, not shown.]")
     assert await call("read", path="empty") == Outcome("")
 
 

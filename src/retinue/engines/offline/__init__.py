@@ -3,8 +3,8 @@
 It searches and reads with the run's own tools and answers with `path:line` evidence, and says that it is no model.
 
     terms      what a task is about
-    inquiry    the searches, turn by turn      asking: one tool call and its answer
-    ranking    which files and lines count     kinds, symbols: what a file and a line are
+    inquiry    what the tools are asked, turn by turn, and everything found out: the `Case`
+    ranking    which files and lines count     sources: what a file and a line are
     roles/     what an explorer, reviewer, tester, implementer or researcher makes of it
     form       the answer under the agent's own headings
     model      all of it behind the loop's `Model`
@@ -19,9 +19,7 @@ from retinue.types import RunSpec
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "grep", "find", "ls"}),
-    enforces=frozenset(
-        {"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "budgets"}
-    ),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     resumes=True,
     finalizes=True,
     states_cost=True,

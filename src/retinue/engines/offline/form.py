@@ -1,4 +1,4 @@
-"""An answer in the agent's own form: the headings of the template under `## Output` in its prompt."""
+"""An answer: its sections, and its form, the headings of the template under `## Output` in the agent's prompt."""
 
 from __future__ import annotations
 
@@ -7,28 +7,42 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from retinue.engines.offline.answers import Section
+from retinue.engines.offline.inquiry import Case
+from retinue.engines.offline.ranking import Ranked
+from retinue.engines.offline.sources import Hit, Symbol, opening
 
-_HEADING = re.compile(r"(#{1,6})[ ]+(\S.{0,200}?)\s*#*")
-_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
-_OUTPUT = re.compile(r"(?:output|response|answer|report)\b.*", re.IGNORECASE)
+_MOST_TEXT = 160
+"""Characters of a line that are quoted."""
+_LINES_PER_FILE = 3
+_NEARLY_AS_GOOD = 0.35
+"""Of the best file's score: what a file must have to be shown beside it."""
+_HEADING = re.compile(r"^ *(#{1,6}) +(\S.{0,200}?) *+#*+$", re.MULTILINE)
+_OUTPUT = re.compile(r"^(#{1,6}) +(?:output|response|answer|report)\b.*$", re.MULTILINE | re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*(?:`{3}|~{3}).*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\]]*\]|\{[^}]*\}|<[^>]*>")
-_TOPICS = tuple(
+_TOPICS = {
     # What a heading speaks of; the first that fits counts.
-    (re.compile(words, re.IGNORECASE), topic)
-    for words, topic in (
-        (r"\bnot\b|nothing|uncertain|open|limit|gap|missing|unknown|blocked|caveat|unverified", "limits"),
-        (r"checked|reviewed|complete|correct", "checked"),
-        (r"how to test|fixture|convention|requirement", "practice"),
-        (r"tests? to|test plan|cases?\b", "write"),
-        (r"test|coverage", "tests"),
-        (r"plan|step|change|approach|suggest|next", "plan"),
-        (r"source|reference|document|link", "sources"),
-        (r"goal|verdict|answer|summary|overview|result|conclusion|status", "summary"),
-        (r"fits|together|architecture|structure|\buse[ds]?\b|depend|impact", "fits"),
-        (r"finding|issue|risk|problem|file|location|evidence|detail|match", "findings"),
-    )
-)
+    "limits": r"\bnot\b|nothing|uncertain|open|limit|gap|missing|unknown|blocked|caveat|unverified",
+    "checked": r"checked|reviewed|complete|correct",
+    "practice": r"how to test|fixture|convention|requirement",
+    "write": r"tests? to|test plan|cases?\b",
+    "tests": r"test|coverage",
+    "plan": r"plan|step|change|approach|suggest|next",
+    "sources": r"source|reference|document|link",
+    "summary": r"goal|verdict|answer|summary|overview|result|conclusion|status",
+    "fits": r"fits|together|architecture|structure|\buse[ds]?\b|depend|impact",
+    "findings": r"finding|issue|risk|problem|file|location|evidence|detail|match",
+}
+
+
+class Section(Struct, frozen=True):
+    """One part of an answer. Lines that repeat are shown once."""
+
+    topic: str
+    """What it is, for finding the heading it belongs under."""
+    title: str
+    """Its own heading, where the agent's form has none for it."""
+    lines: Sequence[str]
 
 
 class Heading(Struct, frozen=True):
@@ -36,15 +50,80 @@ class Heading(Struct, frozen=True):
     title: str
 
 
+# -- what it is made of ----------------------------------------------------------------------------
+
+
+def cite(hit: Hit, note: str = "") -> str:
+    """A line of evidence: where, what it says there, and what that is."""
+    quoted = f" {code(hit.text)}" if hit.text.strip() else ""
+    note = note or hit.note
+    return f"- `{hit.path}:{hit.line}`{quoted}" + (f" — {clipped(note)}" if note else "")
+
+
+def code(text: str) -> str:
+    short = clipped(text.strip())
+    # A fence longer than any run of backticks inside keeps it one piece of code.
+    return f"`` {short} ``" if "`" in short else f"`{short}`"
+
+
+def clipped(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1].rstrip() + "…"
+
+
+def worth_showing(files: Sequence[Ranked], most: int) -> list[Ranked]:
+    """The best files, without those that are much worse than the first."""
+    return [file for file in files[:most] if file.score >= files[0].score * _NEARLY_AS_GOOD]
+
+
+def best_lines(case: Case, files: Sequence[Ranked], *, most: int = 8) -> list[str]:
+    """The lines that answer best in the best files: a few of each, the best file first, definitions before others."""
+    few = (sorted(case.evidence_in(file)[:_LINES_PER_FILE], key=_defines_nothing) for file in files)
+    return [cite(hit) for hits in few for hit in hits][:most]
+
+
+def file_lines(case: Case, files: Sequence[Ranked]) -> list[str]:
+    """Files with the reason they are named: what they say of themselves, if they were read."""
+    return [f"- `{file.path}` — {_reason(case, file)}" for file in files]
+
+
+def limits(case: Case, *more: str) -> Section:
+    """What was searched, what was not found and what could not be done."""
+    names = {
+        "Searched for": [term.word for term in case.question.terms],
+        "Looked for": case.question.paths,
+        "Found nowhere": [term.word for term in case.absent],
+    }
+    lines = [f"{what}: {', '.join(f'`{name}`' for name in found)}" for what, found in names.items() if found]
+    return Section("limits", "Limits", [f"- {line}" for line in (*lines, *case.gaps, *more)])
+
+
+def _defines_nothing(hit: Hit) -> bool:
+    return not isinstance(hit, Symbol)
+
+
+def _reason(case: Case, file: Ranked) -> str:
+    read = case.sources.get(file.path)
+    if read and (said := opening(read)):
+        return clipped(said)
+    lines = len(file.hits)
+    return f"{lines} line{'s' * (lines != 1)} about it" if lines else "by its name"
+
+
+# -- its form --------------------------------------------------------------------------------------
+
+
 def template(prompt: str) -> tuple[Heading, ...]:
     """The headings of the output form a prompt asks for; none if it has no such section.
 
     They stand in the first fenced block of the section or, without one, right under its heading.
     """
-    lines = prompt.split("\n")
-    for number, line in enumerate(lines):
-        found = _HEADING.fullmatch(line)
-        if found and _OUTPUT.fullmatch(found[2]) and (headings := _headings(lines[number + 1 :], len(found[1]))):
+    for found in _OUTPUT.finditer(prompt):
+        rest = prompt[found.end() :]
+        end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+        section = rest[: end.start()] if end else rest
+        fence = _FENCE.search(section)
+        block = _FENCE.split(rest[fence.end() :], 1)[0] if fence else section
+        if headings := tuple(Heading(len(each[1]), each[2]) for each in _HEADING.finditer(block)):
             return headings
     return ()
 
@@ -56,9 +135,9 @@ def rendered(sections: Sequence[Section], form: Sequence[Heading], subject: str)
     """
     left = {section.topic: section for section in sections if section.lines}
     blocks: list[str] = []
-    for number, heading in enumerate(form):
-        section = left.pop(_topic(heading.title) or "", None)
-        is_parent = number + 1 < len(form) and form[number + 1].level > heading.level
+    for number, heading in enumerate(form, 1):
+        section = left.pop(_topic(heading.title), None)
+        is_parent = number < len(form) and form[number].level > heading.level
         if section or is_parent:
             title = _PLACEHOLDER.sub(subject, heading.title)
             blocks.append(_block(heading.level, title, section.lines if section else ()))
@@ -68,25 +147,8 @@ def rendered(sections: Sequence[Section], form: Sequence[Heading], subject: str)
 
 
 def _block(level: int, title: str, lines: Sequence[str]) -> str:
-    return "\n".join((f"{'#' * level} {title}", *lines))
+    return "\n".join((f"{'#' * level} {title}", *dict.fromkeys(lines)))
 
 
-def _topic(title: str) -> str | None:
-    return next((topic for words, topic in _TOPICS if words.search(title)), None)
-
-
-def _headings(lines: list[str], outer: int) -> tuple[Heading, ...]:
-    fences = [number for number, line in enumerate(lines) if _FENCE.match(line)]
-    end = next((number for number, line in enumerate(lines) if _ends(line, outer)), len(lines))
-    if fences and fences[0] < end:
-        end = fences[1] if len(fences) > 1 else len(lines)
-        lines = lines[fences[0] : end]
-    else:
-        lines = lines[:end]
-    found = (_HEADING.fullmatch(line.strip()) for line in lines)
-    return tuple(Heading(len(each[1]), each[2]) for each in found if each)
-
-
-def _ends(line: str, outer: int) -> bool:
-    found = _HEADING.fullmatch(line)
-    return found is not None and len(found[1]) <= outer
+def _topic(title: str) -> str:
+    return next((topic for topic, words in _TOPICS.items() if re.search(words, title, re.IGNORECASE)), "")

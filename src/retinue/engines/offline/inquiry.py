@@ -1,40 +1,96 @@
-"""How a question is looked into: names, then lines, then the best files themselves."""
+"""How a question is looked into with the run's own tools: names, then lines, then the best files themselves."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.engines.offline.asking import Ask, Got, Hit, Source, answered, find, grep, hits, ls, read, source
-from retinue.engines.offline.kinds import Kind, has_headings
-from retinue.engines.offline.ranking import Evidence, Ranked, Weights, evidence, hits_in, rank, weights
-from retinue.engines.offline.symbols import Symbol, headings, symbols
+from retinue.engines.offline.ranking import Ranked, Worth, evidence, hits_in, rank, worth_of
+from retinue.engines.offline.sources import Hit, Kind, Source, Symbol, symbols
 from retinue.engines.offline.terms import Question, Term
+from retinue.types import Args
 
 MOST_READ = 6
 """Files that are read whole."""
 _HITS = 150
 """Lines looked at per search."""
-_CUT_FACTOR = 4
-"""A search that was cut found at least this many times more than it shows, for all we know."""
 _LONG_FILE = 1500
 """A hit beyond this line is read from just before it."""
-_WORTH_READING: tuple[Kind, ...] = ("source", "tests", "docs")
 _WITHOUT = {
     "grep": "Lines were not searched",
     "find": "File names were not searched",
     "read": "No file was read whole",
 }
-_STOPPED = re.compile(r"Stopped|Could not read|only the first")
 _DEFINING = "class|def|function|func|fn|struct|interface|type|enum|trait|const|impl"
+_HIT = re.compile(r"(.+?):(\d+): (.*)")
+_NOTICE = re.compile(r"(?:\A|\n\n)\[([^\n]*)\]\Z")
+_NOTHING = ("", "No matches found", "No files found matching pattern", "(empty directory)")
+_STOPPED = re.compile(r"Stopped|Could not read|only the first")
 
-Turn = Generator[Sequence[Ask], Sequence[Got], Sequence[Got]]
-Inquiry = Generator[Sequence[Ask], Sequence[Got], "Case"]
+
+# -- one tool call and its answer ------------------------------------------------------------------
+
+
+class Ask(Struct, frozen=True):
+    """A wish to call a tool."""
+
+    tool: str
+    args: Args
+
+
+class Got(Struct, frozen=True):
+    """What the tool answered."""
+
+    ask: Ask
+    text: str
+    is_error: bool = False
+
+    @property
+    def notice(self) -> str:
+        """What the tool says of its own answer, such as that it was cut; empty if nothing."""
+        found = _NOTICE.search(self.text)
+        return found[1] if found else ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The answer without the notice; nothing if there was none, or an error."""
+        body = _NOTICE.sub("", self.text)
+        return [] if self.is_error or body in _NOTHING else body.split("\n")
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The lines a `grep` found."""
+        return [Hit(found[1], int(found[2]), found[3]) for line in self.lines if (found := _HIT.fullmatch(line))]
+
+
+def grep(
+    pattern: str, *, path: str = ".", glob: str | None = None, limit: int = 100, ignore_case: bool = True
+) -> Ask:
+    wanted = {"pattern": pattern, "path": path, "ignoreCase": ignore_case, "limit": limit}
+    return Ask("grep", {**wanted, "glob": glob} if glob else wanted)
+
+
+def find(pattern: str, *, path: str = ".", limit: int = 60) -> Ask:
+    return Ask("find", {"pattern": pattern, "path": path, "limit": limit})
+
+
+def read(path: str, *, offset: int = 1) -> Ask:
+    return Ask("read", {"path": path, "offset": offset} if offset > 1 else {"path": path})
+
+
+def ls(path: str = ".") -> Ask:
+    return Ask("ls", {"path": path})
+
+
+def lines_of(tool: str, got: Iterable[Got]) -> list[str]:
+    """All that one of the tools said."""
+    return [line for each in got if each.ask.tool == tool for line in each.lines]
+
+
+# -- what is found out -----------------------------------------------------------------------------
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -42,12 +98,10 @@ class Case(Struct, frozen=True, kw_only=True):
 
     question: Question
     tools: frozenset[str]
-    worth: Weights = Weights({})
+    worth: Worth = field(default_factory=dict)
     ranked: tuple[Ranked, ...] = ()
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Files that were read, by path."""
-    defined: Mapping[str, Sequence[Symbol]] = field(default_factory=dict)
-    """What those files define."""
     top: tuple[str, ...] = ()
     """What the working directory holds."""
     absent: tuple[Term, ...] = ()
@@ -70,18 +124,22 @@ class Case(Struct, frozen=True, kw_only=True):
     def of_kind(self, *kinds: Kind) -> list[Ranked]:
         return [file for file in self.ranked if file.kind in kinds]
 
-    def symbols_of(self, path: str) -> Sequence[Symbol]:
+    def symbols_of(self, file: Ranked) -> list[Symbol]:
         """What a file defines, if it was read; else what its hits define."""
-        if path in self.defined:
-            return self.defined[path]
-        found = next((file.hits for file in self.ranked if file.path == path), ())
-        return [symbol for hit in found for symbol in _defined(path, [hit.text], hit.line)]
+        if found := self.sources.get(file.path):
+            return symbols(found)
+        return [symbol for hit in file.hits for symbol in symbols(Source(hit.path, [hit.text], hit.line))]
 
-    def evidence_in(self, file: Ranked) -> list[Evidence]:
+    def evidence_in(self, file: Ranked) -> Sequence[Hit]:
         """The lines of a file that answer best; where only its name does, what it defines."""
-        defined = self.symbols_of(file.path)
-        found = evidence(self.worth, file.path, file.hits, defined)
-        return found or [Evidence(file.path, each.line, each.text, each.summary, 0.0, each) for each in defined]
+        defined = self.symbols_of(file)
+        return evidence(self.worth, file.hits, defined) or defined
+
+
+# -- the turns -------------------------------------------------------------------------------------
+
+Turn = Generator[Sequence[Ask], Sequence[Got], Sequence[Got]]
+Inquiry = Generator[Sequence[Ask], Sequence[Got], Case]
 
 
 def investigate(question: Question, tools: frozenset[str], follow: Callable[[Case], Sequence[Ask]]) -> Inquiry:
@@ -90,7 +148,7 @@ def investigate(question: Question, tools: frozenset[str], follow: Callable[[Cas
     inside = yield from _turn(tools, [*_about_lines(question), *_about_folders(question, named)])
     case = _survey(question, tools, [*named, *inside])
     contents = yield from _turn(tools, _about_contents(case))
-    case = _reconsider(case, contents)
+    case = _reconsidered(case, contents)
     more = yield from _turn(tools, follow(case))
     return replace(case, more=tuple(more), gaps=(*case.gaps, *_troubles(more)))
 
@@ -107,83 +165,71 @@ def _about_names(question: Question) -> list[Ask]:
 
 def _about_lines(question: Question) -> list[Ask]:
     patterns = [term.pattern for term in question.terms]
-    close = [f"{one}.{{0,40}}{two}|{two}.{{0,40}}{one}" for one, two in pairwise(patterns)]
     defined = [f"(?:{_DEFINING}) +\\w*(?:{'|'.join(patterns)})"] if patterns else []
-    return [grep(pattern, limit=_HITS) for pattern in (*patterns, *close, *defined)]
+    return [grep(pattern, limit=_HITS) for pattern in (*patterns, *defined)]
 
 
 def _about_folders(question: Question, named: Sequence[Got]) -> list[Ask]:
     """What lies in the folders the question names."""
-    wanted = [each for each in answered(named, "find") if each.ask.args["pattern"] in question.paths]
+    wanted = [each for each in named if each.ask.args.get("pattern") in question.paths]
     return [find("*", path=line) for each in wanted for line in each.lines[:3] if line.endswith("/")]
 
 
 def _about_contents(case: Case) -> list[Ask]:
-    chosen = list(case.ranked[: MOST_READ - 2])
-    for kind in _WORTH_READING:
+    """The best files, and the best of each kind worth reading."""
+    chosen = [*case.ranked[: MOST_READ - 2]]
+    for kind in ("source", "tests", "docs"):
         chosen += [file for file in case.of_kind(kind)[:2] if file not in chosen]
-    best = [read(file.path, offset=_offset(file)) for file in chosen[:MOST_READ]]
+    if chosen:
+        return [read(file.path, offset=_offset(file)) for file in chosen[:MOST_READ]]
     # Without a search the names in the question are all there is to go by, and then the file everyone writes.
-    unseen = [read(path) for path in case.question.paths if not case.tools & {"grep", "find"}]
-    return best or unseen or [read(name) for name in ("README.md",) if name in case.top or not case.top]
+    if case.question.paths and not case.tools & {"grep", "find"}:
+        return [read(path) for path in case.question.paths]
+    return [read("README.md")] if "README.md" in case.top or not case.top else []
 
 
 def _offset(file: Ranked) -> int:
-    lines = [hit.line for hit in file.hits]
-    return max(min(lines) - 50, 1) if lines and min(lines) > _LONG_FILE else 1
+    first = file.hits[0].line if file.hits else 1
+    return first - 50 if first > _LONG_FILE else 1
 
 
 def _survey(question: Question, tools: frozenset[str], got: Sequence[Got]) -> Case:
     """What the searches found, ranked by what they showed of it."""
-    by_term = {each.ask.args["pattern"]: each for each in answered(got, "grep")}
-    counts: dict[Term, int] = {}
-    for term in question.terms:
-        if (searched := by_term.get(term.pattern)) and not searched.is_error:
-            counts[term] = len(searched.lines) * (_CUT_FACTOR if searched.is_cut else 1)
-    found: defaultdict[str, dict[int, Hit]] = defaultdict(dict)
-    for hit in (hit for each in answered(got, "grep") for hit in hits(each)):
-        found[hit.path][hit.line] = hit
-    top = tuple(line for each in answered(got, "ls") for line in each.lines)
-    for name in (*top, *(line for each in answered(got, "find") for line in each.lines)):
-        if not name.endswith("/"):
-            found[name].update({})
-    worth = weights(question.terms, counts)
+    searches = {each.ask.args["pattern"]: each for each in got if each.ask.tool == "grep"}
+    counts = {
+        term: len(searched.lines)
+        for term in question.terms
+        if (searched := searches.get(term.pattern)) and not searched.is_error
+    }
+    top = lines_of("ls", got)
+    files = [name for name in (*top, *lines_of("find", got)) if not name.endswith("/")]
+    found: dict[str, dict[int, Hit]] = {name: {} for name in files}
+    for hit in (hit for searched in searches.values() for hit in searched.hits):
+        found.setdefault(hit.path, {})[hit.line] = hit
+    worth = worth_of(question.terms, counts)
     return Case(
         question=question,
         tools=tools,
         worth=worth,
-        ranked=tuple(rank(question, worth, {path: _in_order(lines) for path, lines in found.items()})),
-        top=top,
+        ranked=rank(question, worth, {path: [hits[line] for line in sorted(hits)] for path, hits in found.items()}),
+        top=tuple(top),
         absent=tuple(term for term, count in counts.items() if count == 0),
-        gaps=(*_missing(tools), *_troubles(got)),
+        gaps=(*(f"{what} (no `{tool}`)" for tool, what in _WITHOUT.items() if tool not in tools), *_troubles(got)),
     )
 
 
-def _reconsider(case: Case, contents: Sequence[Got]) -> Case:
+def _reconsidered(case: Case, contents: Sequence[Got]) -> Case:
     """The same case, ranked anew by all that the files which were read contain."""
-    sources = {found.path: found for each in contents if (found := source(each))}
-    known: dict[str, Sequence[Hit]] = {file.path: file.hits for file in case.ranked}
-    known |= {path: hits_in(found, case.question.terms) for path, found in sources.items()}
-    ranked = tuple(rank(case.question, case.worth, known))
+    shown = [got for got in contents if not got.is_error]
+    found = [Source(got.ask.args["path"], got.lines, got.ask.args.get("offset", 1)) for got in shown]
+    hits: dict[str, Sequence[Hit]] = {file.path: file.hits for file in case.ranked}
+    hits |= {source.path: hits_in(source, case.question.terms) for source in found}
     return replace(
         case,
-        ranked=ranked,
-        sources=sources,
-        defined={path: _defined(path, found.lines, found.first) for path, found in sources.items()},
+        ranked=rank(case.question, case.worth, hits),
+        sources={source.path: source for source in found},
         gaps=(*case.gaps, *_troubles(contents)),
     )
-
-
-def _defined(path: str, lines: Sequence[str], first: int) -> Sequence[Symbol]:
-    return headings(lines, first=first) if has_headings(path) else symbols(lines, first=first)
-
-
-def _in_order(lines: dict[int, Hit]) -> list[Hit]:
-    return [lines[number] for number in sorted(lines)]
-
-
-def _missing(tools: frozenset[str]) -> list[str]:
-    return [f"{what} (no `{tool}`)" for tool, what in _WITHOUT.items() if tool not in tools]
 
 
 def _troubles(got: Sequence[Got]) -> list[str]:

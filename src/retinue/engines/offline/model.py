@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from retinue.engines.loop import Reply, Request, Say
-from retinue.engines.offline.answers import limits, section
-from retinue.engines.offline.asking import Ask, Got
-from retinue.engines.offline.form import rendered, template
-from retinue.engines.offline.inquiry import Case, Inquiry, investigate
-from retinue.engines.offline.roles.base import Role, main_symbol
-from retinue.engines.offline.roles.choice import role_for
+from retinue.engines.offline.form import Section, limits, rendered, template
+from retinue.engines.offline.inquiry import Ask, Case, Got, Inquiry, investigate
+from retinue.engines.offline.roles import Role, main_symbol
+from retinue.engines.offline.roles.explorer import EXPLORER
+from retinue.engines.offline.roles.implementer import IMPLEMENTER
+from retinue.engines.offline.roles.researcher import RESEARCHER
+from retinue.engines.offline.roles.reviewer import REVIEWER
+from retinue.engines.offline.roles.tester import TESTER
 from retinue.engines.offline.terms import Question, continued, question
 from retinue.events import Text, TextDelta
 from retinue.tool_names import FINALIZE
@@ -19,7 +24,19 @@ from retinue.types import Args, Message, RunSpec, ToolUse, Usage
 MODEL = "offline-rules"
 _FREE = Usage(cost=0.0)
 _HONEST = "Rule-based search, not a language model"
-_WITHOUT_TOOLS = "none of `read`, `grep`, `find` and `ls` was granted, so nothing could be looked at"
+_WITHOUT_TOOLS = f"{_HONEST}: none of `read`, `grep`, `find` and `ls` was granted, so nothing could be looked at."
+_ROLES = (
+    # Who calls itself so, and who is asked so.
+    (EXPLORER, r"explor|scout|\bsearch|\bfind|navigat", r"^\W*(?:please\s+)?(?:where|which|find|locate|list|show)\b"),
+    (REVIEWER, r"review|audit|critic|security", r"\b(?:review|audit|risks?|vulnerab\w+|smells?)\b"),
+    (TESTER, r"test|\bqa\b", r"\b(?:tests?|coverage|untested)\b"),
+    (
+        IMPLEMENTER,
+        r"implement|plan|architect|develop|cod(?:er|ing)",
+        r"\b(?:plan|implement|add|introduce|refactor|migrate)\b",
+    ),
+    (RESEARCHER, r"research|doc|librar", r"\b(?:docs?|documentation|research|readme)\b"),
+)
 
 
 class RuleModel:
@@ -29,7 +46,7 @@ class RuleModel:
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._role = role_for(spec.agent.name, spec.task)
+        self._role = _role_for(spec.agent.name, spec.task)
         self._question = _asked(spec, self._role)
         self._inquiry: Inquiry | None = None
         self._asked: Sequence[Ask] = ()
@@ -56,21 +73,18 @@ class RuleModel:
             return case
 
     async def _answer(self, case: Case, request: Request, say: Say) -> Reply:
-        text = self._text(case)
+        text = self._text(case) if case.tools else _WITHOUT_TOOLS
         if any(tool.name == FINALIZE for tool in request.tools):
-            failed = {"status": "ERROR", "error": f"{_HONEST}: {_WITHOUT_TOOLS}."}
-            done = {"status": "SUCCESS", "result": text}
-            return _reply(self._use(FINALIZE, done if case.tools else failed))
+            done = {"status": "SUCCESS", "result": text} if case.tools else {"status": "ERROR", "error": text}
+            return _reply(self._use(FINALIZE, done))
         for line in text.splitlines(keepends=True):
             await say(TextDelta(line))
         return _reply(Text(text))
 
     def _text(self, case: Case) -> str:
-        if not case.tools:
-            return f"{_HONEST}: {_WITHOUT_TOOLS}."
         form = template(self._spec.agent.body) or template(self._spec.system_prompt)
-        nothing = [section("findings", "Findings", [f"Nothing found about {case.question.subject}."]), limits(case)]
-        sections = self._role.answer(case) if case.ranked else nothing
+        nothing = Section("findings", "Findings", [f"Nothing found about {case.question.subject}."])
+        sections = self._role.answer(case) if case.ranked else (nothing, limits(case))
         return f"{_HONEST}; {_headline(case)}.\n\n{rendered(sections, form, case.question.subject)}"
 
     def _use(self, tool: str, args: Args) -> ToolUse:
@@ -78,11 +92,18 @@ class RuleModel:
         return ToolUse(f"{self._spec.run[:8]}-{self._calls}", tool, args)
 
 
+def _role_for(agent: str, task: str) -> Role:
+    """The role by the agent's own name, else by what it is asked; an explorer's where neither says anything."""
+    by_name = [role for role, name, _ in _ROLES if re.search(name, agent, re.IGNORECASE)]
+    by_task = [role for role, _, asked in _ROLES if re.search(asked, task, re.IGNORECASE)]
+    return next(iter((*by_name, *by_task)), EXPLORER)
+
+
 def _asked(spec: RunSpec, role: Role) -> Question:
     """What the task is about; where it says little, what its files or earlier runs say too."""
     earlier = [message.text for message in reversed(spec.history) if message.role == "user"]
     asked = continued(question(spec.task), [spec.prompt, *earlier])
-    return asked.preferring(role.prefers) if role.prefers else asked
+    return replace(asked, about=asked.about | {role.prefers}) if role.prefers else asked
 
 
 def _answers(asks: Sequence[Ask], messages: Sequence[Message]) -> list[Got]:
@@ -99,8 +120,7 @@ def _headline(case: Case) -> str:
     if case.question.about and (lines := case.evidence_in(case.ranked[0])):
         return f"{match}: `{lines[0].path}:{lines[0].line}`"
     if main := main_symbol(case):
-        file, symbol = main
-        return f"{match}: `{symbol.name}` in `{file.path}:{symbol.line}`"
+        return f"{match}: `{main.name}` in `{main.path}:{main.line}`"
     return f"{match}: `{case.ranked[0].path}`"
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.engines.offline.kinds import Kind
-from retinue.engines.offline.words import COMMAND_WORDS, STOP_WORDS
+from retinue.engines.offline.sources import Kind
 
 MOST_TERMS = 5
 """Words, and paths, that are looked for: a task's subject is named by fewer."""
@@ -25,6 +24,34 @@ _LIMIT = r"\b"
 _EXACT, _WORD, _PART = 3.0, 1.0, 0.5
 """Weight of a name someone wrote as code, of a plain word, and of a word within a name."""
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text))
+
+
+_STOP_WORDS = _words("""
+    a about above after all also am an and any are as at be because been before being below between both but by
+    can could did do does doing down during each either else ever every few for from further get gets had has
+    have having he her here hers him his how i if in into is it its itself just let like may me might more most
+    much must my need needs no nor not now of off on once one only onto or other our ours out over own please
+    same she should since so some such than that the their them then there these they this those through to too
+    under until up upon us very was we were well what when where whether which while who whom whose why will with
+    within without would yes yet you your codebase project repo repository
+""")
+"""Never searched for."""
+_COMMAND_WORDS = _words("""
+    add analyse analysis analyze answer behave behavior behaviour bug bugs call called change check class
+    classes code contain contains cover coverage covered create current define defined definition describe
+    design doc docs document documentation documents evidence exact exist existing exists explain explore
+    feature file files find fix folder function functions give handle handled handles handling happen happens
+    implement implementation implemented implements improve inspect issue issues keep know known line lines list
+    locate located look main make mention method methods module modules name names new official path paths plan
+    problem problems propose quality related report research review risk risks say see show step steps strategy
+    suggest summarise summarize summary support task tell test tested testing tests thing think trace understand
+    use used uses using want way weak work works write
+""")
+"""They say what to do with the subject, and are searched for only where there is no other word."""
+
 _ABOUT: Mapping[Kind, re.Pattern[str]] = {
     "tests": re.compile(r"\b(?:tests?|tested|testing|spec|specs|coverage)\b", re.IGNORECASE),
     "docs": re.compile(r"\b(?:docs?|documents?|documentation|documented|readme|guides?)\b", re.IGNORECASE),
@@ -33,21 +60,20 @@ _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80
 _TOKEN = re.compile(r"\w[\w./-]*")
 _PATH = re.compile(r"(?:[\w.-]+/){2,}[\w.-]*|(?:[\w.-]+/)*[\w-]{2,}\.[a-z]{1,5}|[\w.-]+/", re.IGNORECASE)
 """A lone slash between words is a path only if an ending says so: `guards/loop.py`, but `read/write`."""
-_ENDINGS = tuple(
+_NAME = re.compile(r"[a-z][A-Z]|_|\w{2}\.\w{2}|[A-Za-z]\d")
+"""A word written as only code is: `snake_case`, `CamelCase`, `ALL_CAPS`, `os.path`, `v2`."""
+_ENDINGS = (
     # The first that leaves enough of a word counts.
-    re.compile(rf"{ending}\Z")
-    for ending in (
-        "(?:ies|ied|y)",
-        "(?<=ss|.x|.z|ch|sh)es",
-        "(?:ations?|ating|ated|ates?|ators?)",
-        "(?<=t)(?:ions?|ive|ors?)",
-        "(?:ements?|ments?)",
-        "(?:ings?|ers?|ed)",
-        "(?<![sui])s",
-        "e",
-    )
+    "(?:ies|ied|y)",
+    "(?<=ss|.x|.z|ch|sh)es",
+    "(?:ations?|ating|ated|ates?|ators?)",
+    "(?<=t)(?:ions?|ive|ors?)",
+    "(?:ements?|ments?)",
+    "(?:ings?|ers?|ed)",
+    "(?<![sui])s",
+    "e",
 )
-_CAMEL = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_PART_OF_A_NAME = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 class Term(Struct, frozen=True):
@@ -65,9 +91,12 @@ class Term(Struct, frozen=True):
         # But for the word's limits an expression has nothing in it that a glob does not understand as well.
         return f"*{self.pattern.removeprefix(_LIMIT).removesuffix(_LIMIT).lower()}*"
 
-    def begins(self, part: str) -> bool:
-        """Whether a part of a name begins with it."""
-        return re.match(self.pattern, part, re.IGNORECASE) is not None
+    def within(self, text: str) -> re.Match[str] | None:
+        return re.search(self.pattern, text, re.IGNORECASE)
+
+    def names(self, name: str) -> bool:
+        """Whether a name, or a word in it, begins with it."""
+        return any(re.match(self.pattern, part, re.IGNORECASE) for part in (name, *parts_of(name)))
 
 
 class Question(Struct, frozen=True):
@@ -84,14 +113,11 @@ class Question(Struct, frozen=True):
     def subject(self) -> str:
         return " ".join(term.word for term in self.terms) or ", ".join(self.paths) or self.text.strip()[:60]
 
-    def preferring(self, kind: Kind) -> Question:
-        return replace(self, about=self.about | {kind})
-
 
 def question(text: str) -> Question:
     """Reads a task; of a very long one the beginning."""
     text = text[:_MOST_TEXT]
-    paths = tuple(dict.fromkeys(_paths(text)))[:MOST_TERMS]
+    paths = tuple(dict.fromkeys(filter(_PATH.fullmatch, _tokens(text))))[:MOST_TERMS]
     terms: dict[str, Term] = {}
     for term in _terms(text, fallback=not paths):
         terms.setdefault(term.pattern.lower(), term)
@@ -99,7 +125,7 @@ def question(text: str) -> Question:
         text,
         tuple(sorted(terms.values(), key=lambda term: -term.weight)[:MOST_TERMS]),
         paths,
-        frozenset(name for name, pattern in _ABOUT.items() if pattern.search(text)),
+        frozenset(kind for kind, pattern in _ABOUT.items() if pattern.search(text)),
     )
 
 
@@ -120,7 +146,7 @@ def continued(asked: Question, earlier: Iterable[str]) -> Question:
 
 def parts_of(name: str) -> list[str]:
     """The words in a name: `HttpClient`, `http_client` and `http-client` have the same two."""
-    return [part.lower() for part in _CAMEL.findall(name)]
+    return [part.lower() for part in _PART_OF_A_NAME.findall(name)]
 
 
 def stem(word: str) -> str:
@@ -129,7 +155,7 @@ def stem(word: str) -> str:
     if len(low) < _SHORTEST_STEM:
         return f"{_LIMIT}{re.escape(low)}{_LIMIT}"
     for ending in _ENDINGS:
-        if found := ending.search(low):
+        if found := re.search(rf"{ending}\Z", low):
             left = low[: found.start()]
             if found[0] in ("y", "ies", "ied") and _SHORTEST_STEM <= len(left) + 1 <= _LONG_STEM:
                 return re.escape(left) + "[yi]"
@@ -142,28 +168,17 @@ def stem(word: str) -> str:
 
 def _terms(text: str, *, fallback: bool) -> Iterator[Term]:
     """Everything worth searching for; with the fallback, words that usually only give the order, if need be."""
-    for found in _QUOTED.finditer(text):
-        quoted = next(filter(None, found.groups()))
-        fallback = False
-        yield Term(quoted, re.escape(quoted), _EXACT)
-    tokens = (token for token in _tokens(_QUOTED.sub(" ", text)) if not _PATH.fullmatch(token))
+    quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
+    yield from (Term(each, re.escape(each), _EXACT) for each in quoted)
+    tokens = [token for token in _tokens(_QUOTED.sub(" ", text)) if not _PATH.fullmatch(token)]
     words = [word for token in tokens for word in token.split("/")]
-    plain = [word for word in words if word.lower() not in STOP_WORDS and len(word) > 1]
-    telling = [word for word in plain if word.lower() not in COMMAND_WORDS or _is_name(word)]
-    for word in telling or (plain if fallback else ()):
-        yield Term(word, re.escape(word), _EXACT) if _is_name(word) else Term(word, stem(word))
-    for word in filter(_is_name, telling):
+    plain = [word for word in words if word.lower() not in _STOP_WORDS and len(word) > 1]
+    telling = [word for word in plain if word.lower() not in _COMMAND_WORDS or _NAME.search(word)]
+    for word in telling or (plain if fallback and not quoted else ()):
+        yield Term(word, re.escape(word), _EXACT) if _NAME.search(word) else Term(word, stem(word))
+    for word in filter(_NAME.search, telling):
         yield from (Term(part, stem(part), _PART) for part in parts_of(word) if len(part) >= _SHORTEST_STEM)
-
-
-def _paths(text: str) -> Iterator[str]:
-    return (token for token in _tokens(text) if _PATH.fullmatch(token))
 
 
 def _tokens(text: str) -> Iterator[str]:
     return (token.rstrip(".-") for token in _TOKEN.findall(text))
-
-
-def _is_name(word: str) -> bool:
-    """Whether a word is written as only code is: `snake_case`, `CamelCase`, `ALL_CAPS`, `os.path`, `v2`."""
-    return bool(re.search(r"[a-z][A-Z]|_|\w{2}\.\w{2}|[A-Za-z]\d", word))

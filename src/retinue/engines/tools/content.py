@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+
 from msgspec import Struct
 
-from retinue.engines.bounds import size_text
-from retinue.engines.tools.folder import Folder, Parts
+from retinue.engines.tools.folder import Folder, Parts, Reader
+from retinue.output.truncate import human_size
 
 MAX_FILE_BYTES = 16 * 2**20
 """Of one file; what is larger is data, not text a model can use."""
@@ -14,35 +16,36 @@ _SNIFFED_BYTES = 8192
 
 
 class Content(Struct, frozen=True):
-    lines: tuple[str, ...] = ()
+    text: str = ""
+    """Its lines end with a line feed, the last one perhaps with nothing."""
     notes: tuple[str, ...] = ()
     """What is not as it seems, in words for the model."""
     is_binary: bool = False
 
+    def lines(self) -> tuple[str, ...]:
+        """Lines as editors count them: nothing is one after the last line feed."""
+        lines = self.text.split("\n")
+        return tuple(lines if lines[-1] else lines[:-1])
 
-def content(folder: Folder, place: Parts) -> Content:
-    """The lines of a file. Of a binary file there are none; of a huge one only the first.
+
+def content(folder: Folder | Reader, place: Parts) -> Content:
+    """The text of a file. Of a binary file there is none; of a huge one only the beginning.
 
     Raises:
         ToolError: it is no regular file, or cannot be read.
     """
     data, size = folder.read(place, MAX_FILE_BYTES)
     if b"\0" in data[:_SNIFFED_BYTES]:
-        return Content(notes=(f"Binary file, {size_text(size)}, not shown",), is_binary=True)
+        return Content(notes=(f"Binary file, {human_size(size)}, not shown",), is_binary=True)
     notes: list[str] = []
     if size > len(data):
-        notes.append(f"The file has {size_text(size)}; only the first {size_text(len(data))} are looked at")
+        notes.append(f"The file has {human_size(size)}; only the first {human_size(len(data))} are looked at")
+    data = data.removeprefix(BOM_UTF8)
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode()
     except UnicodeDecodeError:
-        text = data.decode("utf-8-sig", "replace")
+        text = data.decode("utf-8", "replace")
         notes.append("Not UTF-8: bytes that cannot be decoded are shown as \N{REPLACEMENT CHARACTER}")
-    return Content(lines_of(text), tuple(notes))
-
-
-def lines_of(text: str) -> tuple[str, ...]:
-    r"""Lines as editors count them: ended by `\n` or `\r\n`, nothing after the last."""
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return tuple(line.removesuffix("\r") for line in lines) if "\r" in text else tuple(lines)
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").removesuffix("\r")
+    return Content(text, tuple(notes))

@@ -16,7 +16,7 @@ from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.allowance import Allowance, in_thread
 from retinue.engines.tools.content import Content, content
 from retinue.engines.tools.find import usable_glob
-from retinue.engines.tools.folder import Folder, Parts, shown
+from retinue.engines.tools.folder import Folder, Parts, Reader, shown
 from retinue.engines.tools.results import listing, noted, unreadable
 from retinue.engines.tools.walk import Walk
 
@@ -28,6 +28,8 @@ _MAX_REPEATS = 100_000
 """Product of a pattern's counted repeats: each is unrolled when it is compiled, nested ones many times over."""
 _LINEWISE = re.compile(r"(?:[^\\\[(\n]|\\[wdbS]|\\[^\w\n]|\[(?!\^)[^\\\[\]\n]*\]|\((?!\?)|\(\?:)*")
 """Patterns of which no part can match a line's end, so that a text matches iff a line of it does."""
+_RECURSION = re.compile(r"\(\?(?:R|&|P>|[0-9+-]*[0-9]\))")
+"""Such a pattern can eat all memory before its time is up."""
 _QUICK = 0.02
 """Seconds a search may hold everyone else up. Letting them go on costs each search more than it takes, so that is
 done only for a pattern that has proved slow."""
@@ -90,6 +92,8 @@ async def grep(
 def _compiled(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
     import regex
 
+    if not literal and _RECURSION.search(pattern):
+        raise ToolError("Patterns that call themselves are not supported. Search for a part of it.")
     repeats = prod(int(count) for count in re.findall(r"\{(\d{1,6})", pattern)) if not literal else 0
     if len(pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS or re.search(r"\{,?\d{7}", pattern):
         raise ToolError("The pattern is too large. Search for a part of it.")
@@ -104,7 +108,10 @@ def _compiled(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
 
 def _grep(folder: Folder, query: Query, path: str, allowance: Allowance) -> str:
     search = _Search(folder, query, allowance)
-    found = list(islice(search.hits(folder.locate(path)), query.limit + 1))
+    try:
+        found = list(islice(search.hits(folder.locate(path)), query.limit + 1))
+    finally:
+        search.close()
     notices = search.notices()
     if len(found) > query.limit:
         found.pop()
@@ -124,6 +131,7 @@ class _Search:
 
     def __init__(self, folder: Folder, query: Query, allowance: Allowance) -> None:
         self._folder = folder
+        self._reader = Reader(folder)
         self._query = query
         self._allowance = allowance
         self._walk = Walk(folder, allowance)
@@ -141,6 +149,9 @@ class _Search:
             if not (entry.is_dir or entry.is_link) and self._is_wanted(entry.place[len(start) :]):
                 yield from self._in(entry.place, self._content(entry.place))
 
+    def close(self) -> None:
+        self._reader.close()
+
     def notices(self) -> list[str]:
         """What is to be known of the hits so far."""
         said = [self._allowance.notice] if self._allowance.notice else []
@@ -151,7 +162,7 @@ class _Search:
 
     def _content(self, place: Parts) -> Content:
         try:
-            found = content(self._folder, place)
+            found = content(self._reader, place)
         except ToolError:
             self._walk.unread.append(shown(place))
             return Content()
@@ -160,29 +171,33 @@ class _Search:
         return found
 
     def _in(self, place: Parts, found: Content) -> Iterator[Hit]:
-        indexes = self._in_text(found.lines) if self._query.linewise else self._in_lines(found.lines)
-        for index in indexes:
-            yield Hit(place, found.lines, index)
+        return self._in_text(place, found) if self._query.linewise else self._in_lines(place, found)
 
-    def _in_text(self, lines: tuple[str, ...]) -> Iterator[int]:
+    def _in_text(self, place: Parts, content: Content) -> Iterator[Hit]:
         """The lines that match, found in the whole text: one search each, and one for a file without any."""
-        text = "\n".join(lines)
-        starts: list[int] | None = None
+        text = content.text
         found = self._search(text, 0)
+        if found is None:
+            return
+        lines = content.lines()
+        starts = [0, *accumulate(len(line) + 1 for line in lines)]
         while found is not None:
-            starts = starts or [0, *accumulate(len(line) + 1 for line in lines)]
             index = bisect_right(starts, found.start()) - 1
             if index >= len(lines):
                 return
-            yield index
+            yield Hit(place, lines, index)
+            if index + 1 == len(lines):
+                # An expression that matches nothing at all would match at the end for ever.
+                return
             found = self._search(text, starts[index + 1])
 
-    def _in_lines(self, lines: tuple[str, ...]) -> Iterator[int]:
+    def _in_lines(self, place: Parts, content: Content) -> Iterator[Hit]:
+        lines = content.lines()
         for index, line in enumerate(lines):
             if self._allowance.spent:
                 return
             if self._search(line, 0) is not None:
-                yield index
+                yield Hit(place, lines, index)
 
     def _search(self, text: str, start: int) -> Any:
         """The first match from a place on; None also once the pattern has taken too long."""

@@ -8,12 +8,13 @@ from typing import Annotated
 from anyio import CapacityLimiter
 from msgspec import Meta
 
-from retinue.engines.bounds import Head, head, size_text
+from retinue.engines.bounds import Head, head
 from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.allowance import Allowance, in_thread
 from retinue.engines.tools.content import content
 from retinue.engines.tools.folder import Folder
 from retinue.engines.tools.results import noted
+from retinue.output.truncate import human_size
 
 
 async def read(
@@ -32,7 +33,7 @@ async def read(
 
 def _read(folder: Folder, path: str, first: int, limit: int | None, _: Allowance) -> str:
     found = content(folder, folder.locate(path))
-    lines = found.lines
+    lines = found.lines()
     if first > max(len(lines), 1):
         raise ToolError(f"Offset {first} is beyond end of file ({len(lines)} lines total)")
     wanted = lines[first - 1 :] if limit is None else lines[first - 1 : first - 1 + max(limit, 1)]
@@ -48,7 +49,7 @@ def _rest(part: Head, first: int, total: int, wanted: int) -> list[str]:
     last = first + part.shown - 1
     onward = f". Use offset={last + 1} to continue" if last < total else ""
     if part.cut_by == "line":
-        shown = size_text(len(part.text.encode()))
+        shown = human_size(len(part.text.encode()))
         return [f"Line {first} is too long: its first {shown} are shown{onward}"]
     if part.cut_by:
         return [f"Showing lines {first}-{last} of {total}{onward}"]

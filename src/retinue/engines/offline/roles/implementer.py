@@ -4,44 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from retinue.engines.offline.answers import Section, best_lines, cited, file_lines, limits, section, worth_showing
-from retinue.engines.offline.asking import Ask, answered, ls
-from retinue.engines.offline.inquiry import Case
-from retinue.engines.offline.roles.base import Role, ask_for_uses, main_symbol, subjects, uses
+from retinue.engines.offline.form import Section, best_lines, file_lines, limits, worth_showing
+from retinue.engines.offline.inquiry import Ask, Case, ls
+from retinue.engines.offline.roles import Role, ask_for_uses, subjects, uses
+from retinue.engines.offline.sources import Symbol
 
 _MOST_NEIGHBOURS = 6
 _MOST_CALLERS = 5
 
 
 def _follow(case: Case) -> Sequence[Ask]:
-    main = main_symbol(case)
-    folders = dict.fromkeys(_folder(file.path) for file in subjects(case))
-    return [*(ls(folder) for folder in folders), *(ask_for_uses(main[1].name) if main else ())]
+    folders = dict.fromkeys(file.path.rpartition("/")[0] or "." for file in subjects(case))
+    return [*(ls(folder) for folder in folders), *ask_for_uses(case)]
 
 
 def _answer(case: Case) -> Sequence[Section]:
+    new = (f"New here: nothing mentions `{term.word}` yet" for term in case.absent)
     return (
-        section("summary", "Goal", [f"As asked: {case.question.text.strip().splitlines()[0]}"]),
-        section("findings", "Findings", (cited(each) for each in best_lines(case, subjects(case, most=3)))),
-        section("plan", "Plan", (f"{number}. {step}" for number, step in enumerate(_steps(case), 1))),
-        section("tests", "Tests", file_lines(case, worth_showing(case.of_kind("tests"), 4))),
-        limits(case, *_new(case), "The steps say where, not what: the design was not judged"),
+        Section("summary", "Goal", [f"As asked: {case.question.text.strip().splitlines()[0]}"]),
+        Section("findings", "Findings", best_lines(case, subjects(case, most=3))),
+        Section("plan", "Plan", [f"{number}. {step}" for number, step in enumerate(_steps(case), 1)]),
+        Section("tests", "Tests", file_lines(case, worth_showing(case.of_kind("tests"), 4))),
+        limits(case, *new, "The steps say where, not what: the design was not judged"),
     )
 
 
 def _steps(case: Case) -> Iterator[str]:
     for file in subjects(case, most=3):
-        lines = [each for each in case.evidence_in(file) if each.symbol][:2]
-        where = ", ".join(f"`{each.symbol.name}` at line {each.line}" for each in lines if each.symbol)
+        defined = [hit for hit in case.evidence_in(file) if isinstance(hit, Symbol)]
+        where = ", ".join(f"`{symbol.name}` at line {symbol.line}" for symbol in defined[:2])
         yield f"Change `{file.path}`" + (f": {where}." if where else ".")
-    if neighbours := _neighbours(case):
-        yield f"Imitate its neighbours: {', '.join(f'`{path}`' for path in neighbours)}."
-    if callers := _callers(case):
-        yield f"Check who depends on it: {', '.join(callers)}."
-    if tests := worth_showing(case.of_kind("tests"), 2):
-        yield f"Extend the tests in {', '.join(f'`{file.path}`' for file in tests)}."
-    if docs := worth_showing(case.of_kind("docs"), 2):
-        yield f"Bring the documents up to date: {', '.join(f'`{file.path}`' for file in docs)}."
+    callers = [f"{hit.path}:{hit.line}" for hit in uses(case)[:_MOST_CALLERS]]
+    tests, docs = worth_showing(case.of_kind("tests"), 2), worth_showing(case.of_kind("docs"), 2)
+    for step, paths in (
+        ("Imitate its neighbours: ", _neighbours(case)),
+        ("Check who depends on it: ", callers),
+        ("Extend the tests in ", [file.path for file in tests]),
+        ("Bring the documents up to date: ", [file.path for file in docs]),
+    ):
+        if paths:
+            yield step + ", ".join(f"`{path}`" for path in paths) + "."
 
 
 def _neighbours(case: Case) -> list[str]:
@@ -49,26 +51,13 @@ def _neighbours(case: Case) -> list[str]:
     touched = {file.path for file in subjects(case, most=3)}
     endings = tuple(path.rpartition(".")[2] for path in touched)
     found = [
-        name if (folder := got.ask.args["path"]) == "." else f"{folder}/{name}"
-        for got in answered(case.more, "ls")
+        f"{got.ask.args['path']}/{name}".removeprefix("./")
+        for got in case.more
+        if got.ask.tool == "ls"
         for name in got.lines
         if name.endswith(endings) and not name.startswith(("_", "."))
     ]
     return [path for path in found if path not in touched][:_MOST_NEIGHBOURS]
-
-
-def _callers(case: Case) -> list[str]:
-    main = main_symbol(case)
-    found = uses(case, main[1], main[0].path) if main else []
-    return [f"`{hit.path}:{hit.line}`" for hit in found[:_MOST_CALLERS]]
-
-
-def _new(case: Case) -> list[str]:
-    return [f"New here: nothing mentions `{term.word}` yet" for term in case.absent]
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0] or "."
 
 
 IMPLEMENTER = Role(_follow, _answer)

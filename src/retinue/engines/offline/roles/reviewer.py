@@ -5,44 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from retinue.engines.offline.answers import Section, cite, limits, section
-from retinue.engines.offline.asking import Ask, Source
+from retinue.engines.offline.form import Section, cite, limits
 from retinue.engines.offline.inquiry import Case
 from retinue.engines.offline.ranking import Ranked
-from retinue.engines.offline.roles.base import Role, ask_tests_for, mentions_in_tests, public_symbols, subjects
+from retinue.engines.offline.roles import Role, ask_tests, coverage, subjects
 
 _LONG_FUNCTION = 60
 """Lines beyond which a function is hard to hold in the head."""
 _MOST_PER_MARK = 4
-_MARKS = tuple(
-    (re.compile(pattern), what)
-    for pattern, what in (
-        (r"\b(?:TODO|FIXME|XXX|HACK)\b", "left to do"),
-        (r"^\s*except\s*:|\bexcept\s+BaseException\b|\bcatch\s*(?:\([^)]*\))?\s*\{\s*\}", "catches everything"),
-        (r"\bexcept\s+Exception\b|\bcatch\s*\(\s*(?:Throwable|Exception)\b", "catches nearly everything"),
-        (r"\bcontextlib\.suppress\(Exception\)|^\s*except\b.*:\s*pass\b", "swallows a failure"),
-        (r"\b(?:eval|exec)\(|\bshell\s*=\s*True\b|\bos\.system\(|\bchild_process\b", "runs what it is given"),
-        (r"\bpickle\.loads?\(|\byaml\.load\((?!.*Safe)", "loads data that can run code"),
-        (r"\bverify\s*=\s*False\b|\brejectUnauthorized\s*:\s*false\b", "does not check certificates"),
-        (r"\bdef\s+\w+\(.*=\s*(?:\[\]|\{\})\s*[,)]", "a default that all calls share"),
-        (r"#\s*(?:type:\s*ignore|noqa|nosec)\b|@ts-ignore\b|eslint-disable\b", "a check switched off"),
-        (r"\btime\.sleep\(", "waits a fixed time"),
-    )
-)
-
-
-def _follow(case: Case) -> Sequence[Ask]:
-    return ask_tests_for(case, (symbol.name for _, symbol in public_symbols(case, subjects(case))))
+_MARKS = {
+    "left to do": r"\b(?:TODO|FIXME|XXX|HACK)\b",
+    "catches everything": r"^\s*except\s*:|\bexcept\s+BaseException\b|\bcatch\s*(?:\([^)]*\))?\s*\{\s*\}",
+    "catches nearly everything": r"\bexcept\s+Exception\b|\bcatch\s*\(\s*(?:Throwable|Exception)\b",
+    "swallows a failure": r"\bcontextlib\.suppress\(Exception\)|^\s*except\b.*:\s*pass\b",
+    "runs what it is given": r"\b(?:eval|exec)\(|\bshell\s*=\s*True\b|\bos\.system\(|\bchild_process\b",
+    "loads data that can run code": r"\bpickle\.loads?\(|\byaml\.load\((?!.*Safe)",
+    "does not check certificates": r"\bverify\s*=\s*False\b|\brejectUnauthorized\s*:\s*false\b",
+    "a default that all calls share": r"\bdef\s+\w+\(.*=\s*(?:\[\]|\{\})\s*[,)]",
+    "a check switched off": r"#\s*(?:type:\s*ignore|noqa|nosec)\b|@ts-ignore\b|eslint-disable\b",
+    "waits a fixed time": r"\btime\.sleep\(",
+}
 
 
 def _answer(case: Case) -> Sequence[Section]:
     files = [file for file in subjects(case, most=4) if file.path in case.sources]
     marks = [line for file in files for line in _marks(case, file)]
-    untested = list(_untested(case))
+    untested = [cite(symbol, "no test mentions it") for symbol, hit in coverage(case) if hit is None]
     return (
-        section("summary", "Verdict", [_verdict(case, len(files), len(marks), len(untested))]),
-        section("findings", "Findings", [*marks, *untested] or ["No marks found."]),
-        section("checked", "Checked", (_checked(case, file) for file in files)),
+        Section("summary", "Verdict", [_verdict(case, len(files), len(marks), len(untested))]),
+        Section("findings", "Findings", [*marks, *untested] or ["No marks found."]),
+        Section("checked", "Checked", [_checked(case, file) for file in files]),
         limits(case, "Rules see marks, not meaning: whether the code does the right thing was not judged"),
     )
 
@@ -54,29 +46,18 @@ def _verdict(case: Case, files: int, marks: int, untested: int) -> str:
 
 
 def _marks(case: Case, file: Ranked) -> Iterator[str]:
-    source = case.sources[file.path]
-    for pattern, what in _MARKS:
-        found = [(number, line) for number, line in source.numbered() if pattern.search(line[:500])]
-        yield from (cite(file.path, number, line, what) for number, line in found[:_MOST_PER_MARK])
-    yield from _long_functions(case, source)
-
-
-def _long_functions(case: Case, source: Source) -> Iterator[str]:
-    for symbol in case.symbols_of(source.path):
+    for what, pattern in _MARKS.items():
+        found = [hit for hit in case.sources[file.path].hits() if re.search(pattern, hit.text[:500])]
+        yield from (cite(hit, what) for hit in found[:_MOST_PER_MARK])
+    for symbol in case.symbols_of(file):
         length = symbol.end - symbol.line + 1
         if symbol.is_callable and length > _LONG_FUNCTION:
-            yield cite(source.path, symbol.line, symbol.text, f"{length} lines long")
-
-
-def _untested(case: Case) -> Iterator[str]:
-    for file, symbol in public_symbols(case, subjects(case)):
-        if mentions_in_tests(case, symbol.name) == []:
-            yield cite(file.path, symbol.line, symbol.text, "no test mentions it")
+            yield cite(symbol, f"{length} lines long")
 
 
 def _checked(case: Case, file: Ranked) -> str:
-    source = case.sources[file.path]
-    return f"- `{file.path}`: {len(source.lines)} lines, {len(case.symbols_of(file.path))} definitions"
+    lines, definitions = len(case.sources[file.path].lines), len(case.symbols_of(file))
+    return f"- `{file.path}`: {lines} lines, {definitions} definitions"
 
 
-REVIEWER = Role(_follow, _answer)
+REVIEWER = Role(ask_tests, _answer)

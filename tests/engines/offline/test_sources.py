@@ -2,8 +2,11 @@
 
 import pytest
 
-from retinue.engines.offline.kinds import kind_of, topic_of
-from retinue.engines.offline.symbols import headings, opening, symbols
+from retinue.engines.offline.sources import Source, kind_of, opening, symbols, topic_of
+
+
+def defined(lines, path="x.py", first=1):
+    return symbols(Source(path, lines, first))
 
 
 @pytest.mark.parametrize(
@@ -24,13 +27,13 @@ from retinue.engines.offline.symbols import headings, opening, symbols
     ],
 )
 def test_definitions_are_known_by_their_first_line(line, kind, name):
-    (symbol,) = symbols([line])
+    (symbol,) = defined([line])
     assert (symbol.kind, symbol.name) == (kind, name)
 
 
 @pytest.mark.parametrize("line", ["x = 5", "return classify(x)", "# def old():", "self.LIMIT == 3", "define(x)", ""])
 def test_other_lines_define_nothing(line):
-    assert symbols([line]) == []
+    assert defined([line]) == []
 
 
 BOILING = '''"""Boils water, safely."""
@@ -55,7 +58,7 @@ SOURCE = BOILING.split("\n")
 
 
 def test_a_definition_knows_its_end_and_its_summary():
-    assert [(found.name, found.line, found.end, found.summary) for found in symbols(SOURCE)] == [
+    assert [(found.name, found.line, found.end, found.note) for found in defined(SOURCE)] == [
         ("Kettle", 4, 13, "A vessel. It whistles."),
         ("boil", 9, 13, ""),
         ("empty", 16, 17, ""),
@@ -63,18 +66,18 @@ def test_a_definition_knows_its_end_and_its_summary():
 
 
 def test_numbers_go_on_from_where_a_part_begins():
-    assert symbols(["def a(): pass"], first=40)[0].line == 40
+    assert defined(["def a(): pass"], first=40)[0].line == 40
 
 
 def test_a_comment_before_a_definition_is_its_summary():
     lines = ["/**", " * Loads the thing.", " * @param x", " */", "export function load(x) {", "  return x;", "}"]
-    (found,) = symbols(lines)
-    assert (found.summary, found.end) == ("Loads the thing.", 7)
+    (found,) = defined(lines)
+    assert (found.note, found.end) == ("Loads the thing.", 7)
 
 
 def test_headings_have_the_prose_beneath_them():
     lines = ["# Title", "", "Words here.", "## Next ##", "```", "code", "```"]
-    assert [(found.name, found.line, found.summary) for found in headings(lines)] == [
+    assert [(found.name, found.line, found.note) for found in defined(lines, "x.md")] == [
         ("Title", 1, "Words here."),
         ("Next", 4, "code"),
     ]
@@ -90,7 +93,7 @@ def test_headings_have_the_prose_beneath_them():
     ],
 )
 def test_a_file_says_what_it_is_at_its_top(lines, said):
-    assert opening(lines) == said
+    assert opening(Source("x.py", lines)) == said
 
 
 @pytest.mark.parametrize(
