@@ -194,6 +194,47 @@ def test_linked_folders_below_are_not_entered(catalog, repository, write):
     assert catalog.at(repository).names() == (*BUILTIN, "x")
 
 
+@pytest.mark.parametrize("where", [".claude/agents", ".pi", ".config/retinue"])
+def test_a_folder_of_the_user_that_is_linked_to_itself_is_named_once(catalog_with, scratch_home, repository, where):
+    loop = scratch_home / where
+    loop.parent.mkdir(parents=True, exist_ok=True)
+    loop.symlink_to(loop)
+    roster = catalog_with().at(repository)
+    assert roster.problems == (Remark(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == BUILTIN
+
+
+@pytest.mark.parametrize("where", [".pi/agents", ".agents", ".retinue"])
+def test_a_folder_of_a_project_that_is_linked_to_itself_is_named_once(catalog, repository, write, where):
+    write(repository / ".claude/agents/x.md", HARMLESS)
+    loop = repository / where
+    loop.parent.mkdir(exist_ok=True)
+    loop.symlink_to(loop)
+    roster = catalog.at(repository)
+    assert roster.problems == (Remark(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == (*BUILTIN, "x")
+
+
+def test_a_working_directory_that_is_linked_to_itself_has_the_other_agents(catalog, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    roster = catalog.at(loop)
+    assert roster.problems == (Remark(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == BUILTIN
+
+
+def test_a_tilde_in_the_place_of_claudes_folder_is_this_home(catalog_with, scratch_home, repository, write):
+    write(scratch_home / "claude/agents/mine.md")
+    assert catalog_with(environ={"CLAUDE_CONFIG_DIR": "~/claude"}).at(repository).names() == (*BUILTIN, "mine")
+
+
+@pytest.mark.parametrize("name", ["CLAUDE_CONFIG_DIR", "PI_CODING_AGENT_DIR", "XDG_CONFIG_HOME"])
+@pytest.mark.parametrize("value", ["~nosuchuser", "~nosuchuser/x"])
+def test_the_home_of_nobody_holds_no_agents(catalog_with, repository, name, value):
+    roster = catalog_with(environ={name: value}).at(repository)
+    assert (roster.names(), roster.problems) == (BUILTIN, ())
+
+
 # -- trust -----------------------------------------------------------------------------------------
 
 
@@ -236,6 +277,48 @@ def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, wri
         (Status.USED, None),
     ]
     assert entries[1].shadows == ()
+
+
+@pytest.mark.parametrize("tools", [HARMLESS, HARMFUL])
+def test_an_agent_nobody_accepted_switches_nothing_off(catalog, repository, scratch_home, trust, write, tools):
+    mine = write(scratch_home / ".agents/agents/mine.md", body="mine")
+    for name in ("explorer", "mine"):
+        write(repository / f".pi/agents/{name}.md", tools, "enabled: false")
+    roster = catalog.at(repository)
+    assert roster.names() == (*BUILTIN, "mine")
+    assert body(catalog, repository, "mine") == "mine"
+    assert isinstance(roster.find("explorer"), Agent)
+    assert roster.needs_trust("mine") is None
+    entries = [(entry.status, entry.shadowed_by) for entry in roster.listing() if entry.agent.name == "mine"]
+    assert entries == [(Status.UNTRUSTED, str(mine)), (Status.USED, None)]
+
+
+def test_an_accepted_agent_can_be_switched_off_and_hides_what_is_beneath(catalog, repository, trust, write):
+    write(repository / ".pi/agents/explorer.md", HARMLESS, "enabled: false")
+    waiting = next(entry.agent for entry in catalog.at(repository).listing() if entry.status is Status.UNTRUSTED)
+    trust.accept(waiting)
+    found = catalog.at(repository).find("explorer")
+    assert isinstance(found, Failure)
+    assert found.reason == "switched_off"
+
+
+def test_an_agent_that_is_off_and_the_only_one_of_its_name_says_so(catalog, repository, write):
+    write(repository / ".pi/agents/x.md", HARMLESS, "enabled: false")
+    found = catalog.at(repository).find("x")
+    assert isinstance(found, Failure)
+    assert (found.reason, catalog.at(repository).needs_trust("x")) == ("switched_off", None)
+
+
+def test_a_record_of_trust_that_is_not_relied_on_is_among_the_problems(catalog, repository, trust, write):
+    write(repository / ".pi/agents/deploy.md", HARMFUL)
+    waiting = catalog.at(repository).needs_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    assert catalog.at(repository).problems == ()
+    trust.path.chmod(0o666)
+    (problem,) = catalog.at(repository).problems
+    assert str(problem) == f"{trust.path}: can be written by others (make it 0600): no project agent is trusted"
+    assert body(catalog, repository, "deploy") is Code.AGENT_DISABLED
 
 
 def test_a_harmless_project_agent_runs_unasked(catalog, repository, write):

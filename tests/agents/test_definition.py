@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import msgspec
 import pytest
 
-from retinue.agents.definition import Agent, is_callable
+from retinue.agents.definition import Agent, Remark, is_callable
 from retinue.types import Secret, Subagent, ToolPolicy
 
 
@@ -21,13 +21,12 @@ def test_a_program_writes_an_agent_in_one_line():
     )
 
 
-def test_persona_memory_and_key_are_not_fields_of_what_leaves():
-    seen = {field.name for field in msgspec.structs.fields(Subagent)}
-    assert not seen & {"persona", "memory", "api_key"}
-    agent = Agent(name="a", persona="PERSONA", memory="MEMORY", api_key=Secret("SECRET"))
-    shown = repr(agent.as_subagent())
-    assert "PERSONA" not in shown
-    assert "MEMORY" not in shown
+def test_nothing_gets_through_that_is_no_field_of_what_leaves():
+    kept = set(Agent.__struct_fields__) - set(Subagent.__struct_fields__)
+    assert {"persona", "memory", "api_key", "level", "unknown", "notices"} <= kept
+    texts: dict[str, Any] = {"persona": "PERSONA", "memory": "MEMORY", "level": "LEVEL", "unknown": ("UNKNOWN",)}
+    agent = Agent(name="a", api_key=Secret("SECRET"), notices=(Remark("f", "REMARK"),), **texts)
+    assert agent.as_subagent() == Subagent(name="a")
     assert "SECRET" not in repr(agent)
 
 
@@ -61,7 +60,7 @@ def test_everything_a_subagent_has_is_carried_over():
         "color": "red",
         "avatar_emoji": "x",
     }
-    assert {*values, "tools"} == {field.name for field in msgspec.structs.fields(Subagent)}
+    assert {*values, "tools"} == {*Subagent.__struct_fields__}
     assert Agent(**values).as_subagent() == Subagent(**values)
 
 
@@ -72,6 +71,26 @@ def test_lists_are_taken_for_tuples():
 def test_one_string_for_several_names_is_a_type_error():
     with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
         Agent(name="a", tools="read, grep")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("timeout", 0, "timeout must be at least 1 and finite, not 0"),
+        ("timeout", math.inf, "timeout must be at least 1 and finite, not inf"),
+        ("timeout", math.nan, "timeout must be at least 1 and finite, not nan"),
+        ("max_turns", 0, "max_turns must be at least 1 and finite, not 0"),
+        ("max_subagent_depth", -1, "max_subagent_depth must be at least 0 and finite, not -1"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_a_value_error(field, value, said):
+    with pytest.raises(ValueError, match=f"Agent a: {said}"):
+        Agent(name="a", **{field: value})
+
+
+def test_the_least_limits_are_taken():
+    agent = Agent(name="a", timeout=1, max_turns=1, max_subagent_depth=0)
+    assert (agent.timeout, agent.max_turns, agent.max_subagent_depth) == (1, 1, 0)
 
 
 def test_a_name_that_cannot_be_called_is_a_value_error():

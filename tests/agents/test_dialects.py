@@ -101,7 +101,7 @@ def test_many_words_mean_false(one, word):
     ("line", "field", "value"),
     [
         ("timeout: 30", "timeout", 30.0),
-        ("timeout: 0.5", "timeout", 0.5),
+        ("timeout: 0.5", "timeout", 1.0),
         ("timeoutMs: 1500", "timeout", 1.5),
         ("timeout: 99999999", "timeout", 604800.0),
         ("timeout: nan", "timeout", None),

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.ordinary_user import as_ordinary_user, open_folder
 
 from retinue.agents.definition import Agent, Layer, Remark
 from retinue.agents.dialects import Dialect, Origin, read_agent
@@ -67,6 +68,14 @@ def test_links_that_go_round_or_nowhere_are_named(tmp_path):
     assert read_agent(gone, USER) == Remark(str(gone), "is missing")
 
 
+@pytest.mark.parametrize("around", ["a file", "its folder"])
+def test_links_that_go_round_in_a_project_are_named_too(repository, around):
+    loop = repository / "loop"
+    loop.symlink_to(loop)
+    path = loop if around == "a file" else loop / "x.md"
+    assert read_agent(path, project(repository)) == Remark(str(path), "is a link that cannot be followed")
+
+
 def test_a_user_may_link_a_file_into_place(tmp_path, write):
     target = write(tmp_path / "dotfiles" / "linked.md")
     path = tmp_path / "agents" / "linked.md"
@@ -99,11 +108,26 @@ def test_a_sibling_whose_name_begins_like_the_repository_is_outside(repository, 
     assert isinstance(read_agent(path, project(repository)), Remark)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read_says_so(tmp_path, write):
-    path = write(tmp_path / "locked.md")
-    path.chmod(0)
-    assert read_agent(path, USER) == Remark(str(path), "cannot be read: Permission denied")
+LOCKED = """
+import json, sys
+from pathlib import Path
+from retinue.agents.definition import Layer
+from retinue.agents.dialects import Origin, read_agent
+from tests.ordinary_user import drop_rights
+
+path = Path(sys.argv[1], "locked.md")
+drop_rights()
+path.write_text("---\\nname: locked\\n---\\n")
+path.chmod(0)
+print(json.dumps(str(read_agent(path, Origin(Layer.USER)))))
+"""
+
+
+@pytest.mark.process
+def test_a_file_that_may_not_be_read_says_so():
+    with open_folder() as folder:
+        told = as_ordinary_user(LOCKED, str(folder))
+    assert told == f"{folder / 'locked.md'}: cannot be read: Permission denied"
 
 
 def test_a_name_with_a_nul_is_no_path():

@@ -116,8 +116,38 @@ def test_an_optional_tool_may_be_missing():
 
 
 def test_a_missing_tool_that_was_taken_anyway_is_no_failure():
-    found = grant(tools=("read", "deploy"), readonly=True)
-    assert found == Grant(tools=("read",), removed=(Removed("deploy", "readonly"),))
+    found = grant(Capabilities(tools=frozenset({"read"})), tools=("read", "bash"), readonly=True)
+    assert found == Grant(tools=("read",), removed=(Removed("bash", "readonly"),))
+
+
+@pytest.mark.parametrize("bound", [{"allow_write": False}, {"readonly": True}, {"authority": frozenset({"read"})}])
+@pytest.mark.parametrize(
+    ("tool", "hint"), [("raed", " Did you mean read?"), ("Wrte", " Did you mean write?"), ("deploy", "")]
+)
+def test_a_tool_nobody_knows_fails_by_name_before_it_could_be_taken_away(bound, tool, hint):
+    found = grant(tools=("grep", tool), **bound)
+    assert isinstance(found, Failure)
+    assert found.reason == "missing_tool"
+    assert found.message == (
+        f'Agent "a" needs the tool {tool}, which engine "pi" does not have (it has: bash, edit, find, grep, ls, read, '
+        f"write).{hint} Nothing was started. Choose another engine, or list it under optional_tools."
+    )
+
+
+@pytest.mark.parametrize("tool", ["TodoWrite", "NotebookEdit", "mcp__github__search", "subagent_finalize"])
+def test_tools_of_other_hosts_are_known_and_taken_away_as_before(tool):
+    found = grant(tools=("read", tool), allow_write=False)
+    assert found == Grant(tools=("read",), removed=(Removed(tool, "allow_write"),))
+
+
+def test_without_any_tools_an_unknown_one_does_no_harm():
+    assert grant(tools=("raed",), no_tools=True) == Grant(removed=(Removed("raed", "no_tools"),))
+
+
+def test_with_more_tools_than_it_lists_an_engine_may_know_any():
+    more = Capabilities(tools=PI.tools, more_tools=True)
+    found = grant(more, tools=("read", "deploy"), allow_write=False)
+    assert found == Grant(tools=("read",), removed=(Removed("deploy", "allow_write"),))
 
 
 def test_an_engine_with_more_tools_is_believed():

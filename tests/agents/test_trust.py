@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,10 +34,7 @@ def test_nothing_is_trusted_at_first_and_nothing_is_written(path):
 def test_an_acceptance_holds_for_exactly_this_content(path):
     trust = Trust(path)
     trust.accept(agent())
-    assert trust.is_accepted("/repo/.pi/agents/x.md", "d1")
-    assert not trust.is_accepted("/repo/.pi/agents/x.md", "d2")
-    assert not trust.is_accepted("/other/.pi/agents/x.md", "d1")
-    assert not trust.is_accepted("/repo/.pi/agents/x.md", "")
+    assert trust.accepted() == {"/repo/.pi/agents/x.md": "d1"}
 
 
 def test_an_acceptance_is_remembered_by_the_next_process(path):
@@ -48,7 +46,7 @@ def test_an_acceptance_by_another_process_is_seen(path):
     mine, other = Trust(path), Trust(path)
     assert mine.accepted() == {}
     other.accept(agent())
-    assert mine.is_accepted("/repo/.pi/agents/x.md", "d1")
+    assert mine.accepted() == {"/repo/.pi/agents/x.md": "d1"}
 
 
 def test_an_acceptance_can_be_revoked(path):
@@ -79,7 +77,7 @@ def test_a_damaged_record_trusts_nothing_and_says_so(path, content, said):
     trust.accept(agent())
     path.write_bytes(content)
     assert trust.accepted() == {}
-    assert said in (trust.fault() or "")
+    assert said in str(trust.fault())
 
 
 def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path):
@@ -87,7 +85,7 @@ def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path)
     path.write_text("{")
     trust = Trust(path)
     trust.accept(agent())
-    assert trust.is_accepted("/repo/.pi/agents/x.md", "d1")
+    assert trust.accepted() == {"/repo/.pi/agents/x.md": "d1"}
     assert trust.fault() is None
     assert path.with_suffix(".damaged").read_text() == "{"
 
@@ -97,7 +95,48 @@ def test_a_record_others_can_write_is_not_relied_on(path):
     trust.accept(agent())
     path.chmod(0o666)
     assert trust.accepted() == {}
-    assert "can be written by others" in (trust.fault() or "")
+    assert "can be written by others" in str(trust.fault())
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_a_record_in_a_folder_others_can_write_is_not_relied_on(path, mode):
+    trust = Trust(path)
+    trust.accept(agent())
+    path.parent.chmod(mode)
+    assert trust.accepted() == {}
+    assert f"lies in a folder others can write (make {path.parent} 0700)" in str(trust.fault())
+
+
+def test_nothing_is_accepted_into_a_folder_others_can_write(path):
+    path.parent.mkdir()
+    path.parent.chmod(0o777)
+    with pytest.raises(OSError, match="lies in a folder others can write"):
+        Trust(path).accept(agent())
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_record_behind_a_link_is_not_relied_on(path, tmp_path):
+    trust = Trust(path)
+    trust.accept(agent())
+    path.rename(tmp_path / "elsewhere.json")
+    path.symlink_to(tmp_path / "elsewhere.json")
+    assert trust.accepted() == {}
+    assert "is a link" in str(trust.fault())
+
+
+def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(path):
+    path.parent.mkdir()
+    os.mkfifo(path)
+    trust = Trust(path)
+    assert trust.accepted() == {}
+    assert "is not a regular file" in str(trust.fault())
+
+
+def test_a_record_of_another_user_is_not_relied_on(path):
+    Trust(path).accept(agent())
+    another = Trust(path, uid=os.geteuid() + 1)
+    assert another.accepted() == {}
+    assert "another user" in str(another.fault())
 
 
 def test_acceptances_at_the_same_time_are_all_kept(path):

@@ -73,14 +73,16 @@ class Catalog:
     def at(self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None) -> Roster:
         """The agents of a working directory as their files are now; later changes do not reach the answer."""
         shelves = [self._shelf(folder) for folder in self._folders.around(cwd, vault=vault)]
-        accepted = self._trust.accepted()
-        key, basis = (cwd, project_agents, vault), (*shelves, accepted)
+        accepted, doubt = self._trust.accepted(), self._trust.fault()
+        key, basis = (cwd, project_agents, vault), (*shelves, accepted, doubt)
         known = self._rosters.get(key)
         if known and _same(known[0], basis):
             return known[1]
+        found = [remark for shelf in shelves for remark in shelf.remarks()]
         roster = Roster(
             (*self._program, *(agent for shelf in shelves for agent in shelf.agents())),
-            remarks=tuple(remark for shelf in shelves for remark in shelf.remarks()),
+            # Each once: a link that goes round may be on the way to several folders.
+            remarks=tuple(dict.fromkeys((*found, doubt) if doubt else found)),
             accepted=accepted,
             project_agents=project_agents,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 
@@ -43,7 +44,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     Tools may be named in pi's words or Claude's. Other agents see it `as_subagent`.
 
     Raises:
-        ValueError: the name could not be called.
+        ValueError: the name could not be called, or a limit cannot be kept.
         TypeError: one string where several names are expected.
     """
 
@@ -118,39 +119,16 @@ class Agent(Struct, frozen=True, kw_only=True):
                 raise TypeError(f"Agent {self.name}: {field} takes several names, not one string")
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
+        for field, least in _LEAST.items():
+            value = getattr(self, field)
+            if value is not None and not least <= value < math.inf:
+                raise ValueError(f"Agent {self.name}: {field} must be at least {least} and finite, not {value}")
 
     def as_subagent(self) -> Subagent:
         """What another agent, and a run, may see of this one: no persona, no memory, no key (decision D9)."""
-        return Subagent(
-            name=self.name,
-            description=self.description,
-            body=self.body,
-            layer=self.layer,
-            source=self.source,
-            digest=self.digest,
-            tools=self._policy(),
-            engine=self.engine,
-            provider=self.provider,
-            model=self.model,
-            fallback_models=self.fallback_models,
-            thinking=self.thinking,
-            append_system_prompt=self.append_system_prompt,
-            extensions=self.extensions,
-            no_extensions=self.no_extensions,
-            load_skills=self.load_skills,
-            suggested_skills=self.suggested_skills,
-            no_skills=self.no_skills,
-            no_context_files=self.no_context_files,
-            extra_args=self.extra_args,
-            environment=self.environment,
-            timeout=self.timeout,
-            max_turns=self.max_turns,
-            max_subagent_depth=self.max_subagent_depth,
-            output=self.output,
-            default_reads=self.default_reads,
-            color=self.color,
-            avatar_emoji=self.avatar_emoji,
-        )
+        # Field by field of the type that leaves: what it does not have cannot, and none of its own is forgotten.
+        shared = {name: getattr(self, name) for name in Subagent.__struct_fields__ if name != "tools"}
+        return Subagent(**shared, tools=self._policy())
 
     def _policy(self) -> ToolPolicy:
         """The tool fields in pi's names; a delegation tool named in a list is a wish to delegate."""
@@ -166,19 +144,9 @@ class Agent(Struct, frozen=True, kw_only=True):
         )
 
 
-_SEVERAL = (
-    "tools",
-    "denied_tools",
-    "optional_tools",
-    "grants",
-    "fallback_models",
-    "extensions",
-    "load_skills",
-    "suggested_skills",
-    "extra_args",
-    "environment",
-    "default_reads",
-)
+_SEVERAL = tuple(name for name, kind in Agent.__annotations__.items() if kind.startswith("tuple[str"))
+"""Fields that hold names."""
+_LEAST = {"timeout": 1, "max_turns": 1, "max_subagent_depth": 0}
 
 
 def is_callable(name: str) -> bool:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import os
-import stat
 from pathlib import Path
+
+from retinue.regular_files import NotRegular, TooLarge, read_regular, real_path
 
 FILE_BYTES = 2 * 2**20
 """Of a definition; the longest prompts in use are a tenth of it."""
-
-# Opening a FIFO must not wait for a writer, and Windows has neither flag.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+LOOP = "is a link that cannot be followed"
+_NOT_FILES = {"a directory": "is a directory, not a file", "a link": LOOP}
 
 
 class Broken(Exception):  # noqa: N818 - it names the state of the file
@@ -24,25 +22,23 @@ class Broken(Exception):  # noqa: N818 - it names the state of the file
         self.line = line
 
 
-def read_bytes(path: Path, *, beneath: Path | None = None, limit: int = FILE_BYTES) -> bytes:
+def read_bytes(
+    path: Path, *, beneath: Path | None = None, limit: int = FILE_BYTES, follow_link: bool = True
+) -> bytes:
     """The content of a regular file of at most `limit` bytes.
 
-    Links are followed, as people link their own files into place; with `beneath` only as long as they stay below it.
+    Links are followed, as people link their own files into place, unless it is said otherwise; with `beneath` only as
+    long as they stay below it.
 
     Raises:
         Broken: it is something else, too large, unreadable, or leads out of `beneath`.
     """
     try:
-        real = _real_path(path, beneath)
-        # Looked at before it is opened: opening a device can have effects of its own.
-        _check(real.stat(), limit)
-        descriptor = os.open(real, _FLAGS | (_NO_LINK if beneath else 0))
-        try:
-            # Looked at again through the handle: the name may mean something else by now.
-            _check(os.fstat(descriptor), limit)
-            return _read(descriptor, limit)
-        finally:
-            os.close(descriptor)
+        return read_regular(_real_path(path, beneath), limit, follow_link=follow_link and beneath is None)
+    except NotRegular as error:
+        raise Broken(_NOT_FILES.get(error.kind, "is not a regular file")) from error
+    except TooLarge as error:
+        raise Broken(f"is too large ({error.size_bytes} bytes; at most {limit})") from error
     except OSError as error:
         raise Broken(_reason(error)) from error
     except ValueError as error:
@@ -71,34 +67,15 @@ def decode(content: bytes) -> str:
 def _real_path(path: Path, beneath: Path | None) -> Path:
     if beneath is None:
         return path
-    real = path.resolve()
+    real = real_path(path)
     if not real.is_relative_to(beneath):
         raise Broken(f"leads out of the repository, to {real}; it is not read")
     return real
-
-
-def _check(status: os.stat_result, limit: int) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise Broken("is a directory, not a file")
-    if not stat.S_ISREG(status.st_mode):
-        raise Broken("is not a regular file")
-    if status.st_size > limit:
-        raise Broken(f"is too large ({status.st_size} bytes; at most {limit})")
-
-
-def _read(descriptor: int, limit: int) -> bytes:
-    chunks, size = [], 0
-    while chunk := os.read(descriptor, limit + 1 - size):
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            raise Broken(f"is too large (over {limit} bytes)")
-    return b"".join(chunks)
 
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.ENOENT:
         return "is missing"
     if error.errno == errno.ELOOP:
-        return "is a link that cannot be followed"
+        return LOOP
     return f"cannot be read: {error.strerror or error}"

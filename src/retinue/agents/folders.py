@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,7 +12,9 @@ from msgspec import Struct
 
 from retinue.agents.definition import Layer, Remark
 from retinue.agents.dialects import Dialect, Origin
-from retinue.folders import config_folder, home_folder, pi_folder, project_levels
+from retinue.agents.files import LOOP
+from retinue.folders import config_folder, home_folder, pi_folder, project_levels, user_path
+from retinue.regular_files import real_path
 
 MAX_ENTRIES = 20_000
 """In one folder and those below it; more is not a folder of agents."""
@@ -56,7 +60,7 @@ class Folders:
 
     def __init__(self, environ: Mapping[str, str], *, bundle: Path | None = None) -> None:
         self._user = tuple(_user_folders(environ))
-        self._mine = {place for folder in self._user for place in (folder.path, folder.path.resolve())}
+        self._mine = {place for folder in self._user for place in (folder.path, _real(folder.path))}
         self._builtin = (*_workspaces(bundle, Layer.BUILTIN), Folder(BUILTIN, Origin(Layer.BUILTIN)))
 
     def around(self, cwd: Path, *, vault: Path | None = None) -> tuple[Folder, ...]:
@@ -71,12 +75,14 @@ def contents(folder: Folder, *, limit: int = MAX_ENTRIES) -> Contents:
     origin = folder.origin
     look = _Look(limit, deep=origin.dialect is Dialect.CLAUDE, workspaces=origin.dialect is Dialect.FOLDER)
     try:
-        if not folder.path.is_dir():
+        if not _is_folder(folder.path):
             return Contents()
-        if origin.beneath and not folder.path.resolve().is_relative_to(origin.beneath):
+        if origin.beneath and not real_path(folder.path).is_relative_to(origin.beneath):
             return _only(folder, "leads out of the repository; it is not read")
         look.into(str(folder.path))
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            return Contents(remarks=(Remark(str(_loop(folder.path)), LOOP),))
         return _only(folder, f"cannot be read: {error.strerror}")
     remarks = [Remark(path, "is a folder that cannot be read") for path in look.unreadable]
     if look.is_full:
@@ -138,8 +144,38 @@ def _only(folder: Folder, text: str) -> Contents:
     return Contents(remarks=(Remark(str(folder.path), text),))
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder; a link to nowhere is none.
+
+    Raises:
+        OSError: that cannot be known.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+
+
+def _real(path: Path) -> Path:
+    """The path without links; itself where they cannot be followed, which is told when it is read."""
+    try:
+        return real_path(path)
+    except (OSError, ValueError):
+        return path
+
+
+def _loop(path: Path) -> Path:
+    """The first link on the way to a path that cannot be followed."""
+    for place in (*reversed(path.parents), path):
+        try:
+            place.stat()
+        except OSError:
+            return place
+    return path
+
+
 def _project_folders(cwd: Path) -> Iterator[Folder]:
-    levels = project_levels(cwd.resolve())
+    levels = project_levels(_real(cwd))
     for level in levels:
         for relative, dialect in PROJECT_FOLDERS:
             yield Folder(level / relative, Origin(Layer.PROJECT, dialect, str(level), beneath=levels[-1]))
@@ -148,7 +184,7 @@ def _project_folders(cwd: Path) -> Iterator[Folder]:
 def _user_folders(environ: Mapping[str, str]) -> Iterator[Folder]:
     home, pi = home_folder(environ), pi_folder(environ)
     own = environ.get("CLAUDE_CONFIG_DIR")
-    claude = Path(own).expanduser() if own else home / ".claude"
+    claude = user_path(own, environ) if own else home / ".claude"
     for path in (
         config_folder(environ) / "agents",
         pi / "agents",

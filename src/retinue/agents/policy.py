@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from retinue.engines.base import Capabilities
-from retinue.tool_names import FINALIZE, is_covered, is_delegation, is_pattern, pi_names, split_pattern
+from retinue.tool_names import (
+    FINALIZE,
+    is_covered,
+    is_delegation,
+    is_known,
+    is_pattern,
+    nearest,
+    pi_names,
+    split_pattern,
+)
 from retinue.types import Code, Failure, Grant, Limits, Removed, Subagent
 
 READ_ONLY = (
@@ -59,7 +68,12 @@ def effective(
     list (None: what the engine has). Without `allow_write` nothing outside the read-only set is had. The
     `delegation_tools` are those a run at this depth could use: it gets them only if its agent asks.
     """
-    failure = conflict(agent) or _loose(agent, engine, capabilities, bounded=authority is not None or not allow_write)
+    is_bounded = authority is not None or not allow_write
+    failure = (
+        conflict(agent)
+        or _loose(agent, engine, capabilities, bounded=is_bounded)
+        or _misspelt(agent, engine, capabilities)
+    )
     if failure:
         return failure
     policy = agent.tools
@@ -152,6 +166,8 @@ def _offered(agent: Subagent, sieve: _Sieve, engine: str, capabilities: Capabili
     policy = agent.tools
     tools, missing, lacking = [], [], []
     for tool in sieve.left:
+        if tool == FINALIZE:
+            continue  # not a tool to be granted: a run that needs it is given it, asked for or not
         if _has(capabilities, tool):
             tools.append(tool)
         elif tool in policy.optional:
@@ -197,6 +213,18 @@ def _loose(agent: Subagent, engine: str, capabilities: Capabilities, *, bounded:
     return _cannot_enforce(agent, engine, broken) if broken else None
 
 
+def _misspelt(agent: Subagent, engine: str, capabilities: Capabilities) -> Failure | None:
+    """Why the agent cannot have a tool that exists nowhere; None if there is none.
+
+    Asked before anything is taken away: a slip of the pen must not look like a rule.
+    """
+    policy = agent.tools
+    if policy.nothing or capabilities.more_tools:
+        return None
+    unknown = [tool for tool in policy.allow or () if tool not in capabilities.tools and not is_known(tool)]
+    return _lacks(agent, unknown, engine, capabilities) if unknown else None
+
+
 # -- what is said ----------------------------------------------------------------------------------
 
 
@@ -220,9 +248,11 @@ def _lacks(agent: Subagent, lacking: list[str], engine: str, capabilities: Capab
         return _no_patterns(agent, patterns, engine)
     has = ", ".join(sorted(capabilities.tools)) or "none"
     where = f" in {agent.source}" if agent.source else ""
+    meant = [near for tool in lacking if not is_known(tool) and (near := nearest(tool))]
+    hint = f" Did you mean {', '.join(meant)}?" if meant else ""
     message = (
-        f'Agent "{agent.name}" needs {_listed(lacking)}, which engine "{engine}" does not have (it has: {has}). '
-        f"Nothing was started. Choose another engine, or list it under optional_tools{where}."
+        f'Agent "{agent.name}" needs {_listed(lacking)}, which engine "{engine}" does not have (it has: {has}).'
+        f"{hint} Nothing was started. Choose another engine, or list it under optional_tools{where}."
     )
     return Failure(Code.UNSUPPORTED, message, "missing_tool", _detail(agent, lacking, engine))
 

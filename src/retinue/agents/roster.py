@@ -80,7 +80,8 @@ class Roster:
             return self._unknown(name)
         used = self._used.get(name)
         if used is None:
-            return self._refusal(definitions[0])
+            first = self.needs_trust(name) or definitions[0]
+            return self._refusal(first) if first.enabled or self._policy == "deny" else _switched_off(first)
         if not used.enabled:
             return _switched_off(used)
         passed_over = definitions[: definitions.index(used)]
@@ -118,8 +119,14 @@ class Roster:
 
     def needs_trust(self, name: str) -> Agent | None:
         """The project's definition of this name that would run if it were accepted; None if none waits."""
-        first = next(iter(self._by_name.get(name, ())), None)
-        return first if first and self._policy == "ask" and not self._is_allowed(first) else None
+        if self._policy != "ask":
+            return None
+        first = next((agent for agent in self._by_name.get(name, ()) if self._counts(agent)), None)
+        return first if first and not self._is_allowed(first) else None
+
+    def _counts(self, agent: Agent) -> bool:
+        """Whether it would be used if it were accepted, or is used already."""
+        return agent.enabled or self._is_allowed(agent)
 
     def _first_allowed(self, definitions: list[Agent]) -> Agent | None:
         return next((agent for agent in definitions if self._is_allowed(agent)), None)
@@ -128,7 +135,8 @@ class Roster:
         """Whether the user would let it run; if not, it must not even hide another."""
         if agent.layer is not Layer.PROJECT or self._policy == "allow":
             return True
-        return self._policy == "ask" and (self._is_accepted(agent) or is_harmless(agent))
+        # One that is off does harm by being off: unaccepted, it would hide another.
+        return self._policy == "ask" and (self._is_accepted(agent) or (agent.enabled and is_harmless(agent)))
 
     def _is_accepted(self, agent: Agent) -> bool:
         return bool(agent.digest) and self._accepted.get(agent.source or "") == agent.digest

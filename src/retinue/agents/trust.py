@@ -6,6 +6,7 @@ read, or that others could have written, accepts nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, field
 
-from retinue.agents.definition import Agent
+from retinue.agents.definition import Agent, Remark
 from retinue.agents.files import Broken, read_bytes
 
 VERSION = 1
@@ -24,6 +25,10 @@ VERSION = 1
 LOCAL_READ_ONLY = frozenset({"read", "grep", "find", "ls"})
 """Tools that change nothing, start nothing and reach no network."""
 
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ROOT = 0
+"""Whoever it is can write everything in any case."""
+_PRIVATE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -40,12 +45,14 @@ class _Record(Struct):
 class Trust:
     """The acceptances of one user. Read again whenever the file has changed."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, uid: int | None = None) -> None:
+        """Relies on a record that this user alone can write: whoever runs the program, unless it is said."""
+        self.path = path
+        self._uid = _own_id() if uid is None else uid
         self._stamp: tuple[int, ...] | None = None
         """None: to be read."""
         self._accepted = _NOTHING
-        self._fault: str | None = None
+        self._fault: Remark | None = None
 
     def accepted(self) -> Mapping[str, str]:
         """The digest accepted of each file; the same object as long as nothing changes."""
@@ -55,13 +62,10 @@ class Trust:
             self._stamp = stamp
         return self._accepted
 
-    def fault(self) -> str | None:
+    def fault(self) -> Remark | None:
         """Why nothing is trusted although a record exists; None when all is well."""
         self.accepted()
         return self._fault
-
-    def is_accepted(self, path: str, digest: str) -> bool:
-        return bool(digest) and self.accepted().get(path) == digest
 
     def accept(self, agent: Agent) -> None:
         """Remembers that this agent may run as it is now written.
@@ -86,16 +90,17 @@ class Trust:
 
     def _look(self) -> tuple[int, ...]:
         try:
-            status = self._path.stat()
-        except OSError:
-            return ()
-        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
+            file, folder = self.path.lstat(), self.path.parent.stat()
+        except OSError as error:
+            return (error.errno or 0,)
+        own = (file.st_ino, file.st_size, file.st_mtime_ns, file.st_mode, file.st_uid)
+        return *own, folder.st_mode, folder.st_uid
 
-    def _load(self) -> tuple[Mapping[str, str], str | None]:
+    def _load(self) -> tuple[Mapping[str, str], Remark | None]:
         try:
             record = self._read()
         except Broken as broken:
-            return _NOTHING, f"{self._path} {broken.reason}: no project agent is trusted"
+            return _NOTHING, Remark(str(self.path), f"{broken.reason}: no project agent is trusted")
         return MappingProxyType({path: accepted.digest for path, accepted in record.accepted.items()}), None
 
     def _read(self) -> _Record:
@@ -104,12 +109,16 @@ class Trust:
         Raises:
             Broken: it cannot be read, or not be relied on.
         """
-        if not os.path.lexists(self._path):
+        try:
+            status = self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
             return _Record()
-        content = read_bytes(self._path)
-        *_, mode = self._look() or (0,)
-        if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise Broken("can be written by others (make it 0600)")
+        except OSError as error:
+            raise Broken(f"cannot be looked at ({error.strerror})") from error
+        # The folder first: where only this user can change it, the file looked at is the file that is read.
+        if doubt := self._doubt_about_folder() or self._doubt_about(status):
+            raise Broken(doubt)
+        content = read_bytes(self.path, follow_link=False)
         try:
             record = msgspec.json.decode(content, type=_Record)
         except msgspec.DecodeError as error:
@@ -118,25 +127,45 @@ class Trust:
             raise Broken(f"has version {record.version}, which this release does not know")
         return record
 
+    def _doubt_about_folder(self) -> str | None:
+        folder = self.path.parent
+        status = folder.stat()
+        is_safe = self._uid is None or (status.st_uid in {self._uid, _ROOT} and not status.st_mode & _BY_OTHERS)
+        return None if is_safe else f"lies in a folder others can write (make {folder} 0700)"
+
+    def _doubt_about(self, record: os.stat_result) -> str | None:
+        if self._uid is None or stat.S_ISLNK(record.st_mode):
+            return None
+        if record.st_uid != self._uid:
+            return "belongs to another user"
+        return "can be written by others (make it 0600)" if record.st_mode & _BY_OTHERS else None
+
     @contextmanager
     def _changing(self) -> Iterator[_Record]:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self._path.with_suffix(".lock")):
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if doubt := self._doubt_about_folder():
+            raise PermissionError(errno.EPERM, doubt, str(self.path))
+        with _locked(self.path.with_suffix(".lock")):
             try:
                 record = self._read()
             except Broken:
                 # Kept for whoever wants to know; what it accepted is not trusted in any case.
-                self._path.replace(self._path.with_suffix(".damaged"))
+                self.path.replace(self.path.with_suffix(".damaged"))
                 record = _Record()
             yield record
-            _replace(self._path, msgspec.json.format(msgspec.json.encode(record)))
+            _replace(self.path, msgspec.json.format(msgspec.json.encode(record)))
             self._stamp = None
+
+
+def _own_id() -> int | None:
+    """None where files have no owner by number."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keeps two processes from losing each other's change; on a system without locks the later one wins."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _PRIVATE, 0o600)
     try:
         with suppress(ImportError):
             import fcntl

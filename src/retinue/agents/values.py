@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 
 from retinue.agents.header import Value
+from retinue.settings import OFF, ON
 from retinue.types import Secret
 
-ON = frozenset({"true", "yes", "on", "1"})
-OFF = frozenset({"false", "no", "off", "0", ""})
 INHERIT = frozenset({"*", "all", "inherit", "null", "~"})
 """Instead of a tool list: whatever the caller has."""
 NOTHING = frozenset({"none", "null", "~", ""})
 
 THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-MAX_TIMEOUT = 7 * 86400.0
+MIN_TIMEOUT, MAX_TIMEOUT = 1.0, 7 * 86400.0
 MAX_TURNS = 10_000
 MAX_DEPTH = 64
 
@@ -55,7 +54,7 @@ def secret(value: Value) -> Secret | None:
 
 def flag(value: Value) -> bool:
     word = text(value).lower()
-    if word not in ON | OFF:
+    if word not in (*ON, *OFF, ""):
         raise Expected("true or false")
     return word in ON
 
@@ -149,6 +148,8 @@ def _number(value: Value, unit: float) -> float:
         raise Expected("a number above 0")
     if number > MAX_TIMEOUT:
         raise Expected("at most a week", MAX_TIMEOUT)
+    if number < MIN_TIMEOUT:
+        raise Expected("at least a second", MIN_TIMEOUT)
     return number
 
 
