@@ -19,12 +19,19 @@ def key_block(kind: str, body: str) -> str:
     return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----"
 
 
+def _each_line(text: str, prefix: str) -> str:
+    """The lines with where they stand, as a search tells them."""
+    return "\n".join(prefix.format(number) + line for number, line in enumerate(text.split("\n"), 1))
+
+
 def _token(prefix: str, rest: str, mark: str) -> Canary:
     return Canary(prefix + rest, rest, mark)
 
 
 JWT = f"eyJ{'hbGciOiJIUzI1NiJ9'}.eyJ{'zdWIiOiIxMjM0NTY3ODkwIn0'}.{SOLID}-_x"
 BODY = "\n".join(["MIIEowIBAAKCAQEA" + SOLID * 2] * 3)
+
+ENCRYPTED = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B"
 
 CANARIES = {
     "api key": Canary(f"api_key={SOLID}", SOLID, "api_key=[REDACTED]"),
@@ -73,8 +80,27 @@ CANARIES = {
         SOLID,
         "     0→[PRIVATE_KEY_REDACTED]",
     ),
+    **{
+        f"private key found by {how}": Canary(
+            _each_line(key_block("RSA PRIVATE KEY", BODY), prefix), SOLID, prefix.format(1) + "[PRIVATE_KEY_REDACTED]"
+        )
+        for how, prefix in {
+            "grep": "keys/id_rsa.pem:{}:",
+            "our grep": "~/.ssh/id_ed25519-old:{}: ",
+            "grep with context": "keys/id_rsa.pem-{}-",
+            "grep without numbers": "./keys/id_rsa.pem:",
+            "grep in an odd folder": "My Keys (2)/id_rsa [old].pem:{}:",
+            "findstr": "C:\\Users\\me\\id_rsa.pem:{}:",
+            "git grep": "HEAD~1:keys/id_rsa.pem:{}:",
+        }.items()
+    },
+    "encrypted private key found by grep": Canary(
+        _each_line(key_block("RSA PRIVATE KEY", f"{ENCRYPTED}\n\n{BODY}"), "deploy/keys/of-the_server.pem:{}: "),
+        SOLID,
+        "deploy/keys/of-the_server.pem:1: [PRIVATE_KEY_REDACTED]",
+    ),
     "encrypted private key": Canary(
-        key_block("RSA PRIVATE KEY", f"Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n{BODY}"),
+        key_block("RSA PRIVATE KEY", f"{ENCRYPTED}\n\n{BODY}"),
         SOLID,
         "[PRIVATE_KEY_REDACTED]",
     ),

@@ -88,20 +88,54 @@ def test_a_reader_gets_both():
     assert for_reader(f"Error: in {HOME}/x.js\n{frames(1)}", HOME) == "Error: in ~/x.js\n    at [REDACTED_PATH]\n"
 
 
+TRACEBACK = "Traceback (most recent call last):\n"
+
+
 @pytest.mark.parametrize(
-    "unit",
+    ("before", "unit"),
     [
-        "    at x\n",
-        "    at x (a:1)\n",
-        "    at (((:1",
-        "/home/",
-        "/home/a",
-        "C:\\Users\\a b ",
-        'Traceback (most recent call last):\n  File "\n',
+        # frames
+        ("", "    at x\n"),
+        ("", "    at x (a:1)\n"),
+        ("", "    at (((:1"),
+        ("", " "),
+        ("", " \n"),
+        ("at ", "\t"),
+        (" at ", ":1"),
+        (" at ", ":1 "),
+        (" at ", "(native) "),
+        (" at :", "1"),
+        (" at x:1", " "),
+        (" at :", "1 at :"),
+        # tracebacks
+        (TRACEBACK, " "),
+        (TRACEBACK, " \t"),
+        (TRACEBACK, "  x\n"),
+        (TRACEBACK, " \n"),
+        (TRACEBACK, " x"),
+        (TRACEBACK, "\n "),
+        ("", TRACEBACK),
+        ("", f" {TRACEBACK} "),
+        ("", f'{TRACEBACK}  File "\n'),
+        (TRACEBACK, '  File "'),
+        (TRACEBACK, '  File "x"\n' + " " * 50),
+        (f"{TRACEBACK} x\n", " "),
+        # homes
+        ("", HOME),
+        ("", "/home/"),
+        ("", "/home/a"),
+        ("/home/", "a."),
+        ("/Users/", "-"),
+        ("", "C:\\Users\\a b "),
+        ("C:\\Users\\", "a "),
+        ("C:\\Users\\a", " "),
+        ("", "c:/users/"),
+        ("C:\\", "\\"),
     ],
 )
-def test_folding_costs_in_proportion_to_the_length(unit):
-    short, long = unit * (100_000 // len(unit)), unit * (400_000 // len(unit))
+def test_folding_costs_in_proportion_to_the_length(before, unit):
+    # The words that open each fold, so that none is passed over.
+    short, long = (f" at Traceback (\n{before}{unit * (size // len(unit))}" for size in (100_000, 400_000))
     assert _seconds(long) < 12 * _seconds(short) + 0.01
 
 

@@ -178,10 +178,64 @@ def test_one_line_is_plain_and_short(text, limit, line):
 
 
 @pytest.mark.parametrize(
-    "unit", ["\x1b", "\x1b]", "\x1b]a", "\x9d", "\x90a", "\x1b[", "<system", "[output of ", "\u200d", "a\u200b"]
+    ("before", "unit"),
+    [
+        # escapes
+        *(
+            ("", opening)
+            for opening in ("\x1b", "\x1b]", "\x1b]a", "\x9d", "\x90a", "\x1bPa", "\x1b^", "\x1b_", "\x98")
+        ),
+        ("\x1b]", "a"),
+        ("\x1b]", "a\n\x1b]"),
+        ("\x9d", "\t"),
+        *((opening, unit) for opening in ("\x1b[", "\x9b", "\x1b") for unit in ("0", " ", "0 ", ";", "/")),
+        ("", "\x1b[0 "),
+        # what breaks lines, and what is dropped
+        ("", "\r"),
+        ("", "\r\n"),
+        ("", "\x00"),
+        ("", "\u2028"),
+        ("", "\ud83d"),
+        # invisible characters
+        ("", "\u200d"),
+        ("", "a\u200b"),
+        ("", "漢\u200d"),
+        ("", "漢\ufe0f\ufe0f"),
+        ("漢", "\U000e0100"),
+        ("", "\U0001f3f4\U000e0067\U000e0062"),
+        ("\U0001f3f4", "\U000e0067"),
+        # tags
+        ("", "<"),
+        ("", "<system"),
+        ("<", " "),
+        ("<", "\n"),
+        ("< /", "  "),
+        ("", "<    /    "),
+        ("", "<tool_"),
+        ("<|", "a"),
+        ("", "<|a"),
+        # lines of ours
+        ("", "[output of "),
+        ("", "[output of x\n"),
+        ("[output of ", "begin "),
+        ("", "=== Run 1"),
+        ("=== Run ", "1"),
+        ("=== Run 1/", "1"),
+        ("=== ", "1"),
+        ("=== 1 ", "a: "),
+        ("", "=== 1 a: ok\n"),
+        ("--- Run ", "1"),
+        ("", "--- Run 1\n"),
+        ("Instructions:", " "),
+        ("Instructions:\n", " "),
+        ("", "Instructions:\n "),
+        ("", "Previously:  \n"),
+        ("", "\n"),
+    ],
 )
-def test_hostile_text_costs_in_proportion_to_its_length(unit):
-    short, long = unit * (50_000 // len(unit)), unit * (200_000 // len(unit))
+def test_hostile_text_costs_in_proportion_to_its_length(before, unit):
+    # A control character at its end, so that nothing is passed over.
+    short, long = (f"{before}{unit * (size // len(unit))}\x07" for size in (50_000, 200_000))
     assert _seconds(long) < 12 * _seconds(short) + 0.01
 
 

@@ -16,10 +16,15 @@ FRAGMENTS = """
 api_key|api key|token|password|secret_key|credentials|pwd| = |=|: |:|"|'|`|\\| |\t|Bearer |Authorization|auth
 authorization: |Basic |Digest |export |DB_PASS|_KEY|KEY|ghp_|github_pat_|glpat-|AKIA|xoxb-|sk_live_|npm_|pypi-
 sk-|sk-ant-|AIza|eyJ|.|-----BEGIN |RSA |PRIVATE KEY-----|-----END |://|@|?|&|#|[REDACTED]|(|[|-|_|/|+|$|{|<|sig
+id_rsa.pem:2:|a_b-3-|./k_y.pem:|MIIEowIBAAKCAQEAa1B2c3D4e5F6g7H8i9|-----END PRIVATE KEY-----
 İ|é|漢|aaaaaaaa|b1b1b1b1b1|hunter2|-secret/with| space|abcDEF|123456+/==|line one|line two
 """
 PIECES = st.sampled_from([*re.split(r"[|\n]", FRAGMENTS), "\n", "Z9" * 20, "x" * 36, "q" * 300, "w1" * 400])
-TEXTS = st.lists(PIECES, max_size=20).map("".join) | st.text(max_size=80)
+ANY = st.characters(exclude_categories=[]) | st.sampled_from("\ud83d\ude00 =")
+TEXTS = st.lists(PIECES, max_size=20).map("".join) | st.text(ANY, max_size=80)
+
+
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "a" * 32 + "\n"
 
 
 def fed(masker, pieces):
@@ -122,6 +127,19 @@ def test_a_private_key_without_an_end_ends_with_what_no_key_holds():
     assert Masker().mask(text) == ("[PRIVATE_KEY_REDACTED][cut off] the rest", 1)
 
 
+def test_what_follows_a_key_that_was_found_line_by_line_stays():
+    found = "".join(f"a_b.pem:{number}: {'MIIEowIBAAKCAQEA' * 4}\n" for number in range(2, 9))
+    text = f"a_b.pem:1: -----BEGIN PRIVATE KEY-----\n{found}a_b.pem:9: -----END PRIVATE KEY-----\nc.py:1: x = 1\n"
+    masked = ("a_b.pem:1: [PRIVATE_KEY_REDACTED]\nc.py:1: x = 1\n", 1)
+    assert Masker().mask(text) == masked
+    assert [fed(Masker(), [text[:at], text[at:]]) for at in range(len(text))] == [masked] * len(text)
+
+
+def test_a_key_found_line_by_line_without_its_end_ends_with_what_no_key_holds():
+    text = f"a_b.pem:1: -----BEGIN PRIVATE KEY-----\na_b.pem:2: {'MIIEowIBAAKCAQEA' * 4}\nc_d.py:7: def f(x): ...\n"
+    assert Masker().mask(text) == ("a_b.pem:1: [PRIVATE_KEY_REDACTED](x): ...\n", 1)
+
+
 # -- what it costs ---------------------------------------------------------------------------------------
 
 
@@ -131,6 +149,7 @@ def test_a_private_key_without_an_end_ends_with_what_no_key_holds():
         "a", "_", "-", "eyJ", "-eyJ", "eyJaaaaaaaa.", "-----BEGIN", "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY-----" + ("a" * 31 + " ") * 7, "https://", "://a:" + "b" * 250, "api_key=", 'api_key="',
         "token=1", "password=", "authorization: basic ", "bearer ", "export key=", "?token=", "ghp_", "xoxb-", "sk-",
+        KEY + "id_rsa.pem:1: a\n", KEY + "\n" * 50, KEY + "a_:1" * 60 + "\n", KEY + ("_:1" * 20 + "\n") * 5,
         "_KEY=", "ghp_" + "a" * 19 + "-", "token \t ", "İ",
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 import retinue
 from retinue.output.sanitise import Masker, known_secrets
+from retinue.output.texts import DEEPEST
 
 VALUE = 'Tr0ub4dor&3 "quoted" /path'
 
@@ -103,6 +104,19 @@ def test_a_known_value_that_is_part_of_a_mark_does_not_mask_marks():
     assert Masker(["REDACTED"]).mask("password=hunter22") == ("password=[REDACTED]", 1)
 
 
+def test_a_masker_can_be_told_more_values():
+    masker = Masker(["one-secret-value"])
+    both = masker.plus(["another-secret", "short"])
+    assert both.mask("one-secret-value another-secret") == ("[REDACTED] [REDACTED]", 2)
+    assert masker.mask("another-secret") == ("another-secret", 0)
+
+
+@pytest.mark.parametrize("added", [(), ("short",), ("one-secret-value",)])
+def test_a_masker_that_is_told_nothing_new_is_itself(added):
+    masker = Masker(["one-secret-value"])
+    assert masker.plus(iter(added)) is masker
+
+
 def test_our_secrets_are_the_telling_variables_with_telling_values():
     environ = {
         "OPENAI_API_KEY": "sk-0123456789",
@@ -160,3 +174,39 @@ def test_what_lies_deeper_than_any_real_value_is_left_out():
     masked, count = Masker().mask_value(value)
     assert count == 1
     assert re.fullmatch(r"\[+'\[TOO_DEEP\]'\]+", str(masked))
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 600])
+def test_so_it_is_without_a_secret_in_it(levels):
+    value: object = {"text": "nothing"}
+    for _ in range(levels):
+        value = [value]
+    masked, _ = Masker().mask_value(value)
+    for _ in range(DEEPEST):
+        (masked,) = masked
+    assert masked == "[TOO_DEEP]"
+
+
+def test_a_wide_value_is_not_a_deep_one():
+    value = [{"path": "[x]"} for _ in range(2 * DEEPEST)]
+    assert Masker().mask_value(value) == (value, 0)
+
+
+# -- half characters -----------------------------------------------------------------------------------
+
+
+def test_half_a_character_is_mended_and_counts_for_no_mask():
+    assert Masker().mask("a\ud83db") == ("a\ufffdb", 0)
+    assert Masker().mask("\udcff password=hunter22") == ("\ufffd password=[REDACTED]", 1)
+
+
+def test_half_characters_are_mended_wherever_they_stand_in_a_value():
+    value = {"\ud83d": ["\udcff", ("kept", {"password": "\ud83d", "token\ud83d": "abcd1234efgh"})]}
+    assert Masker().mask_value(value) == (
+        {"\ufffd": ["\ufffd", ("kept", {"password": "\ufffd", "token\ufffd": "abcd1234efgh"})]},
+        0,
+    )
+
+
+def test_a_known_value_that_is_no_text_is_masked_too():
+    assert Masker(["secret-\udcff-value"]).mask("x secret-\udcff-value y") == ("x [REDACTED] y", 1)

@@ -21,7 +21,7 @@ def test_too_many_lines_are_cut_to_the_first_and_a_notice_says_so():
     cut = truncated(text)
     head = "\n".join(f"line {i}" for i in range(5000))
     assert cut == Truncated(
-        text=f"[TRUNCATED: showing first 5000 of 6000 lines, 47.7KB of 57.5KB]\n{head}",
+        text=f"[TRUNCATED: showing first 5000 of 6000 lines, 47.7 KB of 57.5 KB]\n{head}",
         truncated=True,
         shown_lines=5000,
         total_lines=6000,
@@ -32,7 +32,7 @@ def test_too_many_lines_are_cut_to_the_first_and_a_notice_says_so():
 
 def test_too_many_bytes_are_cut_between_characters():
     cut = truncated("é" * MAX_BYTES)
-    assert cut.text == f"[TRUNCATED: showing first 1 of 1 lines, 200.0KB of 400.0KB]\n{'é' * (MAX_BYTES // 2)}"
+    assert cut.text == f"[TRUNCATED: showing first 1 of 1 lines, 200.0 KB of 400.0 KB]\n{'é' * (MAX_BYTES // 2)}"
 
 
 @settings(max_examples=300, deadline=None)
@@ -58,7 +58,7 @@ def test_no_more_is_cut_than_must_be(text, limit):
 
 @pytest.mark.parametrize(
     ("size", "shown"),
-    [(0, "0B"), (1023, "1023B"), (1024, "1.0KB"), (1536, "1.5KB"), (1024 * 1024, "1.0MB"), (5 * 2**30, "5120.0MB")],
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KB"), (1536, "1.5 KB"), (2**20, "1.0 MB"), (5 * 2**30, "5.0 GB")],
 )
 def test_sizes_are_told_in_the_largest_fitting_unit(size, shown):
     assert human_size(size) == shown

@@ -106,7 +106,7 @@ class Collector:
                 self._returned += 1
             case MessageEnded():
                 self._ended(event)
-            case Finalized(finalization):
+            case Finalized(finalization) if finalization.is_valid:
                 self.finalized = finalization
 
     def _observe_fact(self, event: Event) -> None:
@@ -148,7 +148,15 @@ class Collector:
     @property
     def complete(self) -> bool:
         """Whether a good answer stands and nothing follows it: whatever ends the attempt now is its echo."""
-        return self.finalized is not None or (not self._writing and self.failure() is None)
+        if self.finalized is not None:
+            return True
+        return self.stop_reason == "stop" and not self._writing and self.failure() is None
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Whether the agent came to its own end, whatever it said last: nothing was cut off and no process failed."""
+        end = self.process
+        return self.stop_reason in ("stop", "tool_use") and not (end and (end.code or end.signal))
 
     def answer(self) -> Answer:
         """The best there is: the final answer, a partial text, a diagnosis; nothing if nothing was observed."""

@@ -17,6 +17,9 @@ CONTEXT = 32
 BLOCK_BEGIN = "-----BEGIN"
 """The one head that may go over line breaks begins so."""
 
+LINE_START = 224
+"""No `line_start` is longer: so much of a line decides whether it has one."""
+
 MARK = "[REDACTED]"
 WORD_RUN = r"[A-Za-z0-9_-]*+"
 """Every run holds at least these, so that what follows a mark never looks like the middle of a token."""
@@ -35,6 +38,8 @@ class Family(Struct, frozen=True, kw_only=True):
     mark: str = MARK
     folded: bool = False
     """Whether head and run read the text in lower case."""
+    line_start: str = ""
+    """What may stand at the beginning of each line within the run, though no run holds its characters."""
     spaced: bool = False
     """Whether the head may hold blanks (never a line break), so that its beginning is an earlier word."""
 
@@ -95,6 +100,11 @@ _PLACEHOLDER = r"[$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@"
 
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
 _VENDORS = ("stripe", "openai", "anthropic")
+
+_FOUND_AT = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
+"""The place of a line as `grep` tells it: `path:12:`, and `path-12-` of a line around it."""
+_FOUND_IN = r"(?:[A-Za-z]:)?+(?:(?!-----)[^\s:]){1,200}+:"
+"""The same without a number."""
 
 FAMILIES = (
     Family(
@@ -207,9 +217,11 @@ FAMILIES = (
         anchors=("-----begin",),
         needs="-",
         head=r"(?P<value>-----BEGIN [A-Z0-9 ]{0,32}?PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:(?!-----)[\s\S]){0,240}?[A-Za-z0-9+/=]{32})",
+        r"(?:(?!-----)[\s\S]){0,400}?[A-Za-z0-9+/=]{32})",
         # To the END line, or to the first character no key block holds; line numbers and quotes may stand between.
-        run=r"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:[A-Za-z0-9+/=\s\\→|:>#*"',]++|-))*+""",
+        run=rf"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:(?<=\n)(?:{_FOUND_AT}|{_FOUND_IN})"""
+        r"""|[A-Za-z0-9+/=\\→|:>#*"',]++|[^\S\n]++|\n|-))*+""",
+        line_start=_FOUND_AT,
         mark="[PRIVATE_KEY_REDACTED]",
     ),
     Family(

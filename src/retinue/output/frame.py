@@ -11,6 +11,7 @@ import re
 from hashlib import sha256
 
 from retinue.output.patterns import compiled
+from retinue.output.texts import mended
 
 NONCE_DIGITS = 16
 """Of a frame's own nonce: enough that no text can be found that holds its own."""
@@ -51,7 +52,8 @@ _CONTROL_TAG = (
 _OUR_LINE = (
     r"(?m)^(?=\[output of [^\n]{1,200} (?:begins|ends)\b"
     r"|=== (?:Run \d+/\d+ \(|\d+ [^\n]{1,200}: (?:ok|error) ===)|--- Run \d+ \("
-    r"|(?:Previously|Instructions):[ \t]*\n[ \t]*\n)"
+    r"|(?:Previously|Instructions):[ \t]*\n[ \t]*\n"
+    r"|\*\*Status:\*\* (?:SUCCESS|ERROR|RUNNING)[ \t]{0,8}\n\*\*Session ID:\*\*)"
 )
 
 
@@ -65,8 +67,7 @@ def plain(text: str) -> str:
     text = compiled(_ESCAPES).sub("", text)
     text = compiled(_BREAKS).sub("\n", text)
     text = compiled(_CONTROLS).sub("", text).lstrip("\ufeff")
-    text = compiled(r"[\ud800-\udfff]").sub("\ufffd", text)
-    return compiled(_INVISIBLE).sub(_shown, text)
+    return compiled(_INVISIBLE).sub(_shown, mended(text))
 
 
 def neutralise(text: str) -> str:

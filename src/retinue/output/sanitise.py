@@ -11,30 +11,36 @@ import msgspec
 from retinue.output.gates import fold, may_name, rows_for
 from retinue.output.patterns import compiled
 from retinue.output.streams import SHORTEST, FamilyStream, KnownStream, KnownValues
+from retinue.output.texts import DEEPEST, TOO_DEEP, mended
 
 BLOCK = 64 * 1024
 """Characters looked at together: text without any anchor of a secret costs little."""
-DEEPEST = 200
-"""Levels of nested values; what lies deeper is left out."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Masker:
-    """Masks secrets by what they look like, and the given values exactly.
+    """Masks secrets by what they look like, and the given values exactly; what it gives back is valid Unicode.
 
     It is linear in the text, whatever the text is, and idempotent. It does not find secrets that are encoded,
     encrypted or spelled in an unknown way.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._known = KnownValues(secrets)
+        self._secrets = frozenset(secret for secret in secrets if len(secret) >= SHORTEST)
+        self._known = KnownValues(self._secrets)
+
+    def plus(self, secrets: Iterable[str]) -> Masker:
+        """A masker that knows these values too; itself if that adds nothing."""
+        added = {secret for secret in secrets if len(secret) >= SHORTEST} - self._secrets
+        return Masker(self._secrets | added) if added else self
 
     def stream(self) -> MaskStream:
         return MaskStream(self._known)
 
     def mask(self, text: str) -> tuple[str, int]:
-        """The text with marks for its secrets, and how many there are."""
+        """The text with marks for its secrets, and how many there are; the text itself if nothing need be changed."""
+        text = mended(text)
         if len(text) <= BLOCK and not self._known.occur_in(text) and not rows_for(text, fold(text)):
             return text, 0
         stream = self.stream()
@@ -42,48 +48,52 @@ class Masker:
         return (masked, stream.masks) if stream.masks else (text, 0)
 
     def mask_value(self, value: Any) -> tuple[Any, int]:
-        """The same for strings anywhere in a JSON-like value, keys included; the value itself if it holds none.
+        """The same for strings anywhere in a JSON-like value, keys included; what lies too deep is left out.
 
         What stands under a name such as `api_key` is judged as in `api_key=…`.
         """
-        return (value, 0) if self._is_clean(value) else self._masked_value(value, 0)
+        return (value, 0) if self.is_clean(value) else self._masked_value(value, 0)
 
-    def _is_clean(self, value: Any) -> bool:
-        """Whether no part of the value can be a secret: one look at all of it, written as JSON."""
+    def is_clean(self, value: Any) -> bool:
+        """Whether no part of the value can be a secret or too deep: one look at all of it, written as JSON."""
         if isinstance(value, str):
             return False
         try:
             text = _encode(value).decode()
         except (UnicodeEncodeError, RecursionError, TypeError):
             return False
-        return len(text) <= BLOCK and not self._known.occur_in(text) and not rows_for(text, fold(text))
+        if len(text) > BLOCK or text.count("[") + text.count("{") >= DEEPEST:
+            return False
+        return not self._known.occur_in(text) and not rows_for(text, fold(text))
 
     def _masked_value(self, value: Any, depth: int) -> tuple[Any, int]:
         if isinstance(value, str):
             return self.mask(value)
         if depth >= DEEPEST and isinstance(value, dict | list | tuple):
-            return "[TOO_DEEP]", 1
+            return TOO_DEEP, 1
         if isinstance(value, dict):
             return self._masked_dict(value, depth)
         if isinstance(value, list | tuple):
             members = [self._masked_value(member, depth + 1) for member in value]
-            count = sum(masks for _, masks in members)
-            return (type(value)(member for member, _ in members), count) if count else (value, 0)
+            if all(after is before for (after, _), before in zip(members, value, strict=True)):
+                return value, 0
+            return type(value)(after for after, _ in members), sum(masks for _, masks in members)
         return value, 0
 
     def _masked_dict(self, value: dict[Any, Any], depth: int) -> tuple[dict[Any, Any], int]:
-        masked, count = {}, 0
+        masked, count, changed = {}, 0, False
         for key, member in value.items():
             name, in_name = self.mask(key) if isinstance(key, str) else (key, 0)
             named = isinstance(key, str) and isinstance(member, str)
             after, in_member = self._masked_named(key, member) if named else self._masked_value(member, depth + 1)
             masked[name] = after
             count += in_name + in_member
-        return (masked, count) if count else (value, 0)
+            changed = changed or name is not key or after is not member
+        return (masked, count) if changed else (value, 0)
 
     def _masked_named(self, name: str, text: str) -> tuple[str, int]:
         if may_name(fold(name)):
-            label = f'{name[-64:]}="'
+            label = f'{mended(name)[-64:]}="'
             masked, count = self.mask(label + text)
             if count and masked.startswith(label):
                 return masked[len(label) :], count
@@ -103,6 +113,7 @@ class MaskStream:
 
     def feed(self, chunk: str) -> str:
         """What may leave by now."""
+        chunk = mended(chunk)
         if len(chunk) <= BLOCK:
             return self._step(chunk)
         return "".join(self._step(chunk[at : at + BLOCK]) for at in range(0, len(chunk), BLOCK))
@@ -153,10 +164,10 @@ _HOMES = (
     rf"(?:{_WINDOWS_NAME}(?:(?:{_WINDOWS_NAME}| ){{0,62}}{_WINDOWS_NAME})?(?=\\)"
     rf"|(?:(?![,;()]){_WINDOWS_NAME}){{1,64}}))"
 )
-_FRAME = r"[ \t]+at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
+_FRAME = r"[ \t]++at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
 _FRAMES = rf"(?m)(?:^{_FRAME})+"
-_TRACEBACK = r"(?m)^([ \t]*Traceback \(most recent call last\):\n)((?:[ \t]+[^\n]+\n)+)"
-_PYTHON_FRAME = r"(?m)^(?=[ \t]+File \")"
+_TRACEBACK = r"(?m)^([ \t]*+Traceback \(most recent call last\):\n)((?:[ \t][^\n]++\n)++)"
+_PYTHON_FRAME = r"(?m)^(?=[ \t]++File \")"
 
 
 def for_reader(text: str, home: str) -> str:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from retinue.output.families import BLOCK_BEGIN, CONTEXT, FAMILIES, MARK, REACH
+from retinue.output.families import BLOCK_BEGIN, CONTEXT, FAMILIES, LINE_START, MARK, REACH, Family
 from retinue.output.gates import fold, may_name, rows_for
 from retinue.output.patterns import compiled
+from retinue.output.texts import mended
 
 SHORTEST = 8
 """A known value below this is masked nowhere: it would be found in ordinary words."""
@@ -28,7 +29,8 @@ class KnownValues:
 
     def __init__(self, values: Iterable[str]) -> None:
         marks = MARK + "".join(family.mark for family in FAMILIES)
-        forms = {form for value in values if len(value) >= SHORTEST for form in _forms(value) if form not in marks}
+        spelled = {mended(form) for value in values if len(value) >= SHORTEST for form in _forms(value)}
+        forms = {form for form in spelled if form not in marks}
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self._spaced = [form for form in self._forms if compiled(r"\s").search(form)]
         self._reach = max((len(form) for form in self._forms if form not in self._spaced), default=1) - 1
@@ -93,15 +95,23 @@ class FamilyStream:
     def feed(self, chunk: str, *, last: bool = False) -> str:
         text = self._text + chunk
         folded = fold(text)
-        cut = len(text) if last else _decided(text, folded, self._start)
-        spans = [_grown(span, len(self._text), text, folded) for span in self._open]
-        spans += _found(text, folded, self._start, cut, {row: end for _, row, end in spans})
-        spans.sort()
+        cut, line = (len(text), -1) if last else (_decided(text, folded, self._start), text.rfind("\n") + 1)
+        spans = self._spans(text, folded, cut, line)
+        if any(_waits(span, line) for span in spans) and line < cut:
+            # What the line holds may leave only when it is known whether the secret goes on in it.
+            cut = line
+            spans = self._spans(text, folded, cut, line)
         masked = self._masked(text, spans, cut)
         gone = max(0, cut - CONTEXT)
         self._text, self._start = text[gone:], cut - gone
-        self._open = [(begin - gone, row, end - gone) for begin, row, end in spans if end > cut or end == len(text)]
+        self._open = [(begin - gone, row, end - gone) for begin, row, end in spans if end >= cut]
         return masked
+
+    def _spans(self, text: str, folded: str, cut: int, line: int) -> list[Span]:
+        """All secrets of the text that begin before `cut`, with their ends as far as they are known."""
+        spans = [(begin, row, _end(row, text, folded, end, line)) for begin, row, end in self._open]
+        spans += _found(text, folded, self._start, cut, line, {row: end for _, row, end in spans})
+        return sorted(spans)
 
     def _masked(self, text: str, spans: list[Span], cut: int) -> str:
         out: list[str] = []
@@ -117,7 +127,7 @@ class FamilyStream:
         return "".join(out)
 
 
-def _found(text: str, folded: str, start: int, cut: int, covered: dict[int, int]) -> Iterator[Span]:
+def _found(text: str, folded: str, start: int, cut: int, line: int, covered: dict[int, int]) -> Iterator[Span]:
     """Every secret whose head begins from `start` to `cut`, but those within one of the same row."""
     for row in rows_for(text, folded):
         family = FAMILIES[row]
@@ -126,23 +136,29 @@ def _found(text: str, folded: str, start: int, cut: int, covered: dict[int, int]
         position, end = start, covered.get(row, -1)
         while (match := head.search(source, position)) and match.start() < cut:
             if match.end() > end:
-                end = _end(row, text, folded, match.end())
+                end = _end(row, text, folded, match.end(), line)
                 yield match.start("value"), row, end
             # Not from its end: another head may begin within this one and reach further.
             position = match.start() + 1
 
 
-def _grown(span: Span, seen: int, text: str, folded: str) -> Span:
-    """The secret with what has come since, if it reached the end of what was seen."""
-    begin, row, end = span
-    return span if end < seen else (begin, row, _end(row, text, folded, end))
-
-
-def _end(row: int, text: str, folded: str, start: int) -> int:
+def _end(row: int, text: str, folded: str, start: int, line: int) -> int:
+    """Where the run from `start` ends: at the last `line` if what has come of that does not tell."""
     family = FAMILIES[row]
     match = compiled(family.run).match(folded if family.folded else text, start)
     assert match is not None  # a run may be empty
-    return match.end()
+    end = match.end()
+    return line if family.line_start and start <= line <= end and _is_open(family, text, line) else end
+
+
+def _is_open(family: Family, text: str, line: int) -> bool:
+    """Whether the beginning of the last line may still become one that belongs to the run."""
+    return len(text) - line < LINE_START and not compiled(family.line_start).match(text, line)
+
+
+def _waits(span: Span, line: int) -> bool:
+    _, row, end = span
+    return end == line and bool(FAMILIES[row].line_start)
 
 
 def _decided(text: str, folded: str, start: int) -> int:

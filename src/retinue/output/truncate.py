@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-KIB = 1024
-MIB = 1024 * KIB
-MAX_BYTES = 200 * KIB
+MAX_BYTES = 200 * 1024
 MAX_LINES = 5000
 CONTINUATION = range(0b1000_0000, 0b1100_0000)
 """Bytes of UTF-8 within a character."""
+_UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 
 
 class Truncated(Struct, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ def truncated(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LIN
     total_lines, total_bytes = _lines(text), _size(text)
     if total_lines <= max_lines and total_bytes <= max_bytes:
         return _shown(text, text, total_lines, total_bytes)
-    head = _first_bytes(_first_lines(text, max_lines), max_bytes)
+    head = first_bytes(_first_lines(text, max_lines), max_bytes)
     notice = (
         f"[TRUNCATED: showing first {_lines(head)} of {total_lines} lines, "
         f"{human_size(_size(head))} of {human_size(total_bytes)}]"
@@ -38,12 +37,21 @@ def truncated(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LIN
 
 
 def human_size(size_bytes: int) -> str:
-    """The size in the largest fitting unit, to one decimal."""
-    if size_bytes < KIB:
-        return f"{size_bytes}B"
-    if size_bytes < MIB:
-        return f"{size_bytes / KIB:.1f}KB"
-    return f"{size_bytes / MIB:.1f}MB"
+    """The size in the largest fitting unit, to one decimal: `312 B`, `50.0 KB`, `1.5 MB`."""
+    for unit, name in _UNITS:
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f} {name}"
+    return f"{size_bytes} B"
+
+
+def first_bytes(text: str, count: int) -> str:
+    """The beginning of a text that has at most so many bytes: cut between two characters."""
+    data = _encoded(text)
+    if len(data) <= count:
+        return text
+    while count and data[count] in CONTINUATION:
+        count -= 1
+    return data[:count].decode("utf-8", "surrogatepass")
 
 
 def _shown(text: str, head: str, total_lines: int, total_bytes: int, *, truncated: bool = False) -> Truncated:
@@ -72,12 +80,3 @@ def _encoded(text: str) -> bytes:
 
 def _first_lines(text: str, count: int) -> str:
     return text if _lines(text) <= count else "\n".join(text.split("\n", count)[:count])
-
-
-def _first_bytes(text: str, count: int) -> str:
-    data = _encoded(text)
-    if len(data) <= count:
-        return text
-    while count and data[count] in CONTINUATION:
-        count -= 1
-    return data[:count].decode("utf-8", "surrogatepass")
