@@ -60,6 +60,21 @@ def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
     ]
 
 
+def test_half_a_character_in_a_tools_arguments_is_told_broken(story):
+    story.begins("one")
+    story.happens("one", ToolCalled("1", "unheard_of", {"a": "\ud800"}))
+    assert told(story)[-1] == 'one           → unheard_of {"a":"\ufffd"}'
+
+
+def test_a_notice_is_wrapped_for_it_ends_with_what_to_do(story):
+    story.begins("one")
+    story.happens("one", Notice("storage", f"{'A long sentence. ' * 25}Free some space."))
+    *_, first, _, last = told(story)
+    assert first.startswith("one           ! A long sentence. ")
+    assert last.startswith(" " * 20)
+    assert last.endswith("Free some space.")
+
+
 def test_lines_have_no_escapes_and_an_end(story):
     story.begins("one", name="\x1b[31mred")
     story.happens("one", Text("\x1b[2J" + "x" * 10_000))

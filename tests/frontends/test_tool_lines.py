@@ -38,6 +38,16 @@ def test_a_call_is_one_line(name, args, line):
     assert call_line(name, args) == line
 
 
+def test_arguments_without_an_end_are_told_somehow():
+    endless: dict[str, object] = {}
+    endless["itself"] = endless
+    deep: object = None
+    for _ in range(100_000):
+        deep = [deep]
+    assert call_line("unheard_of", endless) == "unheard_of → (arguments that cannot be shown)"
+    assert call_line("unheard_of", {"a": deep}) == "unheard_of → (arguments that cannot be shown)"
+
+
 @pytest.mark.parametrize("name", ["read", "grep", "ls", "find", "bash", "edit", "write", "subagent", "fetch_content"])
 @pytest.mark.parametrize("value", [None, 3, ["x"], {"y": 1}])
 def test_arguments_of_any_shape_are_told_somehow(name, value):

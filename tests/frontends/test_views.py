@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import io
+import threading
 from contextlib import asynccontextmanager
 
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.stage import VIRTUAL_TIME
 
-from retinue.bus import Bus
-from retinue.events import RunEnded, Text
+from retinue.bus import DURABLE_CAPACITY, Bus
+from retinue.events import Notice, RunEnded, Text, ToolCalled
 from retinue.frontends.event_lines import EventLines
 from retinue.frontends.terminal import LiveView
-from retinue.frontends.views import EngineNote, LinesView, is_screen, show
+from retinue.frontends.views import EngineNote, LinesView, is_screen, losses, show
 
+PATIENCE = 20.0
+"""Seconds something may take at the very most."""
 ABOUT = {"offline": "rules, not a language model"}
 
 
@@ -37,8 +41,9 @@ async def shown(view):
 
 async def until(is_so):
     """Lets others work until it is so."""
-    while not is_so():
-        await anyio.lowlevel.checkpoint()
+    with anyio.fail_after(PATIENCE):
+        while not is_so():
+            await anyio.lowlevel.checkpoint()
 
 
 class Noting:
@@ -80,15 +85,56 @@ async def test_what_happened_last_is_taken_in_before_a_view_closes(story):
     assert [what for what in view.done if what != "draw"] == ["take", "take", "close"]
 
 
-@pytest.mark.parametrize("moment", ["take", "draw", "close"])
-async def test_a_view_that_fails_is_given_up_and_disturbs_nobody(story, moment):
+@pytest.mark.parametrize("moment", ["take", "draw"])
+async def test_a_fault_costs_one_event_or_one_picture_and_never_the_rest(story, moment):
     story.begins("one")
     view = Noting(fails_at=moment)
     async with shown(view) as bus:
         for stamped in story.told:
             bus.publish(stamped)
-        await until(lambda: "draw" in view.done or "restore" in view.done)
-    assert view.done[-1] == "restore"
+        await until(lambda: view.done.count("draw") > 1)
+    assert view.done.count("take") == len(story.told)
+    assert view.done[-1] == "close"
+
+
+async def test_a_view_that_cannot_close_leaves_the_terminal_usable(story):
+    view = Noting(fails_at="close")
+    async with shown(view):
+        pass
+    assert view.done[-2:] == ["close", "restore"]
+
+
+async def test_a_view_that_was_cut_off_says_so_once_and_draws_no_more(story):
+    story.begins("one")
+    view = Noting()
+    async with shown(view) as bus:
+        for _ in range(DURABLE_CAPACITY + 1):
+            bus.publish(story.told[0])
+        await until(lambda: "close" in view.done)
+        bus.publish(story.told[1])
+    assert view.done[-2:] == ["say", "close"]
+
+
+class Stuck(Noting):
+    """A view whose reader does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader = threading.Event()
+
+    def close(self):
+        self.reader.wait()
+
+
+@VIRTUAL_TIME
+async def test_a_reader_who_does_not_read_holds_up_the_end_only_so_long():
+    view = Stuck()
+    try:
+        async with shown(view):
+            pass
+        assert view.done[-1] == "restore"
+    finally:
+        view.reader.set()
 
 
 async def test_lines_are_written_with_the_engine_that_auto_chose_said_once(story):
@@ -108,6 +154,12 @@ async def test_lines_are_written_with_the_engine_that_auto_chose_said_once(story
     ]
 
 
+def test_only_what_is_lost_is_said_whatever_the_flags(story):
+    story.begins("one")
+    story.happens("one", Notice("agent", "odd"), Notice("storage", "Not saved. Free some space."))
+    assert [line for stamped in story.told for line in losses(stamped)] == ["Not saved. Free some space."]
+
+
 async def test_without_a_stream_nothing_is_written_and_nothing_breaks(story):
     story.begins("one")
     async with shown(LinesView(None, EventLines())) as bus:
@@ -119,7 +171,7 @@ async def test_a_live_view_leaves_the_last_state_and_a_visible_cursor(story, mon
     monkeypatch.setenv("COLUMNS", "60")
     stream = Terminal()
     story.begins("explorer", engine="offline")
-    view = LiveView(stream, max_lines=5, note=EngineNote(ABOUT))
+    view = LiveView(stream, 5, EngineNote(ABOUT))
     async with shown(view) as bus:
         for stamped in story.told:
             bus.publish(stamped)
@@ -137,9 +189,23 @@ async def test_a_live_view_leaves_the_last_state_and_a_visible_cursor(story, mon
     assert "Session: explorer00000000" in last
 
 
+async def test_no_arguments_of_a_tool_can_end_a_live_view(story, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    endless: dict[str, object] = {"half": "\ud800"}
+    endless["itself"] = endless
+    story.begins("explorer")
+    story.happens("explorer", ToolCalled("1", "odd", endless), ToolCalled("2", "ls", {"path": "\ud800"}))
+    story.happens("explorer", Text("the answer"))
+    async with shown(LiveView(stream, 5)) as bus:
+        for stamped in story.told:
+            bus.publish(stamped)
+        await until(lambda: "the answer" in stream.getvalue())
+
+
 async def test_a_live_view_of_nothing_draws_nothing():
     stream = Terminal()
-    async with shown(LiveView(stream, max_lines=5, note=EngineNote({}))):
+    async with shown(LiveView(stream, 5)):
         pass
     assert stream.getvalue() == ""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from retinue.events import (
+    UNSHOWN_NOTICES,
     AttemptStarted,
     Event,
     ModelChanged,
@@ -18,17 +18,19 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.frontends.cells import fit, pad
+from retinue.frontends.cells import pad, width, wrap
 from retinue.frontends.tool_lines import call_line
+from retinue.frontends.wording import SHORT, moment
 from retinue.output.frame import one_line
+from retinue.output.texts import first_line
 from retinue.types import Failure
 
 NAME = 12
 """Columns of a run's name; longer ones are cut, so that what follows stands in line."""
 MOST = 200
 """Columns of a line."""
-SHORT = 8
-"""Digits of an id."""
+NOTICE_LINES = 10
+"""Of a notice: it ends with what to do."""
 
 
 class EventLines:
@@ -43,23 +45,26 @@ class EventLines:
         if isinstance(event, RunQueued):
             self._names[origin.run] = event.name
         if told := _told(event, origin.session[:SHORT]):
-            clock = time.strftime("%H:%M:%S", time.localtime(stamped.time))
             name = pad(one_line(self._names.get(origin.run, origin.run[:SHORT]), MOST), NAME)
-            yield fit(f"{clock} {'  ' * (origin.depth - 1)}{name}  {one_line(told, MOST)}", MOST)
+            before = f"{moment(stamped.time, '%H:%M:%S')} {'  ' * (origin.depth - 1)}{name}  "
+            most = NOTICE_LINES if isinstance(event, Notice) else 1
+            for line in wrap(one_line(told, most * MOST), max(MOST - width(before), NAME), most):
+                yield before + line
+                before = " " * width(before)
 
 
 def _told(event: Event, session: str) -> str | None:
     match event:
         case RunQueued(task=task):
-            return f"○ {_first_line(task)}"
+            return f"○ {first_line(task)}"
         case RunStarted():
             return "started"
         case ToolCalled(name=name, args=args):
             return f"→ {call_line(name, args).replace(' → ', ' ', 1)}"
         case ToolReturned(name=name, is_error=True, text=text):
-            return f"! {name}: {_first_line(text) or 'failed'}"
+            return f"! {name}: {first_line(text) or 'failed'}"
         case Text(text=text) if text.strip():
-            return f"“{_first_line(text)}”"
+            return f"“{first_line(text)}”"
         case RunEnded(failure=None, elapsed=elapsed):
             return f"✓ done in {elapsed:.1f}s (session {session})"
         case RunEnded(failure=Failure(code=code), elapsed=elapsed):
@@ -74,11 +79,7 @@ def _changed(event: Event) -> str | None:
             return f"attempt {number} ({reason})"
         case ModelChanged(after=after, reason=reason):
             return f"model: {after} ({reason})"
-        case Notice(message=message):
+        case Notice(code=code, message=message) if code not in UNSHOWN_NOTICES:
             return f"! {message}"
         case _:
             return None
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]

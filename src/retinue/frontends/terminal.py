@@ -14,7 +14,8 @@ from rich.text import Text
 from rich.theme import Theme
 
 from retinue.events import Stamped
-from retinue.frontends.views import EngineNote
+from retinue.frontends.streams import is_stuck
+from retinue.frontends.views import Teller
 from retinue.frontends.windows import Line, Screen, closing, frame
 from retinue.progress import Progress
 
@@ -35,11 +36,11 @@ class LiveView:
 
     wants_deltas = True
 
-    def __init__(self, stream: TextIO, max_lines: int, note: EngineNote) -> None:
+    def __init__(self, stream: TextIO, max_lines: int, *tellers: Teller) -> None:
         self._console = Console(file=stream, theme=Theme(dict(STYLES)), highlight=False, markup=False, emoji=False)
         self._stream = stream
         self._max_lines = max_lines
-        self._note = note
+        self._tellers = tellers
         self._progress = Progress()
         self._notes: list[str] = []
         # Not redirected: everyone else keeps writing to the streams they have.
@@ -53,7 +54,8 @@ class LiveView:
 
     def take(self, stamped: Stamped) -> None:
         self._progress = self._progress.after(stamped)
-        self._notes += self._note(stamped)
+        for tell in self._tellers:
+            self._notes += tell(stamped)
 
     def say(self, text: str) -> None:
         self._notes.append(text)
@@ -73,7 +75,8 @@ class LiveView:
             self._console.print()
 
     def restore(self) -> None:
-        if self._live.is_started:
+        # A terminal that takes nothing now must not hold up whoever is leaving.
+        if self._live.is_started and not is_stuck(self._stream):
             with suppress(OSError):
                 os.write(self._stream.fileno(), f"{SHOW_CURSOR}\n".encode())
 

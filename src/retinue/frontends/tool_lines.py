@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
+from retinue.frontends.wording import counted
+from retinue.output.texts import first_line
 from retinue.progress import Called
 from retinue.types import Args
 
@@ -22,7 +23,10 @@ _EMPTY = frozenset({"", "(empty directory)", "(empty)", "No files found matching
 
 def call_line(name: str, args: Args) -> str:
     """The call in one line: `grep → /pattern/ → *.py`."""
-    told = _CALLS.get(name, _any)(args)
+    try:
+        told = _CALLS.get(name, _any)(args)
+    except (TypeError, ValueError, RecursionError):  # a model gives what it likes; no screen may break on it
+        told = "(arguments that cannot be shown)"
     return f"{name} → {told}" if told else name
 
 
@@ -37,7 +41,7 @@ def error_line(called: Called) -> str | None:
     """Why the call failed; None if it did not."""
     if not called.is_error:
         return None
-    return next((line.strip() for line in (called.result or "").split("\n") if line.strip()), "failed")
+    return first_line(called.result or "") or "failed"
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -65,7 +69,7 @@ def _ls(args: Args) -> str:
 
 
 def _bash(args: Args) -> str:
-    return _first_line(_text(args, "command"))
+    return first_line(_text(args, "command"))
 
 
 def _edit(args: Args) -> str:
@@ -83,12 +87,13 @@ def _write(args: Args) -> str:
 
 
 def _delegated(args: Args) -> str:
-    task = _first_line(_text(args, "task"))
+    task = first_line(_text(args, "task"))
     return ": ".join(filter(None, (_text(args, "agent"), task)))
 
 
 def _any(args: Args) -> str:
-    return msgspec.json.encode(args).decode()[:OTHER_ARGUMENTS] if args else ""
+    told = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr) if args else ""
+    return told[:OTHER_ARGUMENTS]
 
 
 _CALLS: Mapping[str, Callable[[Args], str]] = {
@@ -117,10 +122,6 @@ def _text(args: Mapping[str, Any], *names: str) -> str:
     return next((str(args[name]) for name in names if args.get(name) is not None), "")
 
 
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
-
-
 def _lines(text: str) -> int:
     return len(text.splitlines())
 
@@ -132,13 +133,13 @@ def _listed(result: str) -> str:
     entries, more = _entries(result)
     folders = sum(entry.endswith("/") for entry in entries)
     files = len(entries) - folders
-    counts = [_count(files, "file") if files else "", _count(folders, "dir") if folders else ""]
+    counts = [counted(files, "file") if files else "", counted(folders, "dir") if folders else ""]
     return (", ".join(filter(None, counts)) or "(empty)") + more
 
 
 def _matched(result: str) -> str:
     entries, more = _entries(result)
-    return _count(len(entries), "match", "matches") + more
+    return counted(len(entries), "match", "matches") + more
 
 
 def _entries(result: str) -> tuple[list[str], str]:
@@ -147,10 +148,6 @@ def _entries(result: str) -> tuple[list[str], str]:
     body = _NOTICE.sub("", result).strip("\n")
     entries = [] if body in _EMPTY else body.split("\n")
     return entries, "+" if notice and _CUT.search(notice[0]) else ""
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 _RESULTS: Mapping[str, Callable[[str], str]] = {"ls": _listed, "find": _matched}

@@ -7,19 +7,26 @@ ever slows or ends a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from retinue.bus import Watcher
-from retinue.events import RunQueued, Stamped
+from retinue.bus import Lagged, Watcher
+from retinue.events import Notice, RunQueued, Stamped
 
 PACE = 0.1
 """Seconds between two looks: ten pictures a second are enough for any eye."""
 BREATH = 500
 """Events taken in before others have their turn."""
+CLOSING = 2.0
+"""Seconds the last state may take to be drawn: the answer waits for it."""
+Teller = Callable[[Stamped], Iterable[str]]
+"""Makes lines of an event; none of one that is not its matter."""
+
+LAGGED = "More happened than could be shown; the runs go on. All of it is kept: retinue events"
 
 
 class View(Protocol):
@@ -45,34 +52,50 @@ class View(Protocol):
 async def show(watcher: Watcher, view: View) -> None:
     """Shows what the watcher sees until it is cancelled, and then the last state.
 
-    Returns early if the view fails: nobody's work depends on being looked at.
+    A fault costs one event or one picture, never the rest: nobody's work depends on being looked at. Returns early if
+    the watcher was cut off, once that is said.
     """
     try:
-        while True:
-            await _take(watcher, view)
-            await anyio.to_thread.run_sync(view.draw)
+        while await _took(watcher, view):
+            await _done(view.draw)
             await anyio.sleep(PACE)
+        await _close(view)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await _close(watcher, view)
+            await _took(watcher, view)
+            await _close(view)
         raise
-    except Exception:  # noqa: BLE001 - whatever is wrong with the drawing, the runs go on
-        view.restore()
 
 
-async def _take(watcher: Watcher, view: View) -> None:
-    for number, stamped in enumerate(watcher.waiting(), 1):
-        view.take(stamped)
+async def _took(watcher: Watcher, view: View) -> bool:
+    """Hands on what has happened; false if not all of it could be seen."""
+    try:
+        news = watcher.waiting()
+    except Lagged:
+        view.say(LAGGED)
+        return False
+    for number, stamped in enumerate(news, 1):
+        with suppress(Exception):
+            view.take(stamped)
         if number % BREATH == 0:
             await anyio.lowlevel.checkpoint()
+    return True
 
 
-async def _close(watcher: Watcher, view: View) -> None:
-    try:
-        await _take(watcher, view)
-        await anyio.to_thread.run_sync(view.close)
-    except Exception:  # noqa: BLE001 - the same: there is a result to be shown yet
+async def _close(view: View) -> None:
+    is_closed = False
+    with anyio.move_on_after(CLOSING):
+        is_closed = await _done(view.close)
+    if not is_closed:
         view.restore()
+
+
+async def _done(work: Callable[[], None]) -> bool:
+    """Whether it could be done. In a thread, and left behind there if it waits for a reader who does not read."""
+    with suppress(Exception):
+        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return True
+    return False
 
 
 def is_screen(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
@@ -92,12 +115,18 @@ class EngineNote:
             yield f"engine: {stamped.event.engine} ({about})"
 
 
+def losses(stamped: Stamped) -> Iterator[str]:
+    """Says what of a run is not being stored, and what to do about it: something is lost, so nothing silences it."""
+    if isinstance(stamped.event, Notice) and stamped.event.code == "storage":
+        yield stamped.event.message
+
+
 class LinesView:
     """Lines, as what happens makes someone say them."""
 
     wants_deltas = False
 
-    def __init__(self, stream: TextIO | None, *tellers: Callable[[Stamped], Iterable[str]]) -> None:
+    def __init__(self, stream: TextIO | None, *tellers: Teller) -> None:
         self._stream = stream
         self._tellers = tellers
         self._waiting: list[str] = []

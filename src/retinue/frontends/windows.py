@@ -14,6 +14,7 @@ from msgspec import Struct
 from retinue.frontends.cells import fit, width, wrap
 from retinue.frontends.fitting import as_tree, shares, that_fit
 from retinue.frontends.tool_lines import call_line, error_line, result_line
+from retinue.frontends.wording import counted
 from retinue.output.frame import one_line
 from retinue.progress import Called, Noted, Phase, Progress, RunView, Said
 
@@ -60,8 +61,8 @@ def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     rows = screen.height - len(head)
     shown, hidden = that_fit(views, rows)
     foot = [(Span(f"… and {hidden} more", "muted"),)] if hidden else []
-    bodies = [_body(view, screen.max_lines) for view in shown]
-    errors = [_error(view, screen.width) for view in shown]
+    bodies = [_body(view, screen) for view in shown]
+    errors = [_error(view, screen) for view in shown]
     room = rows - len(shown) - len(foot)
     given = shares(shown, [len(body) for body in bodies], [len(error) for error in errors], room)
     windows: list[Line] = []
@@ -91,7 +92,7 @@ def status(progress: Progress) -> Line:
 def header(view: RunView, now: float) -> Line:
     """The run in one line: who, with what, how much, how long."""
     agent = f" • {view.agent}" if view.agent != view.name else ""
-    tools = f" • {view.tools} {'tool' if view.tools == 1 else 'tools'}" if view.tools else ""
+    tools = f" • {counted(view.tools, 'tool')}" if view.tools else ""
     facts = one_line(f"{agent}{_answering(view)}{tools}{_time(view, now)}", MOST_COLUMNS)
     return (
         Span(_INDENT * (view.depth - 1)),
@@ -140,22 +141,23 @@ def _time(view: RunView, now: float) -> str:
 # -- the parts of a body ---------------------------------------------------------------------------
 
 
-def _body(view: RunView, most: int) -> list[Line]:
+def _body(view: RunView, screen: Screen) -> list[Line]:
     """The newest lines, oldest first. Read from the end, so that its cost does not grow with the run."""
-    newest = list(islice(_backwards(view), most))
+    newest = list(islice(_backwards(view, screen), screen.max_lines))
     if not newest and view.phase is Phase.RUNNING:
         newest = [_line(view, "(starting...)", "muted")]
     return newest[::-1]
 
 
-def _backwards(view: RunView) -> Iterator[Line]:
+def _backwards(view: RunView, screen: Screen) -> Iterator[Line]:
     yield from _said_backwards(view, view.partial)
     for item in reversed(view.items):
         match item:
             case Said(text=text):
                 yield from _said_backwards(view, text)
             case Noted(message=message):
-                yield _line(view, f"! {message}", "warning")
+                told = wrap(f"! {one_line(message, MOST_COLUMNS)}", _room(view, screen), screen.max_lines)
+                yield from (_line(view, line, "warning") for line in reversed(told))
             case Called():
                 yield from _called_backwards(view, item)
 
@@ -174,13 +176,16 @@ def _called_backwards(view: RunView, called: Called) -> Iterator[Line]:
     yield _line(view, call_line(called.name, called.args), "muted")
 
 
-def _error(view: RunView, width: int) -> list[Line]:
+def _error(view: RunView, screen: Screen) -> list[Line]:
     if view.failure is None:
         return []
-    room = width - len(_INDENT) * view.depth
-    return [
-        _line(view, text, "error") for text in wrap(one_line(view.failure.message, MOST_COLUMNS), room, ERROR_LINES)
-    ]
+    told = wrap(one_line(view.failure.message, MOST_COLUMNS), _room(view, screen), ERROR_LINES)
+    return [_line(view, text, "error") for text in told]
+
+
+def _room(view: RunView, screen: Screen) -> int:
+    """Columns beside the indent of a run."""
+    return screen.width - len(_INDENT) * view.depth
 
 
 def _line(view: RunView, text: str, style: str = "", *, indent: int = 0) -> Line:

@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from retinue.frontends.cli.main import root
+from retinue.frontends.cli.root import root
 
 PATIENCE = 30.0
 """Seconds a process may take at the very most."""
@@ -89,15 +91,27 @@ def scripted(script: Any) -> str:
     return json.dumps({"steps": script} if isinstance(script, list) else script)
 
 
-def wait_for(process: subprocess.Popen[str], words: str) -> str:
-    """Reads stderr up to the line with these words in it."""
-    assert process.stderr is not None
+def wait_for(process: subprocess.Popen[str], words: str, stream: str = "stderr") -> str:
+    """Reads a stream up to the line with these words in it."""
+    reading: IO[str] = getattr(process, stream)
     seen = ""
-    for line in process.stderr:
-        seen += line
-        if words in line:
-            return seen
+    with _patience(process):
+        for line in reading:
+            seen += line
+            if words in line:
+                return seen
     raise AssertionError(f"{words!r} was not said, but: {seen}")
+
+
+@contextmanager
+def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends a process that takes too long, and with it the wait for what it might say."""
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _environ(script: Any, more: Mapping[str, str | None]) -> dict[str, str]:

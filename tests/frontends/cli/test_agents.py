@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -121,6 +124,45 @@ def test_a_new_agent_is_in_order_and_can_be_called_at_once(cli, place, where):
     assert path.startswith(str(place)) is bool(where)
     assert cli("agents", "check", path).exit_code == 0
     assert cli("run", "auditor", "x", "--engine", "offline").exit_code == 0
+
+
+def test_a_new_agent_is_the_users_alone_whatever_the_umask(cli, place, scratch_home):
+    before = os.umask(0)
+    try:
+        paths = [Path(cli("agents", "new", "auditor", *where).stdout.strip()) for where in ((), ("--project",))]
+    finally:
+        os.umask(before)
+    for path in paths:
+        made = [
+            folder for folder in path.parents if folder.is_relative_to(place) or folder.is_relative_to(scratch_home)
+        ]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert {stat.S_IMODE(folder.stat().st_mode) for folder in made[:-1]} == {0o700}
+
+
+@pytest.mark.parametrize("link", [".retinue", ".retinue/agents"])
+def test_a_new_agent_is_not_written_through_a_link_out_of_the_project(cli, place, tmp_path_factory, link):
+    outside = tmp_path_factory.mktemp("outside")
+    (place / ".git").mkdir()
+    (place / link).parent.mkdir(exist_ok=True)
+    (place / link).symlink_to(outside)
+    result = cli("agents", "new", "auditor", "--project")
+    assert result.exit_code == 2
+    assert "leads out of the project" in result.stderr
+    assert list(outside.iterdir()) == []
+
+
+def test_a_new_agent_says_which_of_its_name_is_used(cli, place):
+    (place / ".git").mkdir()
+    cli("agents", "new", "auditor", "--project")
+    assert "Here the project agent auditor is used instead of it." in cli("agents", "new", "auditor").stderr
+
+
+def test_the_name_of_a_file_cannot_pass_for_a_line_of_ours(cli, project):
+    (project / ".retinue" / "agents" / "a\nfixer.md: all is well.md").write_text("---\nname: '?'\n---\n")
+    for command in (("agents", "check"), ("agents", "check", ".retinue"), ("agents",), ("doctor",)):
+        told = cli(*command).output.splitlines()
+        assert not [line for line in told if line.strip().startswith("fixer.md: all is well")]
 
 
 def test_a_new_agent_never_takes_the_place_of_a_file(cli):

@@ -59,6 +59,62 @@ def test_input_that_cannot_be_read_is_answered_like_any_other_mistake(cli, place
     assert found["content"][0]["text"].startswith("The input of subagent is not a JSON object: ")
 
 
+@pytest.mark.parametrize("given", ["{", "", "@missing"])
+def test_what_keeps_a_call_from_any_answer_comes_before_what_is_wrong_with_its_input(cli, given):
+    both = {"PI_SUBAGENT_DEPTH": "1", "RETINUE_ENABLED": "0"}
+    deep, off = cli("call", "subagent", given, **both), cli("call", "subagent", given, RETINUE_ENABLED="0")
+    assert called(deep)["details"]["error"]["code"] == "SUBAGENT_DEPTH_EXCEEDED"
+    assert called(deep)["details"]["mode"] == "management"
+    assert called(off)["details"]["error"]["code"] == "SUBAGENTS_DISABLED"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "Missing argument 'TOOL'."),
+        (("subagent", TASK, "extra"), "Got unexpected extra argument (extra)"),
+        (("subagent", TASK, "--timeout", "0"), "Invalid value for '--timeout': '0' is out of range"),
+        (("subagent", TASK, "--cwd", "missing"), "Invalid value for '--cwd': Directory 'missing' does not exist."),
+        (("subagent", TASK, "--cwd", "file"), "Invalid value for '--cwd': Directory 'file' is a file."),
+        (("--nothing",), "No such option '--nothing'."),
+    ],
+)
+def test_mistakes_in_how_it_is_called_are_answered_too(cli, place, arguments, text):
+    (place / "file").touch()
+    result = cli("call", *arguments)
+    found = called(result)
+    assert result.exit_code == 2
+    assert found["isError"] is True
+    assert found["content"][0]["text"].startswith(text)
+    assert text in result.stderr
+
+
+def test_without_input_it_says_what_is_missing(cli):
+    sentence = "The input of subagent is not a JSON object: nothing was given: write {…}, - or @FILE"
+    assert called(cli("call", "subagent"))["content"][0]["text"] == sentence
+
+
+def test_a_directory_that_is_gone_is_answered_too(process, place):
+    gone = place / "gone"
+    gone.mkdir()
+    done = process.run("call", "subagent", TASK, preexec_fn=gone.rmdir, cwd=gone)
+    assert done.returncode == 2
+    assert called(done)["content"][0]["text"].startswith("The current directory cannot be used")
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        {"RETINUE_TIMEOUT": "soon", "RETINUE_MAX_DEPTH": "very"},
+        {"PI_SUBAGENT_DEPTH": "deep"},
+        {"COLUMNS": "wide", "TERM": "\udcff"},
+        {"RETINUE_STATE": "\udcff"},
+    ],
+)
+def test_a_junk_environment_takes_no_answer_away(cli, junk):
+    assert called(cli("call", "subagent", TASK, *SCRIPTED, **junk))["details"]["results"][0]["exitCode"] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

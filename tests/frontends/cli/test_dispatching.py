@@ -54,7 +54,7 @@ def test_a_task_comes_from_stdin_from_a_file_or_begins_with_a_sign_of_its_own(cl
         ("-", b"\xff\xfe", "not valid UTF-8"),
         ("-", b"x" * (2**20 + 1), "the limit is 1048576 bytes"),
         ("-", b"", "empty"),
-        ("@", b"", "followed by the name of a file"),
+        ("@", b"", "The name of the file is missing. A text that begins with an @"),
         ("@missing", b"", "missing cannot be read: No such file or directory"),
         ("@pipe", b"", "pipe is a pipe, not a file"),
         ("@folder", b"", "folder is a directory, not a file"),
@@ -142,12 +142,18 @@ def test_what_a_failed_run_had_is_printed_and_the_reason_said(cli):
 
 def test_a_run_that_cannot_be_stored_is_done_all_the_same(cli, place):
     (place / "file").touch()
-    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_STATE=str(place / "file" / "state"))
+    state = str(place / "file" / "state")
+    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_STATE=state)
     assert result.exit_code == 0
     assert result.stdout == "A scripted answer of explorer to: x\n"
     assert "not all of this run could be stored" in result.stderr
-    quiet = cli("run", "explorer", "x", *SCRIPTED, "-q", RETINUE_STATE=str(place / "file" / "state"))
-    assert quiet.stderr == ""
+    # It is a loss, so it is said whatever the flags: in full, with what to do.
+    quiet = cli("run", "explorer", "x", *SCRIPTED, "-q", RETINUE_STATE=state)
+    assert "not all of this run could be stored" in quiet.stderr
+    assert "name another one in RETINUE_STATE." in quiet.stderr
+    assert "started" not in quiet.stderr
+    called = cli("call", "subagent", '{"agent": "explorer", "task": "x"}', *SCRIPTED, "-q", RETINUE_STATE=state)
+    assert "name another one in RETINUE_STATE." in called.stderr
 
 
 def test_settings_that_were_not_taken_are_mentioned_before_a_run(cli):
@@ -192,14 +198,28 @@ def test_a_chain_prints_its_last_answer_and_says_where_it_stopped(cli):
         ("[]", "is no plan: "),
         ('{"tasks": [{"prompt": 1}]}', "is no plan: Expected `str | null`, got `int` - at `$.tasks[0].prompt`"),
         ('{"tasks": [{"agent": "a"}]}', "Task 1 has no prompt"),
+        ('{"tasks": [{"prompt": "x"}, {"prompt": " "}]}', "Task 2 has no prompt"),
+        *(
+            (json.dumps({"tasks": [{"prompt": "x"}, {"prompt": "x", field: empty}]}), f"Task 2 has an empty {field}.")
+            for field in ("agent", "profile", "cwd", "name", "resume")
+            for empty in ("", " ")
+        ),
+        ('{"tasks": [{"prompt": "x"}], "profile": ""}', "- has an empty profile."),
+        *(
+            (json.dumps({"tasks": [{"prompt": "x", "files": [{"path": "f", part: 0}]}]}), "lines count from 1")
+            for part in ("start", "end", "head", "tail")
+        ),
         ('{"tasks": [{"agent": "a", "profile": "b", "prompt": "x"}]}', "Task 1 has both agent and profile"),
         ('{"tasks": [{"task": "x", "prompt": "x"}]}', "Task 1 has both prompt and task"),
     ],
 )
 def test_a_plan_that_cannot_be_read_says_where(cli, plan, sentence):
-    result = cli("delegate", "-", stdin=plan)
+    result = cli("delegate", "-", "--json", *SCRIPTED, stdin=plan)
     assert result.exit_code == 2
     assert sentence in result.stderr
+    refusal = json.loads(result.stdout)
+    assert (refusal["status"], refusal["failure"]["code"]) == ("refused", "invalid_input")
+    assert sentence in refusal["failure"]["message"]
 
 
 def test_files_are_given_whole_or_in_part(cli, place):
@@ -246,6 +266,71 @@ def test_a_refusal_as_json_says_why_and_that_nothing_ran(cli):
         "results": [],
         "failure": "unknown_agent",
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("run", "explorer", "@nofile"), "invalid_input"),
+        (("run", "explorer", ""), "invalid_input"),
+        (("run", "", "x"), "invalid_input"),
+        (("run", "explorer"), "invalid_input"),
+        (("run", "explorer", "x", "--timeout", "0"), "invalid_input"),
+        (("run", "explorer", "x", "--session", "nope"), "session_not_found"),
+        (("delegate", "nofile"), "invalid_input"),
+        (("chain", "nofile"), "invalid_input"),
+        (("chain", "--step", "nobody", "x"), "unknown_agent"),
+        (("sessions", "show", "nope"), "session_not_found"),
+        (("sessions", "output", "nope"), "session_not_found"),
+        (("sessions", "resume", "nope", "x"), "session_not_found"),
+        (("sessions", "prune"), "invalid_input"),
+        (("agents", "show", "nobody"), "unknown_agent"),
+        (("agents", "new", "../evil"), "invalid_input"),
+        (("agents", "check", "nofile"), "invalid_input"),
+        (("events", "nope"), "session_not_found"),
+        (("events", ""), "invalid_input"),
+        (("tools", "--surface", "nope"), "invalid_input"),
+        (("doctor", "--cwd", "nofolder"), "invalid_input"),
+        (("demo", "--cwd", "nofolder"), "invalid_input"),
+    ],
+)
+def test_whatever_is_refused_is_told_to_programs_too(cli, command, code):
+    result = cli(*command, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 2
+    assert {**found, "failure": found["failure"]["code"]} == {
+        "status": "refused",
+        "exitCode": 2,
+        "results": [],
+        "failure": code,
+    }
+    assert found["failure"]["message"] in result.stderr
+
+
+TOKEN = "sk-ant-api03-" + "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", TOKEN, "x"),
+        ("run", "explorer", f"@{TOKEN}"),
+        ("run", "explorer", "x", "--session", TOKEN),
+        ("run", "explorer", "x", "--engine", TOKEN),
+        ("run", "explorer", "x", "--timeout", TOKEN),
+        ("run", "explorer", "x", "--name", TOKEN, *SCRIPTED),
+        ("chain", "--step", TOKEN, "x"),
+        ("delegate", TOKEN),
+        ("sessions", "show", TOKEN),
+        ("agents", "show", TOKEN),
+        ("agents", "new", f"{TOKEN}/x"),
+        ("events", TOKEN),
+        (TOKEN,),
+    ],
+)
+def test_a_secret_that_was_typed_is_quoted_nowhere(cli, command):
+    for given in (command, (*command, "--json")):
+        assert TOKEN not in cli(*given).output
 
 
 # -- where and who ---------------------------------------------------------------------------------

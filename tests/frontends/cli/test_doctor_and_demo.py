@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,28 @@ def test_what_is_wrong_is_said_with_what_to_do(cli, place, scratch_home):
     assert "enabled = 'perhaps' ignored" in result.stdout
 
 
+def test_a_state_folder_others_can_change_is_named_with_the_remedy(cli, place):
+    state = place / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    result = cli("doctor", RETINUE_STATE=str(state))
+    assert result.exit_code == 1
+    assert f"✗ Others can change what is remembered in {state} (mode 777). Run: chmod go-w {state}" in result.stdout
+
+
+def test_a_disk_without_room_is_found_by_writing(process, place):
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    # Without byte code: Python would leave half of it behind.
+    environ = {"RETINUE_STATE": str(place / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = process.run("doctor", environ=environ, preexec_fn=no_room)
+    assert result.returncode == 1
+    assert "✗ Nothing can be remembered" in result.stdout
+    assert "Free some space, or set RETINUE_STATE" in result.stdout
+    assert not list(place.rglob(".doctor-*"))
+
+
 def test_what_a_project_may_not_set_is_named_and_no_fault_of_yours(cli, place):
     (place / ".retinue").mkdir()
     (place / ".retinue" / "config.toml").write_text('engine = "evil"\n')
@@ -55,7 +78,7 @@ def test_the_diagnosis_as_json(cli):
     found = json.loads(cli("doctor", "--json").stdout)
     assert found["broken"] == []
     assert {setting["name"] for setting in found["settings"]} == set(KEYS)
-    assert found["engines"][0]["isChosen"] is True
+    assert [engine["name"] for engine in found["engines"] if engine["isChosen"]] == ["offline"]
     assert found["state"]["sessions"] == 0
 
 

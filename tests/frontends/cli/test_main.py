@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import retinue
-from retinue.frontends.cli.main import SECTIONS, root
+from retinue.frontends.cli.root import SECTIONS, Root, root
 
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
@@ -57,12 +60,19 @@ def test_every_command_explains_itself_within_eighty_columns(cli, path, command)
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from retinue.frontends.cli.main import root; root.main(['--help'], standalone_mode=False);"
-        "print([name for name in ('anyio', 'asyncio', 'msgspec', 'rich', 'yaml', 'sqlite3', 'retinue.app')"
-        " if name in sys.modules], file=sys.stderr)"
+        "import atexit, sys; from retinue.frontends.cli.main import main;"
+        "heavy = ('anyio', 'asyncio', 'msgspec', 'rich', 'yaml', 'sqlite3', 'retinue.app');"
+        "atexit.register(lambda: print([name for name in heavy if name in sys.modules], file=sys.stderr));"
+        "main(['--help'])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stderr.strip() == "[]"
+
+
+def test_before_the_first_signal_can_be_heard_nothing_heavy_is_imported():
+    code = "import sys; import retinue.__main__; print([name for name in ('click', 'anyio') if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
@@ -114,21 +124,44 @@ def test_a_shell_completes_commands_and_agents(process):
 # -- how it ends -----------------------------------------------------------------------------------
 
 
-def test_an_error_that_should_not_happen_is_one_sentence_and_the_rest_on_request(process):
-    # A state folder whose name no system takes.
-    environ = {"RETINUE_STATE": "x" * 5000}
-    failed = process.run("sessions", "list", environ=environ)
-    assert failed.returncode == 1
+@pytest.mark.parametrize("error", [ZeroDivisionError, EOFError])
+def test_an_error_that_should_not_happen_is_one_sentence_and_the_rest_on_request(error):
+    def breaks():
+        raise error("nobody thought of it")
+
+    broken = Root(sections={}, name="retinue", callback=breaks, invoke_without_command=True)
+    failed = CliRunner().invoke(broken, [])
+    assert failed.exit_code == 1
     assert failed.stdout == ""
-    assert failed.stderr.count("\n") == 1
+    assert len(failed.stderr.strip().splitlines()) == 1
+    assert f"({error.__name__}: nobody thought of it)" in failed.stderr
     assert "RETINUE_DEBUG=1" in failed.stderr
-    assert "Traceback" in process.run("sessions", "list", environ={**environ, "RETINUE_DEBUG": "1"}).stderr
+    assert "Traceback" in CliRunner().invoke(broken, [], env={"RETINUE_DEBUG": "1"}).stderr
 
 
-def test_a_reader_who_leaves_early_is_no_reason_to_complain(process):
+def test_a_state_folder_whose_name_no_system_takes_is_refused_in_one_sentence(process):
+    refused = process.run("sessions", "list", environ={"RETINUE_STATE": "x" * 5000})
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.count("\n") == 1
+    assert "name another one in RETINUE_STATE" in refused.stderr
+
+
+def test_ctrl_c_that_python_wrapped_is_still_ctrl_c():
+    def breaks():
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    ended = CliRunner().invoke(Root(sections={}, name="retinue", callback=breaks, invoke_without_command=True), [])
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (130, "", "Cancelled.\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("--help",), ("agents",), ("doctor", "--json"), ("run", "explorer", "x", "--engine", "scripted", "-q")],
+)
+def test_a_reader_who_leaves_early_is_no_reason_to_complain(process, command):
     reading, writing = os.pipe()
     os.close(reading)
-    done = process.run("--help", stdout=writing)
+    done = process.run(*command, stdout=writing)
     os.close(writing)
     assert done.stderr == ""
     assert done.returncode in (0, 1)
@@ -141,11 +174,30 @@ def test_output_that_cannot_be_written_is_said(process):
     assert "No space left on device" in done.stderr
 
 
-@pytest.mark.parametrize("closed", [0, 1, 2])
+@pytest.mark.parametrize("closed", [0, 2])
 def test_a_closed_stream_breaks_nothing(process, closed):
     done = process.run("run", "explorer", "x", "--engine", "scripted", preexec_fn=lambda: os.close(closed))
-    assert done.returncode == 0
-    assert done.stdout == ("" if closed == 1 else "A scripted answer of explorer to: x\n")
+    assert (done.returncode, done.stdout) == (0, "A scripted answer of explorer to: x\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "explorer", "x"),
+        ("run", "explorer", "x", "--json"),
+        ("call", "subagent", '{"agent": "explorer", "task": "x"}'),
+        ("call", "subagent", '{"agent": "explorer", "task": "x"}', "--stream"),
+    ],
+)
+@pytest.mark.parametrize("stdout", ["closed", "full"])
+def test_an_answer_that_cannot_be_printed_is_said_to_be_kept_and_where(process, stdout, command):
+    with Path("/dev/full").open("w") as full:
+        how = {"preexec_fn": lambda: os.close(1)} if stdout == "closed" else {"stdout": full}
+        done = process.run(*command, "--engine", "scripted", **how)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (kept,) = re.findall(r"The answer is kept: `retinue (sessions output \w{8})` prints it\.", done.stderr)
+    assert process.run(*kept.split()).stdout == "A scripted answer of explorer to: x\n"
 
 
 def test_a_locale_without_our_signs_gets_signs_like_them(process):
@@ -157,6 +209,13 @@ def test_a_locale_without_our_signs_gets_signs_like_them(process):
     assert "+ done > ?? *" in done.stdout
     assert "> ls src" in done.stderr
     assert "+ done in" in done.stderr
+
+
+def test_a_locale_that_is_not_utf_8_takes_utf_8_as_it_was_typed(process):
+    environ = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = process.run("run", "explorer", "Größe 你好", "--engine", "scripted", "--json", environ=environ)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["task"] == "Größe 你好"
 
 
 def test_a_working_directory_that_is_gone_is_said(process, place):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
-from tests.frontends.cli.conftest import PATIENCE
+from tests.frontends.cli.conftest import PATIENCE, wait_for
 
 SCRIPTED = ("--engine", "scripted")
 
@@ -79,6 +80,51 @@ def test_the_output_is_the_answer_and_nothing_else(cli, session):
     assert "No output captured from this session." in none.stderr
 
 
+def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
+    script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer"}]
+    done = json.loads(
+        cli(
+            "run", "explorer", "Where?", *SCRIPTED, "--model", "big", "--max-turns", "9", "--json", script=script
+        ).stdout
+    )
+    shown = json.loads(cli("sessions", "show", done["session"], "--json").stdout)
+    assert {**shown["report"], "masks": 0} == {**done["actual"], "masks": 0}
+    told = cli("sessions", "show", done["session"]).stdout.partition("=== What the last run really did ===\n")[2]
+    facts = [line.split(maxsplit=1) for line in told.splitlines()]
+    assert [fact for fact, _ in facts] == [
+        "engine", "model", "tools", "tools", "limits", "attempts", "masked", "dropped",
+    ]  # fmt: skip
+    assert "model          big declared, big answered" in told
+    assert "tools granted  read, grep, find, ls, lsp" in told
+    assert "tools used     ls × 1" in told
+    assert "turns 9" in told
+
+
+def test_a_session_that_cannot_be_read_hides_no_other(cli, scratch_home, session):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    folder = scratch_home / ".local" / "state" / "retinue"
+    file = folder / "sessions" / session[:8] / "session.jsonl"
+    file.unlink()
+    file.mkdir()
+    (folder / "index.sqlite").unlink(missing_ok=True)
+    listed = cli("sessions")
+    assert listed.exit_code == 0
+    assert "Tested?" in listed.stdout
+    assert "error (storage)" in listed.stdout
+    assert cli("sessions", "show", session[:8]).exit_code == 2
+
+
+@pytest.mark.parametrize("when", ["-62000000000.0", "1e300", "0.0"])
+def test_times_nobody_can_believe_are_shown_as_a_dash(cli, scratch_home, session, when):
+    folder = scratch_home / ".local" / "state" / "retinue"
+    file = folder / "sessions" / session[:8] / "session.jsonl"
+    file.write_text(re.sub(r'"time":[\d.]+', f'"time":{when}', file.read_text()))
+    (folder / "index.sqlite").unlink(missing_ok=True)
+    _, row = cli("sessions").stdout.splitlines()
+    assert row.split()[:3] == [session[:8], "-", "completed"]
+    assert re.search(r"^changed +-$", cli("sessions", "show", session).stdout, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", [("show",), ("output",), ("resume", "go on")])
 def test_an_id_nobody_knows_is_said_with_those_there_are(cli, session, command):
     name, *task = command
@@ -142,8 +188,7 @@ def test_where_there_are_no_events_that_is_said(cli):
 def test_following_waits_for_more_until_it_is_interrupted(process):
     process.run("run", "explorer", "x", *SCRIPTED)
     following = process.start("events", "--follow")
-    while json.loads(following.stdout.readline())["type"] != "run_ended":
-        pass
+    wait_for(following, '"type":"run_ended"', "stdout")
     following.send_signal(signal.SIGINT)
     assert following.wait(PATIENCE) == 130
     assert "Traceback" not in following.stderr.read()

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 
 import pytest
@@ -53,25 +54,59 @@ def test_all_runs_of_a_plan_are_stopped_the_queued_ones_too(process):
 def test_a_call_that_is_stopped_still_prints_its_one_object(process):
     given = '{"agent": "explorer", "task": "x"}'
     running = process.start("call", "subagent", given, *SCRIPTED, "--stream", script=HANGS)
-    while "what there was" not in running.stdout.readline():
-        pass
+    wait_for(running, "what there was", "stdout")
     running.send_signal(signal.SIGINT)
     *_, last = running.communicate(timeout=PATIENCE)[0].splitlines()
     assert running.returncode == 130
     assert json.loads(last)["details"]["error"]["message"] == "Subagent execution was cancelled by user."
 
 
-def test_a_second_signal_ends_at_once_and_a_stuck_reader_holds_up_no_run(process, place):
-    talkative = [{"call": "bash", "args": {"command": f"{number} {'x' * 150}"}} for number in range(600)]
-    (place / "script.json").write_text(json.dumps({"steps": [*talkative, {"hang": True}]}))
-    running = process.start("run", "explorer", "x", *SCRIPTED, environ={"RETINUE_SCRIPT": "script.json"})
-    # Nobody reads stderr: the pipe fills up, and the view waits for ever. The run does not.
-    wait_for_events(process, "tool_returned", len(talkative))
-    running.send_signal(signal.SIGINT)
-    wait_for_events(process, "run_ended", 1)
-    assert running.poll() is None
-    running.send_signal(signal.SIGINT)
+TALKATIVE = 600
+"""Calls that fill a pipe which nobody reads."""
+
+
+@pytest.fixture
+def talkative(process, place):
+    """Starts a command whose run tells more than an unread pipe holds, and ends with this step."""
+
+    def start(*command, end):
+        calls = [{"call": "bash", "args": {"command": f"{number} {'x' * 150}"}} for number in range(TALKATIVE)]
+        (place / "script.json").write_text(json.dumps({"steps": [*calls, end]}))
+        return process.start(*command, *SCRIPTED, environ={"RETINUE_SCRIPT": "script.json"})
+
+    return start
+
+
+def test_a_stuck_reader_of_stderr_keeps_nobody_from_the_answer(talkative):
+    running = talkative("run", "explorer", "x", end={"say": "the answer"})
+    assert running.wait(PATIENCE) == 0
+    assert running.stdout.read() == "the answer\n"
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_what_a_stuck_reader_of_stderr_holds_up(process, talkative, signals):
+    running = talkative("run", "explorer", "x", end={"hang": True})
+    wait_for_events(process, "tool_returned", TALKATIVE)
+    for _ in range(signals):
+        running.send_signal(signal.SIGTERM)
     assert running.wait(PATIENCE) == 130
+
+
+def test_a_reader_who_left_or_does_not_read_ends_no_call(process, talkative):
+    given = '{"agent": "explorer", "task": "x"}'
+    gone = talkative("call", "subagent", given, "--stream", end={"say": "the answer"})
+    gone.stdout.close()
+    gone.stdout = None
+    gone.wait(PATIENCE)
+    assert gone.stderr.read() == ""
+    stuck = talkative("call", "subagent", given, "--stream", "--timeout", "1", end={"hang": True})
+    wait_for_events(process, "run_ended", 1)
+    assert json.loads(stuck.communicate(timeout=PATIENCE)[0].splitlines()[-1])["details"]["error"]["code"] == (
+        "SUBAGENT_TIMEOUT"
+    )
+    assert stuck.returncode == 124
+    later, earlier = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    assert (earlier["latest"]["state"], later["latest"]["failure"]["code"]) == ("completed", "timeout")
 
 
 def wait_for_events(process, kind, count):
@@ -87,6 +122,8 @@ def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
     wait_for(running, "what there was")
     running.kill()
     running.wait(PATIENCE)
+    for looking in (("sessions",), ("doctor",), ("events",), ("agents",), ("sessions", "prune", "--dry-run")):
+        process.run(*looking)  # who only looks takes the news from nobody
     told = process.run("run", "explorer", "x", *SCRIPTED).stderr
     found = re.search(r"1 run was interrupted when its process ended: (\w{8}) \(retinue sessions show ID\)", told)
     assert found
@@ -107,7 +144,7 @@ class Terminal:
         """What is on it when these words have appeared."""
         seen = ""
         while words not in seen:
-            seen += os.read(self.keyboard, 65536).decode(errors="replace")
+            seen += self._read().decode(errors="replace")
         return seen
 
     def read_to_end(self):
@@ -115,7 +152,7 @@ class Terminal:
         seen = b""
         while True:
             try:
-                more = os.read(self.keyboard, 65536)
+                more = self._read()
             except OSError:  # how Linux says that nobody has the other end open
                 more = b""
             if not more:
@@ -124,6 +161,10 @@ class Terminal:
 
     def type(self, text):
         os.write(self.keyboard, text.encode())
+
+    def _read(self):
+        assert select.select([self.keyboard], [], [], PATIENCE)[0], "nothing more came"
+        return os.read(self.keyboard, 65536)
 
 
 @pytest.fixture
@@ -151,6 +192,16 @@ def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, termi
     assert "Session: " in rest
 
 
+def test_sentences_on_a_terminal_are_broken_between_words(process, terminal):
+    words = [f"word{number}" for number in range(30)]
+    command = ("run", "explorer", f"@{' '.join(words)}")
+    running = process.start(*command, environ={**ON_A_TERMINAL, "COLUMNS": "40"}, stderr=terminal.device)
+    assert running.wait(PATIENCE) == 2
+    lines = terminal.read_to_end().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [word for line in lines for word in line.split()][: len(words)] == words
+
+
 def test_a_dumb_terminal_gets_lines(process, terminal):
     environ = {**ON_A_TERMINAL, "TERM": "dumb"}
     running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
@@ -176,3 +227,14 @@ def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answ
     terminal.read_to_end()
     assert running.wait(PATIENCE) == code
     assert process.run(*command).returncode == code
+
+
+@pytest.mark.parametrize(("command", "printed"), [(("call", "subagent"), "Cancelled."), (("run", "explorer"), None)])
+def test_ctrl_c_while_something_waits_for_stdin_is_told_in_its_own_form(process, terminal, command, printed):
+    running = process.start(*command, "-", environ=ON_A_TERMINAL, stdin=terminal.device)
+    wait_for(running, "Reading from the terminal")
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert err.strip() == "Cancelled."
+    assert (json.loads(out)["content"][0]["text"] if out else None) == printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from retinue.agents.roster import Entry, Roster, Status
 from retinue.app import Retinue
 from retinue.frontends.cli import agent_text, trusting
 from retinue.frontends.cli.agent_check import check_files, check_roster
-from retinue.frontends.cli.completions import agent_names
-from retinue.frontends.cli.helping import did_you_mean, examples
-from retinue.frontends.cli.options import cwd_option, json_option
+from retinue.frontends.cli.completion import agent_names
+from retinue.frontends.cli.endings import Declined
+from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.options import WORD, cwd_option, json_option
 from retinue.frontends.cli.results import whole
-from retinue.frontends.cli.table import table
-from retinue.frontends.cli.talk import answer_json, fault, lines, note
+from retinue.frontends.cli.table import MOST, table
+from retinue.frontends.cli.talk import answer_json, examples, lines, note
 from retinue.frontends.cli.template import write_template
-from retinue.output.frame import plain
+from retinue.frontends.wording import counted, did_you_mean
+from retinue.output.frame import one_line, plain
+from retinue.types import Code, Failure
 
 
 @click.group(
@@ -55,29 +59,26 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
         return
     lines(table([["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *(_row(entry) for entry in roster.listing())]))
     if count := len(roster.problems):
-        note(f"{count} {'file' if count == 1 else 'files'} could not be used:")
+        note(f"{counted(count, 'file')} could not be used:")
         for remark in roster.problems:
-            note(f"  {remark}")
+            note(f"  {one_line(str(remark), MOST)}")
 
 
 @agents.command(epilog=examples("retinue agents show explorer"))
-@click.argument("name", shell_complete=agent_names)
+@click.argument("name", type=WORD, shell_complete=agent_names)
 @json_option
 @cwd_option
-@click.pass_context
-def show(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
+def show(name: str, as_json: bool, cwd: str | None) -> None:
     """Show everything about an agent but its secrets."""
     roster = Retinue(cwd=cwd).roster()
     entries = [entry for entry in roster.listing() if entry.agent.name == name]
     if not entries:
-        ctx.exit(_unknown(roster, name))
+        raise _unknown(roster, name)
     if as_json:
         answer_json({"definitions": [_whole_json(entry) for entry in entries]})
         return
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.status is not Status.USED)):
-        if number:
-            click.echo()
-        lines(agent_text.whole_lines(entry))
+        lines([*([""] if number else []), *agent_text.whole_lines(entry)])
 
 
 @agents.command(
@@ -94,15 +95,16 @@ def show(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
 def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str | None) -> None:
     """Check agent files: all that are found from here, or those given.
 
-    A PATH is a file, or a folder of them. Said is what is broken, contradictory, unknown or not taken as written.
+    A PATH is a file, or a folder of them. It tells what is broken, contradictory, unknown or not taken as written.
     """
     retinue = Retinue(cwd=cwd)
     checked, found = check_files(retinue, paths) if paths else check_roster(retinue.roster())
     if as_json:
         answer_json({"checked": checked, "problems": [whole(remark) for remark in found]})
     else:
-        lines(plain(str(remark)) for remark in found)
-        note(f"{checked} {'agent' if checked == 1 else 'agents'} checked, {len(found)} to mend.")
+        # One line each, or the name of a file could pass for a line of ours.
+        lines(one_line(str(remark), MOST) for remark in found)
+        note(f"{counted(checked, 'agent')} checked, {len(found)} to mend.")
     ctx.exit(1 if found else 0)
 
 
@@ -113,7 +115,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
         then="Exit codes: 0 done, 1 not accepted, 2 there is nothing to accept.",
     )
 )
-@click.argument("name", shell_complete=agent_names)
+@click.argument("name", type=WORD, shell_complete=agent_names)
 @click.option("--yes", "-y", is_flag=True, help="Accept without asking.")
 @click.option("--revoke", is_flag=True, help="Trust it no longer.")
 @json_option
@@ -128,7 +130,7 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
     retinue = Retinue(cwd=cwd)
     agent = _project_agent(retinue.roster(), name)
     if agent is None:
-        ctx.exit(_unknown(retinue.roster(), name))
+        raise _unknown(retinue.roster(), name)
     if not revoke and not yes and not trusting.is_interactive():
         raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
     trusting.show(agent)
@@ -139,17 +141,17 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
     is_trusted = is_done is not revoke
     if as_json:
         answer_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": is_trusted})
-    note(f"{name} is {'trusted as it is written now' if is_trusted else 'not trusted'} ({agent.source}).")
+    file = one_line(agent.source or "", MOST)
+    note(f"{name} is {'trusted as it is written now' if is_trusted else 'not trusted'} ({file}).")
     ctx.exit(0 if is_done else 1)
 
 
 @agents.command(epilog=examples("retinue agents new auditor", "retinue agents new auditor --project"))
-@click.argument("name")
+@click.argument("name", type=WORD)
 @click.option("--project", is_flag=True, help="For this project (.retinue/agents) instead of for you.")
 @json_option
 @cwd_option
-@click.pass_context
-def new(ctx: click.Context, name: str, project: bool, as_json: bool, cwd: str | None) -> None:
+def new(name: str, project: bool, as_json: bool, cwd: str | None) -> None:
     """Begin an agent from a commented template.
 
     It never overwrites a file.
@@ -160,14 +162,13 @@ def new(ctx: click.Context, name: str, project: bool, as_json: bool, cwd: str | 
         path = write_template(name, Path(retinue.cwd), for_project=project)
     except (ValueError, OSError) as error:
         reason = "it is there already" if isinstance(error, FileExistsError) else getattr(error, "strerror", error)
-        fault(f"{getattr(error, 'filename', None) or name} was not written: {reason}.")
-        ctx.exit(2)
+        raise Unreadable(f"{getattr(error, 'filename', None) or name} was not written: {reason}.") from error
     if as_json:
         answer_json({"name": name, "file": str(path)})
     else:
-        click.echo(path)
-    if isinstance(before, Agent):
-        note(f"It is used instead of the {before.layer} agent {name}.")
+        lines([str(path)])
+    for sentence in _rank(before, retinue.roster().find(name), str(path)):
+        note(sentence)
     note(f"Edit it, look at it with `retinue agents show {name}`, then: retinue run {name} TASK")
 
 
@@ -207,15 +208,23 @@ def _whole_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _unknown(roster: Roster, name: str) -> int:
-    """Says that there is no agent of this name, or none to accept; the exit code of it."""
+def _unknown(roster: Roster, name: str) -> Declined:
+    """Why there is no agent of this name, or none to accept."""
     found = roster.find(name)
-    if isinstance(found, Agent):
-        fault(f"{name} is not this project's own ({found.source or found.layer}), so there is nothing to accept.")
-    else:
-        fault(found.message)
-        note(did_you_mean(name, roster.names()).strip() or "`retinue agents` lists them.")
-    return 2
+    if isinstance(found, Failure):
+        return Declined(found, did_you_mean(name, roster.names()).strip() or "`retinue agents` lists them.")
+    whose = found.source or found.layer
+    message = f"{name} is not this project's own ({whose}), so there is nothing to accept."
+    return Declined(Failure(Code.INVALID_INPUT, message))
+
+
+def _rank(before: Agent | Failure, after: Agent | Failure, path: str) -> Iterator[str]:
+    """Which of two agents of the same name is used, where there was one before a file was written."""
+    if isinstance(before, Agent) and isinstance(after, Agent):
+        if after.source == path:
+            yield f"It is used instead of the {before.layer} agent {before.name}."
+        else:
+            yield f"Here the {after.layer} agent {after.name} is used instead of it."
 
 
 def _project_agent(roster: Roster, name: str) -> Agent | None:

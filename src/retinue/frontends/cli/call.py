@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from threading import Lock, Thread
 from typing import Any
 
+import anyio.to_thread
 import click
 import msgspec
 
 from retinue.app import Retinue
-from retinue.frontends.cli.helping import did_you_mean, examples
+from retinue.frontends.cli.endings import no_answer
 from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, text_of
+from retinue.frontends.cli.main import CANCELLED
 from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
-from retinue.frontends.cli.talk import answer_json
+from retinue.frontends.cli.outcome import kept
+from retinue.frontends.cli.talk import Unwritable, answer_line, examples, json_line
 from retinue.frontends.cli.work import at_work, opened
-from retinue.output.frame import plain
-from retinue.surfaces.base import REFUSED, ToolResult
+from retinue.frontends.wording import did_you_mean
+from retinue.surfaces.base import ToolResult
+
+PATIENCE = 2.0
+"""Seconds a reader has for the result of a call that was cancelled: whoever cancelled it waits."""
 
 
 @click.command(
@@ -26,7 +33,7 @@ from retinue.surfaces.base import REFUSED, ToolResult
 )
 @click.argument("tool")
 @click.argument("json", required=False, default="")
-@click.option("--surface", default="single", show_default=True, help="Whose tool it is.")
+@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
 @click.option("--stream", is_flag=True, help="Print each partial result as a line first.")
 @run_options
 @click.pass_context
@@ -38,44 +45,92 @@ def call(ctx: click.Context, tool: str, json: str, surface: str, stream: bool, o
     """
     retinue = opened(options)
     arguments = _decoded(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
+    printer = Printer()
 
     async def answered() -> ToolResult:
-        return await _answer(retinue, surface, tool, arguments, stream=stream)
+        return await _answer(retinue, surface, tool, arguments, printer if stream else None)
 
     result = at_work(
         retinue, answered, options, surface=surface if surface in retinue.surfaces else "single", shows_progress=False
     )
-    answer_json(result.as_json())
+    run = result.details.get("runId") or result.details.get("sessionId")
+    with kept([run] if run else []):
+        printer.end(result)
     ctx.exit(result.exit_code)
 
 
-async def _answer(retinue: Retinue, surface: str, tool: str, arguments: Any, *, stream: bool) -> ToolResult:
+async def _answer(retinue: Retinue, surface: str, tool: str, arguments: Any, printer: Printer | None) -> ToolResult:
     if surface not in retinue.surfaces:
         return _nobody(f"Unknown surface: {surface}.", surface, "Surfaces", retinue.surfaces)
-    family = retinue.surface(surface)
+    family, caller = retinue.surface(surface), retinue.call(surface)
     run = family.calls.get(tool)
     if run is None:
         return _nobody(f"Unknown tool: {tool}.", tool, f"Tools of {surface}", tuple(family.calls))
     if isinstance(arguments, Unreadable):
-        return family.unreadable(tool, str(arguments))
-    return await run(arguments, retinue.call(surface), _print_partial if stream else None)
+        return family.unreadable(tool, arguments.message, caller)
+    return await run(arguments, caller, printer.partial if printer else None)
 
 
 def _decoded(given: str) -> Any:
     """The input, or why there is none."""
     try:
-        return msgspec.json.decode(text_of(given, limit=MAX_JSON_BYTES))
+        text = text_of(given, limit=MAX_JSON_BYTES)
+        return msgspec.json.decode(text) if text.strip() else Unreadable("nothing was given: write {…}, - or @FILE")
     except Unreadable as problem:
         return problem
     except (msgspec.DecodeError, RecursionError) as error:
         return Unreadable(str(error))
 
 
-def _print_partial(partial: ToolResult) -> None:
-    answer_json(partial.as_json())
-
-
 def _nobody(sentence: str, asked: str, title: str, known: tuple[str, ...]) -> ToolResult:
     """The answer where there is no tool to give one."""
-    message = f"{sentence}{did_you_mean(asked, known)} {title}: {', '.join(known)}"
-    return ToolResult(text=plain(message), details={}, is_error=True, exit_code=REFUSED)
+    return no_answer(f"{sentence}{did_you_mean(asked, known)} {title}: {', '.join(known)}")
+
+
+class Printer:
+    """Prints results as whole lines. A reader who does not read holds up the last of them, never the run."""
+
+    def __init__(self) -> None:
+        self._turn = Lock()
+        self._is_over = False
+
+    async def partial(self, result: ToolResult) -> None:
+        """Prints a partial result, in a thread that is left behind if it has to wait too long.
+
+        Raises:
+            OSError: nobody reads any more, or nothing can be written.
+        """
+        await anyio.to_thread.run_sync(self._print, json_line(result.as_json()), abandon_on_cancel=True)
+
+    def _print(self, line: bytes) -> None:
+        with self._turn:
+            if self._is_over:
+                return
+            try:
+                answer_line(line)
+            except Unwritable as error:
+                raise OSError(error.message) from error
+
+    def end(self, result: ToolResult) -> None:
+        """Prints the result, after which there is nothing more to print.
+
+        Raises:
+            Unwritable: it could not be.
+        """
+        self._is_over = True
+        faults: list[Exception] = []
+        writing = Thread(target=self._print_last, args=(json_line(result.as_json()), faults), daemon=True)
+        writing.start()
+        try:
+            writing.join(PATIENCE if result.exit_code == CANCELLED else None)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(CANCELLED) from None
+        for fault in faults:
+            raise fault
+
+    def _print_last(self, line: bytes, faults: list[Exception]) -> None:
+        with self._turn:
+            try:
+                answer_line(line)
+            except (OSError, Unwritable) as error:
+                faults.append(error)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePath
 
 import click
 
 from retinue.frontends.cells import fit, width, wrap
-from retinue.frontends.cli.dispatch import Outcome, carry_out, tell, tell_failures
-from retinue.frontends.cli.helping import examples
 from retinue.frontends.cli.options import Options, cwd_option, json_option, quiet_option
+from retinue.frontends.cli.outcome import carry_out, kept, tell, tell_failures
 from retinue.frontends.cli.table import MOST, screen_columns
+from retinue.frontends.cli.talk import examples, lines
 from retinue.frontends.cli.work import opened
-from retinue.frontends.event_lines import SHORT
+from retinue.frontends.wording import SHORT
 from retinue.output.frame import one_line
 from retinue.results import RunResult
+from retinue.surfaces.base import exit_status
 from retinue.types import Mode, Plan, Task
 
 SURFACE = "fanout"
@@ -50,7 +51,7 @@ SOURCES = frozenset({
 })  # fmt: skip
 SKIPPED = frozenset({"node_modules", "venv", "__pycache__", "dist", "build", "target"})
 
-_OWN_PLACES = tuple(f"{above}frontends/cli/demo.py:" for above in ("src/retinue/", ""))
+_OWN_PLACES = ("src/retinue/frontends/cli/", "frontends/cli/")
 _EVIDENCE = re.compile(
     r"(?:-|\d+\.) `(?P<place>[^`]+:\d+)`(?: (?P<fence>`+) ?(?P<code>.*?) ?(?P=fence))?(?P<note>.*)"
 )
@@ -75,14 +76,14 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
         place = one_line(str(folder), MOST)
         click.secho(f"Five agents look at {place}, on rules instead of a language model.\n", err=True, bold=True)
     retinue = opened(options)
-    outcome = carry_out(retinue, plan, SURFACE, options)
-    if as_json or outcome.refusal:
-        tell(outcome, retinue, plan, options)
+    results = carry_out(retinue, plan, SURFACE, options)
+    if as_json:
+        tell(results, retinue, plan.mode, options)
     else:
-        for line in _answers(outcome, screen_columns()):
-            click.echo(line)
-        tell_failures(outcome, retinue, plan)
-    ctx.exit(outcome.exit_code)
+        with kept([result.session for result in results]):
+            lines(_answers(results, screen_columns()))
+        tell_failures(results, retinue, plan.mode, options)
+    ctx.exit(exit_status(results))
 
 
 # -- what to look at -------------------------------------------------------------------------------
@@ -112,12 +113,12 @@ def _is_retinue(folder: Path) -> bool:
 # -- what is told ----------------------------------------------------------------------------------
 
 
-def _answers(outcome: Outcome, columns: int) -> Iterator[str]:
-    for result in outcome.results:
+def _answers(results: Sequence[RunResult], columns: int) -> Iterator[str]:
+    for result in results:
         if result.text and not result.failure:
             yield from _essentials(result, columns)
             yield ""
-    session = outcome.results[0].spec.session[:SHORT]
+    session = results[0].session[:SHORT]
     yield "Each is a session you can read, and go on with:"
     for command in ("list", f"show {session}", f"resume {session} TASK"):
         yield f"  {click.style(f'retinue sessions {command}', fg='cyan')}"
@@ -125,16 +126,16 @@ def _answers(outcome: Outcome, columns: int) -> Iterator[str]:
 
 def _essentials(result: RunResult, columns: int) -> Iterator[str]:
     """The question, the answer's first sentence, and its best evidence."""
-    session = result.spec.session[:SHORT]
+    session = result.session[:SHORT]
     question = f"{result.spec.name}: {one_line(result.spec.task, columns)}"
     yield f"{click.style(fit(question, columns - SHORT - 2), bold=True)}  {click.style(session, fg='bright_black')}"
-    lines = result.text.split("\n")
-    headline = lines[0].partition("; ")[2] or lines[0]
+    told = result.text.split("\n")
+    headline = told[0].partition("; ")[2] or told[0]
     yield from (f"  {line}" for line in wrap(_without_marks(headline, columns), columns - 2, 2))
-    found = (match for line in lines if (match := _EVIDENCE.fullmatch(line.strip())))
-    # The questions themselves stand in this file, so it is found, too.
-    told = (match for match in found if not match["place"].startswith(_OWN_PLACES))
-    for match in islice(told, SHOWN):
+    found = (match for line in told if (match := _EVIDENCE.fullmatch(line.strip())))
+    # The questions themselves stand here and in the help, so these are found, too.
+    others = (match for match in found if not match["place"].startswith(_OWN_PLACES))
+    for match in islice(others, SHOWN):
         yield _evidence(match, columns - 2)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import shlex
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +21,12 @@ from retinue import __version__
 from retinue.app import Retinue
 from retinue.folders import config_folder
 from retinue.settings import KEYS, SURFACES, Problem
+from retinue.types import Refused
 
-AUTO = "auto"
+PROBE_BYTES = 64 * 2**10
+"""Written to see whether there is room: more than what is left of a full disk's last block."""
+FULL = "Free some space, or set RETINUE_STATE to a folder elsewhere"
+OTHERWISE = "Make it writable, or set RETINUE_STATE to another folder"
 
 
 class EngineFound(Struct, frozen=True, rename="camel"):
@@ -34,10 +42,11 @@ class StateFound(Struct, frozen=True, rename="camel"):
     """The state folder as it is."""
 
     folder: str
-    sessions: int
+    sessions: int | None
+    """How many there are; None if they cannot be read."""
     size_bytes: int
-    fault: str | None
-    """Why nothing can be written there; None if it can."""
+    faults: tuple[str, ...]
+    """What is wrong with it, each with what to do."""
 
 
 class SettingFound(Struct, frozen=True):
@@ -55,6 +64,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
     terminal: Mapping[str, Any]
     engines: tuple[EngineFound, ...]
     state: StateFound
+    processes: str
+    """What holds the processes of an agent together."""
     agents: int
     broken_agents: tuple[str, ...]
     settings: tuple[SettingFound, ...]
@@ -65,9 +76,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def diagnose(retinue: Retinue) -> Diagnosis:
-    """Looks at everything, changes nothing. Retinue must be open."""
+    """Looks at everything, changes nothing. Retinue need not be open."""
     engines = tuple(_engines(retinue))
-    state = _state(retinue.state, len(await retinue.sessions()))
+    state = await _state(retinue)
     problems = tuple(dict.fromkeys(problem for name in SURFACES for problem in retinue.settings(name).problems))
     roster = retinue.roster()
     return Diagnosis(
@@ -77,6 +88,7 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
         terminal=_terminal(),
         engines=engines,
         state=state,
+        processes=retinue.containment[1],
         agents=len(roster.names()),
         broken_agents=tuple(map(str, roster.problems)),
         settings=tuple(_settings(retinue)),
@@ -94,19 +106,53 @@ def _engines(retinue: Retinue) -> Iterator[EngineFound]:
         yield EngineFound(kind.name, kind.about, missing, is_chosen)
 
 
-def _state(folder: Path, sessions: int) -> StateFound:
-    size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
-    return StateFound(str(folder), sessions, size, _unwritable(folder))
+# -- where everything is remembered ----------------------------------------------------------------
 
 
-def _unwritable(folder: Path) -> str | None:
-    """Why nothing can be written into a folder that may not be there yet."""
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+async def _state(retinue: Retinue) -> StateFound:
+    folder, faults = retinue.state, [*_unwritable(retinue.state), *_open_to_others(retinue.state)]
+    sessions = None
     try:
-        with tempfile.TemporaryFile(dir=nearest):
-            return None
+        sessions = len(await retinue.sessions())
+    except Refused as refusal:
+        faults.append(refusal.failure.message)
+    return StateFound(str(folder), sessions, _size(folder), tuple(faults))
+
+
+def _unwritable(folder: Path) -> Iterator[str]:
+    """Why nothing can be written into a folder, or to where it will be: found out by writing."""
+    nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
+    try:
+        with tempfile.TemporaryFile(dir=nearest, prefix=".doctor-") as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
-        return f"{nearest}: {error.strerror}"
+        advice = FULL if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} else OTHERWISE
+        yield f"Nothing can be remembered: {nearest} cannot be written ({error.strerror}). {advice}."
+
+
+def _open_to_others(folder: Path) -> Iterator[str]:
+    try:
+        mode = stat.S_IMODE(folder.stat().st_mode)
+    except OSError:
+        return
+    if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
+        remedy = f"chmod go-w {shlex.quote(str(folder))}"
+        yield f"Others can change what is remembered in {folder} (mode {mode:o}). Run: {remedy}"
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all its files, as far as they can be seen."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(place, name).lstat().st_size
+    return total
+
+
+# -- settings, and what needs the user -------------------------------------------------------------
 
 
 def _settings(retinue: Retinue) -> Iterator[SettingFound]:
@@ -122,8 +168,7 @@ def _settings(retinue: Retinue) -> Iterator[SettingFound]:
 def _broken(
     retinue: Retinue, engines: tuple[EngineFound, ...], state: StateFound, problems: tuple[Problem, ...]
 ) -> Iterator[str]:
-    if state.fault:
-        yield f"Nothing can be remembered: {state.fault}. Make it writable, or set RETINUE_STATE to another folder."
+    yield from state.faults
     if not any(engine.is_chosen for engine in engines):
         yield "No engine can be used: see above what each of them lacks."
     if fault := retinue.trust.fault():

@@ -6,17 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+import anyio
 import click
 
+from retinue.app import Retinue
 from retinue.frontends.cli.diagnosis import Diagnosis, SettingFound, diagnose
-from retinue.frontends.cli.finding import within
-from retinue.frontends.cli.helping import did_you_mean, examples
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
-from retinue.frontends.cli.session_text import size
 from retinue.frontends.cli.table import screen_columns, table
-from retinue.frontends.cli.talk import answer_json, lines
+from retinue.frontends.cli.talk import answer_json, examples, lines
+from retinue.frontends.wording import counted, did_you_mean
 from retinue.output.frame import one_line
+from retinue.output.truncate import human_size
 from retinue.settings import KEYS, Problem
 
 MOST = 500
@@ -38,7 +39,7 @@ def doctor(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
     Every setting stands with its value and where that comes from: a call, the environment (RETINUE_…), the project's
     .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a surface.
     """
-    found = within(diagnose, cwd=cwd)
+    found = anyio.run(diagnose, Retinue(cwd=cwd, owns_process=True))
     if as_json:
         answer_json(whole(found))
     else:
@@ -50,6 +51,7 @@ def _told(found: Diagnosis) -> Iterator[str]:
     yield click.style(f"retinue {found.version}", bold=True) + f" on Python {found.python}, {found.platform}"
     yield from _section("Engines", _engines(found))
     yield from _section("State", _state(found))
+    yield from _section("Processes", [found.processes])
     yield from _section("Agents", _agents(found))
     yield from _section("Terminal", [", ".join(f"{name} {value}" for name, value in found.terminal.items())])
     settings = [["NAME", "VALUE", "FROM", "WHAT IT IS"], *map(_setting, found.settings)]
@@ -80,13 +82,15 @@ def _engines(found: Diagnosis) -> list[str]:
 
 def _state(found: Diagnosis) -> Iterator[str]:
     state = found.state
-    yield f"{one_line(state.folder, MOST)}: {state.sessions} sessions, {size(state.size_bytes)}"
+    sessions = "unreadable" if state.sessions is None else counted(state.sessions, "session")
+    yield f"{one_line(state.folder, MOST)}: {sessions}, {human_size(state.size_bytes)}"
+    yield from (f"✗ {one_line(fault, MOST)}" for fault in state.faults)
 
 
 def _agents(found: Diagnosis) -> Iterator[str]:
     yield f"{found.agents} can be called from here (retinue agents)"
     if count := len(found.broken_agents):
-        yield f"{count} {'file' if count == 1 else 'files'} cannot be used (retinue agents check)"
+        yield f"{counted(count, 'file')} cannot be used (retinue agents check)"
     yield from (f"✗ {one_line(remark, MOST)}" for remark in found.broken_agents)
 
 

@@ -7,15 +7,18 @@ import click
 
 from retinue.app import Retinue
 from retinue.events import to_line
-from retinue.frontends.cli.completions import session_ids
-from retinue.frontends.cli.helping import examples
-from retinue.frontends.cli.talk import fault
+from retinue.frontends.cli.completion import session_ids
+from retinue.frontends.cli.endings import Declined
+from retinue.frontends.cli.options import WORD
+from retinue.frontends.cli.talk import answer_line, examples, fault
+from retinue.sessions.store import Wanted
+from retinue.types import Code, Failure
 
 NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
 
 
 @click.command(epilog=examples("retinue events | jq .type", "retinue events 1a2b3c4d", "retinue events --follow"))
-@click.argument("root", required=False, shell_complete=session_ids)
+@click.argument("root", type=WORD, required=False, shell_complete=session_ids)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
 @click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
 @click.pass_context
@@ -25,15 +28,22 @@ def events(ctx: click.Context, root: str | None, follow: bool) -> None:
     ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
     event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
     """
+    retinue = Retinue()
 
     async def told() -> int:
-        async with Retinue() as retinue:
-            conversation = await _root(retinue, root)
-            if conversation is None:
-                fault(f"There is no conversation and no session {root}." if root else NO_RUNS)
-                return 2 if root else 1
-            async for stamped in retinue.root_history(conversation, follow=follow):
-                click.echo(to_line(stamped), nl=False)
+        conversation = await _root(retinue, root)
+        if conversation is None and root is not None:
+            raise Declined(
+                Failure(
+                    Code.SESSION_NOT_FOUND,
+                    f'There is no conversation and no session "{root}". `retinue sessions list` shows them.',
+                )
+            )
+        if conversation is None:
+            fault(NO_RUNS)
+            return 1
+        async for stamped in retinue.root_history(conversation, follow=follow):
+            answer_line(to_line(stamped))
         return 0
 
     ctx.exit(anyio.run(told))
@@ -45,5 +55,5 @@ async def _root(retinue: Retinue, name: str | None) -> str | None:
         summary = await retinue.session(name)
         if summary:
             return summary.root
-    latest = await retinue.sessions(limit=1, root=name)
+    latest = await retinue.sessions(Wanted(limit=1, root=name))
     return latest[0].root if latest else None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 
-import click
+from retinue.frontends.cli.endings import Declined
+from retinue.regular_files import NotRegular, TooLarge, read_regular
+from retinue.types import Code, Failure
 
 MAX_JSON_BYTES = 32 * 2**20
 """Of a JSON document: sixteen tasks of the usual limit, and room."""
+OWN_SIGN = "A text that begins with an @ of its own is written @@…."
 
 
-class Unreadable(click.ClickException):
+class Unreadable(Declined):
     """The input cannot be taken; the message says why and what to do."""
 
-    exit_code = 2
+    def __init__(self, message: str) -> None:
+        super().__init__(Failure(Code.INVALID_INPUT, message))
 
 
 def text_of(value: str, *, limit: int) -> str:
@@ -29,12 +32,8 @@ def text_of(value: str, *, limit: int) -> str:
     if value.startswith("@@"):
         value = value[1:]
     elif value.startswith("@"):
-        return _decoded(_file(value[1:], limit), value[1:])
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Unreadable("The text is not valid UTF-8. Put it into a file and give it as @FILE.") from None
-    return value
+        return _decoded(_file(value[1:], limit, unless=OWN_SIGN), value[1:])
+    return as_typed(value)
 
 
 def file_text(path: str, *, limit: int) -> str:
@@ -44,6 +43,23 @@ def file_text(path: str, *, limit: int) -> str:
         Unreadable: the same.
     """
     return _decoded(_stdin(limit), "stdin") if path == "-" else _decoded(_file(path, limit), path)
+
+
+def as_typed(value: str) -> str:
+    """A word or text as it was typed: in UTF-8, whatever the locale made of its bytes.
+
+    Raises:
+        Unreadable: it is no text in either.
+    """
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        pass
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unreadable("The text is not valid UTF-8. Put it into a file and give it as @FILE.") from None
+    return value
 
 
 def _stdin(limit: int) -> bytes:
@@ -60,33 +76,19 @@ def _stdin(limit: int) -> bytes:
     return content
 
 
-def _file(path: str, limit: int) -> bytes:
+def _file(path: str, limit: int, *, unless: str = "") -> bytes:
+    """The bytes of a file; `unless` is what to say to someone who meant none."""
     if not path:
-        raise Unreadable("@ must be followed by the name of a file; a text that begins with @ is written @@….")
+        raise Unreadable(f"The name of the file is missing. {unless}".rstrip())
     try:
-        # Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        return read_regular(path, limit)
+    except NotRegular as error:
+        raise Unreadable(f"{path} is {error.kind}, not a file; what a pipe holds is given as `-`.") from error
+    except TooLarge as error:
+        raise _too_long(path, error.size_bytes, limit) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise Unreadable(f"{path} cannot be read: {reason}. A text that begins with @ is written @@….") from error
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise Unreadable(f"{path} is {_kind(status.st_mode)}, not a file; what a pipe holds is given as `-`.")
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            # One byte more than allowed: a file that grows while it is read is too long, not cut.
-            content = file.read(limit + 1)
-        except OSError as error:
-            raise Unreadable(f"{path} cannot be read: {error.strerror}.") from error
-    if len(content) > limit:
-        raise _too_long(path, status.st_size, limit)
-    return content
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
+        raise Unreadable(f"{path} cannot be read: {reason}. {unless}".rstrip()) from error
 
 
 def _decoded(content: bytes, name: str) -> str:

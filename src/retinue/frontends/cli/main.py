@@ -1,141 +1,75 @@
-"""The `retinue` command: what there is to type, and how it ends whatever happens.
+"""Where the process begins and ends: Ctrl-C from the first moment on, the exit code whatever happens.
 
-Exit codes: 0 completed; 1 failed; 2 refused before anything ran; 124 the only failure was a timeout; 130 cancelled.
+Nothing heavy is imported before Ctrl-C is listened to. The commands are in `root`.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
-import click
+from retinue.frontends import streams
 
-from retinue import __version__
-from retinue.frontends.cli.lazy import Entry, LazyGroup
-
-DEBUG = "RETINUE_DEBUG"
-"""Set to show the traceback of an error that should not happen."""
-
-SECTIONS = {
-    "Dispatch agents": {
-        "run": Entry("run:run", "Give one agent one task and print its answer."),
-        "delegate": Entry("delegate:delegate", "Give many agents a task each, several at once."),
-        "chain": Entry("chain:chain", "Give agents one task after another, passing answers on."),
-        "demo": Entry("demo:demo", "See five agents at work here: no key, no network."),
-    },
-    "What there is": {
-        "agents": Entry("agents:agents", "List, show, check, accept and begin agents."),
-        "sessions": Entry("sessions:sessions", "List, read, continue and forget earlier runs."),
-        "events": Entry("events:events", "Print what happened in a conversation, as JSON lines."),
-        "doctor": Entry("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
-    },
-    "For programs": {
-        "call": Entry("call:call", "Call a surface's tool with JSON and print its result."),
-        "tools": Entry("tools:tools", "Show a surface's tools as a host would register them."),
-        "completion": Entry("completion:completion", "Print the completion script of a shell."),
-    },
-}
-
-SUBSTITUTES = {
-    "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"',
-    **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
-}  # fmt: skip
-"""For streams that cannot write these; one column each, as they have."""
-
-
-@click.group(
-    cls=LazyGroup,
-    sections=SECTIONS,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Begin with `retinue demo`. Each command has its own help: `retinue run --help`.",
-)
-@click.version_option(__version__, message="retinue %(version)s")
-@click.pass_context
-def root(ctx: click.Context) -> None:
-    """Dispatch agents: bounded, watched, remembered, on any engine."""
-    if "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb":
-        ctx.color = False
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help())
-        return
-    try:
-        os.getcwd()  # noqa: PTH109 - only whether there is one
-    except OSError as error:
-        raise click.UsageError(
-            f"The current directory cannot be used ({error.strerror}). Change to another."
-        ) from error
+CANCELLED = 130
+"""The exit code of what Ctrl-C ended."""
+LAST_WORDS = 0.5
+"""Seconds a thread has to finish what it writes before the process ends without it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command of the arguments, the process's own by default, and ends the process with its exit code."""
-    _settle_streams()
-    code = _status(arguments)
-    sys.exit(_flushed(code))
-
-
-def _status(arguments: Sequence[str] | None) -> int:
+    typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return root.main(arguments, prog_name="retinue", standalone_mode=False) or 0
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("Cancelled.", err=True)
-        return 130
-    except BrokenPipeError:
-        return 1
-    except Exception as error:  # noqa: BLE001 - the last place where anyone could say something useful
-        _tell(error)
-        return 1
+        streams.settle()
+        from retinue.frontends.cli.root import root
+
+        root.main(typed, prog_name="retinue")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        code = cancelled(typed)
+    _end(_flushed(code))
 
 
-def _tell(error: Exception) -> None:
-    """One sentence about an error that should not happen; the whole of it for whoever asks."""
-    if os.environ.get(DEBUG):
-        import traceback
-
-        click.echo("".join(traceback.format_exception(error)), err=True)
-    cause: BaseException = error
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-    click.echo(
-        f"Something unexpected went wrong ({what}). What ran was kept: see `retinue sessions list`. "
-        f"Set {DEBUG}=1 to see where it happened.",
-        err=True,
-    )
+def cancelled(typed: Sequence[str]) -> int:
+    """Says that Ctrl-C ended a command that had nothing running; the exit code of it."""
+    if is_call(typed):
+        _write(sys.stdout, '{"content":[{"type":"text","text":"Cancelled."}],"details":{},"isError":true}')
+    _write(sys.stderr, "Cancelled.")
+    return CANCELLED
 
 
-def _settle_streams() -> None:
-    """Makes every stream take every character: where its encoding lacks one, something like it is written."""
-    codecs.register_error("retinue", _substitute)
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="retinue")
+def is_call(typed: Sequence[str]) -> bool:
+    """Whether it is `retinue call`, which prints its one object whatever happens."""
+    return next((word for word in typed if not word.startswith("-")), None) == "call"
 
 
-def _substitute(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    missing = error.object[error.start : error.end]
-    return "".join(SUBSTITUTES.get(character, "?") for character in missing), error.end
+def _write(stream: TextIO | None, line: str) -> None:
+    if stream is not None:
+        stream.write(f"{line}\n")
 
 
 def _flushed(code: int) -> int:
     """The exit code once everything is written; a reader who left early is no reason to complain."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except OSError as error:
-            # What could not be written now would be tried, and complained about, once more at exit.
-            with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a device, not a path
-                os.dup2(nowhere.fileno(), stream.fileno())
-            if not isinstance(error, BrokenPipeError):
-                click.echo(f"Not all could be written: {error.strerror}.", err=True)
-                code = code or 1
+    if code == CANCELLED and streams.is_stuck(sys.stdout):
+        streams.give_up(sys.stdout)
+    if (error := streams.flush(sys.stdout)) and not isinstance(error, BrokenPipeError):
+        _write(sys.stderr, f"Not all could be written: {error.strerror}.")
+        code = code or 1
+    streams.flush(sys.stderr)
     return code
+
+
+def _end(code: int) -> NoReturn:
+    """Ends the process; without a thread that waits for a reader who does not read."""
+    from threading import enumerate as all_threads
+    from threading import main_thread
+
+    others = [thread for thread in all_threads() if thread is not main_thread() and not thread.daemon]
+    for thread in others:
+        thread.join(LAST_WORDS)
+    if any(thread.is_alive() for thread in others):
+        os._exit(code)
+    sys.exit(code)

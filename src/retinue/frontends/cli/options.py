@@ -11,6 +11,9 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from retinue.frontends.cli.completion import engine_names
+from retinue.frontends.cli.inputs import Unreadable, as_typed
+
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -48,6 +51,23 @@ _SETTINGS = (
 )
 
 
+class Word(click.ParamType[str]):
+    """A name or an id: some text, in any case."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():
+            self.fail("It is empty: say what is meant.", param, ctx)
+        try:
+            return as_typed(value)
+        except Unreadable:
+            return str(value)  # a name that is no text is shown broken, and breaks nothing
+
+
+WORD = Word()
+
+
 class Seconds(click.ParamType[float]):
     """A length of time: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
 
@@ -76,20 +96,15 @@ cwd_option = click.option(
 )
 
 
-def _complete_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    from retinue.app import Retinue
-
-    return [name for name in ("auto", *Retinue().engines) if name.startswith(incomplete)]
-
-
 _OPTIONS = (
     click.option(
         "--engine",
+        type=WORD,
         metavar="ENGINE",
-        shell_complete=_complete_engines,
+        shell_complete=engine_names,
         help="What executes the runs: auto, offline, …; `retinue doctor` lists them.",
     ),
-    click.option("--model", metavar="MODEL", help="The model to use, in the engine's own words."),
+    click.option("--model", type=WORD, metavar="MODEL", help="The model to use, in the engine's own words."),
     cwd_option,
     click.option("--timeout", type=Seconds(1), metavar="TIME", help="How long a run may take: 90, 15m, 2h."),
     click.option("--max-depth", type=click.IntRange(0, 64), metavar="N", help="How deep agents may delegate."),

@@ -43,16 +43,21 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
         plan = msgspec.convert(raw, PlanFile)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreadable(f"{path} is no plan: {error}. See `retinue delegate --help` for its form.") from error
+    if _is_empty(plan.profile):
+        raise Unreadable(f"{path} has an empty profile. Leave it out, or say what is meant.")
     tasks = tuple(_task(number, entry, plan.profile) for number, entry in enumerate(plan.tasks, 1))
     return tasks, tuple(_unknown(raw))
 
 
 def _task(number: int, entry: Entry, profile: str | None) -> Task:
+    for field in ("name", "agent", "profile", "cwd", "resume"):
+        if _is_empty(getattr(entry, field)):
+            raise Unreadable(f"Task {number} has an empty {field}. Leave it out, or say what is meant.")
     for one, other in (("agent", "profile"), ("prompt", "task")):
         if getattr(entry, one) is not None and getattr(entry, other) is not None:
             raise Unreadable(f"Task {number} has both {one} and {other}, which mean the same. Keep one of them.")
     prompt = entry.prompt if entry.prompt is not None else entry.task
-    if prompt is None:
+    if prompt is None or _is_empty(prompt):
         raise Unreadable(f"Task {number} has no prompt: say what is to be done.")
     return Task(
         prompt=prompt,
@@ -63,6 +68,11 @@ def _task(number: int, entry: Entry, profile: str | None) -> Task:
         session=entry.resume,
         files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in entry.files),
     )
+
+
+def _is_empty(value: str | None) -> bool:
+    """Whether something was written that says nothing; what was not written is not empty."""
+    return value is not None and not value.strip()
 
 
 def _unknown(raw: Any) -> Iterator[str]:

@@ -14,10 +14,12 @@ what was declared: engine, models, tools granted, removed, missing and used, lim
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct, structs
 
+from retinue.frontends.cli.talk import sayable
 from retinue.output.frame import plain
 from retinue.results import RunResult
 from retinue.types import Failure
@@ -58,18 +60,26 @@ def results_json(results: Sequence[RunResult], exit_code: int) -> dict[str, Any]
 
 
 def refusal_json(failure: Failure, exit_code: int) -> dict[str, Any]:
-    """A call that was refused before anything ran."""
-    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": whole(failure)}
+    """A call that was refused before anything ran. It may quote its input, which no record has masked."""
+    detail = {name: sayable(fact) if isinstance(fact, str) else fact for name, fact in failure.detail.items()}
+    shown = structs.replace(failure, message=sayable(failure.message), detail=detail)
+    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": whole(shown)}
 
 
 def whole(value: Any) -> Any:
     """A value with all its fields, also those that say nothing, by their names on the wire."""
     match value:
         case Struct():
-            return {field.encode_name: whole(getattr(value, field.name)) for field in structs.fields(value)}
+            return {name: whole(getattr(value, field)) for field, name in _names(type(value))}
         case Mapping():
             return {key: whole(member) for key, member in value.items()}
         case list() | tuple():
             return [whole(member) for member in value]
         case _:
             return value
+
+
+@lru_cache
+def _names(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """The fields of a value, each with its name on the wire."""
+    return tuple((field.name, field.encode_name) for field in structs.fields(kind))

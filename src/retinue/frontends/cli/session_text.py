@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.table import table
-from retinue.frontends.event_lines import SHORT
+from retinue.frontends.wording import SHORT, UNKNOWN, moment
+from retinue.output.truncate import human_size
+from retinue.results import Actual, Attempt
 from retinue.sessions.store import SessionSummary
+from retinue.types import Limits
 
+MOST = 500
+"""Columns of a fact: not cut to the screen, for half a path finds nothing."""
 _STEPS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
-_KIB = 1024.0
+_WEEK = 7 * 86400.0
+_LONGEST = 100 * 365 * 86400.0
 
 
 def list_lines(summaries: Sequence[SessionSummary], now: float) -> list[str]:
     """One line per session."""
     rows = [
-        [one.session[:SHORT], ago(now - one.updated), state_text(one), one.agent, f"{one.task} → {one.preview}"]
+        [one.session[:SHORT], ago(one.updated, now), state_text(one), one.agent, f"{one.task} → {one.preview}"]
         for one in summaries
     ]
     return table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows])
@@ -28,7 +33,7 @@ def fact_lines(summary: SessionSummary) -> list[str]:
     """What is known of a session beside what was said in it."""
     usage = summary.latest.usage
     cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
-    rows = [
+    return _facts(
         ["session", summary.session],
         ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
         ["state", state_text(summary)],
@@ -38,10 +43,9 @@ def fact_lines(summary: SessionSummary) -> list[str]:
         ["runs", str(summary.runs)],
         ["usage", f"{usage.tokens} tokens, {usage.turns} turns{cost}"],
         ["conversation", summary.root],
-        ["file", f"{summary.file} ({size(summary.size_bytes)})" if summary.file else ""],
+        ["file", f"{summary.file} ({human_size(summary.size_bytes)})" if summary.file else ""],
         ["damaged", f"{summary.damaged} records could not be read and are left out" if summary.damaged else ""],
-    ]
-    return table([row for row in rows if row[1]], columns=500)
+    )
 
 
 def summary_json(summary: SessionSummary) -> dict[str, Any]:
@@ -54,24 +58,63 @@ def state_text(summary: SessionSummary) -> str:
     return f"{summary.latest.state} ({failure.code})" if failure else str(summary.latest.state)
 
 
-def ago(seconds: float) -> str:
+def ago(when: float, now: float) -> str:
     """How long ago in one number: `12s`, `5m`, `3h`, `2d`; weeks for what is older."""
+    seconds = now - when
+    if not -_WEEK < seconds < _LONGEST or when <= 0:
+        return UNKNOWN
     for below, unit, letter in _STEPS:
         if seconds < below:
             return f"{max(seconds, 0) / unit:.0f}{letter} ago"
-    return f"{seconds / (7 * 86400):.0f}w ago"
+    return f"{seconds / _WEEK:.0f}w ago"
 
 
-def moment(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+# -- declared against actual -----------------------------------------------------------------------
 
 
-def size(size_bytes: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size_bytes < _KIB:
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= _KIB
-    return f"{size_bytes:.1f} GiB"
+def report_lines(actual: Actual) -> list[str]:
+    """What really happened in a run beside what was declared."""
+    process = actual.process
+    return _facts(
+        ["engine", actual.engine],
+        ["model", f"{actual.declared_model or 'default'} declared, {actual.model or 'none'} answered"],
+        ["tools granted", ", ".join(actual.tools_granted) or "none"],
+        ["tools removed", ", ".join(f"{removed.tool} (by {removed.by})" for removed in actual.tools_removed)],
+        ["tools missing", ", ".join(actual.tools_missing)],
+        ["tools used", ", ".join(f"{name} × {count}" for name, count in actual.tools_used.items()) or "none"],
+        ["not applied", ", ".join(actual.not_applied)],
+        ["limits", ", ".join(_limits(actual.limits))],
+        ["attempts", "; ".join(map(_attempt, actual.attempts))],
+        ["masked", f"{actual.masks} secrets"],
+        ["dropped", human_size(actual.dropped_bytes)],
+        ["process", f"exit code {process.code}" if process and process.code is not None else ""],
+        ["process", f"signal {process.signal}" if process and process.signal is not None else ""],
+        *(["notice", notice] for notice in actual.notices),
+        ["stored", "" if actual.saved else "not all of it"],
+    )
+
+
+def _limits(limits: Limits) -> Iterator[str]:
+    """The limits in force, in the words of the settings; those that are off are left out."""
+    yield f"timeout {limits.timeout:g}s, at most {limits.ceiling:g}s"
+    named = {
+        "idle": limits.idle_timeout and f"{limits.idle_timeout:g}s",
+        "same call": limits.loop_count,
+        "same pair": limits.pair_count,
+        "turns": limits.max_turns,
+        "tokens": limits.max_tokens,
+        "cost": limits.max_cost and f"${limits.max_cost:g}",
+    }
+    yield from (f"{name} {value}" for name, value in named.items() if value)
+
+
+def _attempt(attempt: Attempt) -> str:
+    model = f" with {attempt.model}" if attempt.model else ""
+    return f"{attempt.number} {attempt.reason}{model}: {attempt.failure.code if attempt.failure else 'ok'}"
+
+
+def _facts(*rows: list[str]) -> list[str]:
+    return table([row for row in rows if row[1]], columns=MOST)
 
 
 def _named(fields: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,9 @@ from pathlib import Path
 from retinue.agents.definition import NAME_RULE, is_callable
 from retinue.folders import config_folder, project_levels
 
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+
 TEMPLATE = """\
 ---
 name: {name}
@@ -54,16 +57,34 @@ What you looked for without success. Leave out when empty.
 def write_template(name: str, cwd: Path, *, for_project: bool) -> Path:
     """Writes the file of a new agent, for the project around a directory or for the user, and returns its path.
 
+    What it makes is the user's alone, whatever the umask.
+
     Raises:
-        ValueError: the name could not be called.
+        ValueError: the name could not be called, or the project's folder is a link that leads out of the project.
         FileExistsError: there is a file of this name.
         OSError: it cannot be written.
     """
     if not is_callable(name):
         raise ValueError(f"the name cannot be called: use {NAME_RULE}")
-    above = project_levels(cwd)[-1] / ".retinue" if for_project else config_folder(os.environ)
-    path = above / "agents" / f"{name}.md"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as file:
+    project = project_levels(cwd)[-1]
+    folder = (project / ".retinue" if for_project else config_folder(os.environ)) / "agents"
+    # Not `Path.resolve`: it raises for a link that leads to itself, which then cannot be made a folder, either.
+    real = Path(os.path.realpath(folder))
+    if for_project and not real.is_relative_to(os.path.realpath(project)):
+        raise ValueError(f"{folder} leads out of the project, to {real}")
+    _make(folder)
+    path = folder / f"{name}.md"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        path.chmod(FILE_MODE)
         file.write(TEMPLATE.format(name=name))
     return path
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(FOLDER_MODE)
+    folder.chmod(FOLDER_MODE)

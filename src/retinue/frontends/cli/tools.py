@@ -5,17 +5,16 @@ from __future__ import annotations
 import click
 import msgspec
 
-from retinue.app import Retinue
-from retinue.frontends.cli.finding import within
-from retinue.frontends.cli.helping import did_you_mean, examples
-from retinue.frontends.cli.options import cwd_option, json_option
-from retinue.frontends.cli.talk import answer_json, lines, note
+from retinue.frontends.cli.options import Options, cwd_option, json_option
+from retinue.frontends.cli.talk import answer_json, examples, lines, note
+from retinue.frontends.cli.work import at_work, opened
+from retinue.frontends.wording import did_you_mean
 from retinue.output.frame import plain
 from retinue.surfaces.base import Tool
 
 
 @click.command(epilog=examples("retinue tools", "retinue tools --surface single --json"))
-@click.option("--surface", default="single", show_default=True, help="Whose tools.")
+@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tools.")
 @json_option
 @cwd_option
 def tools(surface: str, as_json: bool, cwd: str | None) -> None:
@@ -23,11 +22,16 @@ def tools(surface: str, as_json: bool, cwd: str | None) -> None:
 
     With --json: name, description and inputSchema of each.
     """
-    retinue = Retinue(cwd=cwd)
+    options = Options(cwd=cwd)
+    retinue = opened(options)
+
+    async def registered() -> tuple[Tool, ...]:
+        return retinue.surface(surface).tools(retinue.call(surface))
+
     if surface not in retinue.surfaces:
         near = did_you_mean(surface, retinue.surfaces)
         raise click.UsageError(f"Unknown surface: {surface}.{near} Surfaces: {', '.join(retinue.surfaces)}")
-    found = within(lambda opened: _registered(opened, surface), cwd=cwd)
+    found = at_work(retinue, registered, options, surface=surface, shows_progress=False)
     if as_json:
         answer_json(
             {
@@ -39,11 +43,7 @@ def tools(surface: str, as_json: bool, cwd: str | None) -> None:
         )
         return
     for tool in found:
-        click.secho(tool.name, bold=True)
-        lines([plain(tool.description), "", msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()])
+        schema = msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()
+        lines([click.style(tool.name, bold=True), plain(tool.description), "", schema])
     if not found:
         note(f"No tool of {surface} may be registered here: `retinue doctor` shows enabled and max_depth.")
-
-
-async def _registered(retinue: Retinue, surface: str) -> tuple[Tool, ...]:
-    return retinue.surface(surface).tools(retinue.call(surface))

@@ -14,15 +14,16 @@ import anyio
 from anyio.abc import TaskStatus
 
 from retinue.app import Retinue
+from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.talk import warn
-from retinue.frontends.event_lines import SHORT, EventLines
-from retinue.frontends.views import EngineNote, LinesView, View, is_screen, show
+from retinue.frontends.event_lines import EventLines
+from retinue.frontends.streams import is_stuck
+from retinue.frontends.views import EngineNote, LinesView, View, is_screen, losses, show
+from retinue.frontends.wording import SHORT, counted
 from retinue.types import Refused
 
 STOPPING = "Stopping; what the runs had is kept. A second signal ends at once."
-AGAIN = 0.1
-"""Seconds until runs are stopped again: one may begin in the moment of stopping."""
 NAMED = 3
 """Interrupted sessions named; others are counted."""
 
@@ -30,8 +31,15 @@ Found = TypeVar("Found")
 
 
 def opened(options: Options) -> Retinue:
-    """Retinue as the flags want it."""
-    return Retinue(cwd=options.cwd, settings=options.settings(), offline_may_answer=True)
+    """Retinue as the flags want it.
+
+    Raises:
+        Unreadable: one of them cannot have its value.
+    """
+    try:
+        return Retinue(cwd=options.cwd, settings=options.settings(), offline_may_answer=True, owns_process=True)
+    except ValueError as error:
+        raise Unreadable(f"{error}. Nothing was started.") from error
 
 
 def at_work(
@@ -52,21 +60,26 @@ def at_work(
         async with retinue:
             for warning in _warnings(retinue, surface):
                 warn(warning, quiet=options.quiet)
-            return await _watched(retinue, work, view)
+            return await _watched(retinue, work, view, options)
 
     view = _view(retinue, surface, options, shows_progress=shows_progress)
     with _logged_to(view):
         found = anyio.run(working)
+    if is_stuck(sys.stderr) and not sys.stderr.isatty():
+        # Nobody has read for as long as closing the view may take. What is left to say must not keep us either.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - a device, for the rest of the process
     if isinstance(found, Refused):
         raise found
     return found
 
 
-async def _watched(retinue: Retinue, work: Callable[[], Awaitable[Found]], view: View) -> Found | Refused:
+async def _watched(
+    retinue: Retinue, work: Callable[[], Awaitable[Found]], view: View, options: Options
+) -> Found | Refused:
     found: Found | Refused
     # Signals are heard until the view is closed, too: a reader who has stopped reading must not hold us for ever.
     async with anyio.create_task_group() as listening:
-        await listening.start(_stop_on_signal, retinue, view)
+        await listening.start(_stop_on_signal, retinue, view, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
             showing.start_soon(show, watcher, view)
             try:
@@ -84,17 +97,17 @@ async def _watched(retinue: Retinue, work: Callable[[], Awaitable[Found]], view:
 def _view(retinue: Retinue, surface: str, options: Options, *, shows_progress: bool) -> View:
     stream = sys.stderr
     if stream is None or options.quiet:
-        return LinesView(None)
+        return LinesView(stream, losses)
     settings = retinue.settings(surface).settings
     is_chosen_for_us = settings.engine == "auto"
     about = {kind.name: kind.about for kind in retinue.engines.values()} if is_chosen_for_us else {}
     note = EngineNote(about)
     if not shows_progress:
-        return LinesView(stream, note)
+        return LinesView(stream, note, losses)
     if is_screen(stream, os.environ):
         from retinue.frontends.terminal import LiveView
 
-        return LiveView(stream, settings.max_lines_per_window, note)
+        return LiveView(stream, settings.max_lines_per_window, note, losses)
     return LinesView(stream, note, EventLines())
 
 
@@ -118,18 +131,18 @@ def _warnings(retinue: Retinue, surface: str) -> Iterator[str]:
     """What a user should know before anything runs."""
     if count := len(retinue.interrupted):
         ids = ", ".join(summary.session[:SHORT] for summary in retinue.interrupted[:NAMED])
-        were = "run was interrupted when its process" if count == 1 else "runs were interrupted when their process"
+        were = counted(count, "run was interrupted when its process", "runs were interrupted when their process")
         more = ", …" if count > NAMED else ""
-        yield f"{count} {were} ended: {ids}{more} (retinue sessions show ID)"
+        yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
     if problems := retinue.settings(surface).problems:
-        values = "1 setting was" if len(problems) == 1 else f"{len(problems)} settings were"
+        values = counted(len(problems), "setting was", "settings were")
         yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
 
 
 # -- how it is stopped -----------------------------------------------------------------------------
 
 
-async def _stop_on_signal(retinue: Retinue, view: View, *, task_status: TaskStatus[None]) -> None:
+async def _stop_on_signal(retinue: Retinue, view: View, options: Options, *, task_status: TaskStatus[None]) -> None:
     """Waits for a signal, then stops all runs; the next signal ends the process at once."""
     signals = _signals()
     if not signals:
@@ -141,10 +154,10 @@ async def _stop_on_signal(retinue: Retinue, view: View, *, task_status: TaskStat
             break
         for number in signals:
             signal.signal(number, lambda *_: _leave(view))
-        view.say(STOPPING)
-        while True:
-            retinue.stop_all()
-            await anyio.sleep(AGAIN)
+        if not options.quiet:
+            view.say(STOPPING)
+        retinue.stop_all()
+        await anyio.sleep_forever()
 
 
 def _signals() -> list[signal.Signals]:

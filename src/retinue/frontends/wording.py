@@ -1,0 +1,37 @@
+"""How numbers, times, ids and guesses are said, the same in every way in.
+
+Imports nothing heavy: the list of commands needs its words, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+SHORT = 8
+"""Digits of an id, as it is said."""
+UNKNOWN = "-"
+"""In the place of a time nobody can believe."""
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 file`, `2 files`; `many` where an s is not enough."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def moment(when: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time of the wall clock; a dash for one that nobody can believe."""
+    if when <= 0:
+        return UNKNOWN
+    try:
+        return time.strftime(form, time.localtime(when))
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question to append to a sentence about a word nobody knows; empty if none is like it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]}?" if near else ""

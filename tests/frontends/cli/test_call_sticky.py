@@ -1,0 +1,48 @@
+"""`call` and `tools` on the `sticky` surface: its answers, its exit codes, its sessions across processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+STICKY = ("--surface", "sticky", "--engine", "scripted")
+
+
+def call(cli, *, script=None, **arguments):
+    """The exit code and the one object on stdout of a call."""
+    result = cli(
+        "call", "subagent", json.dumps({"agent": "explorer", "task": "look", **arguments}), *STICKY, script=script
+    )
+    (line,) = result.stdout.splitlines()
+    return result.exit_code, json.loads(line)
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [({"finalize": "done"}, 0), ({"finalize": "", "error": "no"}, 1), ({"say": "done"}, 1), ({"fail": "no"}, 1)],
+    ids=["success", "the agent's error", "not finalized", "failed"],
+)
+def test_the_exit_code_says_what_came_of_it(cli, step, code):
+    assert call(cli, script=[step])[0] == code
+
+
+def test_a_refused_call_ends_with_2(cli):
+    code, found = call(cli, agent="nobody")
+    assert (code, found["isError"], found["details"]["error"]["code"]) == (2, True, "unknown_agent")
+
+
+def test_a_session_goes_on_in_another_process_and_nowhere_else(cli, place, monkeypatch):
+    session = call(cli)[1]["details"]["sessionId"]
+    code, found = call(cli, sessionId=session)
+    assert (code, found["details"]["sessionId"]) == (0, session)
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    code, found = call(cli, sessionId=session)
+    assert (code, found["details"]["error"]["code"]) == (2, "session_not_found")
+    assert f'It belongs to agent "explorer" in {place}: ' in found["content"][0]["text"]
+
+
+def test_the_tool_is_shown_as_a_host_would_register_it(cli):
+    (tool,) = json.loads(cli("tools", "--surface", "sticky", "--json").stdout)["tools"]
+    assert (tool["name"], list(tool["inputSchema"]["properties"])) == ("subagent", ["agent", "task", "sessionId"])
