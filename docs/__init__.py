@@ -1,0 +1,1 @@
+"""The documents, and what makes those of them that can be made: `make docs`."""

@@ -1,0 +1,271 @@
+"""Makes the reference pages from the code they describe: `python -m docs.generate`, or `make docs`.
+
+A test fails when a page is not what this would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+import msgspec
+from benchmarks.__main__ import COMMITTED, Result, Row
+from msgspec import structs
+
+from docs.commands import cli_page
+from docs.tables import code, fields_table, said_of, table, type_text
+from docs.words import FAILURES, KEYS, VALUES
+from retinue import events, results, settings, types
+
+# The alias table is the agents' own matter; only its documentation looks at it from outside.
+from retinue.agents.fields import _TABLE
+from retinue.surfaces.base import BEFORE_THE_RUN, REFUSED
+from retinue.surfaces.single import CODES, FAILED
+
+FOLDER = Path(__file__).parent / "reference"
+MADE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
+
+
+def main() -> None:
+    for name in PAGES:
+        path, text = FOLDER / name, page(name)
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            click.echo(f"docs/reference/{name}")
+
+
+def page(name: str) -> str:
+    """The page as the code has it now."""
+    text = PAGES[name]().rstrip("\n") + "\n"
+    return MADE + text if name.endswith(".md") else text
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    rows = [
+        (code(name), _default(name), _range(name), _in_project(key), key.note) for name, key in settings.KEYS.items()
+    ]
+    return f"""\
+# Settings
+
+A value is looked for in this order: the call (a flag, an argument), the environment (`RETINUE_` and the name in upper
+case), the project's `.retinue/config.toml` from the working directory up to the repository root, your
+`~/.config/retinue/config.toml`, the default. `retinue doctor` shows every value with its source.
+
+The defaults differ by *surface*: `retinue run` and `retinue call` take those of `single`, `retinue delegate` those of
+`fanout`, `retinue chain` those of `nested`. In a file a table of the surface's name holds for it alone:
+
+```toml
+timeout = 1200
+
+[single]
+timeout = 300
+```
+
+A project's file may only lower a limit or change what is displayed. Everything else in it is ignored and named by
+`retinue doctor`. Values out of range are clamped, values of a wrong type are ignored; both are named there, too.
+
+{table(["setting", "default", "range", "in a project's file", "meaning"], rows)}
+Settings of pi's subagent extensions (`~/.pi/agent/settings.json` and `.pi/settings.json`, key `subagents`;
+`~/.pi/agent/extensions/devkit-pi/config.json`) are read as well, just below our own file of the same place.
+
+Without effect today: `resume`, as no engine keeps sessions of its own, and `finalize_retries`, as no command asks
+for a finalization.
+"""
+
+
+def _default(name: str) -> str:
+    general = _value(getattr(settings.Settings(), name))
+    own = [f"{surface} {_value(own[name])}" for surface, own in settings.SURFACES.items() if name in own]
+    return f"{general} ({', '.join(own)})" if own else general
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "–"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _range(name: str) -> str:
+    key, kind = settings.KEYS[name], type(getattr(settings.Settings(), name))
+    if key.choices:
+        return ", ".join(map(code, key.choices))
+    if kind not in (int, float):
+        return type_text(kind) if kind is bool else "text"
+    return f"{key.low:g} and more" if key.high == settings.Key().high else f"{key.low:g} to {key.high:.0f}"
+
+
+def _in_project(key: settings.Key) -> str:
+    return {
+        settings.InProject.LOWER: "may lower it",
+        settings.InProject.DISPLAY: "may set it",
+        settings.InProject.IGNORED: "ignored",
+    }[key.in_project]
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+def agent_keys_page() -> str:
+    rows = [
+        (
+            ", ".join(map(code, key.spellings)),
+            VALUES[key.read.__name__],
+            "yes" if key.essential else "",
+            KEYS[key.spellings[0]],
+        )
+        for key in _TABLE
+    ]
+    return f"""\
+# Keys of an agent's file
+
+Keys are compared without case, `_` and `-`: `fallback_models`, `fallbackModels` and `fallback-models` are one key.
+Lists may be YAML lists or texts with commas. Of two keys with one meaning the first counts, and the second is
+reported; deny lists add up.
+
+*Must be readable*: the file is not used if the value cannot be read, because a restriction must not be guessed away.
+Any other value that cannot be read is reported and its default used. Keys not in this table are ignored and named by
+`retinue agents check`.
+
+{table(["key", "value", "must be readable", "meaning"], rows)}
+How to write an agent: [agents.md](../agents.md).
+"""
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+def events_page() -> str:
+    return f"""\
+# Events
+
+One JSON object per line. First stand the keys of every event, then `type`, then the keys of that type. Keys whose
+value is the default are left out, unless *always* says otherwise. The order of events and how to read them:
+[events.md](../events.md). JSON schema of a line: [events.schema.json](events.schema.json).
+
+## Every event
+
+{fields_table(events.Origin)}
+Before these stand `v` (the version of the format, {events.VERSION}), `seq` and `time` (seconds since the epoch, by
+the wall clock). `seq` rises with every event of a run. Live events are counted, too, so stored ones may have gaps.
+Order is by `seq`, never by `time`.
+
+## Durable events
+
+Stored before anyone is shown them. Those marked *synced* are on the disk by then.
+
+{_events(get_args(events.Durable))}
+## Live events
+
+Shown or counted while they happen, never stored.
+
+{_events(get_args(events.Live))}"""
+
+
+def events_schema() -> str:
+    return msgspec.json.format(msgspec.json.encode(events.schema(), order="sorted")).decode()
+
+
+def _events(kinds: Iterable[Any]) -> str:
+    return "\n".join(_event(kind) for kind in kinds)
+
+
+def _event(kind: Any) -> str:
+    mark = " (synced)" if kind in events.TRANSITIONS else ""
+    told = f"{said_of(kind)}\n\n" if said_of(kind) else ""
+    keys = fields_table(kind) if structs.fields(kind) else "No keys of its own.\n"
+    return f"### {kind.__struct_config__.tag}{mark}\n\n{told}{keys}"
+
+
+# -- results and failures --------------------------------------------------------------------------
+
+
+def results_page() -> str:
+    kinds = (results.Actual, results.Attempt, types.Failure, types.Usage, types.Limits, types.Removed)
+    parts = "\n".join(
+        f"## {kind.__name__}\n\n{said_of(kind)}\n\n{fields_table(kind)}"
+        for kind in (*kinds, results.Finalization, results.ProcessEnd)
+    )
+    return f"""\
+# Values inside a result
+
+What `retinue … --json` prints is described in [results.md](../results.md). These are the values within it, by the
+names they have in JSON; in Python the names are in snake case. With `--json` every key is always there; in events and
+files a key whose value is the default is left out, unless *always* says otherwise.
+
+{parts}"""
+
+
+def failures_page() -> str:
+    rows = [(code(each), _status(each), code(CODES.get(each, FAILED)), *_advice(each)) for each in types.Code]
+    return f"""\
+# Failure codes
+
+*Exit* is the exit code of `retinue run` when this is the failure; {REFUSED} means that nothing ran. *In `single`* is
+the code in the answer of the `subagent` tool.
+
+{table(["code", "exit", "in `single`", "what happened", "what to do"], rows)}"""
+
+
+def _status(code: types.Code) -> str:
+    if code in BEFORE_THE_RUN or FAILURES[code].refuses:
+        return str(REFUSED)
+    return str(results.exit_code(types.Failure(code, "")))
+
+
+def _advice(code: types.Code) -> tuple[str, str]:
+    return FAILURES[code].happened, FAILURES[code].do
+
+
+# -- benchmarks ------------------------------------------------------------------------------------
+
+
+def benchmarks_page() -> str:
+    return f"# Benchmarks\n\nWhat is measured and how: [performance.md](../performance.md).\n\n{_figures()}"
+
+
+def _figures() -> str:
+    if not COMMITTED.exists():
+        return "No result has been committed yet. `make bench` measures on your machine and prints the table.\n"
+    result = msgspec.json.decode(COMMITTED.read_bytes(), type=Result)
+    rows = [(row.name, _figure(row, row.ours), _figure(row, row.floor), *_ratio(row)) for row in result.rows]
+    return (
+        f"The last committed result: Python {result.python}, {result.machine}, {result.cores} cores.\n\n"
+        f"{table(['work', 'ours', 'floor', 'ratio', 'goal', 'met'], rows)}"
+    )
+
+
+def _figure(row: Row, value: float) -> str:
+    per = f"/{row.per}" if row.per else ""
+    return f"{value:.2f} {row.unit}{per}"
+
+
+def _ratio(row: Row) -> tuple[str, str, str]:
+    return f"{row.ratio:.2f}", f"{'≥' if row.is_rate else '≤'} {row.goal:g}", "yes" if row.met else "no"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "agent-keys.md": agent_keys_page,
+    "benchmarks.md": benchmarks_page,
+    "cli.md": cli_page,
+    "events.md": events_page,
+    "events.schema.json": events_schema,
+    "failures.md": failures_page,
+    "results.md": results_page,
+    "settings.md": settings_page,
+}
+"""The reference, by the names of its files."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Draws `live-view.svg`: the live view as it stood in the middle of a real run. `python -m docs.live_view`.
+
+Five agents work on this repository on the offline engine, as in `retinue demo`, in a state folder of their own. Drawn
+is the last moment at which some are done and most are at work. It differs from run to run, so no test compares it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from pathlib import Path
+
+import anyio
+import click
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+from rich.theme import Theme
+
+from retinue import Retinue
+from retinue.frontends.cli.demo import OF_RETINUE
+from retinue.frontends.terminal import STYLES
+from retinue.frontends.windows import Line, Screen, frame
+from retinue.progress import Phase, Progress
+
+ROOT = Path(__file__).parents[1]
+PICTURE = ROOT / "docs" / "live-view.svg"
+SCREEN = Screen(width=110, height=30, max_lines=6)
+AT_WORK = 3
+"""Runs at least, at the moment that is drawn."""
+
+
+def main() -> None:
+    lines = anyio.run(_moment)
+    PICTURE.write_text(svg(lines), "utf-8")
+    click.echo(PICTURE.relative_to(ROOT))
+
+
+async def _moment() -> tuple[Line, ...]:
+    """The view at the last moment worth showing."""
+    shown: tuple[Line, ...] = ()
+    with tempfile.TemporaryDirectory() as state:
+        async with (
+            Retinue(cwd=ROOT, engine="offline", state=state) as retinue,
+            retinue.events() as events,
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(retinue.delegate, OF_RETINUE)
+            progress = Progress()
+            async for stamped in events:
+                progress = progress.after(stamped)
+                if progress.count(Phase.DONE) and progress.count(Phase.RUNNING) >= AT_WORK:
+                    shown = frame(progress, SCREEN, stamped.time)
+                if progress.count(Phase.DONE) == len(OF_RETINUE):
+                    break
+    return shown
+
+
+def svg(lines: tuple[Line, ...]) -> str:
+    """The lines as a picture that needs nothing from anywhere: rich's own names a font on the web."""
+    console = Console(
+        record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, theme=Theme(dict(STYLES))
+    )
+    console.print(Text("$ retinue demo"))
+    for line in lines:
+        text = Text(no_wrap=True, overflow="crop")
+        for span in line:
+            text.append(span.text, style=span.style or None)
+        console.print(text)
+    template = re.sub(r"\s*(?:@font-face \{\{.*?\}\}|<!--.*?-->)", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    template = template.replace("Fira Code", "ui-monospace, Menlo, Consolas, DejaVu Sans Mono")
+    return console.export_svg(title="retinue", code_format=template, unique_id="retinue")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Parts of markdown pages: tables, and what the code says of its own values."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
+
+from msgspec import Struct, structs
+
+from docs.words import FIELDS
+from retinue.types import Code
+
+_PLAIN = {str: "text", int: "integer", float: "number", bool: "`true` or `false`", NoneType: "`null`"}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A markdown table; bars within cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def fields_table(kind: type[Struct]) -> str:
+    """The fields of a value by their names on the wire."""
+    may_be_absent = kind.__struct_config__.omit_defaults
+    rows = [
+        (
+            code(each.encode_name),
+            type_text(each.type),
+            "yes" if each.required or not may_be_absent else "",
+            field_meaning(kind, each.name),
+        )
+        for each in structs.fields(kind)
+    ]
+    return table(["key", "value", "always", "meaning"], rows)
+
+
+def field_meaning(kind: type[Struct], name: str) -> str:
+    """What the line under a field says of it or, where there is none, our own words.
+
+    Raises:
+        LookupError: there are none.
+    """
+    key = f"{kind.__name__}.{name}"
+    meaning = _said_under_fields(kind).get(name) or FIELDS.get(key)
+    if meaning is None:
+        raise LookupError(f"What does {key} mean? Write a string under the field, or a line in docs/words.py")
+    return meaning
+
+
+def _said_under_fields(kind: type[Struct]) -> dict[str, str]:
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, below in pairwise(body.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
+                found[name] = _in_json(said)
+    return found
+
+
+def said_of(kind: type) -> str:
+    """The docstring of a class; nothing, where it has none of its own."""
+    return _in_json(kind.__dict__.get("__doc__") or "")
+
+
+def _in_json(said: str) -> str:
+    return " ".join(said.split()).replace("None", "null")
+
+
+def type_text(kind: Any) -> str:
+    """A type in the words of JSON."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if origin is Literal:
+        return ", ".join(code(str(value)) for value in inner)
+    if origin is UnionType:
+        return " or ".join(type_text(part) for part in inner)
+    if origin is tuple:
+        return f"list of {type_text(inner[0])}"
+    if kind is Code:
+        return "[a code](failures.md)"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return ", ".join(map(code, kind))
+    return code(kind.__name__) if isinstance(kind, type) and issubclass(kind, Struct) else "object"

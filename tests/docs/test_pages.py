@@ -1,0 +1,182 @@
+"""The documents: what they show is run and seen, what they link to is there, what they list is complete."""
+
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+import yaml
+from docs.generate import FOLDER, page
+from docs.generate import PAGES as REFERENCE
+from docs.live_view import PICTURE, svg
+from tests.docs.pages import PAGES, ROOT, Walk, anchors, blocks, commands, links, prose
+from tests.test_layers import LAYERS
+
+from retinue.agents.folders import PROJECT_FOLDERS, Folders
+from retinue.events import Durable
+from retinue.frontends.cli.results import result_json
+from retinue.frontends.windows import Span
+from retinue.parts import engine_kinds
+from retinue.results import RunResult
+from retinue.testing.engines import run_spec
+
+RUNNABLE = {"console", "sh", "python"}
+READ_BY: Mapping[str, Callable[[str], object]] = {
+    "json": msgspec.json.decode,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+}
+LANGUAGES = {*RUNNABLE, *READ_BY, "output", "text", "markdown"}
+WRITTEN = [page for page in PAGES if page.parent != FOLDER]
+"""Pages that people write."""
+COPIED = ("src", "tests", "examples", "docs", "README.md", "pyproject.toml", ".gitignore")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A copy of this repository: pages may write where they say they are."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for each in COPIED:
+        if (ROOT / each).is_dir():
+            shutil.copytree(ROOT / each, tmp_path / each, ignore=ignored)
+        else:
+            shutil.copy(ROOT / each, tmp_path / each)
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "page", [page for page in WRITTEN if any(block.language in RUNNABLE for block in blocks(page))], ids=name
+)
+def test_what_a_page_shows_can_be_done_and_seen(page, place, scratch_home):
+    programs = str(Path(sys.executable).parent)
+    environment = {
+        "PATH": os.pathsep.join([programs, os.environ["PATH"]]),
+        "HOME": str(scratch_home),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "COLUMNS": "120",
+    }
+    walk = Walk(place, environment)
+    for block in blocks(page):
+        walk.take(block)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_block_says_what_it_is(page):
+    for block in blocks(page):
+        assert block.language in LANGUAGES, f"{block} is {block.language or 'nothing'}"
+        if read := READ_BY.get(block.language):
+            read(block.text)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_what_could_be_run_does_not_hide_among_what_cannot(page):
+    for block in blocks(page):
+        if block.language == "text":
+            assert not re.search(r"^(?:\$ )?retinue \w+", block.text, re.MULTILINE), str(block)
+        if block.language == "console":
+            assert commands(block), str(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page):
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name(page)} links to {link}"
+
+
+def test_the_index_leads_to_every_page():
+    index = ROOT / "docs" / "index.md"
+    reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert {page for page in PAGES if page.is_relative_to(index.parent)} - {index} <= reached
+
+
+@pytest.mark.parametrize("file", REFERENCE)
+def test_the_reference_is_what_the_code_says(file):
+    assert (FOLDER / file).read_text("utf-8") == page(file), "stale: run `make docs`"
+
+
+def test_nothing_else_lies_among_the_reference():
+    assert {path.name for path in FOLDER.iterdir()} == set(REFERENCE)
+
+
+def test_the_page_on_agents_names_every_folder_that_is_read():
+    text = prose(ROOT / "docs" / "agents.md")
+    project = [folder for folder, _ in PROJECT_FOLDERS]
+    user = [
+        folder.path for folder in Folders({"HOME": "/h"}).around(Path("/nowhere")) if folder.origin.layer == "user"
+    ]
+    for folder in (*project, *(f"~/{path.relative_to('/h')}" for path in user)):
+        assert f"`{folder}" in text, folder
+
+
+def test_the_page_on_engines_names_every_engine():
+    text = (ROOT / "docs" / "engines.md").read_text("utf-8")
+    for engine in engine_kinds({}):
+        assert f"| `{engine}` |" in text, engine
+        assert f"## {engine}\n" in text, engine
+
+
+def test_the_map_of_the_tree_is_complete():
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    for path in sorted((ROOT / "src" / "retinue").iterdir()):
+        if path.suffix == ".py" and path.stem != "__main__":
+            assert path.name in text, path.name
+        elif path.is_dir() and path.name != "__pycache__":
+            assert f"{path.name}/" in text, path.name
+
+
+def test_the_map_of_the_tree_names_nothing_that_is_not_there():
+    named = re.findall(r"[\w/]+\.py\b", (ROOT / "docs" / "architecture.md").read_text("utf-8"))
+    there = {path.name for path in ROOT.rglob("*.py") if ".venv" not in path.parts}
+    assert {Path(each).name for each in named} <= there
+
+
+def test_the_layers_are_those_the_sources_are_held_to():
+    (layers,) = (block for block in blocks(ROOT / "docs" / "architecture.md") if block.text.startswith(" 9  "))
+    told = {int(line[:2]): set(line[2:].split()) for line in layers.text.splitlines()}
+    assert told == {number: names for number, names in enumerate(LAYERS) if names != {"__main__"}}
+
+
+def test_the_order_of_events_names_every_event_that_is_stored():
+    tree = blocks(ROOT / "docs" / "events.md")[0].text
+    for kind in get_args(Durable):
+        assert re.search(rf"\b{kind.__struct_config__.tag}\b", tree), kind
+
+
+def test_every_key_of_a_result_is_told(tmp_path):
+    text = prose(ROOT / "docs" / "results.md")
+    for key in result_json(RunResult(spec=run_spec(tmp_path))):
+        assert f"`{key}`" in text, key
+
+
+def test_the_result_in_the_readme_has_no_key_of_its_own(tmp_path):
+    (shown,) = (block for block in blocks(ROOT / "README.md") if block.language == "json")
+    told, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=run_spec(tmp_path)))
+    assert told.keys() <= real.keys()
+    assert told["actual"].keys() <= real["actual"].keys()
+
+
+def test_a_picture_is_small_and_needs_nothing_from_elsewhere():
+    for picture in (PICTURE.read_text("utf-8"), svg(((Span("explorer", "name"),),))):
+        assert len(picture) < 60_000
+        assert set(re.findall(r"\w+://[^\"'\s]+", picture)) == {"http://www.w3.org/2000/svg"}
+        assert "@import" not in picture
+        assert "explorer" in picture
