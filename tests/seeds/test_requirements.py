@@ -26,6 +26,8 @@ class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Requirements(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tables: dict[str, int]
+    beyond: dict[str, str]
+    """Tests of a surface that prove what no seed asks for, each with what it proves."""
     promise: tuple[Promise, ...]
 
 
@@ -52,8 +54,12 @@ def _test_functions(body: list[ast.stmt]) -> set[str]:
     return {function.name for function in functions if function.name.startswith("test_")}
 
 
-def named() -> set[str]:
+def proofs() -> set[str]:
     return {test for promise in PROMISES for test in promise.proof or ()}
+
+
+def named() -> set[str]:
+    return proofs() | REQUIREMENTS.beyond.keys()
 
 
 def test_each_promise_has_an_id_of_its_own_that_begins_with_its_seed():
@@ -66,7 +72,11 @@ def test_each_promise_is_either_proved_or_open():
     assert [promise.id for promise in PROMISES if bool(promise.proof) == bool(promise.open)] == []
 
 
-def test_every_test_named_as_a_proof_exists():
+def test_no_proof_of_a_promise_is_called_beyond_them():
+    assert sorted(proofs() & REQUIREMENTS.beyond.keys()) == []
+
+
+def test_every_test_that_is_named_exists():
     files = {name.partition("::")[0] for name in named()}
     missing_files = {name for name in files if not (ROOT / name).is_file()}
     assert missing_files == set()
@@ -74,7 +84,7 @@ def test_every_test_named_as_a_proof_exists():
     assert sorted(named() - existing) == []
 
 
-def test_every_test_of_a_surface_proves_a_promise():
+def test_every_test_of_a_surface_is_named():
     files = {path for folder in ABOUT_SEEDS for path in folder.rglob("test_*.py")} - {Path(__file__)}
     tests = {test for path in files for test in defined_in(path)}
     assert sorted(tests - named()) == []

@@ -1,4 +1,4 @@
-"""Shared by the tests of the `single` surface: a host that calls its tool as a model would, in time that costs nothing."""
+"""Shared by the tests of surfaces: a host that calls the tool `subagent` as a model would, in time that costs nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retinue.engines.base import Capabilities, EngineKind
 from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
 from retinue.sessions.memory import MemoryStore
 from retinue.sessions.store import SessionStore
-from retinue.surfaces.base import Tool, ToolResult, Update
+from retinue.surfaces.base import Tool, ToolResult
 from retinue.types import Call, RunSpec
 
 AGENT, TASK = "explorer", "Find auth code"
@@ -28,24 +28,33 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return "trio", {"clock": MockClock(autojump_threshold=0)}
 
 
-class Host:
-    """Has the tool of the `single` surface, and remembers what its engine was told to do."""
+Seen = Callable[[ToolResult], object]
+"""Takes a partial result."""
 
-    def __init__(self, retinue: Retinue, specs: list[RunSpec]) -> None:
+
+class Host:
+    """Has the tool of a surface, and remembers what its engine was told to do."""
+
+    def __init__(self, retinue: Retinue, specs: list[RunSpec], surface: str = "single") -> None:
         self.retinue = retinue
-        self.surface = retinue.surface("single")
+        self.surface = retinue.surface(surface)
         self.specs = specs
 
     def call(self, **changes: Any) -> Call:
-        return self.retinue.call("single", **changes)
+        return self.retinue.call(self.surface.name, **changes)
 
     def tools(self) -> tuple[Tool, ...]:
         return self.surface.tools(self.call())
 
-    async def use(self, arguments: Any, *, call: Call | None = None, update: Update | None = None) -> ToolResult:
+    async def use(self, arguments: Any, *, call: Call | None = None, update: Seen | None = None) -> ToolResult:
         """Runs the tool as it is registered; where it is not, as a host that calls it all the same."""
         run = {**self.surface.calls, **{tool.name: tool.run for tool in self.tools()}}["subagent"]
-        return await run(arguments, call or self.call(), update)
+
+        async def updated(partial: ToolResult) -> None:
+            assert update is not None
+            update(partial)
+
+        return await run(arguments, call or self.call(), updated if update else None)
 
     async def ask(self, agent: str = AGENT, task: str = TASK, **how: Any) -> dict[str, Any]:
         """The answer to a task, as a host receives it."""
@@ -75,6 +84,7 @@ def open_host(workplace: Path, scratch_home: Path) -> Open:
         state: Path | None = None,
         capabilities: Capabilities = CAPABILITIES,
         missing: str | None = None,
+        surface: str = "single",
         **options: Any,
     ) -> AsyncIterator[Host]:
         specs: list[RunSpec] = []
@@ -91,7 +101,7 @@ def open_host(workplace: Path, scratch_home: Path) -> Open:
             missing=lambda: missing,
         )
         retinue = Retinue(
-            cwd=workplace,
+            cwd=options.pop("cwd", workplace),
             engine="scripted",
             engines={"scripted": kind},
             environ={"HOME": str(scratch_home), **(environ or {})},
@@ -100,7 +110,7 @@ def open_host(workplace: Path, scratch_home: Path) -> Open:
             **options,
         )
         async with retinue:
-            yield Host(retinue, specs)
+            yield Host(retinue, specs, surface)
 
     return opened
 

@@ -43,7 +43,7 @@ async def test_the_agent_is_given_the_task_and_its_last_words_come_back(open_hos
 
 async def test_the_call_returns_when_the_run_has_ended_and_not_before(ask):
     before = anyio.current_time()
-    answer = await ask(Wait(170), say("early"), Wait(170), say("late"))
+    answer = await ask(Wait(170), say("early", stop_reason="length"), Wait(170), say("late"))
     assert answer["content"][0]["text"] == "late"
     assert anyio.current_time() - before == 340
 

@@ -109,8 +109,8 @@ async def test_forged_markup_is_broken_visibly(ask):
 @pytest.mark.parametrize(
     ("whole", "lines", "notice"),
     [
-        ("x\n" * 5999 + "x", (5000, 6000), "[TRUNCATED: showing first 5000 of 6000 lines, 9.8KB of 11.7KB]\n"),
-        ("ä" * 150 * 1024, (1, 1), "[TRUNCATED: showing first 1 of 1 lines, 200.0KB of 300.0KB]\n"),
+        ("x\n" * 5999 + "x", (5000, 6000), "[TRUNCATED: showing first 5000 of 6000 lines, 9.8 KB of 11.7 KB]\n"),
+        ("ä" * 150 * 1024, (1, 1), "[TRUNCATED: showing first 1 of 1 lines, 200.0 KB of 300.0 KB]\n"),
     ],
     ids=["lines", "bytes"],
 )

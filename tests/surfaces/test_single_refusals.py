@@ -74,7 +74,7 @@ async def test_input_that_is_no_object_is_refused(open_host, arguments):
     assert answer["details"]["error"]["code"] == "INVALID_INPUT"
     assert answer == refusal("INVALID_INPUT", answer["content"][0]["text"])
     async with open_host() as host:
-        unreadable = host.surface.unreadable("subagent", "unexpected end of data").as_json()
+        unreadable = host.surface.unreadable("subagent", "unexpected end of data", host.call()).as_json()
     assert unreadable == refusal(
         "INVALID_INPUT", "The input of subagent is not a JSON object: unexpected end of data"
     )

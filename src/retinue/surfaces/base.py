@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import anyio
 from msgspec import Struct
 
+from retinue.agents.definition import Layer
+from retinue.agents.roster import Entry, Status
 from retinue.events import Stamped
 from retinue.orchestrator import Orchestrator
+from retinue.output.frame import one_line, plain
+from retinue.output.texts import changed_texts
 from retinue.progress import Progress
 from retinue.results import RunResult
-from retinue.types import Call, Code
+from retinue.types import Call, Code, ToolUse, refused
 
 JsonObject = Mapping[str, Any]
 
+LAST_SHOW = 1.0
+"""Seconds a reader has for the last partial result before it gets the whole one."""
 PACE = 0.05
 """Seconds between two partial results: each repeats the whole so far, and no eye follows more."""
+
+MOST_AGENTS = 100
+"""Told of in a tool's description."""
+MOST_DESCRIPTION = 200
+"""Characters of one agent's description."""
 
 REFUSED = 2
 """Exit status of a call that was refused before anything ran."""
@@ -31,6 +43,9 @@ BEFORE_THE_RUN = frozenset(
         Code.CONFLICT,
         Code.UNSUPPORTED,
         Code.SPAWN_FAILED,
+        Code.SESSION_NOT_FOUND,
+        Code.SESSION_BUSY,
+        Code.STORAGE,
     }
 )
 """Failures of a run that never was: where its task is the whole call, the call was refused."""
@@ -54,8 +69,13 @@ class ToolResult(Struct, frozen=True, kw_only=True):
         return found
 
 
-Update = Callable[[ToolResult], None]
-"""Takes a partial result while the work goes on; must return at once."""
+Clean = Callable[[str], str]
+"""Makes child text what may leave."""
+
+
+Update = Callable[[ToolResult], Awaitable[None]]
+"""Takes a partial result while the work goes on. A slow one misses some; one that cannot go on (`OSError`) gets no
+more. Neither holds up the work."""
 
 
 ToolRun = Callable[[Any, Call, Update | None], Awaitable[ToolResult]]
@@ -81,8 +101,49 @@ class Surface(Protocol):
     def tools(self, call: Call) -> tuple[Tool, ...]:
         """The tools a host at this place may register; none where none may be used."""
 
-    def unreadable(self, tool: str, problem: str) -> ToolResult:
-        """The answer to input that is not even JSON."""
+    def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
+        """The answer to input that is not even JSON; what keeps the call from any answer at all comes first."""
+
+
+def required_text(arguments: JsonObject, name: str) -> str:
+    """A field of the input that must be there.
+
+    Raises:
+        Refused: `invalid_input`, naming the field.
+    """
+    value = arguments.get(name)
+    if value is None or value == "":
+        raise refused(Code.INVALID_INPUT, f"Missing required parameter: {name}")
+    if not isinstance(value, str):
+        raise refused(Code.INVALID_INPUT, f"Parameter {name} must be a string")
+    return value
+
+
+def agent_lines(orchestrator: Orchestrator, call: Call) -> list[str]:
+    """The agents that would run if they were called, a line each, for a tool's description."""
+    agents = [entry for entry in orchestrator.roster(call).listing() if entry.status is Status.USED]
+    lines = [_agent_line(orchestrator, entry) for entry in agents[:MOST_AGENTS]]
+    if len(agents) > MOST_AGENTS:
+        lines.append(f"- … and {len(agents) - MOST_AGENTS} more")
+    return lines
+
+
+def _agent_line(orchestrator: Orchestrator, entry: Entry) -> str:
+    """One agent. What a file says of itself reaches a model here: a line of plain text, whatever it holds."""
+    agent = entry.agent
+    said = one_line(orchestrator.masked(agent.description), MOST_DESCRIPTION)
+    is_unaccepted = agent.layer is Layer.PROJECT and not entry.accepted
+    return f"- {agent.name}: {said}" + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
+
+
+def display_items(items: Iterable[str | ToolUse], clean: Clean) -> list[dict[str, Any]]:
+    """What a host shows of a run; it prints the arguments of tool calls, too."""
+    return [
+        {"type": "text", "text": clean(item)}
+        if isinstance(item, str)
+        else {"type": "toolCall", "name": plain(item.name), "args": changed_texts(item.args, plain)}
+        for item in items
+    ]
 
 
 def exit_status(results: Sequence[RunResult]) -> int:
@@ -107,23 +168,25 @@ async def streamed(
         return await work()
     progress = Progress()
 
-    def show(news: Iterable[Stamped]) -> None:
+    async def show(news: Iterable[Stamped]) -> None:
         nonlocal progress
         mine = [stamped for stamped in news if stamped.origin.parent_tool_use_id == call.lineage.parent_call]
         for stamped in mine:
             progress = progress.after(stamped)
         if mine:
-            update(partial(progress))
+            await update(partial(progress))
 
     async def keep_showing() -> None:
-        async for stamped in watcher:
-            show((stamped, *watcher.waiting()))
-            await anyio.sleep(PACE)
+        with suppress(OSError):
+            async for stamped in watcher:
+                await show((stamped, *watcher.waiting()))
+                await anyio.sleep(PACE)
 
     async with orchestrator.watch() as watcher:
         async with anyio.create_task_group() as group:
             group.start_soon(keep_showing)
             result = await work()
             group.cancel_scope.cancel()
-        show(watcher.waiting())
+        with anyio.move_on_after(LAST_SHOW), suppress(OSError):
+            await show(watcher.waiting())
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -15,11 +15,15 @@ from retinue.results import AnswerKind, RunResult
 from retinue.surfaces.base import (
     BEFORE_THE_RUN,
     REFUSED,
+    Clean,
     Tool,
     ToolResult,
     ToolRun,
     Update,
+    agent_lines,
+    display_items,
     exit_status,
+    required_text,
     streamed,
 )
 from retinue.types import Call, Code, Failure, Plan, Refused, Task, ToolUse, Usage, refused
@@ -34,6 +38,11 @@ SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 
+ABOUT = (
+    "Delegate one focused task to a specialised agent that works in its own context and returns its findings. "
+    "Give it everything it needs: it does not see this conversation."
+)
+
 CODES: Mapping[Code, str] = {
     Code.INVALID_INPUT: "INVALID_INPUT",
     Code.DISABLED: "SUBAGENTS_DISABLED",
@@ -46,9 +55,6 @@ CODES: Mapping[Code, str] = {
 }
 FAILED = "SUBAGENT_FAILED"
 TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
-
-Clean = Callable[[str], str]
-"""Makes child text what may leave."""
 
 
 class Single:
@@ -73,7 +79,11 @@ class Single:
             return ()
         return (Tool(name="subagent", description=self._description(call), input_schema=SCHEMA, run=self.subagent),)
 
-    def unreadable(self, tool: str, problem: str) -> ToolResult:
+    def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
+        try:
+            self._orchestrator.admit(call)
+        except Refused as refusal:
+            return self._refusal(refusal.failure)
         return self._refusal(Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}"))
 
     async def subagent(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
@@ -96,13 +106,7 @@ class Single:
         return await streamed(self._orchestrator, call, work, partial(_partial, clean=clean), update)
 
     def _description(self, call: Call) -> str:
-        agents = "\n".join(
-            f"- {agent.name}: {agent.description}" for agent in self._orchestrator.roster(call).usable()
-        )
-        return (
-            "Delegate one focused task to a specialised agent that works in its own context and returns its "
-            f"findings. Give it everything it needs: it does not see this conversation.\n\nAgents:\n{agents}"
-        )
+        return "\n".join([ABOUT, "", "Agents:", *agent_lines(self._orchestrator, call)])
 
     def _answer(self, result: RunResult) -> ToolResult:
         failure = result.failure
@@ -151,7 +155,7 @@ class Single:
         if output:
             single["output"] = output
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
-            single["displayItems"] = _items(result.items, self._clean)
+            single["displayItems"] = display_items(result.items, self._clean)
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
 
     def _clean(self, text: str) -> str:
@@ -162,16 +166,11 @@ def _decoded(arguments: Any) -> Task:
     """The task of the input, checked field by field so that the sentence names the field."""
     if not isinstance(arguments, dict):
         raise refused(Code.INVALID_INPUT, "The input of subagent must be an object with agent and task")
-    for name in ("agent", "task"):
-        value = arguments.get(name)
-        if value is None or value == "":
-            raise refused(Code.INVALID_INPUT, f"Missing required parameter: {name}")
-        if not isinstance(value, str):
-            raise refused(Code.INVALID_INPUT, f"Parameter {name} must be a string")
+    task = Task(agent=required_text(arguments, "agent"), prompt=required_text(arguments, "task"))
     for name in arguments:
         if name not in SCHEMA["properties"]:
             raise refused(Code.INVALID_INPUT, f"Unknown parameter: {name}. Supported parameters: agent, task")
-    return Task(agent=arguments["agent"], prompt=arguments["task"])
+    return task
 
 
 def _partial(progress: Progress, *, clean: Clean) -> ToolResult:
@@ -185,21 +184,12 @@ def _partial(progress: Progress, *, clean: Clean) -> ToolResult:
             "mode": "single",
             "results": [],
             "streaming": {
-                "displayItems": _items(items, clean),
+                "displayItems": display_items(items, clean),
                 "usage": _usage(view.usage),
                 "turnCount": view.turns,
             },
         },
     )
-
-
-def _items(items: tuple[str | ToolUse, ...], clean: Clean) -> list[dict[str, Any]]:
-    return [
-        {"type": "text", "text": clean(item)}
-        if isinstance(item, str)
-        else {"type": "toolCall", "name": plain(item.name), "args": _plain(item.args)}
-        for item in items
-    ]
 
 
 def _sentence(failure: Failure) -> str:
@@ -227,19 +217,6 @@ def _failure_text(result: RunResult, error: str, output: str) -> str:
     if result.session_file:
         sections.append(f"Session file:\n{result.session_file}")
     return "\n\n".join(sections)
-
-
-def _plain(value: Any) -> Any:
-    """The value with every string in it plain: hosts print the arguments of tool calls."""
-    match value:
-        case str():
-            return plain(value)
-        case dict():
-            return {_plain(key): _plain(member) for key, member in value.items()}
-        case list() | tuple():
-            return [_plain(member) for member in value]
-        case _:
-            return value
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
