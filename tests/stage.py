@@ -35,4 +35,4 @@ def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: An
 async def plan_of(retinue: Retinue, plan: Plan, call: Call) -> list[Planned]:
     """What the planner makes of a plan, without carrying it out."""
     planner = retinue._orchestrator._planner
-    return await planner.plan(plan, call, planner.admit(call))
+    return await planner.plan(plan, planner.admit(call))

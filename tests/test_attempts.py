@@ -1,11 +1,12 @@
 """The attempts of a run: retry, the next model, correction; and when none of them may be made."""
 
+import anyio
 import pytest
-from tests.stage import VIRTUAL_TIME, plan_of, scripted, stage
+from tests.stage import VIRTUAL_TIME, scripted, stage
 
 from retinue import Agent
 from retinue.engines.scripted import Hang, ScriptedEngine, Wait, call, fail, finalize, say
-from retinue.events import AttemptStarted, ModelChanged
+from retinue.events import AttemptStarted, MessageEnded, ModelChanged, ToolCalled
 from retinue.results import AnswerKind, Attempt
 from retinue.types import Code, Plan, Task, Usage
 
@@ -118,8 +119,6 @@ async def test_the_text_of_a_failed_run_is_the_best_any_attempt_had(scratch_home
 
 
 async def finalizing(home, *scripts):
-    from msgspec import structs
-
     engine = ScriptedEngine.in_turn(*scripts)
     specs = []
 
@@ -128,11 +127,9 @@ async def finalizing(home, *scripts):
         return engine.script_for(spec)
 
     async with stage(home, engines=scripted(ScriptedEngine(noted))) as retinue:
-        call = retinue.call("nested")
-        orchestrator = retinue._orchestrator
-        (planned,) = await plan_of(retinue, Plan(tasks=(Task(agent="explorer", prompt="do it"),)), call)
-        asked = structs.replace(planned, spec=structs.replace(planned.spec, finalize=True))
-        return await orchestrator._run(asked), specs
+        plan = Plan(tasks=(Task(agent="explorer", prompt="do it"),))
+        (result,) = await retinue.carry_out(plan, retinue.call("nested", finalize=True))
+        return result, specs
 
 
 async def test_a_missing_finalization_is_corrected_in_the_same_session(scratch_home):
@@ -148,3 +145,37 @@ async def test_after_two_corrections_the_run_fails_with_the_text_it_has(scratch_
     assert len(specs) == 3
     assert result.failure and result.failure.code is Code.NOT_FINALIZED
     assert result.text == "just text"
+
+
+# -- guards over attempts --------------------------------------------------------------------------
+
+
+async def test_a_tool_that_died_with_its_attempt_does_not_stop_the_idle_clock(scratch_home):
+    scripts = [[ToolCalled("c", "read", {}), fail(OVERLOADED)], [Hang()]]
+    result, _, _ = await run(scratch_home, *scripts, agent=plain(), idle_timeout=10, timeout=600)
+    assert result.failure and result.failure.code is Code.IDLE_TIMEOUT
+
+
+async def test_an_attempt_that_repeats_the_one_before_is_no_loop(scratch_home):
+    calls = [call("read", path="x")] * 3
+    result, _, _ = await run(scratch_home, [*calls, fail(OVERLOADED)], [*calls, say("ok")], agent=plain())
+    assert result.failure is None
+
+
+async def test_stopping_during_the_pause_before_a_retry_is_an_abort(scratch_home):
+    async with (
+        stage(scratch_home, fail(OVERLOADED), agents=[plain()]) as retinue,
+        retinue.events() as events,
+        anyio.create_task_group() as group,
+    ):
+
+        async def stop() -> None:
+            async for stamped in events:
+                if isinstance(stamped.event, MessageEnded):
+                    await anyio.sleep(0.5)
+                    retinue.stop_all()
+                    return
+
+        group.start_soon(stop)
+        result = await retinue.run("worker", "x")
+    assert result.failure and (result.failure.code, result.exit_code) == (Code.ABORTED, 130)

@@ -72,4 +72,6 @@ async def test_a_stalled_watcher_is_cut_off_and_told():
             seen += len(awake.waiting())
         with pytest.raises(Lagged, match="read the rest from the store"):
             await anext(stalled)
+        with pytest.raises(Lagged, match="read the rest from the store"):
+            stalled.waiting()
     assert seen == DURABLE_CAPACITY + 1

@@ -8,13 +8,14 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "retinue"
 
 LAYERS = [
-    {"types", "results", "events", "settings", "settings_files", "folders", "tool_names"},
+    {"types", "results", "events", "settings", "settings_files", "folders", "regular_files", "tool_names"},
     {"guards", "output", "progress", "engines.base", "sessions.store"},
     {"engines", "sessions", "agents", "prompting"},
-    {"supervise", "places", "bus"},
+    {"supervise", "places", "bus", "checks"},
     {"planner", "attempts", "recorder"},
     {"orchestrator"},
     {"surfaces"},
+    {"parts"},
     {"app"},
     {"frontends"},
     {"__main__"},

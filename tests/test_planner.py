@@ -1,16 +1,15 @@
 """What is refused before anything starts, what fails one task alone, and what a run is given."""
 
-from pathlib import Path
-
 import pytest
 from msgspec import structs
 from tests.stage import plan_of, stage
 
-from retinue import Agent
+from retinue import Agent, Retinue
 from retinue.engines.base import Capabilities, EngineKind
 from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, say
 from retinue.events import Notice
-from retinue.types import Ancestor, Code, Lineage, Plan, Refused, Task
+from retinue.folders import native_file
+from retinue.types import Ancestor, Code, FileSlice, Lineage, Mode, Plan, Refused, Task
 
 
 async def spec_of(home, task=None, agents=(), surface="fanout", **options):
@@ -55,9 +54,9 @@ async def test_a_task_of_exactly_the_limit_is_taken(scratch_home):
     assert (len(spec.prompt), failure) == (2**20, None)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.5, -1, float("nan")])
+@pytest.mark.parametrize("timeout", [0, 0.5, -1, float("nan"), float("inf")])
 async def test_a_timeout_below_a_second_is_refused(scratch_home, timeout):
-    with pytest.raises(Refused, match="it must be at least 1 second"):
+    with pytest.raises(Refused, match="it must be a number of seconds, at least 1"):
         await spec_of(scratch_home, Task(agent="explorer", prompt="x", timeout=timeout))
 
 
@@ -221,18 +220,85 @@ async def test_a_projects_agent_may_only_lower_limits(scratch_home, tmp_path):
 
 async def test_a_child_is_marked_as_one(scratch_home):
     spec, _ = await spec_of(scratch_home, surface="single")
-    assert spec.environment == {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", "PI_SUBAGENT_MAX_DEPTH": "1"}
+    assert spec.environment == {
+        "HOME": str(scratch_home),
+        "PI_SUBAGENT_CHILD": "1",
+        "PI_SUBAGENT_DEPTH": "1",
+        "PI_SUBAGENT_MAX_DEPTH": "1",
+    }
     assert (spec.lineage.depth, spec.lineage.ancestors) == (1, (Ancestor("explorer", "x", str(scratch_home)),))
 
 
-async def test_files_are_read_before_the_prompt(scratch_home):
-    from retinue.types import FileSlice
+async def prompts_of(home, tasks, mode=Mode.PARALLEL, **changes):
+    """What the engine was told, task by task."""
+    told = []
 
-    Path(scratch_home, "a.txt").write_text("alpha\n")
-    task = Task(agent="explorer", prompt="go", files=(FileSlice(path="a.txt"), FileSlice(path="b.txt")))
-    spec, _ = await spec_of(scratch_home, task)
-    assert spec.prompt == "=== a.txt ===\nalpha\n\n[file not found: b.txt]\n\ngo"
-    assert spec.task == "go"
+    def script(spec):
+        told.append(spec.prompt)
+        return [say("the answer")]
+
+    async with stage(home, script) as retinue:
+        call = structs.replace(retinue.call("nested"), **changes)
+        await retinue.carry_out(Plan(tasks=tuple(tasks), mode=mode), call)
+    return told
+
+
+async def test_files_are_read_before_the_prompt(scratch_home):
+    (scratch_home / "a.txt").write_text("alpha\n")
+    files = (FileSlice(path="a.txt"), FileSlice(path="b.txt"))
+    told = await prompts_of(scratch_home, [Task(agent="explorer", prompt="go", files=files)])
+    assert told == ["=== a.txt ===\nalpha\n\n[file not found: b.txt]\n\ngo"]
+
+
+async def test_placeholders_in_a_file_are_its_content(scratch_home):
+    (scratch_home / "a.py").write_text('f"{task} and {previous}"\n')
+    files = (FileSlice(path="a.py"),)
+    steps = [Task(agent="explorer", prompt=f"step {n}", files=files) for n in (1, 2)]
+    first, second = await prompts_of(scratch_home, steps, Mode.CHAIN)
+    assert first == '=== a.py ===\nf"{task} and {previous}"\n\nstep 1'
+    assert second.startswith('=== a.py ===\nf"{task} and {previous}"\n\nstep 2\n\n')
+    assert "the answer" in second
+
+
+async def test_below_the_root_files_stay_within_the_callers_directory(scratch_home, tmp_path):
+    outside = tmp_path / "secret"
+    outside.write_text("x")
+    lineage = Lineage(root="r", parent_call="c", depth=1)
+    task = Task(agent="explorer", prompt="go", files=(FileSlice(path=str(outside)),))
+    assert await prompts_of(scratch_home, [task], lineage=lineage) == [f"[access denied: {outside}]\n\ngo"]
+    assert await prompts_of(scratch_home, [task]) == [f"=== {outside} ===\nx\n\ngo"]
+
+
+@pytest.mark.parametrize("part", [{"head": 0}, {"tail": -1}, {"start": 0}, {"end": -5}])
+async def test_a_part_of_a_file_that_cannot_be_is_refused(scratch_home, part):
+    task = Task(agent="explorer", prompt="go", files=(FileSlice(path="a", **part),))
+    with pytest.raises(Refused, match="The task names a part of a that cannot be: lines count from 1"):
+        await spec_of(scratch_home, task)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task(agent=5, prompt="x"),  # type: ignore[arg-type]
+        Task(agent="explorer", prompt=b"x"),  # type: ignore[arg-type]
+        Task(agent="explorer", prompt="x", timeout="5"),  # type: ignore[arg-type]
+        Task(agent="explorer", prompt="x", session=5),  # type: ignore[arg-type]
+        Task(agent="explorer", prompt="x", files=("a.py",)),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_field_of_a_wrong_type_is_refused_and_named(scratch_home, task):
+    with pytest.raises(Refused, match="The task has a field of a wrong type: Expected") as refused:
+        await spec_of(scratch_home, task)
+    assert refused.value.failure.code is Code.INVALID_INPUT
+
+
+async def test_a_child_passes_on_what_it_was_granted(scratch_home):
+    agent = Agent(name="a", tools=("read", "bash"), grants=("read",))
+    spec, _ = await spec_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent])
+    assert spec.authority == frozenset({"read"})
+    environ = {"HOME": str(scratch_home), "RETINUE_AUTHORITY": "read,grep"}
+    assert Retinue(environ=environ).call("nested").authority == frozenset({"read", "grep"})
+    assert Retinue(environ={**environ, "RETINUE_AUTHORITY": ""}).call("nested").authority == frozenset()
 
 
 async def test_authority_bounds_what_an_agent_gets(scratch_home):
@@ -259,4 +325,56 @@ async def test_a_projects_agent_that_was_passed_over_is_said(scratch_home, tmp_p
     said = f"{shadow}: explorer may not run from here and was passed over"
     assert result.spec.agent.layer == "builtin"
     assert result.actual.notices == (said,)
-    assert shown == [Notice("agent", said)]
+    assert shown == [Notice("planning", said)]
+
+
+# -- skills ----------------------------------------------------------------------------------------
+
+
+async def test_skills_an_agent_loads_stand_behind_what_it_appends(scratch_home):
+    folder = scratch_home / ".agents" / "skills" / "sql"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: sql\ndescription: How to ask.\n---\nAsk well.")
+    agent = Agent(name="a", body="Work.", append_system_prompt="Be brief.", load_skills=("sql",))
+    spec, failure = await spec_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent])
+    block = f'<loaded_skill name="sql" folder="{folder}">\nAsk well.\n</loaded_skill>'
+    assert (failure, spec.not_applied) == (None, ())
+    assert spec.instructions == f"Work.\n\nBe brief.\n\n{block}"
+
+
+async def test_an_unknown_skill_fails_only_the_task_that_uses_it(scratch_home):
+    agents = [Agent(name="a", suggested_skills=("nope",)), Agent(name="b")]
+    tasks = (Task(agent="a", prompt="x"), Task(agent="b", prompt="x"))
+    async with stage(scratch_home, say("ok"), agents=agents) as retinue:
+        failed, done = await retinue.delegate(tasks)
+    assert failed.failure and failed.failure.code is Code.UNKNOWN_SKILL
+    assert failed.failure.message == 'Unknown skills: "nope". Available skills: (none)'
+    assert done.failure is None
+
+
+async def test_skills_and_no_skills_at_once_are_a_conflict_first_of_all(scratch_home):
+    agent = Agent(name="a", load_skills=("nope",), no_skills=True)
+    failure = await failure_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent])
+    assert (failure.code, failure.reason) == (Code.CONFLICT, "load_skills")
+
+
+# -- an engine's own sessions ----------------------------------------------------------------------
+
+
+async def test_an_engine_does_not_go_on_from_its_own_record_where_another_went_on_since(scratch_home):
+    native = structs.replace(CAPABILITIES, resumes_natively=True)
+    kinds = {
+        name: EngineKind(name=name, capabilities=native, make=lambda: ScriptedEngine(say("ok")), missing=lambda: None)
+        for name in ("scripted", "other")
+    }
+    async with stage(scratch_home, engines=kinds) as retinue:
+        session = (await retinue.run("explorer", "one")).session
+        first = native_file(retinue.state / "native" / "scripted", "explorer", session)
+        first.parent.mkdir(parents=True)
+        first.touch()
+        plan = Plan(tasks=(Task(agent="explorer", prompt="x", session=session),))
+        (own,) = await plan_of(retinue, plan, retinue.call("single"))
+        await retinue.run("explorer", "two", session=session, engine="other")
+        (behind,) = await plan_of(retinue, plan, retinue.call("single"))
+    assert (own.spec.native_session, behind.spec.native_session) == (str(first), None)
+    assert [message.text for message in behind.spec.history] == ["one", "ok", "two", "ok"]

@@ -63,6 +63,7 @@ def test_a_run_from_its_acceptance_to_its_end():
         tools=1,
         turns=2,
         usage=Usage(input=30, output=5, cost=0.5, turns=2),
+        chars=45,
         items=(
             Said("I will look."),
             Called("c1", "read", {"path": "x"}, "content"),
@@ -100,3 +101,15 @@ def test_display_items_are_texts_and_tool_calls_in_order():
 def test_only_the_newest_items_are_kept():
     view = progress_of(QUEUED, *[Text(str(i)) for i in range(700)]).runs["a" * 32]
     assert (len(view.items), view.items[-1]) == (500, Said("699"))
+
+
+def test_a_screen_is_no_archive():
+    steps = [
+        event
+        for i in range(50)
+        for event in (ToolCalled(f"c{i}", "read", {}), ToolReturned(f"c{i}", "read", "x" * 50_000))
+    ]
+    view = progress_of(QUEUED, *steps).runs["a" * 32]
+    assert (len(view.items), view.tools) == (20, 50)
+    huge = progress_of(QUEUED, Text("x" * 10**7)).runs["a" * 32]
+    assert [len(item.text) for item in huge.items if isinstance(item, Said)] == [2**20]

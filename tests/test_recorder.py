@@ -1,11 +1,26 @@
 """What is written down and shown: no secret reaches the store, a watcher or the result."""
 
 import pytest
-from tests.stage import stage
+from tests.stage import scripted, stage
 
+from retinue import Agent, Task
 from retinue.engines.base import engine_error
-from retinue.engines.scripted import Raise, call, fail, say
-from retinue.events import Notice, Text, TextDelta, Thinking, to_line
+from retinue.engines.scripted import Raise, ScriptedEngine, call, fail, say
+from retinue.events import (
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+    to_line,
+)
+from retinue.sessions.memory import MemoryStore
+from retinue.types import Code, Failure, Secret
 
 CANARY = "canary-value-of-a-secret-93hf"
 GITHUB = "ghp_" + "a1B2" * 9
@@ -23,16 +38,34 @@ def scripts():
         "engine errors": [Raise(engine_error(f"could not start with {CANARY} {GITHUB}"))],
         "partial text": [Text(f"so far {CANARY} {GITHUB}")],
         "partial deltas": [TextDelta(f"so far {CANARY} "), TextDelta(f"{GITHUB} ")],
+        "interleaved deltas": [
+            *interleaved(f"the key is {CANARY} {GITHUB} !"),
+            say("done"),
+        ],
+        "names and ids": [
+            ToolCalled(CANARY, GITHUB, {}),
+            MessageEnded(stop_reason="tool_use", model=f"{CANARY} {GITHUB}"),
+            ToolReturned(CANARY, GITHUB),
+            Notice(GITHUB, CANARY),
+            ModelChanged(GITHUB, CANARY, GITHUB),
+            say("done"),
+        ],
     }
+
+
+def interleaved(text):
+    """Every character as a delta of two kinds, with something durable between them."""
+    for number, char in enumerate(text):
+        yield TextDelta(char)
+        yield ToolDelta("t1", char)
+        yield [Notice("x", "y"), ToolReturned("t2", "read"), ToolCalled("t2", "read", {"n": number})][number % 3]
 
 
 @pytest.mark.parametrize("place", scripts())
 async def test_no_secret_leaves(scratch_home, place):
     environ = {"HOME": str(scratch_home), "MY_SERVICE_API_KEY": CANARY}
-    from tests.stage import scripted
 
     from retinue.app import Retinue
-    from retinue.engines.scripted import ScriptedEngine
     from retinue.sessions.memory import MemoryStore
 
     retinue = Retinue(
@@ -43,10 +76,11 @@ async def test_no_secret_leaves(scratch_home, place):
         store=MemoryStore(),
     )
     async with retinue, retinue.events() as events:
-        (result,) = await retinue.delegate([("explorer", f"use {CANARY} and {GITHUB}")])
+        task = Task(agent="explorer", name=f"{CANARY} {GITHUB}", prompt=f"use {CANARY} and {GITHUB}")
+        (result,) = await retinue.delegate([task])
         seen = b"".join(to_line(stamped) for stamped in events.waiting())
         stored = b"".join([to_line(stamped) async for stamped in retinue.history(result.spec.session)])
-    left = repr((result.text, result.items, result.failure, result.spec.task, result.actual))
+    left = repr(result)
     for secret in (CANARY, GITHUB):
         assert secret.encode() not in seen
         assert secret.encode() not in stored
@@ -74,3 +108,61 @@ async def test_a_store_that_cannot_write_costs_a_warning_and_no_answer(scratch_h
         notices = [s.event for s in events.waiting() if isinstance(s.event, Notice)]
     assert (result.failure, result.text, result.actual.saved) == (None, "the answer", False)
     assert [notice.code for notice in notices] == ["storage"]
+
+
+async def test_an_agents_own_key_is_masked(scratch_home):
+    key = "an-agents-own-key-0815"
+    agent = Agent(name="a", api_key=Secret(key))
+    async with stage(scratch_home, say(f"my key is {key}"), agents=[agent]) as retinue:
+        result = await retinue.run("a", "tell me")
+    assert key not in repr(result)
+    assert result.actual.masks == 1
+
+
+async def test_a_secret_counts_once_however_often_it_is_written_down(scratch_home):
+    async with stage(scratch_home, say("ok")) as retinue:
+        result = await retinue.run("explorer", f"use {GITHUB}")
+    assert result.actual.masks == 1
+
+
+async def test_the_end_is_the_last_event_even_if_the_disk_fails_there(scratch_home):
+    class Failing(MemoryStore):
+        async def begin(self, spec):
+            record = await super().begin(spec)
+            return Faulty(record)
+
+    class Faulty:
+        def __init__(self, record):
+            self._record = record
+            self.file = None
+            self.fault = None
+
+        def append(self, stamped):
+            self._record.append(stamped)
+            if isinstance(stamped.event, RunEnded):
+                self.fault = Failure(Code.STORAGE, "the disk is full")
+
+        async def sync(self):
+            await self._record.sync()
+
+        async def release(self):
+            await self._record.release()
+
+    async with stage(scratch_home, say("ok"), store=Failing()) as retinue, retinue.events() as events:
+        result = await retinue.run("explorer", "x")
+        seen = events.waiting()
+    assert isinstance(seen[-1].event, RunEnded)
+    assert result.actual.saved is False
+
+
+async def test_arguments_nested_without_end_are_cut(scratch_home):
+    deep: dict[str, object] = {}
+    for _ in range(700):
+        deep = {"in": deep}
+    async with stage(scratch_home, call("read", deep=deep), say("ok")) as retinue:
+        result = await retinue.run("explorer", "x")
+        answer = await retinue.surface("single").calls["subagent"](
+            {"agent": "explorer", "task": "x"}, retinue.call("single"), None
+        )
+    assert result.failure is None
+    assert answer.text == "ok"

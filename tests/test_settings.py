@@ -154,7 +154,7 @@ def test_devkits_milliseconds_are_seconds_here(scratch_home, tmp_path):
     assert (found.timeout, found.allow_write, found.max_depth, found.retry_attempts) == (300, True, 0, 3)
 
 
-@pytest.mark.parametrize("content", ["timeout = ", "[[", "\x00", "timeout = 5\ntimeout = 6"])
+@pytest.mark.parametrize("content", ["timeout = ", "[[", "\x00", "timeout = 5\ntimeout = 6", "x = " + "[" * 50_000])
 def test_a_broken_file_is_named_and_the_rest_goes_on(scratch_home, tmp_path, content):
     path = write(scratch_home / ".config/retinue/config.toml", content)
     found = settings_of(scratch_home, tmp_path)
@@ -178,3 +178,22 @@ def test_in_ones_home_the_users_file_is_the_users(scratch_home):
 
 def test_every_surface_default_names_a_real_setting():
     assert {key for table in SURFACES.values() for key in table} <= set(KEYS)
+
+
+def test_deep_json_in_a_seeds_file_is_named_and_the_rest_goes_on(scratch_home, tmp_path):
+    path = write(tmp_path / ".pi/settings.json", "[" * 200_000)
+    found = settings_of(scratch_home, tmp_path)
+    assert found.settings == resolve("fanout", []).settings
+    assert [problem.source for problem in found.problems] == [str(path)]
+
+
+@pytest.mark.parametrize("layer", [user, project])
+def test_a_number_without_end_is_clamped(layer):
+    found = resolve("nested", [layer(max_turns=int("9" * 400))])
+    assert found.settings.max_turns == 2**53
+    assert "out of range" in found.problems[0].message
+
+
+def test_a_vault_may_be_below_home(scratch_home, tmp_path):
+    write(scratch_home / ".config/retinue/config.toml", 'vault = "~/vault"')
+    assert settings_of(scratch_home, tmp_path).settings.vault == str(scratch_home / "vault")

@@ -90,7 +90,13 @@ async def test_a_flood_stops_the_run(scratch_home):
 async def test_a_child_that_answers_and_never_exits_is_a_success(scratch_home):
     result = await run(scratch_home, say("the answer"), Hang())
     assert (result.failure, result.exit_code, result.text) == (None, 0, "the answer")
-    assert result.actual.notices == ("Timed out after 600s. Consider resuming with a longer timeout.",)
+    assert result.elapsed == 2
+    assert result.actual.notices == ("The agent had answered and its engine did not return within 2s: it was ended.",)
+
+
+async def test_work_after_an_answer_goes_on(scratch_home):
+    result = await run(scratch_home, say("first"), call("read", path="x"), Wait(100), say("second"))
+    assert (result.failure, result.text, result.elapsed) == (None, "second", 100)
 
 
 async def test_an_engine_that_returns_without_an_answer_has_failed(scratch_home):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retinue.tool_names import claude_name, is_covered, pi_name
+from retinue.tool_names import claude_name, is_covered, is_known, nearest, pi_name
 
 PAIRS = [
     ("Read", "read"),
@@ -57,3 +57,17 @@ def test_names_are_found_whatever_their_case(name, pi):
 )
 def test_a_name_covers_what_it_says_and_no_more(name, by, covered):
     assert is_covered(name, [by]) is covered
+
+
+@pytest.mark.parametrize("name", ["read", "Glob", "Bash(git:*)", "lsp", "agent_info", "TodoWrite", "mcp__a__b"])
+def test_a_tool_of_any_host_is_known(name):
+    assert is_known(name)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("raed", "read"), ("Globb", "find"), ("web-search", "web_search")])
+def test_a_slip_of_the_pen_is_not_known_and_has_a_nearest_tool(name, meant):
+    assert (is_known(name), nearest(name)) == (False, meant)
+
+
+def test_what_is_like_no_tool_has_no_nearest():
+    assert (is_known("deploy"), nearest("deploy")) == (False, None)

@@ -1,4 +1,4 @@
-"""The composition root: the only file that names concrete parts, and the Python API over them.
+"""The composition root, and the Python API over its parts.
 
 async with Retinue(engine="offline") as retinue:
     result = await retinue.run("explorer", "Where are sessions stored?")
@@ -7,7 +7,7 @@ async with Retinue(engine="offline") as retinue:
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -23,18 +23,23 @@ from retinue.bus import Bus, Watcher
 from retinue.engines.base import EngineKind
 from retinue.events import Stamped
 from retinue.folders import home_folder, state_folder
-from retinue.orchestrator import Orchestrator, Slots
+from retinue.orchestrator import Orchestrator
 from retinue.output.sanitise import Masker, known_secrets
+from retinue.parts import SURFACES, engine_kinds
 from retinue.places.local import Local
 from retinue.planner import Planner
 from retinue.results import RunResult
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.retention import Pruned
-from retinue.sessions.store import SessionStore, SessionSummary
-from retinue.settings import KEYS, Resolved
+from retinue.sessions.store import ALL, SessionStore, SessionSummary, Wanted
+from retinue.settings import Layer as SettingsLayer
+from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.surfaces.base import Surface
-from retinue.types import Call, Lineage, Mode, Plan, Task
+from retinue.types import Call, Code, FileSlice, Lineage, Mode, Plan, Task, refused
+
+AUTHORITY = "RETINUE_AUTHORITY"
+"""The environment variable in which a run's process tells its own children what they may have."""
 
 
 class Retinue:
@@ -56,43 +61,62 @@ class Retinue:
         store: SessionStore | None = None,
         root: str | None = None,
         offline_may_answer: bool = False,
+        owns_process: bool = False,
     ) -> None:
         """Takes what is given here instead of what the process has.
 
+        With `owns_process` the program says that nobody else in it starts processes: orphans of agents are then its.
+
         Raises:
-            ValueError: a setting of this name does not exist.
+            ValueError: a setting of this name does not exist, or cannot have this value.
         """
         self._environ = os.environ if environ is None else environ
         self._cwd = str(Path(cwd or "").absolute())
-        self._given = _known({**(settings or {}), **({"engine": engine} if engine else {})})
+        self._given = _checked({**(settings or {}), **({"engine": engine} if engine else {})})
         self._settings = SettingsFiles(self._environ)
         self._state = Path(state) if state else state_folder(self._environ)
         self._trust = Trust(self._state / "trust.json")
         self._catalog = Catalog(Folders(self._environ), self._trust, program=agents)
-        self._kinds = engine_kinds(self._environ) if engines is None else engines
-        self._store = store
+        self._kinds = engine_kinds(self._environ, owns_process=owns_process) if engines is None else engines
+        self._store = store or JsonlStore(self._state)
+        self._is_own_store = store is None
+        self._masker = Masker(known_secrets(self._environ))
         self._root = root or os.urandom(16).hex()
+        self._goes_on = root is not None
         self._offline_may_answer = offline_may_answer
+        self._owns_process = owns_process
+        self._open: Orchestrator | None = None
         self._exit = AsyncExitStack()
         self.interrupted: Sequence[SessionSummary] = ()
         """Sessions whose process had died: ended when this one was opened, with what they had."""
 
     async def __aenter__(self) -> Self:
-        if self._store is None:
-            self._store = await self._exit.enter_async_context(JsonlStore(self._state))
-        store = self._store
-        self.interrupted = await store.recover()
-        bus = Bus()
-        masker = Masker(known_secrets(self._environ))
-        planner = Planner(self._settings, self._catalog, self._kinds, store)
-        slots = Slots(self.settings("nested").settings.max_concurrency)
-        self._orchestrator = Orchestrator(planner, Local(self._kinds), store, bus, masker, slots)
+        async with AsyncExitStack() as stack:
+            if self._is_own_store and isinstance(self._store, JsonlStore):
+                await stack.enter_async_context(self._store)
+            self.interrupted = await self._store.recover()
+            place = await stack.enter_async_context(Local(self._kinds))
+            planner = Planner(self._settings, self._catalog, self._kinds, self._store, self._state, self._environ)
+            orchestrator = Orchestrator(planner, place, self._store, Bus(), self._masker)
+            stack.push_async_callback(orchestrator.close)
+            if self._goes_on:
+                earlier = await self._store.list(Wanted(root=self._root))
+                orchestrator.remember(self._root, sum(session.runs for session in earlier))
+            self._exit = stack.pop_all()
+        self._open = orchestrator
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._open = None
         await self._exit.__aexit__(kind, error, trace)
+
+    @property
+    def _orchestrator(self) -> Orchestrator:
+        if self._open is None:
+            raise RuntimeError("Open Retinue with `async with` first: nothing runs outside its block.")
+        return self._open
 
     # -- dispatching -------------------------------------------------------------------------------
 
@@ -102,9 +126,10 @@ class Retinue:
         task: str,
         *,
         name: str | None = None,
-        cwd: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
         session: str | None = None,
+        files: Iterable[FileSlice | str] = (),
         **settings: Any,
     ) -> RunResult:
         """One agent, one task. A failed run is a result too: look at its `failure`.
@@ -112,7 +137,15 @@ class Retinue:
         Raises:
             Refused: nothing was started.
         """
-        asked = Task(prompt=task, agent=agent, name=name, cwd=cwd, timeout=timeout, session=session)
+        asked = Task(
+            prompt=task,
+            agent=agent,
+            name=name,
+            cwd=str(Path(self._cwd, cwd)) if cwd else None,
+            timeout=timeout,
+            session=session,
+            files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in files),
+        )
         (result,) = await self.carry_out(Plan(tasks=(asked,)), self.call("single", **settings))
         return result
 
@@ -142,15 +175,17 @@ class Retinue:
         """Any plan, on behalf of any caller."""
         return await self._orchestrator.carry_out(plan, call)
 
-    def call(self, surface: str, *, parent_call: str | None = None, **settings: Any) -> Call:
-        """A call from this process: its place in the tree is what the environment says."""
+    def call(self, surface: str, *, parent_call: str | None = None, finalize: bool = False, **settings: Any) -> Call:
+        """A call from this process: its place in the tree and its authority are what the environment says."""
         depth, deepest = _depth(self._environ)
         return Call(
             surface=surface,
             cwd=self._cwd,
             lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
-            settings={**self._given, **_known(settings)},
+            authority=_authority(self._environ),
+            settings={**self._given, **_checked(settings)},
             max_depth=deepest,
+            finalize=finalize,
             offline_may_answer=self._offline_may_answer,
         )
 
@@ -170,8 +205,10 @@ class Retinue:
         """A family of tools.
 
         Raises:
-            KeyError: there is no surface of this name.
+            ValueError: there is no surface of this name.
         """
+        if name not in SURFACES:
+            raise ValueError(f"Unknown surface {name!r}; known: {', '.join(SURFACES)}")
         return SURFACES[name](self._orchestrator, str(home_folder(self._environ)))
 
     # -- what there is -----------------------------------------------------------------------------
@@ -194,7 +231,7 @@ class Retinue:
     def roster(self) -> Roster:
         """The agents that can be called from here; known without opening Retinue."""
         settings = self.settings("single").settings
-        vault = Path(settings.vault).expanduser() if settings.vault else None
+        vault = Path(settings.vault) if settings.vault else None
         return self._catalog.at(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
 
     def read_agent(self, path: Path) -> Agent | Remark | None:
@@ -204,6 +241,17 @@ class Retinue:
     def settings(self, surface: str) -> Resolved:
         """The settings of a surface here, with where each comes from."""
         return self._settings.resolve(surface, Path(self._cwd), self._given)
+
+    def masked(self, text: str) -> str:
+        """The text as it may leave: without what looks like a secret, and without those of this environment."""
+        return self._masker.mask(text)[0]
+
+    @property
+    def containment(self) -> tuple[str, str]:
+        """What holds the processes of an agent together here, and a sentence about it."""
+        from retinue.engines.containment import containment
+
+        return containment(owns_process=self._owns_process)
 
     @property
     def engines(self) -> Mapping[str, EngineKind]:
@@ -216,22 +264,37 @@ class Retinue:
 
     # -- what is remembered ------------------------------------------------------------------------
 
-    async def sessions(self, **which: Any) -> Sequence[SessionSummary]:
-        """Sessions, newest first; see `SessionStore.list` for how to choose."""
-        return await self._sessions.list(**which)
+    async def sessions(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
+        """Sessions, last changed first. Known without opening Retinue, like all that follows."""
+        return await self._store.list(wanted)
 
     async def session(self, name: str) -> SessionSummary | None:
         """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names."""
-        session = await self._sessions.find(name)
-        return await self._sessions.summary(session) if session else None
+        session = await self._store.find(name)
+        return await self._store.summary(session) if session else None
 
-    def history(self, session: str) -> AsyncIterator[Stamped]:
-        """The events of a session from the first."""
-        return self._sessions.events(session)
+    async def history(self, name: str) -> AsyncIterator[Stamped]:
+        """The events of a session from the first.
 
-    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
-        """The last events of a session, at a cost that does not grow with its size."""
-        return await self._sessions.tail(session, count)
+        Raises:
+            Refused: `session_not_found`.
+        """
+        async for stamped in self._store.events(await self._found(name)):
+            yield stamped
+
+    async def tail(self, name: str, count: int) -> Sequence[Stamped]:
+        """The last events of a session, at a cost that does not grow with its size.
+
+        Raises:
+            Refused: `session_not_found`.
+        """
+        return await self._store.tail(await self._found(name), count)
+
+    async def _found(self, name: str) -> str:
+        session = await self._store.find(name)
+        if session is None:
+            raise refused(Code.SESSION_NOT_FOUND, f'Session "{name}" not found. `retinue sessions list` shows them.')
+        return session
 
     def root_history(self, root: str, *, follow: bool = False) -> AsyncIterator[Stamped]:
         """Every durable event under a root conversation; with `follow` those to come, too, for ever."""
@@ -248,55 +311,17 @@ class Retinue:
         Raises:
             TypeError: another store was given.
         """
-        if not isinstance(self._sessions, JsonlStore):
+        if not isinstance(self._store, JsonlStore):
             raise TypeError("This is about sessions in files; Retinue was given another store.")
-        return self._sessions
-
-    @property
-    def _sessions(self) -> SessionStore:
-        assert self._store is not None, "open Retinue with `async with` first"
         return self._store
 
 
-def _single(orchestrator: Orchestrator, home: str) -> Surface:
-    from retinue.surfaces.single import Single
-
-    return Single(orchestrator, home)
-
-
-SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": _single}
-"""The families of tools, by name."""
-
-
-def engine_kinds(environ: Mapping[str, str]) -> Mapping[str, EngineKind]:
-    """The engines of this installation, in the order `auto` prefers them."""
-    from retinue.engines import offline, script_file, scripted
-
-    return {
-        "offline": EngineKind(
-            name="offline",
-            capabilities=offline.CAPABILITIES,
-            make=offline.OfflineEngine,
-            missing=lambda: None,
-            uses_models=False,
-            about="rules, not a language model: searches and reads your files, no key, no network",
-        ),
-        "scripted": EngineKind(
-            name="scripted",
-            capabilities=scripted.CAPABILITIES,
-            make=lambda: script_file.from_environment(environ),
-            missing=lambda: None,
-            automatic=False,
-            about="plays back a script, for tests and documents",
-        ),
-    }
-
-
-def _known(settings: Mapping[str, Any]) -> dict[str, Any]:
-    for name in settings:
-        if name not in KEYS:
-            raise ValueError(f"Unknown setting {name!r}; known: {', '.join(KEYS)}")
-    return {name: value for name, value in settings.items() if value is not None}
+def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings a program gave: it wants to know at once if one of them is wrong."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    for problem in resolve("nested", [SettingsLayer(name="call", values=given)]).problems:
+        raise ValueError(problem.message)
+    return given
 
 
 def _task(task: Task | tuple[str, str]) -> Task:
@@ -314,3 +339,9 @@ def _depth(environ: Mapping[str, str]) -> tuple[int, int | None]:
 def _number(text: str | None) -> int | None:
     """A whole number from the environment; anything else counts as not said."""
     return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _authority(environ: Mapping[str, str]) -> frozenset[str] | None:
+    """What runs may have at most: in a child, what its own run passes on."""
+    passed = environ.get(AUTHORITY)
+    return None if passed is None else frozenset(filter(None, passed.split(",")))

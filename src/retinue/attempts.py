@@ -18,7 +18,7 @@ from retinue.output.collect import Collector
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
 from retinue.supervise import Carry, Record, Reins, supervise
-from retinue.types import Code, Failure, Message, RunSpec, Usage
+from retinue.types import Code, Failure, Message, Refused, RunSpec, Usage
 
 RETRY_PAUSE = 1.0
 """Seconds before a retry, give or take a quarter, so that siblings do not return in step."""
@@ -111,62 +111,92 @@ async def attempt(
     tally: Tally, carry: Carry, record: Record, watch: Watch, reins: Reins, recall: Recall
 ) -> Failure | None:
     """Makes attempts until one is good, or none is left that would help; returns the last one's failure."""
-    spec, models = tally.spec, list(tally.spec.agent.fallback_models)
-    reason, retries, corrections = "first", tally.spec.limits.retry_attempts - 1, tally.spec.limits.finalize_retries
+    chances = _Chances(tally, record, watch, reins, recall)
+    reason, spec = "first", tally.spec
     while True:
         begun, collector = tally.begin(reason, spec.model)
-        await record(AttemptStarted(begun.number, reason, spec.model))
+        started = AttemptStarted(begun.number, reason, spec.model)
+        watch.observe(started, anyio.current_time())
+        await record(started)
         failure = await supervise(spec, carry, record, watch, reins, collector)
-        failure = failure or _unfinalized(spec, collector)
+        if spec.finalize:
+            failure = _unfinalized(failure, collector)
         tally.end(failure)
         if failure is None or reins.failure:
             return failure
-        if failure.code is Code.NOT_FINALIZED and corrections:
-            corrections -= 1
-            reason, spec = "finalize", await _continued(spec, tally, CORRECTION, recall)
-        elif failure.code is not Code.PROVIDER or (tally.wrote and not tally.native_session):
-            return failure
-        elif wants_other_model(failure.reason) and models:
-            following = models.pop(0)
-            await record(ModelChanged(spec.model, following, failure.reason or failure.message))
-            reason, spec = "fallback", structs.replace(await _again(spec, tally, recall), model=following)
-        elif is_transient(failure.reason) and retries:
-            retries -= 1
-            if not await _pause(watch, reins):
-                return failure
-            reason, spec = "retry", await _again(spec, tally, recall)
-        else:
-            return failure
+        following = await chances.after(failure, spec)
+        if following is None:
+            return reins.failure or failure
+        reason, spec = following
 
 
-def _unfinalized(spec: RunSpec, collector: Collector) -> Failure | None:
-    if not spec.finalize or collector.finalized:
+class _Chances:
+    """What may still be tried after an attempt has failed."""
+
+    def __init__(self, tally: Tally, record: Record, watch: Watch, reins: Reins, recall: Recall) -> None:
+        self._tally = tally
+        self._record = record
+        self._watch = watch
+        self._reins = reins
+        self._recall = recall
+        self._models = list(tally.spec.agent.fallback_models)
+        self._retries = tally.spec.limits.retry_attempts - 1
+        self._corrections = tally.spec.limits.finalize_retries
+
+    async def after(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
+        """The next attempt, as its reason and its spec; None if the failure stands."""
+        if failure.code is Code.NOT_FINALIZED and self._corrections:
+            self._corrections -= 1
+            return await self._continued("finalize", spec, CORRECTION)
+        if failure.code is not Code.PROVIDER or (self._tally.wrote and not self._tally.native_session):
+            return None
+        if wants_other_model(failure.reason) and self._models:
+            before, model = spec.model, self._models.pop(0)
+            await self._record(ModelChanged(before, model, failure.reason or failure.message))
+            return await self._again("fallback", structs.replace(spec, model=model))
+        if is_transient(failure.reason) and self._retries and await self._pause():
+            self._retries -= 1
+            return await self._again("retry", spec)
         return None
+
+    async def _again(self, reason: str, spec: RunSpec) -> tuple[str, RunSpec] | None:
+        """Afresh where that is harmless, else from where the engine's session stands."""
+        return await self._continued(reason, spec, CONTINUE) if self._tally.wrote else (reason, spec)
+
+    async def _continued(self, reason: str, spec: RunSpec, prompt: str) -> tuple[str, RunSpec] | None:
+        try:
+            history = await self._recall()
+        except Refused:  # the record cannot be read: what stands is the failure that led here
+            return None
+        session = self._tally.native_session or spec.native_session
+        return reason, structs.replace(spec, prompt=prompt, native_session=session, history=history)
+
+    async def _pause(self) -> bool:
+        """Waits before a retry; whether there is still time for one."""
+        import random
+
+        pause = RETRY_PAUSE * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
+        if anyio.current_time() + pause >= self._watch.deadline:
+            return False
+        with self._reins.hold() as scope:
+            await anyio.sleep(pause)
+        return not scope.cancelled_caught
+
+
+SAID_NOTHING = frozenset({"empty_answer", "no_final_message"})
+"""Reasons that do not count where the answer is the finalize call: an agent that said nothing can still be asked."""
+
+
+def _unfinalized(failure: Failure | None, collector: Collector) -> Failure | None:
+    """The failure of an attempt that should have ended with a finalize call."""
+    if collector.finalized:
+        return failure
+    if failure and not (failure.reason in SAID_NOTHING and collector.ended_by_itself):
+        return failure
     return Failure(
         Code.NOT_FINALIZED,
-        "The agent ended without a valid subagent_finalize call. Its text was kept; resume the session to ask again.",
+        "The agent ended without a valid subagent_finalize call. What it did is kept: resume the session.",
     )
-
-
-async def _again(spec: RunSpec, tally: Tally, recall: Recall) -> RunSpec:
-    """The spec once more: afresh where that is harmless, else from where the engine's session stands."""
-    return await _continued(spec, tally, CONTINUE, recall) if tally.wrote else spec
-
-
-async def _continued(spec: RunSpec, tally: Tally, prompt: str, recall: Recall) -> RunSpec:
-    return structs.replace(spec, prompt=prompt, native_session=tally.native_session, history=await recall())
-
-
-async def _pause(watch: Watch, reins: Reins) -> bool:
-    """Waits before a retry; whether there is still time for one."""
-    import random
-
-    pause = RETRY_PAUSE * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
-    if anyio.current_time() + pause >= watch.deadline:
-        return False
-    with reins.hold() as scope:
-        await anyio.sleep(pause)
-    return not scope.cancelled_caught
 
 
 def _best(collectors: list[Collector]) -> Collector:

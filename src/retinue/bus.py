@@ -15,6 +15,8 @@ DELTA_CAPACITY = 1_000
 DURABLE_CAPACITY = 100_000
 """Durable events it may be behind before it is cut off, so that a stalled watcher cannot eat the memory."""
 
+_LAGGED = f"more than {DURABLE_CAPACITY} events behind; read the rest from the store"
+
 
 class Lagged(Exception):  # noqa: N818 - it says what happened to the watcher
     """The watcher fell too far behind and was cut off; everything durable is in the store."""
@@ -73,7 +75,13 @@ class Watcher:
             self._news.set()
 
     def waiting(self) -> tuple[Stamped, ...]:
-        """Takes everything that has arrived, without waiting: for screens that draw at their own pace."""
+        """Takes everything that has arrived, without waiting: for screens that draw at their own pace.
+
+        Raises:
+            Lagged: it was cut off.
+        """
+        if self._cut_off:
+            raise Lagged(_LAGGED)
         taken = tuple(self._behind)
         self._behind.clear()
         return taken
@@ -93,7 +101,7 @@ class Watcher:
     async def __anext__(self) -> Stamped:
         while not self._behind:
             if self._cut_off:
-                raise Lagged(f"more than {DURABLE_CAPACITY} events behind; read the rest from the store")
+                raise Lagged(_LAGGED)
             self._news = anyio.Event()
             await self._news.wait()
         return self._behind.popleft()

@@ -49,6 +49,25 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
     provider: str | None = None
     thinking: str | None = None
 
+    @classmethod
+    def of(cls, spec: RunSpec) -> RunQueued:
+        return cls(
+            name=spec.name,
+            agent=spec.agent.name,
+            task=spec.task,
+            cwd=spec.cwd,
+            surface=spec.surface,
+            engine=spec.engine,
+            model=spec.model,
+            timeout=spec.limits.timeout,
+            tools=spec.grant.tools,
+            resumes=spec.resumes,
+            layer=spec.agent.layer,
+            digest=spec.agent.digest,
+            provider=spec.agent.provider,
+            thinking=spec.agent.thinking,
+        )
+
 
 class RunStarted(Struct, frozen=True, tag="run_started", rename="camel"):
     """The run has a slot; its time counts from here."""
@@ -187,6 +206,8 @@ Durable = (
 Event = Live | Durable
 
 LIVE = (TextDelta, ThinkingDelta, ToolDelta, OutputCounted)
+UNSHOWN_NOTICES = frozenset({"missing_tools"})
+"""Codes of notices that belong into the report of a run and are no news on a screen."""
 TRANSITIONS = (RunQueued, RunStarted, Finalized, RunEnded)
 """Synced to disk before anyone is told of them."""
 
@@ -282,5 +303,6 @@ def _origin(envelope: _Envelope) -> Origin:
 
 
 def schema() -> dict[str, Any]:
-    """JSON schema of the wire format's event part."""
-    return msgspec.json.schema(Event)
+    """JSON schema of one line: the envelope, and one of the events beside it."""
+    (envelope, event), shared = msgspec.json.schema_components([_Envelope, Event], ref_template="#/$defs/{name}")
+    return {"allOf": [envelope, event], "$defs": shared}

@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
+NOWHERE = Path("/nonexistent")
 MAX_LEVELS = 64
 """Nobody works deeper; a hostile path cannot make us stat for ever."""
+CWD_DIGITS = 16
+"""Hex digits of a path's hash that stand for it."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def home_folder(environ: Mapping[str, str]) -> Path:
-    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    """The user's home. Where there is none nothing is found in it, and saving says that HOME is missing."""
+    if home := _absolute(environ.get("HOME")):
+        return home
+    try:
+        return Path.home()
+    except RuntimeError:  # a user id of its own and no HOME, as in many containers
+        return NOWHERE
+
+
+def user_path(text: str, environ: Mapping[str, str]) -> Path:
+    """A path a person wrote: `~` is home."""
+    if text == "~" or text.startswith("~/"):
+        return home_folder(environ) / text[2:]
+    return Path(text).absolute()
 
 
 def config_folder(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else home_folder(environ) / ".config") / "retinue"
+    return (_absolute(environ.get("XDG_CONFIG_HOME")) or home_folder(environ) / ".config") / "retinue"
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Where all state lives: `$RETINUE_STATE`, else below the user's state folder."""
     if own := environ.get("RETINUE_STATE"):
-        return Path(own).absolute()
-    base = environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else home_folder(environ) / ".local" / "state") / "retinue"
+        return user_path(own, environ)
+    return (_absolute(environ.get("XDG_STATE_HOME")) or home_folder(environ) / ".local" / "state") / "retinue"
 
 
 def pi_folder(environ: Mapping[str, str]) -> Path:
     own = environ.get("PI_CODING_AGENT_DIR")
-    return Path(own).expanduser() if own else home_folder(environ) / ".pi" / "agent"
+    return user_path(own, environ) if own else home_folder(environ) / ".pi" / "agent"
+
+
+def sticky_folder(home: Path, cwd: str) -> Path:
+    """Where seed 002 keeps the sessions of a working directory, whichever of its names that was given by."""
+    real = os.path.realpath(cwd)
+    return home / ".pi" / "subagent-sessions" / sha256(os.fsencode(real)).hexdigest()[:CWD_DIGITS]
+
+
+def native_file(folder: Path, agent: str, session: str) -> Path:
+    """The file in which an engine keeps its own record of a session."""
+    return folder / f"{_UNSAFE.sub('_', agent).lstrip('.') or 'agent'}_{session_uuid(session)}.jsonl"
+
+
+def session_uuid(session: str) -> str:
+    """The id of a session, 32 hex digits, as a UUID."""
+    return "-".join((session[:8], session[8:12], session[12:16], session[16:20], session[20:]))
+
+
+def _absolute(text: str | None) -> Path | None:
+    """The folder a variable names; a relative one would mean another place in every directory and counts as unset."""
+    return Path(text) if text and Path(text).is_absolute() else None
 
 
 def project_levels(cwd: Path) -> tuple[Path, ...]:
@@ -38,6 +77,6 @@ def project_levels(cwd: Path) -> tuple[Path, ...]:
     """
     levels = (cwd, *cwd.parents)[:MAX_LEVELS]
     for i, level in enumerate(levels):
-        if (level / ".git").exists():
+        if os.path.exists(level / ".git"):  # noqa: PTH110 - Path.exists raises where nothing may be looked at
             return levels[: i + 1]
     return (cwd,)

@@ -14,18 +14,20 @@ from retinue.events import Notice, RunEnded, RunQueued, RunStarted
 from retinue.guards.watch import guards_for
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
-from retinue.planner import Planned, Planner
-from retinue.prompting.compose import chained, first_step
+from retinue.planner import Admission, Planned, Planner
+from retinue.prompting.compose import chained, first_step, with_files
 from retinue.recorder import Recorder
 from retinue.results import RunResult
 from retinue.sessions.store import RunRecord, SessionStore
-from retinue.sessions.transcript import messages
-from retinue.settings import Settings
+from retinue.sessions.transcript import recalled
 from retinue.supervise import Reins
 from retinue.types import Call, Code, Failure, Message, Mode, Plan, Refused, RunSpec, refused
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
+
+CLOSING = 10.0
+"""Seconds the last runs have to end when everything closes: as long as a stubborn process tree takes."""
 
 ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
 
@@ -68,39 +70,42 @@ class Seat:
 class Orchestrator:
     """The one place where runs are begun, counted, stopped and written down."""
 
-    def __init__(
-        self, planner: Planner, place: Place, store: SessionStore, bus: Bus, masker: Masker, slots: Slots
-    ) -> None:
+    def __init__(self, planner: Planner, place: Place, store: SessionStore, bus: Bus, masker: Masker) -> None:
         self._planner = planner
         self._place = place
         self._store = store
         self._bus = bus
         self._masker = masker
-        self._slots = slots
-        self._reins: dict[str, Reins] = {}
+        self._slots: dict[int, Slots] = {}
+        self._calls: set[Reins] = set()
+        self._runs: dict[str, Reins] = {}
+        self._call_ended = anyio.Event()
         self._spawned: Counter[str] = Counter()
 
-    def admit(self, call: Call) -> Settings:
-        """The settings of a call that may dispatch at all; see `Planner.admit`."""
+    def admit(self, call: Call) -> Admission:
+        """What holds for a call that may dispatch at all; see `Planner.admit`."""
         return self._planner.admit(call)
 
     def roster(self, call: Call) -> Roster:
         """Who can be called from where the call is made."""
         return self._planner.roster(call)
 
+    def masked(self, text: str) -> str:
+        """The text as it may leave."""
+        return self._masker.mask(text)[0]
+
     def watch(self, *, deltas: bool = True) -> Watcher:
         """The events of all runs from now on."""
         return self._bus.watch(deltas=deltas)
 
-    def masked(self, text: str) -> str:
-        """The text without secrets: for words that leave without ever standing in a record."""
-        masked, _ = self._masker.mask(text)
-        return masked
-
     @property
     def live(self) -> tuple[str, ...]:
         """Ids of the runs that have not ended."""
-        return tuple(self._reins)
+        return tuple(self._runs)
+
+    def remember(self, root: str, runs: int) -> None:
+        """Counts runs that an earlier process started under a root."""
+        self._spawned[root] += runs
 
     async def carry_out(self, plan: Plan, call: Call) -> tuple[RunResult, ...]:
         """Carries the plan out and returns a result per run, in the order of its tasks.
@@ -110,25 +115,42 @@ class Orchestrator:
         Raises:
             Refused: the whole call was refused; nothing was started.
         """
-        settings = self._planner.admit(call)
-        planned = await self._planner.plan(plan, call, settings)
-        self._count(call.lineage.root, len(planned), settings.max_spawns)
-        if plan.mode is Mode.CHAIN:
-            return await self._chain(planned)
-        return await self._parallel(planned)
+        admitted = self._planner.admit(call)
+        planned = await self._planner.plan(plan, admitted)
+        self._count(call.lineage.root, len(planned), admitted.settings.max_spawns)
+        size = admitted.settings.max_concurrency
+        slots = self._slots.setdefault(size, Slots(size))
+        hold = Reins()
+        self._calls.add(hold)
+        try:
+            if plan.mode is Mode.CHAIN:
+                return await self._chain(planned, slots, hold)
+            return await self._parallel(planned, slots, hold)
+        finally:
+            self._calls.discard(hold)
+            self._call_ended.set()
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""
-        reins = self._reins.get(run)
+        reins = self._runs.get(run)
         if reins is None:
             return False
         reins.stop(failure)
         return True
 
     def stop_all(self, failure: Failure = ABORTED) -> int:
-        for reins in self._reins.values():
+        """Stops every call: its live runs, and those it has not begun; how many were live."""
+        for reins in (*self._calls, *self._runs.values()):
             reins.stop(failure)
-        return len(self._reins)
+        return len(self._runs)
+
+    async def close(self) -> None:
+        """Stops what is left and waits until it has ended; bounded."""
+        self.stop_all()
+        with anyio.move_on_after(CLOSING, shield=True):
+            while self._calls:
+                self._call_ended = anyio.Event()
+                await self._call_ended.wait()
 
     def _count(self, root: str, runs: int, limit: int) -> None:
         if self._spawned[root] + runs > limit:
@@ -139,117 +161,96 @@ class Orchestrator:
             )
         self._spawned[root] += runs
 
-    async def _parallel(self, planned: list[Planned]) -> tuple[RunResult, ...]:
+    async def _parallel(self, planned: list[Planned], slots: Slots, hold: Reins) -> tuple[RunResult, ...]:
         if len(planned) == 1:
-            return (await self._run(planned[0]),)
+            return (await self._run(planned[0], planned[0].spec.prompt, slots, hold),)
         results: dict[int, RunResult] = {}
 
         async def one(number: int, task: Planned) -> None:
-            results[number] = await self._run(task)
+            results[number] = await self._run(task, task.spec.prompt, slots, hold)
 
         async with anyio.create_task_group() as group:
             for number, task in enumerate(planned):
                 group.start_soon(one, number, task)
         return tuple(results[number] for number in range(len(planned)))
 
-    async def _chain(self, planned: list[Planned]) -> tuple[RunResult, ...]:
+    async def _chain(self, planned: list[Planned], slots: Slots, hold: Reins) -> tuple[RunResult, ...]:
         first_task = planned[0].spec.task
         results: list[RunResult] = []
         for step in planned:
             if results:
                 before = results[-1]
-                source = f"step {len(results)} ({before.spec.agent.name})"
+                source = f"step {len(results)} ({before.agent})"
                 prompt = chained(step.spec.prompt, previous=before.text, source=source, first_task=first_task)
             else:
                 prompt = first_step(step.spec.prompt)
-            results.append(await self._run(structs.replace(step, spec=structs.replace(step.spec, prompt=prompt))))
-            if results[-1].failure:
+            results.append(await self._run(step, prompt, slots, hold))
+            if results[-1].failure or hold.failure:
                 break
         return tuple(results)
 
-    async def _run(self, planned: Planned) -> RunResult:
-        spec = _identified(planned.spec, self._store)
+    async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
+        """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
+        spec = structs.replace(_identified(planned.spec, self._store), prompt=with_files(planned.files, prompt))
         try:
             record = await self._store.begin(spec)
         except Refused as lost:  # another process took the session since it was planned
             return RunResult(spec=spec, failure=lost.failure, exit_code=1)
-        reins = self._reins[spec.run] = Reins()
-        recorder = Recorder(spec, record, self._bus, self._masker)
-        tally = Tally(spec)
+        reins = self._runs[spec.run] = Reins(hold.failure)
+        masker = self._masker.plus(secret.reveal() for secret in spec.secrets.values())
+        recorder, tally = Recorder(spec, record, self._bus, masker), Tally(spec)
+        queued = recorder.masked(RunQueued.of(spec))
+        cancelled: BaseException | None = None
         try:
-            return await self._ended(recorder, record, await self._work(planned.failure, tally, recorder, reins))
-        except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(LAST_WORDS, shield=True):
-                await self._ended(recorder, record, tally.result(ABORTED))
-            raise
+            if planned.failure:
+                await recorder.note(queued)
+            failure = planned.failure or await self._work(tally, recorder, queued, reins, slots)
+        except anyio.get_cancelled_exc_class() as error:
+            cancelled, failure = error, reins.failure or ABORTED
         finally:
-            del self._reins[spec.run]
-            with anyio.move_on_after(LAST_WORDS, shield=True):
-                await record.release()
+            del self._runs[spec.run]
+        result = _leaving(tally.result(failure), queued, recorder, record)
+        with anyio.move_on_after(LAST_WORDS, shield=True):
+            await recorder.note(_ended(result))
+            await record.release()
+        if cancelled:
+            raise cancelled
+        return _kept(result, record)
 
-    async def _work(self, failure: Failure | None, tally: Tally, recorder: Recorder, reins: Reins) -> RunResult:
-        """The run from its acceptance to its last attempt."""
-        queued = _queued(tally.spec)
-        if failure:
-            await recorder.note(queued)
-            return tally.result(failure)
-        seat = self._slots.seat()
+    async def _work(
+        self, tally: Tally, recorder: Recorder, queued: RunQueued, reins: Reins, slots: Slots
+    ) -> Failure | None:
+        """The run from its place in the queue to its last attempt; why it failed."""
+        seat = slots.seat()
         try:
-            await self._wait_for(seat, recorder, queued, reins)
-            if not seat.is_held or reins.failure:
-                return tally.result(reins.failure)
+            await _seated(seat, recorder, queued, reins)
+            if reins.failure:
+                return reins.failure
             tally.start()
             for notice in tally.spec.notices:
-                await recorder.note(Notice("agent", notice))
+                await recorder.note(Notice("planning", notice))
             watch = guards_for(tally.spec.limits, anyio.current_time())
-            failure = await attempt(tally, self._place.carry, recorder.note, watch, reins, self._recall(tally.spec))
+            return await attempt(tally, self._place.carry, recorder.note, watch, reins, self._recall(tally.spec))
         finally:
             seat.give()
-        return tally.result(failure)
-
-    async def _wait_for(self, seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:
-        """Returns with the run started on its slot, or stopped while it waited for one."""
-        if seat.take_at_once():
-            await recorder.begin(queued)
-            return
-        await recorder.note(queued)
-        with reins.hold():
-            await seat.take()
-        if seat.is_held and not reins.failure:
-            await recorder.note(RunStarted())
 
     def _recall(self, spec: RunSpec) -> Recall:
         async def recall() -> tuple[Message, ...]:
-            return messages([stamped async for stamped in self._store.events(spec.session)])
+            return await recalled(self._store, spec.session)
 
         return recall
 
-    async def _ended(self, recorder: Recorder, record: RunRecord, result: RunResult) -> RunResult:
-        """Writes the end of the run down and returns its result as it leaves: masked, with what really happened."""
-        ended = recorder.masked(
-            RunEnded(
-                text=result.text,
-                answer=result.answer,
-                failure=result.failure,
-                exit_code=result.exit_code,
-                usage=result.usage,
-                elapsed=result.elapsed,
-                finalized=result.finalized,
-                actual=result.actual,
-            )
-        )
-        task = recorder.masked(_queued(result.spec)).task
-        actual = structs.replace(ended.actual, masks=recorder.masks, saved=recorder.saved)
-        await recorder.note(structs.replace(ended, actual=actual))
-        return structs.replace(
-            result,
-            spec=structs.replace(result.spec, task=task),
-            text=ended.text,
-            failure=ended.failure,
-            finalized=ended.finalized,
-            session_file=record.file,
-            actual=structs.replace(actual, saved=recorder.saved),
-        )
+
+async def _seated(seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:
+    """Returns with the run started on its slot, or stopped while it waited for one."""
+    if not reins.failure and seat.take_at_once():
+        await recorder.begin(queued)
+        return
+    await recorder.note(queued)
+    with reins.hold():
+        await seat.take()
+    if not reins.failure:
+        await recorder.note(RunStarted())
 
 
 def _identified(spec: RunSpec, store: SessionStore) -> RunSpec:
@@ -260,20 +261,47 @@ def _identified(spec: RunSpec, store: SessionStore) -> RunSpec:
     return structs.replace(spec, run=run, session=run)
 
 
-def _queued(spec: RunSpec) -> RunQueued:
-    return RunQueued(
-        name=spec.name,
-        agent=spec.agent.name,
-        task=spec.task,
-        cwd=spec.cwd,
-        surface=spec.surface,
-        engine=spec.engine,
-        model=spec.model,
-        timeout=spec.limits.timeout,
-        tools=spec.grant.tools,
-        resumes=spec.resumes,
-        layer=spec.agent.layer,
-        digest=spec.agent.digest,
-        provider=spec.agent.provider,
-        thinking=spec.agent.thinking,
+def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: RunRecord) -> RunResult:
+    """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
+    ended = recorder.masked(_ended(result))
+    spec = structs.replace(
+        result.spec,
+        name=queued.name,
+        agent=structs.replace(result.spec.agent, name=queued.agent),
+        task=queued.task,
+        prompt=queued.task,
+        history=(),
+        environment={},
+        secrets={},
+        lineage=structs.replace(result.spec.lineage, ancestors=()),
+    )
+    return structs.replace(
+        result,
+        spec=spec,
+        text=ended.text,
+        failure=ended.failure,
+        finalized=ended.finalized,
+        session_file=record.file,
+        actual=structs.replace(ended.actual, masks=recorder.masks, saved=recorder.saved),
+    )
+
+
+def _kept(result: RunResult, record: RunRecord) -> RunResult:
+    """The result with whether all of it is in the store, and if not, why."""
+    actual = structs.replace(result.actual, saved=record.fault is None)
+    if record.fault and record.fault.message not in actual.notices:
+        actual = structs.replace(actual, notices=(*actual.notices, record.fault.message))
+    return structs.replace(result, actual=actual)
+
+
+def _ended(result: RunResult) -> RunEnded:
+    return RunEnded(
+        text=result.text,
+        answer=result.answer,
+        failure=result.failure,
+        exit_code=result.exit_code,
+        usage=result.usage,
+        elapsed=result.elapsed,
+        finalized=result.finalized,
+        actual=result.actual,
     )

@@ -5,7 +5,7 @@ Whole-call problems raise `Refused`; one task's become the failure it will end w
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,14 +14,27 @@ from msgspec import Struct, structs
 from retinue.agents.catalog import Catalog
 from retinue.agents.definition import Agent, Layer
 from retinue.agents.extra_args import refused_argument
-from retinue.agents.policy import effective, not_applied, unenforceable
+from retinue.agents.policy import authority_below, effective, not_applied, unenforceable
 from retinue.agents.roster import Roster
+from retinue.agents.skills import Skills
+from retinue.checks import (
+    cannot_finalize,
+    cannot_resume,
+    check_scope,
+    check_sessions,
+    check_tasks,
+    same_work,
+    unknown_session,
+    unusable_cwd,
+)
 from retinue.engines.base import EngineKind
-from retinue.prompting.compose import system_prompt, with_files
+from retinue.engines.environment import seen_by_child
+from retinue.folders import native_file
+from retinue.prompting.compose import system_prompt
 from retinue.prompting.files import file_blocks
 from retinue.sessions.store import SessionStore
-from retinue.sessions.transcript import messages
-from retinue.settings import Settings
+from retinue.sessions.transcript import recalled
+from retinue.settings import KEYS, Settings
 from retinue.settings_files import SettingsFiles
 from retinue.types import (
     Ancestor,
@@ -34,7 +47,6 @@ from retinue.types import (
     Plan,
     Refused,
     RunSpec,
-    Secret,
     Subagent,
     Task,
     refused,
@@ -44,11 +56,25 @@ BOUNDED_SURFACE = "single"
 """The surface whose seed tells every child what it is; others promise the agent's prompt as it stands."""
 
 
+class Admission(Struct, frozen=True):
+    """A call that may dispatch, with the settings that hold for it."""
+
+    call: Call
+    settings: Settings
+    given: frozenset[str]
+    """Settings that came with the call itself: they win over what an agent says."""
+    deepest: int
+    skills: Skills
+    """Those there are, looked for once."""
+
+
 class Planned(Struct, frozen=True):
     """A task ready to run, or the failure it will end with. Its ids are given when it begins."""
 
     spec: RunSpec
     failure: Failure | None = None
+    files: tuple[str, ...] = ()
+    """Blocks that stand before the prompt, once a chain has filled it in."""
 
 
 class Planner:
@@ -60,23 +86,25 @@ class Planner:
         catalog: Catalog,
         kinds: Mapping[str, EngineKind],
         store: SessionStore,
-        *,
-        secrets: Mapping[str, Secret] | None = None,
+        state: Path,
+        environ: Mapping[str, str],
     ) -> None:
         self._settings = settings
         self._catalog = catalog
         self._kinds = kinds
         self._store = store
-        self._secrets = secrets or {}
+        self._state = state
+        self._environ = environ
 
-    def admit(self, call: Call) -> Settings:
-        """The settings of a call that may dispatch at all.
+    def admit(self, call: Call) -> Admission:
+        """What holds for a call that may dispatch at all.
 
         Raises:
             Refused: `depth_exceeded` or `disabled`, in this order.
         """
-        settings = self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings
-        deepest = settings.max_depth if call.max_depth is None else min(settings.max_depth, call.max_depth)
+        found = self._settings.resolve(call.surface, Path(call.cwd), call.settings)
+        settings, limits = found.settings, (found.settings.max_depth, call.max_depth)
+        deepest = min(limit for limit in limits if limit is not None)
         if call.lineage.depth >= deepest:
             raise refused(
                 Code.DEPTH_EXCEEDED,
@@ -84,42 +112,42 @@ class Planner:
             )
         if not settings.enabled:
             raise refused(Code.DISABLED, "Subagents are disabled in configuration")
-        return settings
+        given = frozenset(key for key, source in found.sources.items() if source.source == "call")
+        return Admission(call, settings, given, deepest, Skills(self._environ))
 
     def roster(self, call: Call) -> Roster:
         """Who can be called from where the call is made."""
         settings = self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings
-        return self._roster(Path(call.cwd), settings)
+        vault = Path(settings.vault) if settings.vault else None
+        return self._catalog.at(Path(call.cwd), project_agents=settings.project_agents, vault=vault)
 
-    async def plan(self, plan: Plan, call: Call, settings: Settings) -> list[Planned]:
-        """The runs of a plan that was admitted with these settings, in the order of its tasks.
+    async def plan(self, plan: Plan, admitted: Admission) -> list[Planned]:
+        """The runs of a plan, in the order of its tasks.
 
         Raises:
             Refused: the whole call cannot be carried out.
         """
-        _check_tasks(plan, settings)
-        sessions = [await self._session(task) for task in plan.tasks]
-        _check_sessions([session for session in sessions if session])
-        environment = _environment(call, settings)
+        check_tasks(plan, admitted.settings)
+        sessions = [await self._session(task, admitted.call) for task in plan.tasks]
+        check_sessions([session for session in sessions if session])
+        roster = self.roster(admitted.call)
         planned = [
-            await self._planned(task, session, call, settings, environment)
+            await self._planned(task, session, admitted, roster)
             for task, session in zip(plan.tasks, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _check_chain(planned)
         return planned
 
-    async def _session(self, task: Task) -> str | None:
+    async def _session(self, task: Task, call: Call) -> str | None:
         """The full id of the session a task continues."""
         if task.session is None:
             return None
         session = await self._store.find(task.session)
         if session is None:
-            raise refused(
-                Code.SESSION_NOT_FOUND,
-                f'Cannot resume: session "{task.session}" not found. The session may have expired or the ID is '
-                "incorrect.",
-            )
+            raise unknown_session(task.session)
+        if call.scoped_sessions:
+            check_scope(await self._store.summary(session), task, task.cwd or call.cwd)
         if await self._store.busy(session):
             raise refused(
                 Code.SESSION_BUSY,
@@ -127,11 +155,9 @@ class Planner:
             )
         return session
 
-    async def _planned(
-        self, task: Task, session: str | None, call: Call, settings: Settings, environment: Mapping[str, str]
-    ) -> Planned:
-        cwd = task.cwd or call.cwd
-        found = self._agent(task.agent, Path(call.cwd), settings)
+    async def _planned(self, task: Task, session: str | None, admitted: Admission, roster: Roster) -> Planned:
+        call, cwd = admitted.call, task.cwd or admitted.call.cwd
+        found = Agent(name="default") if task.agent is None else roster.find(task.agent)
         agent = found.as_subagent() if isinstance(found, Agent) else Subagent(name=task.agent or "", layer="")
         spec = RunSpec(
             run="",
@@ -144,71 +170,95 @@ class Planner:
             cwd=cwd,
             engine="",
             lineage=_below(call, agent, task, cwd),
+            finalize=call.finalize,
             resumes=session is not None,
         )
         if isinstance(found, Failure):
             return Planned(spec, found)
-        failure = _unusable_cwd(cwd) or refused_argument(agent) or _same_work(call, agent, task, cwd)
-        kind = self._kind(agent, call, settings)
-        if failure or isinstance(kind, Failure):
-            return Planned(spec, failure or _as_failure(kind))
+        kind = self._kind(agent, admitted)
+        failure = unusable_cwd(cwd) or refused_argument(agent) or same_work(call, agent, task, cwd)
+        if isinstance(kind, Failure):
+            return Planned(spec, failure or kind)
         spec = structs.replace(
             spec,
             engine=kind.name,
-            model=_model(agent, call, settings),
-            limits=_limits(task, agent, call, settings),
-            environment=environment,
-            secrets=self._secrets_of(found),
-            not_applied=(*not_applied(agent, kind.capabilities), *_skills(agent)),
-            notices=tuple(map(str, found.notices)),
+            model=_model(agent, admitted),
+            limits=_limits(task, agent, admitted),
+            warm=admitted.settings.warm_pool,
+            environment=self._environment(agent, kind, admitted),
+            native_folder=call.native_folder or str(self._state / "native" / kind.name),
+            secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
+            not_applied=not_applied(agent, kind.capabilities),
+            notices=(*call.notices, *map(str, found.notices)),
         )
-        return await self._equipped(spec, kind, task, call, settings)
+        return Planned(spec, failure) if failure else await self._equipped(spec, kind, task, admitted)
 
-    async def _equipped(self, spec: RunSpec, kind: EngineKind, task: Task, call: Call, settings: Settings) -> Planned:
+    async def _equipped(self, spec: RunSpec, kind: EngineKind, task: Task, admitted: Admission) -> Planned:
         """The spec with its tools and its prompts."""
+        call, may_write = admitted.call, admitted.settings.allow_write
         grant = effective(
             spec.agent,
             engine=kind.name,
             capabilities=kind.capabilities,
             authority=call.authority,
             inherited=call.host_tools,
-            allow_write=settings.allow_write,
+            allow_write=may_write,
         )
         if isinstance(grant, Failure):
             return Planned(spec, grant)
-        failure = unenforceable(spec.agent, engine=kind.name, capabilities=kind.capabilities, limits=spec.limits)
-        prompt = with_files(file_blocks(task.files, Path(spec.cwd)), task.prompt) if task.files else task.prompt
+        failure = (
+            unenforceable(spec.agent, engine=kind.name, capabilities=kind.capabilities, limits=spec.limits)
+            or (cannot_resume(kind) if spec.resumes else None)
+            or (cannot_finalize(kind) if spec.finalize else None)
+        )
+        skills = admitted.skills.taught(
+            spec.agent, Path(spec.cwd), grant=grant, project_agents=admitted.settings.project_agents
+        )
+        if isinstance(skills, Failure):
+            return Planned(spec, failure or skills)
+        bounded = spec.surface == BOUNDED_SURFACE
+        writes = may_write and not spec.agent.tools.readonly
         spec = structs.replace(
             spec,
             grant=grant,
-            prompt=prompt,
-            system_prompt=system_prompt(
-                spec.agent,
-                grant,
-                bounded=spec.surface == BOUNDED_SURFACE,
-                may_write=settings.allow_write and not spec.agent.tools.readonly,
-            ),
+            authority=authority_below(spec.agent, grant),
+            system_prompt=system_prompt(spec.agent, grant, bounded=bounded, may_write=writes),
+            append_prompt="\n\n".join(filter(None, (spec.agent.append_system_prompt.strip(), skills))),
         )
-        if spec.resumes and not failure:
-            failure = _cannot_resume(kind)
-            spec = structs.replace(spec, history=messages([e async for e in self._store.events(spec.session)]))
-        return Planned(spec, failure)
+        if failure:
+            return Planned(spec, failure)
+        if spec.resumes:
+            spec = await self._resumed(spec, kind)
+        # A root caller names the files it may read itself; one below it stays within its own directory.
+        roots = [Path(call.cwd)] if call.lineage.depth else None
+        return Planned(spec, files=tuple(file_blocks(task.files, Path(spec.cwd), roots=roots)))
 
-    def _roster(self, cwd: Path, settings: Settings) -> Roster:
-        vault = Path(settings.vault).expanduser() if settings.vault else None
-        return self._catalog.at(cwd, project_agents=settings.project_agents, vault=vault)
+    async def _resumed(self, spec: RunSpec, kind: EngineKind) -> RunSpec:
+        """The spec with what it goes on from: the messages so far, and the engine's own session where it has one."""
+        spec = structs.replace(spec, history=await recalled(self._store, spec.session))
+        if not kind.capabilities.resumes_natively:
+            return spec
+        before = await self._store.summary(spec.session)
+        # What another engine did since is not in this one's file; a run that never started has no engine.
+        is_current = before is not None and before.engine in {kind.name, ""}
+        return _native(spec) if is_current else _from_messages(spec)
 
-    def _agent(self, name: str | None, cwd: Path, settings: Settings) -> Agent | Failure:
-        if name is None:
-            return Agent(name="default")
-        return self._roster(cwd, settings).find(name)
+    def _environment(self, agent: Subagent, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
+        """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
+        return {
+            **seen_by_child(self._environ, kind.capabilities.environment, agent.environment),
+            "PI_SUBAGENT_CHILD": "1",
+            "PI_SUBAGENT_DEPTH": str(admitted.call.lineage.depth + 1),
+            "PI_SUBAGENT_MAX_DEPTH": str(admitted.deepest),
+        }
 
-    def _kind(self, agent: Subagent, call: Call, settings: Settings) -> EngineKind | Failure:
+    def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
         """The engine by the call's wish, else the agent's, else the setting."""
-        name = call.settings.get("engine") or agent.engine or settings.engine
+        settings = admitted.settings
+        name = settings.engine if "engine" in admitted.given else agent.engine or settings.engine
         if name == "auto":
-            return self._automatic(call)
-        kind = self._kinds.get(str(name))
+            return self._automatic(admitted.call)
+        kind = self._kinds.get(name)
         if kind is None:
             known = ", ".join(["auto", *self._kinds])
             return Failure(Code.SPAWN_FAILED, f'Unknown engine "{name}". Engines: {known}.', "unknown_engine")
@@ -227,96 +277,17 @@ class Planner:
             "no_engine",
         )
 
-    def _secrets_of(self, agent: Agent) -> Mapping[str, Secret]:
-        return {**self._secrets, "PI_API_KEY": agent.api_key} if agent.api_key else self._secrets
-
-
-# -- whole-call checks -----------------------------------------------------------------------------
-
-
-def _check_tasks(plan: Plan, settings: Settings) -> None:
-    count = len(plan.tasks)
-    if not 1 <= count <= settings.max_tasks:
-        raise refused(Code.INVALID_INPUT, f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); it had {count}")
-    for number, task in enumerate(plan.tasks, 1):
-        which = f"Task {number}" if count > 1 else "The task"
-        if not task.prompt.strip():
-            raise refused(Code.INVALID_INPUT, f"{which} is empty: say what is to be done")
-        if "\0" in task.prompt:
-            raise refused(Code.INVALID_INPUT, f"{which} contains a NUL byte: remove it, or name the file it is in")
-        size = _size(task.prompt)
-        if size is None:
-            raise refused(Code.INVALID_INPUT, f"{which} contains half a character (a lone surrogate): remove it")
-        if size > settings.max_task_bytes:
-            raise refused(
-                Code.INVALID_INPUT,
-                f"{which} has {size} bytes; the limit is {settings.max_task_bytes} (max_task_bytes). "
-                "Put long material into a file and name the file in the task.",
-            )
-        if task.timeout is not None and not task.timeout >= 1:
-            raise refused(
-                Code.INVALID_INPUT, f"{which} has a timeout of {task.timeout:g}: it must be at least 1 second"
-            )
-
-
-def _size(text: str) -> int | None:
-    """Of the text in bytes; None if it cannot be written down."""
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        return None
-
-
-def _check_sessions(sessions: list[str]) -> None:
-    session, times = next(iter(Counter(sessions).most_common(1)), ("", 0))
-    if times > 1:
-        raise refused(
-            Code.CONFLICT,
-            f'Cannot resume: session "{session}" is named by {times} tasks of this call. Resume it once.',
-        )
-
 
 def _check_chain(planned: list[Planned]) -> None:
+    """A chain needs every one of its agents.
+
+    Raises:
+        Refused: one of them cannot run.
+    """
     for number, step in enumerate(planned, 1):
         if step.failure:
             message = f"Chain not started: step {number} ({step.spec.agent.name}) cannot run. {step.failure.message}"
             raise Refused(structs.replace(step.failure, message=message))
-
-
-# -- one task's checks -----------------------------------------------------------------------------
-
-
-def _unusable_cwd(cwd: str) -> Failure | None:
-    path = Path(cwd)
-    if "\0" in cwd or not path.is_absolute():
-        return Failure(Code.INVALID_INPUT, "cwd must be an absolute path", "cwd")
-    if ".." in path.parts:
-        return Failure(Code.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
-    if not path.is_dir():
-        what = "is not a directory" if path.exists() else "does not exist"
-        return Failure(Code.INVALID_INPUT, f"cwd {what}: {cwd}. Create it, or name another.", "cwd_missing")
-    return None
-
-
-def _same_work(call: Call, agent: Subagent, task: Task, cwd: str) -> Failure | None:
-    if Ancestor(agent.name, task.prompt, cwd) not in call.lineage.ancestors:
-        return None
-    return Failure(
-        Code.CONFLICT,
-        f"This is exactly the task a {agent.name} above was itself given. Do it, or delegate only a part of it.",
-        "self_delegation",
-    )
-
-
-def _cannot_resume(kind: EngineKind) -> Failure | None:
-    if kind.capabilities.resumes:
-        return None
-    return Failure(Code.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume")
-
-
-def _as_failure(kind: EngineKind | Failure) -> Failure:
-    assert isinstance(kind, Failure)
-    return kind
 
 
 # -- parts of a spec -------------------------------------------------------------------------------
@@ -329,32 +300,34 @@ def _below(call: Call, agent: Subagent, task: Task, cwd: str) -> Lineage:
     )
 
 
-def _model(agent: Subagent, call: Call, settings: Settings) -> str | None:
-    declared = None if agent.model in (None, "inherit") else agent.model
-    asked = call.settings.get("model")
-    return str(asked) if asked else declared or settings.model
+def _native(spec: RunSpec) -> RunSpec:
+    """The spec with the engine's own session to continue, if it is still there."""
+    file = native_file(Path(spec.native_folder), spec.agent.name, spec.session)
+    there = os.path.isfile(file)  # noqa: PTH113 - Path.is_file raises where nothing may be looked at
+    return structs.replace(spec, native_session=str(file)) if there else _from_messages(spec)
 
 
-def _limits(task: Task, agent: Subagent, call: Call, settings: Settings) -> Limits:
+def _from_messages(spec: RunSpec) -> RunSpec:
+    notice = f"The {spec.engine} engine has no own record of the latest run: it goes on from the stored messages."
+    return structs.replace(spec, notices=(*spec.notices, notice))
+
+
+def _model(agent: Subagent, admitted: Admission) -> str | None:
+    declared = None if agent.model == "inherit" else agent.model
+    settings = admitted.settings
+    return settings.model if "model" in admitted.given else declared or settings.model
+
+
+def _limits(task: Task, agent: Subagent, admitted: Admission) -> Limits:
     """The settings' limits, with the task's or the agent's own where they say so."""
-    given = settings.timeout if "timeout" in call.settings else None
-    timeout = task.timeout or given or agent.timeout or settings.timeout
-    turns = settings.max_turns if "max_turns" in call.settings else agent.max_turns or settings.max_turns
+    settings, given = admitted.settings, admitted.given
+    timeout, turns = agent.timeout or settings.timeout, agent.max_turns or settings.max_turns
     if agent.layer == Layer.PROJECT:  # a project's files only ever lower limits
-        timeout = task.timeout or given or min(agent.timeout or settings.timeout, settings.timeout)
-        turns = min(filter(None, (turns, settings.max_turns)), default=0)
+        timeout = min(timeout, settings.timeout)
+        turns = min(turns, settings.max_turns or turns)
+    if "timeout" in given:
+        timeout = settings.timeout
+    if "max_turns" in given:
+        turns = settings.max_turns
+    timeout = min(task.timeout or timeout, KEYS["timeout"].high)
     return structs.replace(settings, timeout=timeout, max_turns=turns).limits()
-
-
-def _environment(call: Call, settings: Settings) -> Mapping[str, str]:
-    """What marks a child as one, so that no path escapes the depth guard."""
-    deepest = settings.max_depth if call.max_depth is None else min(settings.max_depth, call.max_depth)
-    return {
-        "PI_SUBAGENT_CHILD": "1",
-        "PI_SUBAGENT_DEPTH": str(call.lineage.depth + 1),
-        "PI_SUBAGENT_MAX_DEPTH": str(deepest),
-    }
-
-
-def _skills(agent: Subagent) -> tuple[str, ...]:
-    return tuple(name for name in ("load_skills", "suggested_skills") if getattr(agent, name))

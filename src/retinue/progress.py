@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+import msgspec
 from msgspec import Struct, field, structs
 
 from retinue.events import (
+    UNSHOWN_NOTICES,
     AttemptStarted,
     Event,
     MessageEnded,
@@ -25,8 +27,12 @@ from retinue.types import Args, Failure, ToolUse, Usage
 
 KEPT_ITEMS = 500
 """Of a run, for a screen's expanded view."""
+KEPT_CHARS = 2**20
+"""Of a run's items together: a screen is no archive."""
 PARTIAL_CHARS = 4_000
 """Of a text that is still being written: more than any window shows."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Phase(StrEnum):
@@ -84,6 +90,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     attempt: int = 1
     usage: Usage = Usage()
     items: tuple[Item, ...] = ()
+    """The newest."""
+    chars: int = 0
+    """Of the items together, roughly."""
     partial: str = ""
     """Text that is still being written."""
     failure: Failure | None = None
@@ -153,25 +162,47 @@ def _working(view: RunView, event: Event) -> RunView:
         case TextDelta(text=text):
             return structs.replace(view, partial=(view.partial + text)[-PARTIAL_CHARS:])
         case Text(text=text):
-            return structs.replace(view, items=_with(view.items, Said(text)), partial="")
+            return structs.replace(_with(view, Said(text[:KEPT_CHARS]), len(text)), partial="")
         case ToolCalled(call=call, name=name, args=args):
-            return structs.replace(view, items=_with(view.items, Called(call, name, args)), tools=view.tools + 1)
-        case ToolReturned():
-            return structs.replace(view, items=tuple(_answered(item, event) for item in view.items))
+            called = Called(call, name, args)
+            return structs.replace(_with(view, called, len(_encode(args))), tools=view.tools + 1)
+        case ToolReturned(text=text):
+            items = tuple(_answered(item, event) for item in view.items)
+            return _bounded(structs.replace(view, items=items, chars=view.chars + len(text)))
         case MessageEnded(model=model, usage=usage):
             turn = structs.replace(usage, turns=1)
             return structs.replace(view, model=model or view.model, usage=view.usage + turn, turns=view.turns + 1)
-        case Notice(code=code, message=message):
-            return structs.replace(view, items=_with(view.items, Noted(code, message)))
+        case Notice(code=code, message=message) if code not in UNSHOWN_NOTICES:
+            return _with(view, Noted(code, message), len(message))
         case _:
             return view
 
 
-def _with(items: tuple[Item, ...], item: Item) -> tuple[Item, ...]:
-    return (*items[-KEPT_ITEMS + 1 :], item)
+def _with(view: RunView, item: Item, chars: int) -> RunView:
+    return _bounded(structs.replace(view, items=(*view.items, item), chars=view.chars + chars))
+
+
+def _bounded(view: RunView) -> RunView:
+    """The view without its oldest items, as far as there are too many."""
+    if len(view.items) <= KEPT_ITEMS and view.chars <= KEPT_CHARS:
+        return view
+    items, chars = list(view.items), view.chars
+    while len(items) > KEPT_ITEMS or (chars > KEPT_CHARS and len(items) > 1):
+        chars -= _chars(items.pop(0))
+    return structs.replace(view, items=tuple(items), chars=chars)
+
+
+def _chars(item: Item) -> int:
+    match item:
+        case Said(text=text):
+            return len(text)
+        case Called(args=args, result=result):
+            return len(_encode(args)) + len(result or "")
+        case Noted(message=message):
+            return len(message)
 
 
 def _answered(item: Item, event: ToolReturned) -> Item:
     if isinstance(item, Called) and item.call == event.call and item.result is None:
-        return structs.replace(item, result=event.text, is_error=event.is_error)
+        return structs.replace(item, result=event.text[:KEPT_CHARS], is_error=event.is_error)
     return item

@@ -6,12 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import anyio
 from msgspec import Struct, structs
 
 from retinue.bus import Bus
 from retinue.events import (
     LIVE,
     TRANSITIONS,
+    AttemptStarted,
     Durable,
     Event,
     Finalized,
@@ -26,7 +28,9 @@ from retinue.events import (
     RunStarted,
     Stamped,
     Text,
+    TextDelta,
     Thinking,
+    ThinkingDelta,
     ToolCalled,
     ToolDelta,
     ToolReturned,
@@ -36,22 +40,25 @@ from retinue.results import Actual, Attempt, Finalization
 from retinue.sessions.store import RunRecord
 from retinue.types import Failure, RunSpec
 
+PATIENCE = 5.0
+"""Seconds a state transition waits for the disk."""
+
 Value = TypeVar("Value", bound=Struct)
 
 FOREIGN: Mapping[type[Struct], tuple[str, ...]] = {
-    RunQueued: ("name", "task"),
+    RunQueued: ("name", "agent", "task", "model"),
     Thinking: ("text",),
     Text: ("text",),
-    ToolCalled: ("args",),
-    ToolReturned: ("text",),
-    MessageEnded: ("error",),
-    ModelChanged: ("reason",),
-    Notice: ("message",),
+    ToolCalled: ("call", "name", "args"),
+    ToolReturned: ("call", "name", "text"),
+    MessageEnded: ("model", "error"),
+    ModelChanged: ("before", "after", "reason"),
+    Notice: ("code", "message"),
     Finalized: ("finalization",),
     RunEnded: ("text", "failure", "finalized", "actual"),
-    Actual: ("attempts", "notices"),
-    Attempt: ("failure",),
-    Failure: ("message",),
+    Actual: ("model", "declared_model", "tools_used", "attempts", "notices"),
+    Attempt: ("model", "failure"),
+    Failure: ("message", "detail"),
     Finalization: ("result", "error"),
 }
 """The fields that hold words of callers, children and providers, where a secret may stand."""
@@ -72,7 +79,8 @@ class Recorder:
 
     @property
     def saved(self) -> bool:
-        return self._record.fault is None and not self._told
+        """Whether all that was noted so far is in the store."""
+        return self._record.fault is None
 
     async def note(self, event: Event) -> Event:
         """Takes note of an event; returns it as it was written down."""
@@ -82,29 +90,47 @@ class Recorder:
             return event
         stamped = self._written(event)
         if isinstance(event, TRANSITIONS):
-            await self._record.sync()
-        await self._told_of(stamped)
+            await self._sync()
+        await self._publish(stamped)
         return stamped.event
 
     async def begin(self, queued: RunQueued) -> None:
         """Takes note of a run that starts as soon as it is accepted: two transitions, one sync."""
         both = self._written(queued), self._written(RunStarted())
-        await self._record.sync()
+        await self._sync()
         for stamped in both:
-            await self._told_of(stamped)
+            await self._publish(stamped)
 
     def _written(self, event: Durable) -> Stamped:
-        if self._streams:
-            self._streams.clear()
+        self._end_streams(event)
         stamped = self._stamped(self.masked(event))
         self._record.append(stamped)
         return stamped
 
-    async def _told_of(self, stamped: Stamped) -> None:
+    async def _sync(self) -> None:
+        # Shielded, so that what is on the disk is also shown: a cancelled run goes on to its end.
+        with anyio.move_on_after(PATIENCE, shield=True):
+            await self._record.sync()
+
+    async def _publish(self, stamped: Stamped) -> None:
         self._bus.publish(stamped)
-        if self._record.fault and not self._told:
+        if self._record.fault and not self._told and not isinstance(stamped.event, RunEnded):
             self._told = True
             await self.note(Notice("storage", self._record.fault.message))
+
+    def _end_streams(self, event: Durable) -> None:
+        """Forgets what is held back of deltas whose whole text has come."""
+        if not self._streams:
+            return
+        match event:
+            case Text():
+                self._streams.pop(TextDelta, None)
+            case Thinking():
+                self._streams.pop(ThinkingDelta, None)
+            case ToolReturned(call=call):
+                self._streams.pop(call, None)
+            case AttemptStarted() | RunEnded():
+                self._streams.clear()
 
     def _show(self, event: Live) -> None:
         """Publishes a live event, masked. Nobody calls this unless someone looks: it would cost more than the run."""
@@ -121,13 +147,11 @@ class Recorder:
         return Stamped(self._origin, self._seq, time.time(), event)
 
     def masked(self, value: Value) -> Value:
-        changes: dict[str, Any] = {}
-        for name in FOREIGN.get(type(value), ()):
-            before = getattr(value, name)
-            after = self._masked_field(before)
-            if after is not before:
-                changes[name] = after
-        return structs.replace(value, **changes) if changes else value
+        """The value with its secrets masked; they count."""
+        names = FOREIGN.get(type(value))
+        if not names or self._masker.is_clean(value):
+            return value
+        return structs.replace(value, **{name: self._masked_field(getattr(value, name)) for name in names})
 
     def _masked_field(self, value: Any) -> Any:
         if isinstance(value, Struct):

@@ -67,6 +67,12 @@ class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
     result: str | None = None
     error: str | None = None
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether it says what came of the task: a success its result, an error what went wrong."""
+        said = self.result if self.status == "SUCCESS" else self.error
+        return bool(said and said.strip())
+
 
 class RunResult(Struct, frozen=True, kw_only=True):
     """What a run amounted to. Branch on `failure`: None means it completed."""
@@ -83,6 +89,20 @@ class RunResult(Struct, frozen=True, kw_only=True):
     finalized: Finalization | None = None
     session_file: str | None = None
     actual: Actual = Actual()
+
+    @property
+    def run(self) -> str:
+        """The id of the run."""
+        return self.spec.run
+
+    @property
+    def session(self) -> str:
+        """The id of the session: give it to go on with it."""
+        return self.spec.session
+
+    @property
+    def agent(self) -> str:
+        return self.spec.agent.name
 
 
 def exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:

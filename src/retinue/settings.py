@@ -51,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_task_bytes: int = 2**20
     resume: Literal["text", "native"] = "text"
     """`text` or `native`: how `fanout` continues a session."""
+    warm_pool: bool = True
+    """Whether an engine's process may serve one run after the other."""
 
     def limits(self) -> Limits:
         """What bounds one run under these settings."""
@@ -99,7 +101,8 @@ class Key(Struct, frozen=True):
     """The rules of one setting."""
 
     low: float = 0.0
-    high: float = math.inf
+    high: float = 2.0**53
+    """Beyond it numbers are not exact, and no limit means anything."""
     in_project: InProject = InProject.LOWER
     choices: tuple[str, ...] = ()
     zero_is_off: bool = False
@@ -137,7 +140,8 @@ KEYS: Mapping[str, Key] = {
     "retry_attempts": Key(low=1, high=10, note="tries of a run in all on transient provider errors"),
     "max_lines_per_window": Key(low=1, high=1000, in_project=InProject.DISPLAY, note="lines of a live window"),
     "max_task_bytes": Key(low=1, high=2**30, note="size of a task"),
-    "resume": Key(choices=("text", "native"), in_project=InProject.DISPLAY, note="how a session is continued"),
+    "warm_pool": Key(in_project=_NEVER, note="whether a process of an engine serves several runs, one after another"),
+    "resume": Key(choices=("text", "native"), in_project=_NEVER, note="how a session is continued"),
 }
 
 _TYPES: Mapping[str, Any] = {field.name: field.type for field in structs.fields(Settings)}

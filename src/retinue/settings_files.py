@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from retinue.folders import config_folder, pi_folder, project_levels
+from retinue.folders import config_folder, pi_folder, project_levels, user_path
+from retinue.regular_files import NotRegular, TooLarge, read_regular
 from retinue.settings import Layer, Problem, Resolved, environment_layer, resolve
 
 MAX_BYTES = 256 * 1024
@@ -37,7 +37,10 @@ class SettingsFiles:
             if problem:
                 problems.append(problem)
         found = resolve(surface, layers)
-        return Resolved(found.settings, found.sources, (*problems, *found.problems))
+        settings = found.settings
+        if settings.vault:
+            settings = structs.replace(settings, vault=str(user_path(settings.vault, self._environ)))
+        return Resolved(settings, found.sources, (*problems, *found.problems))
 
     def _places(self, cwd: Path) -> list[tuple[Path, Read, bool]]:
         user, pi = config_folder(self._environ), pi_folder(self._environ)
@@ -60,17 +63,17 @@ class SettingsFiles:
         state = (status.st_mtime_ns, status.st_size, status.st_ino)
         known = self._read.get(path)
         if known is None or known[0] != state:
-            known = (state, *_read_file(path, status, read))
+            known = (state, *_read_file(path, read))
             self._read[path] = known
         return known[1], known[2]
 
 
-def _read_file(path: Path, status: os.stat_result, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        return {}, Problem(str(path), f"not a file of at most {MAX_BYTES // 1024} KiB; ignored")
+def _read_file(path: Path, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
     try:
-        return read(path.read_bytes()), None
-    except (OSError, ValueError) as error:
+        return read(read_regular(path, MAX_BYTES)), None
+    except (NotRegular, TooLarge):
+        return {}, Problem(str(path), f"not a file of at most {MAX_BYTES // 1024} KiB; ignored")
+    except (OSError, ValueError, RecursionError) as error:
         return {}, Problem(str(path), f"could not be read and is ignored: {error}")
 
 

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 import anyio
 import anyio.lowlevel
+from msgspec import structs
 
 from retinue.engines.base import Emit, EngineError
-from retinue.events import LIVE, Event, Notice
+from retinue.events import LIVE, Event, MessageEnded, Notice
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
 from retinue.types import FOREVER, Failure, RunSpec
@@ -23,6 +24,10 @@ BREATHE = 32
 SLACK = 0.05
 """Seconds in which deltas move the deadline only once: moving a timer costs more than reading a delta."""
 
+FAREWELL = 2.0
+"""Seconds an engine has to return once its agent has answered."""
+LINGERED = f"The agent had answered and its engine did not return within {FAREWELL:g}s: it was ended."
+
 Carry = Callable[[RunSpec, Emit], Awaitable[None]]
 Record = Callable[[Event], Awaitable[Event]]
 """Stores and shows an event; returns it as it was written down, masked."""
@@ -31,8 +36,8 @@ Record = Callable[[Event], Awaitable[Event]]
 class Reins:
     """The hold others have on a run: stops it wherever it is, queued or at work."""
 
-    def __init__(self) -> None:
-        self.failure: Failure | None = None
+    def __init__(self, failure: Failure | None = None) -> None:
+        self.failure = failure
         self._scope: anyio.CancelScope | None = None
 
     def stop(self, failure: Failure) -> None:
@@ -58,36 +63,59 @@ async def supervise(
     spec: RunSpec, carry: Carry, record: Record, watch: Watch, reins: Reins, collector: Collector
 ) -> Failure | None:
     """Carries the spec out once and returns why it failed, or None; what it had is in the collector."""
-    failure: Failure | None = None
-    seen, moved = 0, 0.0
-
     with reins.hold(watch.deadline) as scope:
-
-        async def emit(event: Event) -> None:
-            nonlocal failure, seen, moved
-            collector.observe(await record(event))
-            now = anyio.current_time()
-            failure = failure or watch.observe(event, now)
-            if failure:
-                scope.cancel()
-            elif now > moved + SLACK or not isinstance(event, LIVE):
-                moved = now
-                if (deadline := watch.deadline) != scope.deadline:
-                    scope.deadline = deadline
-            seen += 1
-            if scope.cancel_called or seen % BREATHE == 0:
-                await anyio.lowlevel.checkpoint()
-
+        overseer = _Overseer(record, watch, collector, scope)
         try:
-            await carry(spec, emit)
+            await carry(spec, overseer.emit)
         except EngineError as error:
-            failure = failure or error.failure
+            # An engine that is being stopped may fail on its way out: that is an echo of why it was stopped.
+            overseer.fail(reins.failure or watch.expire() if scope.cancel_called else error.failure)
 
-    failure = failure or reins.failure
-    if scope.cancelled_caught:
-        failure = failure or watch.expire()
-    if failure and collector.complete:
+    failure = overseer.failure or reins.failure
+    was_stopped = scope.cancelled_caught
+    if collector.complete:
         # A complete answer is never thrown away: what came after it is its echo.
-        collector.observe(await record(Notice("stopped_after_answer", failure.message)))
+        if failure or was_stopped:
+            message = failure.message if failure else LINGERED
+            collector.observe(await record(Notice("stopped_after_answer", message)))
         return None
-    return failure or collector.failure()
+    return failure or (watch.expire() if was_stopped else collector.failure())
+
+
+class _Overseer:
+    """Takes the events of one attempt: records, collects and judges each, and cancels its scope where it must end."""
+
+    def __init__(self, record: Record, watch: Watch, collector: Collector, scope: anyio.CancelScope) -> None:
+        self.failure: Failure | None = None
+        self._record = record
+        self._watch = watch
+        self._collector = collector
+        self._scope = scope
+        self._seen = 0
+        self._moved = 0.0
+
+    def fail(self, failure: Failure) -> None:
+        # The first reason is the true one; what follows is its echo.
+        self.failure = self.failure or failure
+
+    async def emit(self, event: Event) -> None:
+        if isinstance(event, MessageEnded):
+            event = structs.replace(event, usage=event.usage.credible())
+        self._collector.observe(await self._record(event))
+        now = anyio.current_time()
+        if failure := self._watch.observe(event, now):
+            self.fail(failure)
+            self._scope.cancel()
+        elif now > self._moved + SLACK or not isinstance(event, LIVE):
+            self._move_deadline(now)
+        self._seen += 1
+        if self._scope.cancel_called or self._seen % BREATHE == 0:
+            await anyio.lowlevel.checkpoint()
+
+    def _move_deadline(self, now: float) -> None:
+        self._moved = now
+        deadline = self._watch.deadline
+        if self._collector.complete:
+            deadline = min(deadline, now + FAREWELL)
+        if deadline != self._scope.deadline:
+            self._scope.deadline = deadline

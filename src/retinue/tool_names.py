@@ -45,6 +45,9 @@ HOUSEKEEPING = frozenset(
 )
 """Claude's aids that other engines do without, in lower case: an agent that lists them is not lost for those."""
 
+_OF_OTHERS = frozenset({FINALIZE, "notebookedit"})
+"""Tools of other hosts that have no counterpart here, in lower case."""
+
 _CLAUDE = {
     "Read": "read",
     "Write": "write",
@@ -82,6 +85,20 @@ def claude_name(name: str) -> str:
 def pi_names(names: Iterable[str]) -> tuple[str, ...]:
     """The names in pi's words, each once, in their order."""
     return tuple(dict.fromkeys(pi_name(name) for name in names))
+
+
+def is_known(name: str) -> bool:
+    """Whether a tool of this name exists somewhere: here, in Claude, or behind a server (`mcp__…`)."""
+    tool = split_pattern(name)[0].lower()
+    return tool in _TO_PI or tool in DELEGATION | HOUSEKEEPING | _OF_OTHERS or tool.startswith("mcp__")
+
+
+def nearest(name: str) -> str | None:
+    """The tool, in pi's words, whose name is most like this one; None if none is."""
+    from difflib import get_close_matches
+
+    alike = get_close_matches(split_pattern(name)[0].lower(), _TO_PI, n=1)
+    return _TO_PI[alike[0]] if alike else None
 
 
 def split_pattern(name: str) -> tuple[str, str | None]:

@@ -68,6 +68,10 @@ def refused(code: Code, message: str, reason: str | None = None) -> Refused:
     return Refused(Failure(code, message, reason))
 
 
+MOST = 10**15
+"""Of anything a provider may claim to have used: more is a fault or a lie."""
+
+
 class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What the models behind a run consumed, summed over its assistant messages."""
 
@@ -83,6 +87,18 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
     def tokens(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write
 
+    def credible(self) -> Usage:
+        """The same with what no provider can have used, such as negative numbers, brought into range."""
+        cost = self.cost
+        return Usage(
+            input=_within(self.input),
+            output=_within(self.output),
+            cache_read=_within(self.cache_read),
+            cache_write=_within(self.cache_write),
+            cost=min(max(cost, 0.0), float(MOST)) if cost is not None and math.isfinite(cost) else None,
+            turns=_within(self.turns),
+        )
+
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return Usage(
@@ -93,6 +109,10 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
             cost=sum(costs) if costs else None,
             turns=self.turns + other.turns,
         )
+
+
+def _within(number: int) -> int:
+    return min(max(number, 0), MOST)
 
 
 # -- agents, as others may see them ---------------------------------------------------------------
@@ -228,6 +248,14 @@ class Call(Struct, frozen=True, kw_only=True):
     """Settings given with the call: they win over every other source."""
     max_depth: int | None = None
     """The environment's own maximum: a child cannot raise it."""
+    finalize: bool = False
+    """Whether runs must end with their finalize tool instead of a last message."""
+    native_folder: str = ""
+    """Where engines keep their own sessions for this call; empty: in our own state."""
+    scoped_sessions: bool = False
+    """Whether a session is continued only by its own agent in its own directory."""
+    notices: tuple[str, ...] = ()
+    """What is to be known of the call itself, such as input that was ignored; its runs tell it."""
     offline_may_answer: bool = False
     """Whether `auto` may fall back to rules: true where a person reads the answer."""
 
@@ -328,14 +356,21 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     prompt: str
     """What the engine is given: files and earlier runs before the task."""
     system_prompt: str = ""
+    """Stands instead of the engine's own; empty leaves that one."""
+    append_prompt: str = ""
+    """Stands after the system prompt, whosever that is."""
     history: tuple[Message, ...] = ()
     """Earlier messages of the same session, for engines that continue from messages."""
     native_session: str | None = None
     """The engine's own session to continue."""
+    native_folder: str = ""
+    """Where the engine keeps its own sessions, if it keeps them in files."""
     cwd: str
     engine: str
     model: str | None = None
     grant: Grant = Grant()
+    authority: frozenset[str] = frozenset()
+    """Tools its own children may have at most."""
     limits: Limits = Limits()
     lineage: Lineage
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -343,10 +378,17 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """Environment variables whose values are masked wherever text leaves."""
     finalize: bool = False
     resumes: bool = False
+    warm: bool = True
+    """Whether a process that served another run may serve this one."""
     not_applied: tuple[str, ...] = ()
     """Preferences of the agent this engine does not know."""
     notices: tuple[str, ...] = ()
-    """What is to be known of the agent's definition: what was not taken as written, what was passed over for it."""
+    """What was known before it started: ignored input, what of the agent's definition was not taken as written."""
+
+    @property
+    def instructions(self) -> str:
+        """The whole system prompt, for engines that have none of their own."""
+        return "\n\n".join(part for part in (self.system_prompt, self.append_prompt) if part)
 
 
 FOREVER = math.inf

@@ -31,8 +31,20 @@ class TestScripted(EngineSuite):
 
 
 class TestOffline(EngineSuite):
-    def subject(self, deed: Deed, folder: Path) -> Subject | None:
-        if deed not in ("answer", "call", "finalize"):
-            return None  # it has no provider, and does not hang
+    cannot = frozenset({"fail", "break", "hang"})  # it has no provider, and does not hang
+
+    def subject(self, deed: Deed, folder: Path) -> Subject:
         (folder / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
         return Subject(OfflineEngine(), run_spec(folder, task="Where is water boiled?"))
+
+
+def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
+    def tests(suite: type) -> set[str]:
+        return {name for name in dir(suite) if name.startswith("test_") and callable(getattr(suite, name))}
+
+    assert tests(TestScripted) == tests(EngineSuite)
+    assert tests(EngineSuite) - tests(TestOffline) == {
+        "test_a_provider_failure_is_a_message_not_an_exception",
+        "test_a_failure_of_the_engine_is_an_engine_error_with_words",
+        "test_a_silent_run_ends_when_it_is_cancelled",
+    }

@@ -288,3 +288,23 @@ async def test_a_slow_tool_is_cancelled_with_its_run(tmp_path):
     with anyio.move_on_after(0.01):
         await run(model, tmp_path, Toolbox([tool(slow)]), grant=Grant(tools=("slow",)))
     assert ended == ["slow", "slow"]
+
+
+async def test_two_user_messages_in_a_row_are_one(tmp_path):
+    asked = []
+
+    class Noting:
+        name = "noting"
+
+        async def reply(self, request, say):
+            asked.append([(message.role, message.text) for message in request.messages])
+            return Reply(content=(Text("ok"),))
+
+    history = (Message(role="user", text="first"),)
+    spec = run_spec(tmp_path, task="second", history=history)
+
+    async def emit(event):
+        await anyio.lowlevel.checkpoint()
+
+    await converse(Noting(), spec, Toolbox(), emit)
+    assert asked == [[("user", "first\n\nsecond")]]

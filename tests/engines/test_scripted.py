@@ -1,6 +1,8 @@
 """The scripted engine plays what it was given, and a file says the same."""
 
 import json
+import os
+from pathlib import Path
 
 import anyio
 import pytest
@@ -180,3 +182,22 @@ def test_what_is_no_script_is_said(script, complaint):
     with pytest.raises(EngineError) as caught:
         script_file.from_environment({"RETINUE_SCRIPT": script})
     assert caught.value.failure.message.startswith(complaint)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"{" * 5000, b'{"steps":' + b"[" * 5000, b"[1]"])
+def test_a_file_that_is_no_script_is_said(tmp_path, content):
+    path = tmp_path / "script.json"
+    path.write_bytes(content)
+    with pytest.raises(EngineError, match="is no script"):
+        script_file.load(path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "fifo", "folder", "device"])
+def test_a_script_that_is_no_file_is_never_waited_for(tmp_path, kind):
+    path = Path("/dev/zero") if kind == "device" else tmp_path / kind
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(EngineError, match="Cannot read the script"):
+        script_file.load(path)

@@ -100,7 +100,7 @@ async def test_a_huge_result_is_cut_and_says_so():
     outcome = await call(flood, {})
     assert outcome.text.startswith("line\nline\n")
     assert outcome.text.endswith(
-        "\n\n[Showing the first 2000 of 100001 lines, 9.8KB of 488.3KB. Ask for less to see the rest.]"
+        "\n\n[Showing the first 2000 of 100001 lines, 9.8 KB of 488.3 KB. Ask for less to see the rest.]"
     )
     assert len(outcome.text) < MAX_BYTES + 200
 

@@ -12,7 +12,6 @@ def test_a_bounded_prompt_says_what_the_child_is_and_may_do():
     assert headings == ["# Agent: scout", "# Operating constraints", "# Available tools", "# Response requirements"]
     assert prompt.startswith("You are a subagent.")
     assert "You scout." in prompt and "- read\n- grep" in prompt and "do not edit" in prompt
-    assert prompt.endswith("Be kind.")
 
 
 def test_an_agent_without_a_body_is_told_its_description():
@@ -21,7 +20,7 @@ def test_an_agent_without_a_body_is_told_its_description():
 
 
 def test_elsewhere_the_body_stands_alone():
-    assert system_prompt(AGENT, Grant(), bounded=False, may_write=True) == "You scout.\n\nBe kind."
+    assert system_prompt(AGENT, Grant(), bounded=False, may_write=True) == "You scout."
     assert system_prompt(Subagent(name="x", description="d"), Grant(), bounded=False, may_write=True) == ""
 
 

@@ -81,6 +81,11 @@ def test_roots_bound_what_may_be_read(folder):
     ]
 
 
+def test_a_link_that_goes_round_is_a_block_too(folder):
+    (folder / "loop").symlink_to("loop")
+    assert file_blocks([FileSlice(path="loop")], folder, roots=[folder]) == ["[could not read file: loop]"]
+
+
 def test_number_and_total_are_bounded(folder):
     (folder / "big").write_text("x" * 2**20)
     found = file_blocks([FileSlice(path="big")] * 9, folder)

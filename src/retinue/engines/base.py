@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from anyio.abc import TaskStatus
 from msgspec import Struct
 
 from retinue.events import Event
@@ -25,6 +26,14 @@ class Engine(Protocol):
         """
 
 
+@runtime_checkable
+class KeepsProcesses(Protocol):
+    """An engine with a life beside its runs, such as a pool of warm processes."""
+
+    async def keep(self, *, task_status: TaskStatus[None]) -> None:
+        """Lives until cancelled and ends all it has started before it returns; runs begin once it says `started`."""
+
+
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do and enforce, known without starting it."""
 
@@ -38,9 +47,13 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Preferences it follows; others are reported as not applied."""
     resumes: bool = False
     """Continues a session from its own memory or from messages."""
+    resumes_natively: bool = False
+    """Keeps its own record of a session, in `folders.native_file`, and goes on from a spec's `native_session`."""
     finalizes: bool = False
     nests: bool = False
     states_cost: bool = False
+    environment: frozenset[str] = frozenset()
+    """Variables its process needs beside the usual ones, its provider's keys among them; `X_*`: all that begin so."""
 
 
 class EngineKind(Struct, frozen=True, kw_only=True):

@@ -90,8 +90,8 @@ async def converse(model: Model, spec: RunSpec, toolbox: Toolbox, emit: Emit) ->
     tools = toolbox.only(spec.grant.tools)
     if spec.finalize:
         tools = tools.plus(finalize_tool())
-    messages = [*spec.history, Message(role="user", text=spec.prompt)]
-    request = Request(spec.system_prompt, messages, tools.declarations)
+    messages = _begun(spec)
+    request = Request(spec.instructions, messages, tools.declarations)
     while True:
         reply = await model.reply(request, emit)
         calls = reply.calls
@@ -106,6 +106,14 @@ async def converse(model: Model, spec: RunSpec, toolbox: Toolbox, emit: Emit) ->
             Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error)
             for use, outcome in zip(calls, outcomes, strict=True)
         )
+
+
+def _begun(spec: RunSpec) -> list[Message]:
+    """The conversation up to the model's turn. Two user messages in a row, which providers refuse, are one."""
+    messages, prompt = list(spec.history), spec.prompt
+    if messages and messages[-1].role == "user":
+        prompt = f"{messages.pop().text}\n\n{prompt}"
+    return [*messages, Message(role="user", text=prompt)]
 
 
 async def _tell(reply: Reply, calls: tuple[ToolUse, ...], model: str, emit: Emit) -> None:

@@ -26,9 +26,12 @@ from msgspec import Struct, field
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import Call, Hang, Raise, Script, ScriptedEngine, Step, Wait, fail, finalize, say
 from retinue.events import Event
+from retinue.regular_files import TooLarge, read_regular
 from retinue.types import Args, RunSpec
 
 VARIABLE = "RETINUE_SCRIPT"
+MAX_BYTES = 64 * 2**20
+"""Of a script: floods are part of what scripts are for."""
 DEFAULT = "A scripted answer of {agent} to: {task}"
 """What is said where no script is given."""
 
@@ -64,9 +67,10 @@ def load(path: str | Path) -> ScriptedEngine:
         EngineError: the file cannot be read or is no script; the message says where.
     """
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise engine_error(f"Cannot read the script {path}: {error.strerror}.", reason="script") from error
+        data = read_regular(path, MAX_BYTES)
+    except (OSError, ValueError, TooLarge) as error:
+        why = getattr(error, "strerror", None) or error
+        raise engine_error(f"Cannot read the script {path}: {why}.", reason="script") from error
     return parse(data, is_toml=str(path).endswith(".toml"), name=str(path))
 
 
@@ -94,7 +98,7 @@ def parse(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
         every = _script(script.steps)
         agents = {agent: _script(steps) for agent, steps in script.agents.items()}
         turns = ScriptedEngine.in_turn(*(_script(steps) for steps in script.runs))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise engine_error(f"{name} is no script: {error}.", reason="script") from error
 
     def script_for(spec: RunSpec) -> Script:

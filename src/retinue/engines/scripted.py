@@ -33,9 +33,7 @@ from retinue.types import Args, RunSpec, Usage
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
     more_tools=True,
-    enforces=frozenset(
-        {"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "budgets"}
-    ),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     knows=frozenset({"model"}),
     resumes=True,
     finalizes=True,

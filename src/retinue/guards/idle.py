@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, get_args
 
-from retinue.events import Event, OutputCounted, ToolCalled, ToolReturned
+from retinue.events import AttemptStarted, Event, OutputCounted, ToolCalled, ToolReturned
 from retinue.guards.base import Kinds
 from retinue.types import FOREVER, Code, Failure
 
@@ -27,6 +27,8 @@ class IdleGuard:
             self._running.add(event.call)
         elif isinstance(event, ToolReturned):
             self._running.discard(event.call)
+        elif isinstance(event, AttemptStarted):
+            self._running.clear()  # what the last attempt left running went with it
         self.deadline = FOREVER if self._running else now + self._idle_timeout
         return None
 

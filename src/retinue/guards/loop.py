@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from retinue.events import Event, ToolCalled, ToolReturned
+from retinue.events import AttemptStarted, Event, ToolCalled, ToolReturned
 from retinue.guards.base import Kinds, Timeless
 from retinue.types import Args, Code, Failure
 
@@ -38,18 +38,23 @@ class LoopGuard(Timeless):
     `pairs` times over, is a loop. Zero switches either rule off.
     """
 
-    judges: ClassVar[Kinds] = (ToolCalled, ToolReturned)
+    judges: ClassVar[Kinds] = (AttemptStarted, ToolCalled, ToolReturned)
 
     def __init__(self, same: int, pairs: int) -> None:
         self._same = same
+        self._pairs = pairs
+        self._begin()
+
+    def _begin(self) -> None:
         self._in_a_row = 0
         self._last: bytes | None = None
         self._called: dict[str, bytes] = {}
         self._returned: list[tuple[bytes, int]] = []
-        self._pairs = pairs
 
     def observe(self, event: Event, now: float) -> Failure | None:
         match event:
+            case AttemptStarted():
+                self._begin()  # an attempt repeats what the one before did, and that is no loop
             case ToolCalled(call=call, name=name, args=args):
                 mark = signature(name, args)
                 self._called[call] = mark

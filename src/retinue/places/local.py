@@ -1,10 +1,15 @@
-"""In this process: the engine of the spec is made on first use and called directly."""
+"""In this process: the engine of the spec is made on first use, called directly, and lives as long as the place."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
 
-from retinue.engines.base import Emit, Engine, EngineError, EngineKind, engine_error
+import anyio
+from anyio.abc import TaskGroup
+
+from retinue.engines.base import Emit, Engine, EngineError, EngineKind, KeepsProcesses, engine_error
 from retinue.types import RunSpec
 
 
@@ -12,22 +17,52 @@ class Local:
     def __init__(self, kinds: Mapping[str, EngineKind]) -> None:
         self._kinds = kinds
         self._engines: dict[str, Engine] = {}
+        self._making = anyio.Lock()
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._group = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._group is not None
+        self._group.cancel_scope.cancel()
+        # What was raised within the block is the caller's own: the group must not wrap it.
+        await self._group.__aexit__(None, None, None)
 
     async def carry(self, spec: RunSpec, emit: Emit) -> None:
-        engine = self._engine(spec.engine)
         try:
+            engine = self._engines.get(spec.engine) or await self._made(spec.engine)
             await engine.run(spec, emit)
         except EngineError:
             raise
-        except (Exception, SystemExit) as crash:
+        except (Exception, SystemExit, BaseExceptionGroup) as crash:
             # An engine runs foreign code (models, tools): its crash fails its run, never the runs beside it.
-            message = f"The {spec.engine} engine crashed: {_described(crash)}. What the run had was kept."
+            rest = _crash(crash)
+            if rest is None:
+                raise
+            message = f"The {spec.engine} engine crashed: {_described(rest)}. What the run had was kept."
             raise engine_error(message, reason="crashed") from crash
 
-    def _engine(self, name: str) -> Engine:
-        if name not in self._engines:
-            self._engines[name] = self._kinds[name].make()
+    async def _made(self, name: str) -> Engine:
+        async with self._making:
+            if name not in self._engines:
+                engine = self._kinds[name].make()
+                if isinstance(engine, KeepsProcesses):
+                    assert self._group is not None
+                    await self._group.start(engine.keep)
+                self._engines[name] = engine
         return self._engines[name]
+
+
+def _crash(error: BaseException) -> BaseException | None:
+    """What crashed, cancellation aside; None if nothing did."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, rest = error.split(anyio.get_cancelled_exc_class())
+    return rest
 
 
 def _described(crash: BaseException) -> str:

@@ -38,8 +38,6 @@ def system_prompt(agent: Subagent, grant: Grant, *, bounded: bool, may_write: bo
     parts = [role(agent)] if bounded else [agent.body.strip()]
     if bounded:
         parts = [BOUNDARY, f"# Agent: {agent.name}", *parts, _constraints(grant, may_write=may_write), RESPONSE]
-    if agent.append_system_prompt.strip():
-        parts.append(agent.append_system_prompt.strip())
     return "\n\n".join(part for part in parts if part)
 
 
@@ -79,4 +77,5 @@ def first_step(prompt: str) -> str:
 
 
 def with_files(blocks: Sequence[str], prompt: str) -> str:
+    """The prompt with file blocks before it."""
     return "\n\n".join([*blocks, prompt])

@@ -1,0 +1,155 @@
+"""What can be wrong with a call before anything starts: the whole of it, or one of its tasks."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from retinue.engines.base import EngineKind
+from retinue.sessions.store import SessionSummary
+from retinue.settings import Settings
+from retinue.types import Ancestor, Call, Code, Failure, FileSlice, Plan, Refused, Subagent, Task, refused
+
+# -- the whole call ----------------------------------------------------------------------------------
+
+
+def check_tasks(plan: Plan, settings: Settings) -> None:
+    """Checks the number of tasks and what each of them says.
+
+    Raises:
+        Refused: `invalid_input`, naming the task if there are several.
+    """
+    count = len(plan.tasks)
+    if not 1 <= count <= settings.max_tasks:
+        raise refused(Code.INVALID_INPUT, f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); it had {count}")
+    for number, task in enumerate(plan.tasks, 1):
+        if wrong := _wrong_with(task, settings.max_task_bytes):
+            raise refused(Code.INVALID_INPUT, f"{f'Task {number}' if count > 1 else 'The task'} {wrong}")
+
+
+def check_sessions(sessions: list[str]) -> None:
+    """Checks that no session is continued twice at once.
+
+    Raises:
+        Refused: `conflict`.
+    """
+    session, times = next(iter(Counter(sessions).most_common(1)), ("", 0))
+    if times > 1:
+        raise refused(
+            Code.CONFLICT,
+            f'Cannot resume: session "{session}" is named by {times} tasks of this call. Resume it once.',
+        )
+
+
+def unknown_session(name: str) -> Refused:
+    return refused(
+        Code.SESSION_NOT_FOUND,
+        f'Cannot resume: session "{name}" not found. The session may have expired or the ID is incorrect.',
+    )
+
+
+def check_scope(session: SessionSummary | None, task: Task, cwd: str) -> None:
+    """Checks that a session belongs to the agent and the directory it is to be continued in.
+
+    Raises:
+        Refused: `session_not_found`, naming where it is found.
+    """
+    if session is None:
+        raise unknown_session(task.session or "")
+    agent = task.agent or ""
+    if session.agent == agent and os.path.realpath(session.cwd) == os.path.realpath(cwd):
+        return
+    raise refused(
+        Code.SESSION_NOT_FOUND,
+        f'Cannot resume: session "{task.session}" is not one of agent "{agent}" in {cwd}. It belongs to agent '
+        f'"{session.agent}" in {session.cwd}: continue it with that agent from there.',
+        "scope",
+    )
+
+
+def _wrong_with(task: Task, most_bytes: int) -> str | None:
+    try:
+        msgspec.convert(structs.asdict(task), Task)
+    except (msgspec.ValidationError, TypeError) as error:
+        return f"has a field of a wrong type: {error}"
+    if not task.prompt.strip():
+        return "is empty: say what is to be done"
+    if "\0" in task.prompt:
+        return "contains a NUL byte: remove it, or name the file it is in"
+    size = _size(task.prompt)
+    if size is None:
+        return "contains half a character (a lone surrogate): remove it"
+    if size > most_bytes:
+        return (
+            f"has {size} bytes; the limit is {most_bytes} (max_task_bytes). "
+            "Put long material into a file and name the file in the task."
+        )
+    if task.timeout is not None and not 1 <= task.timeout < math.inf:
+        return f"has a timeout of {task.timeout:g}: it must be a number of seconds, at least 1"
+    for part in task.files:
+        if not _is_slice(part):
+            return f"names a part of {part.path} that cannot be: lines count from 1"
+    return None
+
+
+def _size(text: str) -> int | None:
+    """Of the text in bytes; None if it cannot be written down."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
+
+
+def _is_slice(part: FileSlice) -> bool:
+    return all(number is None or number >= 1 for number in (part.start, part.end, part.head, part.tail))
+
+
+# -- one task ----------------------------------------------------------------------------------------
+
+
+def unusable_cwd(cwd: str) -> Failure | None:
+    """Why nothing can work in this directory; None if it can."""
+    if "\0" in cwd or not Path(cwd).is_absolute():
+        return Failure(Code.INVALID_INPUT, "cwd must be an absolute path", "cwd")
+    if ".." in Path(cwd).parts:
+        return Failure(Code.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
+    try:
+        what = None if stat.S_ISDIR(Path(cwd).stat().st_mode) else "is not a directory"
+    except FileNotFoundError:
+        what = "does not exist"
+    except (OSError, ValueError) as error:
+        what = f"cannot be used ({getattr(error, 'strerror', None) or error})"
+    if what is None:
+        return None
+    return Failure(Code.INVALID_INPUT, f"cwd {what}: {cwd}. Create it, or name another.", "cwd_missing")
+
+
+def same_work(call: Call, agent: Subagent, task: Task, cwd: str) -> Failure | None:
+    """Why the task must not be handed on: it is exactly the one a run above was given."""
+    if Ancestor(agent.name, task.prompt, cwd) not in call.lineage.ancestors:
+        return None
+    return Failure(
+        Code.CONFLICT,
+        f"This is exactly the task a {agent.name} above was itself given. Do it, or delegate only a part of it.",
+        "self_delegation",
+    )
+
+
+def cannot_resume(kind: EngineKind) -> Failure | None:
+    if kind.capabilities.resumes:
+        return None
+    return Failure(Code.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume")
+
+
+def cannot_finalize(kind: EngineKind) -> Failure | None:
+    if kind.capabilities.finalizes:
+        return None
+    return Failure(
+        Code.UNSUPPORTED, f"The {kind.name} engine has no way to finalize. Choose another engine.", "finalize"
+    )

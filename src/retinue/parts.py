@@ -1,0 +1,65 @@
+"""The parts there are, by name: engines and surfaces, each imported when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from retinue.engines.base import Engine, EngineKind
+from retinue.orchestrator import Orchestrator
+from retinue.surfaces.base import Surface
+
+
+def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> Mapping[str, EngineKind]:
+    """The engines of this installation, in the order `auto` prefers them.
+
+    `owns_process` says that nobody but Retinue starts processes in this one.
+    """
+    from retinue.engines import offline, script_file, scripted
+    from retinue.engines.pi import installation
+
+    def pi() -> Engine:
+        from retinue.engines.pi.engine import PiEngine
+
+        return PiEngine(owns_process=owns_process)
+
+    return {
+        "pi": EngineKind(
+            name="pi",
+            capabilities=installation.CAPABILITIES,
+            make=pi,
+            missing=lambda: installation.missing(environ),
+            about="the pi coding agent, with your own models, extensions and login",
+        ),
+        "offline": EngineKind(
+            name="offline",
+            capabilities=offline.CAPABILITIES,
+            make=offline.OfflineEngine,
+            missing=lambda: None,
+            uses_models=False,
+            about="rules, not a language model: searches and reads your files, no key, no network",
+        ),
+        "scripted": EngineKind(
+            name="scripted",
+            capabilities=scripted.CAPABILITIES,
+            make=lambda: script_file.from_environment(environ),
+            missing=lambda: None,
+            automatic=False,
+            about="plays back a script, for tests and documents",
+        ),
+    }
+
+
+def _single(orchestrator: Orchestrator, home: str) -> Surface:
+    from retinue.surfaces.single import Single
+
+    return Single(orchestrator, home)
+
+
+def _sticky(orchestrator: Orchestrator, home: str) -> Surface:
+    from retinue.surfaces.sticky import Sticky
+
+    return Sticky(orchestrator, home)
+
+
+SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": _single, "sticky": _sticky}
+"""The families of tools."""
