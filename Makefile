@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := .tools
+REAL := tests/engines_real
 # Imports are two to five times slower without byte code, and the demo should start at once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test check format docs bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -14,7 +16,7 @@ help: ## List these commands
 demo: $(VENV)/.runtime ## Set up and see five agents at work on this repository: no key, no network
 	@$(BIN)/retinue demo
 
-test: $(VENV)/.dev ## Set up and run every test
+test: $(VENV)/.dev $(TOOLS)/.pi ## Set up and run every test
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev ## Check format, lint, types and the layer rules
@@ -27,6 +29,9 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.dev ## Rewrite the reference pages from the code
+	$(BIN)/python -m docs.generate
+
 bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 	$(BIN)/python -m benchmarks
 
@@ -34,12 +39,13 @@ lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addre
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o dev.txt dev.in build.in ../pyproject.toml
+	$(BIN)/python $(REAL)/install.py --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 clean: ## Remove what the other commands made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -52,3 +58,7 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
+
+# The real pi, for the tests that run it. Without a registry it says so, makes nothing, and is tried again next time.
+$(TOOLS)/.pi: $(REAL)/install.py $(wildcard $(REAL)/pi-*/package-lock.json $(REAL)/pi-*/.npmrc) | $(VENV)/.dev
+	$(BIN)/python $(REAL)/install.py $(TOOLS)

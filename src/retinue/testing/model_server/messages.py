@@ -1,0 +1,98 @@
+"""Answers as Anthropic messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from retinue.testing.model_server.answer import Answer, Spelling, Sse, ToolCall, pieces, words
+
+SIGNATURE = "c2NyaXB0ZWQ="
+"""Thinking is signed by the provider and sent back as it was; programs only want one to be there."""
+ERRORS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
+
+
+def whole(answer: Answer) -> Mapping[str, Any]:
+    return {**_message(answer), "content": _blocks(answer), "stop_reason": _reason(answer)}
+
+
+def stream(answer: Answer) -> Iterator[Sse]:
+    yield _event("message_start", message=_message(answer))
+    for at, block in enumerate(_blocks(answer)):
+        empty, deltas = _block_stream(block)
+        yield _event("content_block_start", index=at, content_block=empty)
+        for delta in deltas:
+            is_word = delta["type"] == "text_delta"
+            yield _event("content_block_delta", is_word=is_word, index=at, delta=delta)
+        yield _event("content_block_stop", index=at)
+    ending = {"stop_reason": _reason(answer), "stop_sequence": None}
+    yield _event("message_delta", delta=ending, usage=_usage(answer))
+    yield _event("message_stop")
+
+
+def error(status: int, message: str) -> Mapping[str, Any]:
+    kind = ERRORS.get(status, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+MESSAGES = Spelling(whole=whole, stream=stream, error=error)
+
+
+def _message(answer: Answer) -> dict[str, Any]:
+    return {
+        "id": f"msg_{answer.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": _usage(answer),
+    }
+
+
+def _blocks(answer: Answer) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if answer.thinking:
+        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": SIGNATURE})
+    if answer.text:
+        blocks.append({"type": "text", "text": answer.text})
+    return [*blocks, *(_use(call) for call in answer.calls)]
+
+
+def _use(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.args}
+
+
+def _block_stream(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A block as it begins, and what is added to it."""
+    match block["type"]:
+        case "thinking":
+            thoughts = [{"type": "thinking_delta", "thinking": word} for word in words(block["thinking"])]
+            signed = {"type": "signature_delta", "signature": SIGNATURE}
+            return {**block, "thinking": "", "signature": ""}, [*thoughts, signed]
+        case "text":
+            return {**block, "text": ""}, [{"type": "text_delta", "text": word} for word in words(block["text"])]
+        case _:
+            arguments = msgspec.json.encode(block["input"]).decode()
+            parts = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(arguments)]
+            return {**block, "input": {}}, parts
+
+
+def _event(name: str, *, is_word: bool = False, **fields: Any) -> Sse:
+    return Sse({"type": name, **fields}, event=name, is_word=is_word)
+
+
+def _reason(answer: Answer) -> str:
+    return "tool_use" if answer.calls else "end_turn"
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    return {
+        "input_tokens": answer.input_tokens,
+        "output_tokens": answer.output_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+    }
