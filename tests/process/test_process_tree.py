@@ -1,0 +1,108 @@
+"""How processes are recognised, and that no other is ever signalled."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
+import anyio
+import pytest
+from tests.process.processes import descriptors
+
+from retinue.engines.process_group import GroupTree
+from retinue.engines.process_table import carries, processes, read_facts
+from retinue.engines.process_tree import MarkedTree, hold, with_descendants
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
+REUSE = Path(__file__).with_name("pid_reuse_program.py")
+
+
+def test_a_process_is_read_whatever_its_name(tmp_path):
+    named = tmp_path / "a) R 1 (b"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", named)
+    process = subprocess.Popen([named, "1000"], start_new_session=True)
+    try:
+        facts = read_facts(process.pid)
+        assert facts is not None
+        assert (facts.parent, facts.session, facts.is_dead) == (os.getpid(), process.pid, False)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        dead = read_facts(process.pid)
+        assert dead == facts._replace(is_dead=True)
+    finally:
+        process.kill()
+        process.wait()
+    assert read_facts(process.pid) is None
+
+
+def test_all_processes_are_seen():
+    assert os.getpid() in {facts.pid for facts in processes()}
+
+
+def test_a_mark_is_found_in_a_very_large_environment():
+    environ = {f"V{number}": "x" * 1000 for number in range(200)} | {"Z": "the-mark"}
+    command = ["sh", "-c", "echo up; read x"]
+    process = subprocess.Popen(command, env=environ | {"PATH": os.environ["PATH"]}, stdin=PIPE, stdout=PIPE)
+    assert process.stdin
+    assert process.stdout
+    process.stdout.readline()
+    try:
+        assert carries(process.pid, b"the-mark")
+        assert not carries(process.pid, b"another-mark")
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+def test_what_is_not_recognised_after_it_was_opened_is_let_go():
+    process = subprocess.Popen(["sleep", "1000"])
+    before = descriptors(os.getpid())
+    try:
+        assert hold([process.pid], set) == []
+        assert descriptors(os.getpid()) == before
+        (held,) = hold([process.pid], lambda: {process.pid})
+        process.kill()
+        process.wait()
+        held.signal(signal.SIGTERM)  # gone, whoever has its number now
+        held.close()
+        assert hold([process.pid], lambda: {process.pid}) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="makes a namespace for process numbers")
+def test_a_number_that_now_means_another_process_is_not_signalled():
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, str(REUSE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    if done.returncode == 3:
+        pytest.skip("numbers cannot be chosen here")
+    assert (done.stdout, done.stderr) == ("recognised before: True\nheld after: []\nthe other lives: True\n", "")
+
+
+def test_a_tree_without_members_is_empty():
+    process = subprocess.Popen(["true"], start_new_session=True)
+    tree = MarkedTree("no-such-mark")
+    tree.take_root(process)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert anyio.run(tree.look) == []
+    process.wait()
+
+
+def test_descendants_are_those_below_at_any_depth():
+    parents = {2: 1, 3: 2, 4: 3, 5: 1, 6: 5, 7: 99}
+    assert with_descendants({2}, parents) == {2, 3, 4}
+    assert with_descendants({2, 5}, parents) == {2, 3, 4, 5, 6}
+    assert with_descendants({8}, {8: 9, 9: 8}) == {8, 9}
+
+
+def test_the_listing_of_ps_is_understood():
+    tree = GroupTree()
+    tree._root = 10
+    listing = " 1 0 1 Ss\n 10 1 10 Zs\n 11 10 10 S\n 12 11 12 S+\n 13 1 10 R\n 14 1 14 S\n 15 12 12 Z\n"
+    assert tree._members(listing) == {11, 12, 13}
+    assert tree._members("") == set()
