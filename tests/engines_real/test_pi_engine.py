@@ -171,6 +171,22 @@ async def test_model_thinking_and_extensions_are_passed_on(open_retinue, server,
     assert server.requests[0].reasoning == "high"
 
 
+@pytest.mark.parametrize("action", ["rename", "codeAction", "restart"])
+async def test_lsp_actions_that_change_something_are_off(open_retinue, server, tmp_path, action):
+    extension = tmp_path / "lsp.js"
+    extension.write_text(
+        "export default (pi) => pi.registerTool({name: 'lsp', label: 'LSP', description: 'Looks.', "
+        "parameters: {type: 'object', properties: {action: {type: 'string'}}}, async execute(id, said) "
+        "{ return {content: [{type: 'text', text: 'did ' + said.action}], details: {}}; }});"
+    )
+    agent = worker(tools=("lsp",), extensions=(str(extension),), no_extensions=True)
+    async with open_retinue(agent) as retinue:
+        calls = [{"tool": "lsp", "args": {"action": named}} for named in ("hover", action)]
+        await retinue.run("worker", script64([*calls, {"text": "ok"}]))
+    told = [request.messages[-1].text for request in server.requests[1:]]
+    assert told == ["did hover", f"The lsp action {action} is off in subagents"]
+
+
 async def test_arguments_of_the_agents_own_get_a_process_of_their_own(open_retinue, server):
     agent = worker(extra_args=("--verbose",))
     async with open_retinue(agent) as retinue:

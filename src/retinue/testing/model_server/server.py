@@ -43,7 +43,8 @@ class ModelServer(anyio.AsyncContextManagerMixin):
 
     def __init__(self, script: Script | None = None, *, port: int = 0, log: Path | None = None) -> None:
         """`port` 0 takes any that is free; `log` is a folder that gets every request as a file."""
-        self._script = script
+        self.script = script
+        """May be changed while it is up."""
         self._port = port
         self._log = log
         self._requests: deque[Request] = deque(maxlen=KEPT_REQUESTS)
@@ -124,7 +125,7 @@ class ModelServer(anyio.AsyncContextManagerMixin):
             self._answered += 1
             number = self._answered
             await self._write_down(request, number)
-            step = step_for(request, self._script)
+            step = step_for(request, self.script)
         except BadRequestError as why:
             await _refuse(exchange, HTTPStatus.BAD_REQUEST, str(why))
             return

@@ -1,0 +1,1 @@
+"""The real pi, as an engine: `installation` finds it, `engine` runs it."""

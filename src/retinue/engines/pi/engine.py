@@ -1,0 +1,55 @@
+"""The pi engine: a child `pi` process, warm where it can be (`--mode rpc`), else one per run (`--mode json -p`)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from anyio.abc import TaskStatus
+
+from retinue.engines.base import Emit
+from retinue.engines.child import child
+from retinue.engines.keeper import Keeper
+from retinue.engines.pi.conversation import Stale, prompt_of
+from retinue.engines.pi.installation import found
+from retinue.engines.pi.launch import Launch, launch
+from retinue.engines.pi.once import follow
+from retinue.engines.pi.pool import Bounds, Pool
+from retinue.types import RunSpec
+
+
+class PiEngine:
+    """Runs specs on the `pi` of their environment."""
+
+    def __init__(self, *, owns_process: bool = False, bounds: Bounds | None = None) -> None:
+        self._owns_process = owns_process
+        self._bounds = bounds
+        self._keeper: Keeper | None = None
+        self._pool: Pool | None = None
+
+    async def keep(self, *, task_status: TaskStatus[None]) -> None:
+        async with Keeper(owns_process=self._owns_process) as self._keeper:
+            self._pool = Pool(self._keeper, self._bounds)
+            await self._pool.keep(task_status=task_status)
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        installation = found(spec.environment)
+        start = launch(spec, installation)
+        if spec.agent.extra_args or not installation.converses:
+            await self._once(spec, start, emit)
+            return
+        assert self._pool is not None
+        while True:
+            try:
+                async with self._pool.lent(start, reuse=spec.warm) as conversation:
+                    await conversation.serve(spec, start.session, emit)
+            except Stale:
+                continue
+            else:
+                return
+
+    async def _once(self, spec: RunSpec, start: Launch, emit: Emit) -> None:
+        assert self._keeper is not None
+        with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
+            async with child(start.once(spec, Path(folder)), self._keeper) as process:
+                await follow(process, prompt_of(spec), start.session, emit)

@@ -1,0 +1,123 @@
+"""How pi is started for a run: its arguments, its environment, and what a process must agree on to serve another."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from itertools import count
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.engines.child import Command, Stdin
+from retinue.engines.pi.installation import Installation
+from retinue.folders import native_file
+from retinue.tool_names import FINALIZE
+from retinue.types import RunSpec
+
+EXTENSION = Path(__file__).with_name("child.js")
+
+THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+
+MCP_SINCE = (1, 0)
+
+
+class Key(Struct, frozen=True):
+    """What a process cannot change: runs that agree on all of it may be served by one, one after the other."""
+
+    program: str
+    stamp: tuple[int, int]
+    cwd: str
+    arguments: tuple[str, ...]
+    environment: str
+    """A digest: it holds keys."""
+
+
+class Launch(Struct, frozen=True):
+    """A pi process for a run."""
+
+    key: Key
+    session: str
+    """The file in which pi keeps the conversation."""
+    environ: dict[str, str]
+
+    def conversing(self) -> Command:
+        """A process that takes commands until its standard input is closed."""
+        return self._command("--mode", "rpc", *self.key.arguments, "--session", self.session)
+
+    def once(self, spec: RunSpec, folder: Path) -> Command:
+        """A process for this run alone, which reads its prompt from its standard input."""
+        tools = ["--tools", ",".join(tools_of(spec))] if tools_of(spec) else ["--no-tools"]
+        prompts = [
+            part
+            for flag, text in (
+                ("--system-prompt", spec.system_prompt),
+                ("--append-system-prompt", spec.append_prompt),
+            )
+            if text
+            for part in (flag, _written(folder / f"{flag.strip('-')}.md", text))
+        ]
+        return self._command("--mode", "json", "-p", *self.key.arguments, "--session", self.session, *tools, *prompts)
+
+    def _command(self, *arguments: str) -> Command:
+        argv = (self.key.program, *arguments)
+        return Command(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=Stdin.PIPE)
+
+
+def launch(spec: RunSpec, installation: Installation) -> Launch:
+    """What it takes to run the spec on this pi."""
+    environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
+    digest = hashlib.sha256(repr(sorted(environ.items())).encode()).hexdigest()
+    key = Key(
+        program=installation.program,
+        stamp=installation.stamp,
+        cwd=spec.cwd,
+        arguments=(*_arguments(spec, installation), *spec.agent.extra_args),
+        environment=digest,
+    )
+    return Launch(key, spec.native_session or str(_session_file(spec)), environ)
+
+
+def tools_of(spec: RunSpec) -> list[str]:
+    return [*spec.grant.tools, *([FINALIZE] if spec.finalize else [])]
+
+
+def _arguments(spec: RunSpec, installation: Installation) -> list[str]:
+    agent = spec.agent
+    arguments = ["-e", str(EXTENSION)]
+    if installation.converses:
+        arguments += ["--no-themes", "-np"]  # of no use without a screen, and they cost time at the start
+    if agent.provider and spec.model:
+        arguments += ["--provider", agent.provider]
+    if spec.model:
+        arguments += ["--model", spec.model]
+    if agent.thinking in THINKING:
+        arguments += ["--thinking", agent.thinking]
+    if agent.no_extensions:
+        arguments.append("-ne")
+        if installation.version is None or installation.version >= MCP_SINCE:
+            arguments.append("--no-mcp")
+    for extension in agent.extensions:
+        arguments += ["-e", extension]
+    if agent.no_skills:
+        arguments.append("--no-skills")
+    if agent.no_context_files:
+        arguments.append("-nc")
+    return arguments
+
+
+def _session_file(spec: RunSpec) -> Path:
+    """A file no conversation is in yet; one of an earlier attempt is moved aside, not continued."""
+    path = native_file(Path(spec.native_folder), spec.agent.name, spec.session)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists():
+        number = next(n for n in count(1) if not path.with_suffix(f".{n}.jsonl").exists())
+        path.rename(path.with_suffix(f".{number}.jsonl"))
+    return path
+
+
+def _written(path: Path, text: str) -> str:
+    """A prompt in a file of its own: an argument could be too long, and others could read it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return str(path)
