@@ -96,6 +96,8 @@ _AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_Q
 _CREDENTIAL = r"[a-z0-9_\-.~+/=]"
 _SCHEME = r"(?:basic|bearer|token|negotiate|ntlm|apikey|api-key|key|oauth|hawk|aws4-hmac-sha256)"
 _ADDRESS = r"""[^\s/?#"'`<>\\]"""
+# A class of its own: Python before 3.11.5 matches a possessive group with a lookahead in it wrongly.
+_USER = r"""[^\s/?#"'`<>\\@:]"""
 _PLACEHOLDER = r"[$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@"
 
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
@@ -103,7 +105,7 @@ _VENDORS = ("stripe", "openai", "anthropic")
 
 _FOUND_AT = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
 """The place of a line as `grep` tells it: `path:12:`, and `path-12-` of a line around it."""
-_FOUND_IN = r"(?:[A-Za-z]:)?+(?:(?!-----)[^\s:]){1,200}+:"
+_FOUND_IN = r"(?:[A-Za-z]:)?(?:(?!-----)[^\s:]){1,200}:"
 """The same without a number."""
 
 FAMILIES = (
@@ -227,7 +229,7 @@ FAMILIES = (
     Family(
         anchors=("://",),
         needs="@",
-        head=rf"://(?:(?![@:]){_ADDRESS}){{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{1,256}}(?=@))",
+        head=rf"://{_USER}{{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{1,256}}(?=@))",
         run="",
     ),
     Family(

@@ -166,7 +166,7 @@ _HOMES = (
 )
 _FRAME = r"[ \t]++at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
 _FRAMES = rf"(?m)(?:^{_FRAME})+"
-_TRACEBACK = r"(?m)^([ \t]*+Traceback \(most recent call last\):\n)((?:[ \t][^\n]++\n)++)"
+_TRACEBACK = r"(?m)^([ \t]*+Traceback \(most recent call last\):\n)((?:[ \t][^\n]++\n)+)"
 _PYTHON_FRAME = r"(?m)^(?=[ \t]++File \")"
 
 

@@ -48,7 +48,7 @@ NOISE_KEPT = 500
 _KIND = re.compile(rb'\{(?:"id":"[^"]*",)?"type":"([a-z_]+)"')
 _EVENT = b'"assistantMessageEvent":{'
 _DELTA = re.compile(rb'"assistantMessageEvent":\{"type":"(text|thinking)_delta",(?:"contentIndex":\d+,)?"delta":"')
-_STRING_END = re.compile(rb'(?:[^"\\]|\\.)*+"')
+_STRING_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*"')
 
 _STOP: Mapping[str, StopReason] = {
     "stop": "stop",
