@@ -222,7 +222,7 @@ FAMILIES = (
         r"(?:(?!-----)[\s\S]){0,400}?[A-Za-z0-9+/=]{32})",
         # To the END line, or to the first character no key block holds; line numbers and quotes may stand between.
         run=rf"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:(?<=\n)(?:{_FOUND_AT}|{_FOUND_IN})"""
-        r"""|[A-Za-z0-9+/=\\→|:>#*"',]++|[^\S\n]++|\n|-))*+""",
+        r"""|[A-Za-z0-9+/=\\→|:>#*"',]++|[^\S\n]++|\n|-))*""",
         line_start=_FOUND_AT,
         mark="[PRIVATE_KEY_REDACTED]",
     ),
