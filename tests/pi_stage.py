@@ -59,9 +59,9 @@ def environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home), "PATH": path, "ANTHROPIC_API_KEY": "sk-not-a-real-key"}
 
 
-async def play(retinue: Retinue, *deeds: Deed, say: str = "", **options: Any) -> RunResult:
-    """The result of a run in which pi does these things."""
-    return await retinue.run(None, f"{say} {script(*deeds)}".strip(), **options)
+async def play(retinue: Retinue, *deeds: Deed, agent: str | None = None, ask: str = "", **options: Any) -> RunResult:
+    """The result of a run that is asked for something, and in which pi does these things."""
+    return await retinue.run(agent, f"{ask} {script(*deeds)}".strip(), **options)
 
 
 def reported(result: RunResult) -> dict[str, Any]:

@@ -3,12 +3,18 @@
 from pathlib import Path
 
 import pytest
+from tests.pi_stage import OLD, alive, environment
 
-from retinue.engines.base import engine_error
+from retinue.engines.base import Emit, engine_error
 from retinue.engines.offline import OfflineEngine
 from retinue.engines.scripted import Hang, Raise, ScriptedEngine, Step, call, fail, finalize, say
 from retinue.events import Text
+from retinue.parts import engine_kinds
+from retinue.places.local import Local
+from retinue.testing import fake_pi
 from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
+from retinue.testing.fake_pi import deed as do
+from retinue.types import RunSpec
 
 SCRIPTS: dict[Deed, list[Step]] = {
     "answer": [say("An answer.", deltas=3)],
@@ -48,3 +54,48 @@ def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
         "test_a_failure_of_the_engine_is_an_engine_error_with_words",
         "test_a_silent_run_ends_when_it_is_cancelled",
     }
+
+
+PI_SCRIPTS: dict[Deed, list[fake_pi.Deed]] = {
+    "answer": [do("say", "An answer.", deltas=3)],
+    "call": [do("call", "read", {"path": "x"}, returns="text"), do("call", "ls", is_error=True), do("say", "Done.")],
+    "fail": [do("call", "read"), do("fail", "429 rate limit")],
+    "hang": [do("call", "read"), do("hang")],
+    "break": [do("raw", '{"type":"message_end","mess'), do("exit", 0)],
+    "finalize": [do("say", "text"), do("finalize", "The result.")],
+}
+
+
+class Placed:
+    """The pi engine as it lives in its place, for one run."""
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        async with Local(engine_kinds(spec.environment)) as place:
+            await place.carry(spec, emit)
+
+
+@pytest.mark.process
+class TestPi(EngineSuite):
+    version: str | None = None
+
+    @pytest.fixture(autouse=True)
+    def home(self, scratch_home: Path) -> None:
+        self._home = scratch_home
+        fake_pi.install(scratch_home / "bin", version=self.version)
+
+    def subject(self, deed: Deed, folder: Path) -> Subject:
+        spec = run_spec(
+            folder,
+            task=fake_pi.script(*PI_SCRIPTS[deed]),
+            engine="pi",
+            environment=environment(self._home),
+            native_folder=str(self._home / "native"),
+        )
+        return Subject(Placed(), spec)
+
+    def leftovers(self) -> list[str]:
+        return alive(self._home)
+
+
+class TestPiOncePerRun(TestPi):
+    version = OLD

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from retinue.engines import pipes
 from retinue.engines.beside import Beside
-from retinue.engines.ending import GRACE, end_tree
+from retinue.engines.ending import GRACE, PROOF, end_tree
 from retinue.engines.exits import read_end, until_exit
 from retinue.engines.keeper import Keeper
 from retinue.engines.process_tree import Tree
@@ -181,7 +181,10 @@ class Process:
         async with Beside(self.keep_stderr, self._discard_stdout):
             ending = await end_tree(self._tree, self.pid, grace, lambda: read_end(self._popen) is not None)
         self.leftovers, self.survivors = ending.leftovers, ending.survivors
-        self._end = self._end or read_end(self._popen)
+        if self._end is None and not self.survivors:
+            # Gone from every list it may still be ending, thread by thread, and cannot be waited for yet.
+            with anyio.move_on_after(PROOF):
+                self._end = await until_exit(self._popen)
         self._exit.happen()
         self._keep_what_is_there()
         self._stdout.close()

@@ -4,15 +4,15 @@
         def subject(self, deed, folder):
             return Subject(MyEngine(...), run_spec(folder, task=PROMPTS[deed]))
 
-pytest with anyio's plugin runs the inherited tests. A deed the engine cannot be brought to is skipped.
+pytest with anyio's plugin runs the inherited tests, but for those about deeds the subclass `cannot` show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
-from unittest import SkipTest
+from typing import Any, ClassVar, Literal, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -115,12 +115,34 @@ def check_order(events: Sequence[Event]) -> None:
     _check_calls(events)
 
 
-class EngineSuite:
-    """The tests. `subject` is all a subclass must say; `leftovers` what it can."""
+T = TypeVar("T", bound=Callable[..., object])
 
-    def subject(self, deed: Deed, folder: Path) -> Subject | None:
-        """How the engine is brought to a deed, working in a folder; None if it cannot be."""
-        raise SkipTest(f"no subject for {deed} in {folder}")
+
+def _about(deed: Deed) -> Callable[[T], T]:
+    """Marks a test that not every engine can be put to."""
+
+    def mark(test: T) -> T:
+        test.__dict__["deed"] = deed
+        return test
+
+    return mark
+
+
+class EngineSuite(ABC):
+    """The tests. `subject` is all a subclass must say; `cannot` and `leftovers` what it can."""
+
+    cannot: ClassVar[frozenset[Deed]] = frozenset()
+    """Deeds the engine cannot be brought to, all but `answer`: it gets no tests of these."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in filter(lambda name: name.startswith("test_"), dir(cls)):
+            if getattr(getattr(cls, name), "deed", None) in cls.cannot:
+                setattr(cls, name, None)
+
+    @abstractmethod
+    def subject(self, deed: Deed, folder: Path) -> Subject:
+        """How the engine is brought to a deed, working in a folder."""
 
     def leftovers(self) -> Sequence[object]:
         """What stopped runs of this engine have left behind, such as processes."""
@@ -134,6 +156,7 @@ class EngineSuite:
         assert last.text.strip()
         assert _endings(events)[-1].stop_reason == "stop"
 
+    @_about("call")
     async def test_a_tool_call_is_told_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
         events = await self._recorded("call", tmp_path)
         check_order(events)
@@ -142,24 +165,28 @@ class EngineSuite:
         assert messages[-1].role == "assistant"
         assert messages[-1].text.strip()
 
+    @_about("call")
     async def test_only_granted_tools_are_called(self, tmp_path: Path) -> None:
-        subject = self._subject("call", tmp_path)
+        subject = self.subject("call", tmp_path)
         events = await record(subject.engine, subject.spec)
         used = {event.name for event in events if isinstance(event, ToolCalled)}
         assert used <= {*subject.spec.grant.tools, FINALIZE}
 
+    @_about("call")
     async def test_each_message_is_one_turn(self, tmp_path: Path) -> None:
         for ending in _endings(await self._recorded("call", tmp_path)):
             assert ending.usage.turns == 1
             assert ending.usage.tokens >= 0
 
+    @_about("call")
     async def test_every_event_survives_the_wire(self, tmp_path: Path) -> None:
-        subject = self._subject("call", tmp_path)
+        subject = self.subject("call", tmp_path)
         origin = Origin.of(subject.spec)
         for number, event in enumerate(await record(subject.engine, subject.spec)):
             stamped = Stamped(origin, number, 1.0, event)
             assert from_line(to_line(stamped)) == stamped
 
+    @_about("fail")
     async def test_a_provider_failure_is_a_message_not_an_exception(self, tmp_path: Path) -> None:
         events = await self._recorded("fail", tmp_path)
         check_order(events)
@@ -167,8 +194,9 @@ class EngineSuite:
         assert last.stop_reason == "error"
         assert last.error
 
+    @_about("break")
     async def test_a_failure_of_the_engine_is_an_engine_error_with_words(self, tmp_path: Path) -> None:
-        subject = self._subject("break", tmp_path)
+        subject = self.subject("break", tmp_path)
         failure: Failure | None = None
         try:
             await record(subject.engine, subject.spec)
@@ -177,6 +205,7 @@ class EngineSuite:
         assert failure, "the engine did not fail"
         assert failure.message
 
+    @_about("call")
     async def test_nothing_is_emitted_after_the_return(self, tmp_path: Path) -> None:
         events = await self._recorded("call", tmp_path)
         count = len(events)
@@ -184,8 +213,9 @@ class EngineSuite:
             await anyio.lowlevel.checkpoint()
         assert len(events) == count
 
+    @_about("hang")
     async def test_a_silent_run_ends_when_it_is_cancelled(self, tmp_path: Path) -> None:
-        subject = self._subject("hang", tmp_path)
+        subject = self.subject("hang", tmp_path)
         events: list[Event] = []
         spoke = anyio.Event()
 
@@ -204,18 +234,20 @@ class EngineSuite:
         assert len(events) == count
         assert not self.leftovers()
 
+    @_about("call")
     async def test_a_run_can_be_stopped_wherever_it_is(self, tmp_path: Path) -> None:
         count = len(await self._recorded("call", tmp_path))
         for stop_after in range(1, count + 1, max(1, count // _STOPS)):
-            subject = self._subject("call", tmp_path)
+            subject = self.subject("call", tmp_path)
             events: list[Event] = []
             with anyio.fail_after(STOPS_WITHIN), anyio.CancelScope() as scope:
                 await subject.engine.run(subject.spec, _into(events, scope, stop_after))
             assert len(events) <= stop_after
             assert not self.leftovers()
 
+    @_about("call")
     async def test_runs_side_by_side_do_not_mix(self, tmp_path: Path) -> None:
-        subject = self._subject("call", tmp_path)
+        subject = self.subject("call", tmp_path)
         streams: list[list[Event]] = [[] for _ in range(4)]
         async with anyio.create_task_group() as running:
             for number, events in enumerate(streams):
@@ -225,11 +257,12 @@ class EngineSuite:
             check_order(events)
             assert transcript(events)[-1].text.strip()
 
+    @_about("call")
     async def test_a_session_goes_on_from_its_messages(self, tmp_path: Path) -> None:
-        subject = self._subject("call", tmp_path)
+        subject = self.subject("call", tmp_path)
         before = transcript(await record(subject.engine, subject.spec))
         history = (Message(role="user", text=subject.spec.prompt), *before)
-        again = self._subject("answer", tmp_path)
+        again = self.subject("answer", tmp_path)
         events = await record(again.engine, replace(again.spec, history=history, resumes=True))
         check_order(events)
         assert transcript(events)[-1].text.strip()
@@ -237,8 +270,9 @@ class EngineSuite:
         asked = {event.call for event in events if isinstance(event, ToolCalled)}
         assert told <= asked, "a result of an earlier run was told again"
 
+    @_about("finalize")
     async def test_a_finalization_follows_its_call(self, tmp_path: Path) -> None:
-        subject = self._subject("finalize", tmp_path)
+        subject = self.subject("finalize", tmp_path)
         events = await record(subject.engine, replace(subject.spec, finalize=True))
         check_order(events)
         kinds = [type(event) for event in events]
@@ -247,14 +281,8 @@ class EngineSuite:
         assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE]
 
     async def _recorded(self, deed: Deed, folder: Path) -> list[Event]:
-        subject = self._subject(deed, folder)
-        return await record(subject.engine, subject.spec)
-
-    def _subject(self, deed: Deed, folder: Path) -> Subject:
         subject = self.subject(deed, folder)
-        if subject is None:
-            raise SkipTest(f"the engine cannot be brought to {deed}")
-        return subject
+        return await record(subject.engine, subject.spec)
 
 
 def _into(events: list[Event], scope: anyio.CancelScope | None = None, stop_after: int = -1) -> Emit:

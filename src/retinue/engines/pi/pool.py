@@ -36,6 +36,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """Beyond which a process is replaced."""
     idle: float = 60.0
     """Seconds a process waits for its next run."""
+    most_idle: int = 8
+    """Processes that wait: each holds as much memory as a browser window."""
     starts: int = 0
     """Processes that start at once; as many are there before a run waits for one that is busy. 0: one per core."""
     turn: float = 5.0
@@ -107,6 +109,8 @@ class Pool:
     def _give_back(self, lodger: _Lodger) -> None:
         lodger.idle_since = anyio.current_time()
         self._idle.append(lodger)
+        if len(self._idle) > self._bounds.most_idle:
+            self._idle.pop(0).leave()
         self._returned.set()
         self._returned = anyio.Event()
 
@@ -187,9 +191,13 @@ class _Lodger:
             self.begun.set()
             self._ended.set()
 
+    def leave(self) -> None:
+        """Begins to end it."""
+        self._life.cancel()
+
     async def end(self) -> None:
         """Returns when nothing of it is left; bounded."""
-        self._life.cancel()
+        self.leave()
         with anyio.move_on_after(ENDING, shield=True):
             await self._ended.wait()
 
@@ -210,14 +218,14 @@ class _Lodger:
                 since = anyio.current_time() if self.idle_since is None else self.idle_since
                 await anyio.sleep_until(since + self._bounds.idle)
                 if since == self.idle_since:
-                    self._life.cancel()
+                    self.leave()
 
     async def _note_end(self) -> None:
         await self.conversation.child.wait()
         self._is_gone = True
         # Whoever has it must first read what it wrote; he ends it then.
         if self.idle_since is not None:
-            self._life.cancel()
+            self.leave()
 
 
 async def _until_begun(lodger: _Lodger, within: float = FOREVER) -> None:

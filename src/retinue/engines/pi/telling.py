@@ -21,6 +21,8 @@ LAST_WORDS = 2.0
 QUOTED = 1000
 """Characters of what a process printed on its way out."""
 
+UNKNOWN = ProcessEnd()
+
 _UNCLEAR = {"other", "tool"}
 
 
@@ -96,9 +98,10 @@ class Telling:
         await self.end()
         await self.leftovers()
         end = await _end_of(self._child)
-        await self._emit(ProcessEnded(end))
+        if end != UNKNOWN:
+            await self._emit(ProcessEnded(end))
         if self._ended == "stop" and (end.code or end.signal):
-            await self._emit(Notice("nonzero_exit_after_final", f"pi ended {_how(end)} after its answer."))
+            await self._emit(Notice("nonzero_exit_after_final", f"pi {_how(end)} after its answer."))
         if end.signal:
             return  # that says why, whatever was cut off by it
         if self.reader.is_cut:
@@ -114,18 +117,20 @@ async def gone(child: Process, reader: Reader) -> EngineError:
     """A process that ended before it said anything of use."""
     end = await _end_of(child)
     said = child.stderr_tail.decode(errors="replace").strip() or reader.first_noise
-    return failed_to_start(said[-QUOTED:] or f"it said nothing and ended {_how(end)}")
+    return failed_to_start(said[-QUOTED:] or f"it said nothing and {_how(end)}")
 
 
 async def _end_of(child: Process) -> ProcessEnd:
     """How it ended; nothing is known of one that closed its output and goes on."""
     with anyio.move_on_after(LAST_WORDS):
         return await child.wait()
-    return ProcessEnd()
+    return UNKNOWN
 
 
 def _how(end: ProcessEnd) -> str:
-    return f"by signal {end.signal}" if end.signal else f"with exit code {end.code}"
+    if end == UNKNOWN:
+        return "closed its output"
+    return f"was ended by signal {end.signal}" if end.signal else f"ended with exit code {end.code}"
 
 
 def failed_to_start(said: str) -> EngineError:

@@ -1,0 +1,143 @@
+"""The Claude Code of this machine: what it can do, where it is, whether it has a login.
+
+Known without starting it, and without importing the SDK.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.engines.base import Capabilities, engine_error
+from retinue.folders import claude_folder, home_folder
+from retinue.regular_files import TooLarge, read_regular
+from retinue.types import Code
+
+VARIABLE = "RETINUE_CLAUDE"
+"""Names the executable, where it is not the one that comes with the SDK."""
+
+SDK = "claude_agent_sdk"
+
+KEYS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+"""Any of these says how to reach a provider."""
+
+ENVIRONMENT = frozenset(
+    {
+        *KEYS,
+        "ANTHROPIC_*",
+        "API_TIMEOUT_MS",
+        "AWS_*",
+        "AZURE_*",
+        "BASH_DEFAULT_TIMEOUT_MS",
+        "BASH_MAX_TIMEOUT_MS",
+        "CLAUDE_CODE_CLIENT_CERT",
+        "CLAUDE_CODE_CLIENT_KEY",
+        "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+        "CLAUDE_CODE_MAX_RETRIES",
+        "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+        "CLAUDE_CODE_SKIP_FOUNDRY_AUTH",
+        "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+        "CLAUDE_CONFIG_DIR",
+        "CLOUD_ML_REGION",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_PROJECT",
+        "VERTEX_REGION_*",
+        VARIABLE,
+    }
+)
+"""What a Claude Code process needs of our environment."""
+
+CAPABILITIES = Capabilities(
+    tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content"}),
+    # No `tool_patterns`: beside `Bash(git:*)` Claude Code lets every command run that it takes for read-only.
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
+    knows=frozenset({"model", "thinking"}),
+    resumes=True,
+    resumes_natively=True,
+    finalizes=True,
+    states_cost=True,
+    environment=ENVIRONMENT,
+)
+
+STATE_BYTES = 64 << 20
+"""Of `.claude.json`, which grows with every project; a larger one is not looked into."""
+
+
+def find(environ: Mapping[str, str]) -> str | None:
+    """The program: the one that is named, else the SDK's own, which it was tested with, else that on the PATH."""
+    import shutil
+
+    if named := environ.get(VARIABLE):
+        return shutil.which(named, path=environ.get("PATH"))
+    return _bundled() or shutil.which("claude", path=environ.get("PATH"))
+
+
+def found(environ: Mapping[str, str]) -> str:
+    """The same.
+
+    Raises:
+        EngineError: there is none, or no SDK.
+    """
+    program = find(environ)
+    if why := _absent(environ):
+        raise engine_error(f"The claude engine cannot be used: {why}", code=Code.SPAWN_FAILED)
+    assert program is not None
+    return program
+
+
+def missing(environ: Mapping[str, str]) -> str | None:
+    """Why Claude Code cannot be used here, and what to do; None if it can."""
+    if why := _absent(environ):
+        return why
+    if not _has_login(environ):
+        return (
+            "Claude Code has no login: no key in the environment, and none of its own in "
+            f"{claude_folder(environ)}. Start `claude` and use /login, or set ANTHROPIC_API_KEY."
+        )
+    return None
+
+
+def _absent(environ: Mapping[str, str]) -> str | None:
+    if importlib.util.find_spec(SDK) is None:
+        return "the Claude Agent SDK is not installed. Install it with `pip install 'retinue[claude]'`."
+    if find(environ):
+        return None
+    if named := environ.get(VARIABLE):
+        return f"there is no program {named} ({VARIABLE})."
+    return (
+        "this Claude Agent SDK brings no `claude`, and there is none on the PATH. Install it with "
+        f"`npm install -g @anthropic-ai/claude-code`, or name it in {VARIABLE}."
+    )
+
+
+def _bundled() -> str | None:
+    spec = importlib.util.find_spec(SDK)
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "_bundled" / ("claude.exe" if os.name == "nt" else "claude")
+    return str(program) if os.access(program, os.X_OK) else None
+
+
+def _has_login(environ: Mapping[str, str]) -> bool:
+    if any(environ.get(key) for key in KEYS) or _holds(claude_folder(environ) / ".credentials.json", b"{"):
+        return True
+    # On a Mac the login itself is in the keychain: here stands whose it is.
+    folder = claude_folder(environ) if environ.get("CLAUDE_CONFIG_DIR") else home_folder(environ)
+    return _holds(folder / ".claude.json", b'"oauthAccount"')
+
+
+def _holds(path: Path, word: bytes) -> bool:
+    try:
+        return word in read_regular(path, STATE_BYTES)
+    except (OSError, TooLarge, ValueError):
+        return False

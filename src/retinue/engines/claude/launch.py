@@ -1,0 +1,110 @@
+"""How Claude Code is started for a run: its arguments, its environment, its session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from retinue.engines.child import Command, Stdin
+from retinue.engines.claude.own_tools import SERVER, own_name, own_tools_of
+from retinue.tool_names import claude_name
+from retinue.types import RunSpec
+
+SWITCHES = {
+    # Nothing is asked of anyone but the provider: no telemetry, no updates, no error reports.
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    # An agent seen as a subagent has no memory.
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    # A run ends with its answer: what goes on behind it would be cut off, or end it twice.
+    "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+    # Else our own tools stand behind a search for tools, and are not offered.
+    "ENABLE_TOOL_SEARCH": "false",
+    "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+}
+"""What every child is told."""
+
+RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "3"}
+"""As pi has it; Claude Code's own ten take minutes to say that a key is wrong. The user's own number wins."""
+
+EFFORTS = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+
+KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
+"""Where Claude Code looks for a key, and where a spec has that of its agent."""
+
+
+def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes: bool) -> Command:
+    """A process for this run alone. `folder` is one of its own, for what is too long or too private for arguments."""
+    own = own_tools_of(spec)
+    arguments = [
+        *("--output-format", "stream-json", "--input-format", "stream-json"),
+        *("--verbose", "--include-partial-messages"),
+        # Nobody's settings are read, so no hooks, servers, plugins, skills or CLAUDE.md of theirs are loaded.
+        *("--setting-sources=", "--strict-mcp-config"),
+        *("--mcp-config", f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}' if own else "{}"),
+        # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
+        *("--tools", ",".join(built_in(spec))),
+        *("--permission-mode", "dontAsk", "--allowedTools", ",".join(allowed(spec))),
+        f"--resume={session}" if resumes else f"--session-id={session}",
+        *_prompts(spec, folder),
+        *_preferences(spec),
+    ]
+    return Command(argv=(program, *arguments), cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE)
+
+
+def built_in(spec: RunSpec) -> list[str]:
+    """The granted tools that are Claude Code's own, by its names."""
+    own = own_tools_of(spec)
+    return [claude_name(tool) for tool in spec.grant.tools if tool not in own]
+
+
+def allowed(spec: RunSpec) -> list[str]:
+    """All that a run may use, by Claude Code's names."""
+    return [*built_in(spec), *map(own_name, own_tools_of(spec))]
+
+
+def _prompts(spec: RunSpec, folder: Path) -> list[str]:
+    flags = {"--system-prompt-file": spec.system_prompt, "--append-system-prompt-file": spec.append_prompt}
+    return [
+        part
+        for flag, text in flags.items()
+        if text
+        for part in (flag, _written(folder / f"{flag.strip('-')}.md", text))
+    ]
+
+
+def _preferences(spec: RunSpec) -> list[str]:
+    arguments = []
+    if spec.model:
+        # As pi spells it.
+        arguments.append(f"--model={spec.model.removeprefix('anthropic/')}")
+    if effort := EFFORTS.get(spec.agent.thinking or ""):
+        arguments += ["--effort", effort]
+    if spec.agent.thinking == "off":
+        arguments += ["--thinking", "disabled"]
+    if spec.limits.max_cost:
+        arguments += ["--max-budget-usd", f"{spec.limits.max_cost:f}"]
+    if spec.agent.no_skills:
+        arguments.append("--disable-slash-commands")
+    return arguments
+
+
+def _environ(spec: RunSpec) -> dict[str, str]:
+    secrets = {name: secret.reveal() for name, secret in spec.secrets.items()}
+    key = secrets.pop(KEY_OF_AGENT, None)
+    # The key of another provider is not shown to this one.
+    given = {KEY: key} if key and spec.agent.provider in {None, "anthropic"} else {}
+    return {**RETRIES, **spec.environment, **secrets, **given, **SWITCHES}
+
+
+def _written(path: Path, text: str) -> str:
+    """A prompt in a file of its own: an argument could be too long, and others could read it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return str(path)
