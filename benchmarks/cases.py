@@ -15,6 +15,10 @@ def cpu(cost: Cost) -> float:
     return cost.cpu
 
 
+def wall(cost: Cost) -> float:
+    return cost.wall
+
+
 def grown(cost: Cost) -> float:
     return max(float(cost.grown_bytes), 1.0)
 
@@ -45,6 +49,10 @@ def _ours(work: str, count: int) -> tuple[str, ...]:
 
 def _floor(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.floor", work, str(count))
+
+
+def _on_pi(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_pi", work, str(count))
 
 
 BARE = ("-c", "pass")
@@ -123,6 +131,47 @@ CASES = (
         ours=_ours("tailed", 100_000),
         floor=_ours("tailed", 20),
         goal=1.5,
+        pairs=3,
+    ),
+    Case(
+        name="pi: one delegation, cold",
+        ours=_on_pi("cold", 5),
+        floor=_on_pi("bare", 1),
+        goal=1.05,
+        figure=wall,
+        pairs=7,
+    ),
+    Case(name="pi: our own CPU in it", ours=_on_pi("cold", 5), floor=_on_pi("bare", 1), goal=0.03, pairs=7),
+    Case(
+        name="pi: one delegation, warm",
+        ours=_on_pi("warm", 20),
+        floor=_on_pi("bare", 1),
+        goal=0.25,
+        figure=wall,
+    ),
+    Case(
+        name="pi: 16 at once, time",
+        ours=_on_pi("many", 16),
+        floor=_on_pi("bare", 16),
+        goal=0.2,
+        figure=wall,
+    ),
+    Case(name="pi: 16 at once, CPU", ours=_on_pi("many", 16), floor=_on_pi("bare", 16), goal=0.2),
+    Case(
+        name="pi: 50 MB of updates read",
+        ours=_on_pi("streamed", 50 * 2**20),
+        floor=_on_pi("split", 50 * 2**20),
+        goal=0.6,
+        figure=wall,
+        is_rate=True,
+    ),
+    Case(
+        name="pi: memory of 50 MB over 20 MB",
+        ours=_on_pi("streamed", 50 * 2**20),
+        floor=("-c", "print('{\"grown_bytes\": 20971520}')"),
+        goal=1.0,
+        figure=grown,
+        unit="KB",
         pairs=3,
     ),
 )

@@ -15,6 +15,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
     `owns_process` says that nobody but Retinue starts processes in this one.
     """
     from retinue.engines import offline, script_file, scripted
+    from retinue.engines.claude import installation as claude_code
     from retinue.engines.pi import installation
 
     def pi() -> Engine:
@@ -22,13 +23,26 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
 
         return PiEngine(owns_process=owns_process)
 
+    def claude() -> Engine:
+        from retinue.engines.claude.engine import ClaudeEngine
+
+        return ClaudeEngine(owns_process=owns_process)
+
     return {
         "pi": EngineKind(
             name="pi",
             capabilities=installation.CAPABILITIES,
             make=pi,
             missing=lambda: installation.missing(environ),
+            unready=lambda: installation.unready(environ),
             about="the pi coding agent, with your own models, extensions and login",
+        ),
+        "claude": EngineKind(
+            name="claude",
+            capabilities=claude_code.CAPABILITIES,
+            make=claude,
+            missing=lambda: claude_code.missing(environ),
+            about="Claude Code, with your own key or login",
         ),
         "offline": EngineKind(
             name="offline",
@@ -61,5 +75,22 @@ def _sticky(orchestrator: Orchestrator, home: str) -> Surface:
     return Sticky(orchestrator, home)
 
 
-SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {"single": _single, "sticky": _sticky}
+def _fanout(orchestrator: Orchestrator, home: str) -> Surface:
+    from retinue.surfaces.fanout.surface import Fanout
+
+    return Fanout(orchestrator, home)
+
+
+def _nested(orchestrator: Orchestrator, _: str) -> Surface:
+    from retinue.surfaces.nested.surface import Nested
+
+    return Nested(orchestrator)
+
+
+SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {
+    "single": _single,
+    "sticky": _sticky,
+    "fanout": _fanout,
+    "nested": _nested,
+}
 """The families of tools."""

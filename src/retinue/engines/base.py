@@ -64,11 +64,17 @@ class EngineKind(Struct, frozen=True, kw_only=True):
     make: Callable[[], Engine]
     missing: Callable[[], str | None]
     """Why it cannot be used here and what to do about it; None if it can. Starts no process."""
+    unready: Callable[[], str | None] = lambda: None
+    """Why `auto` passes it over although it is there, and what to do; None if it does not."""
     automatic: bool = True
     """Whether `auto` may choose it."""
     uses_models: bool = True
     """False for rules: a host must not take them for an agent."""
     about: str = ""
+
+    def passed_over(self) -> str | None:
+        """Why `auto` does not choose it; None if it may."""
+        return self.missing() or self.unready()
 
 
 class EngineError(Exception):

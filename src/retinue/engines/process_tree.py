@@ -171,9 +171,8 @@ class MarkedTree:
         # In this order: a child that is inside now has nothing outside, and is itself seen inside while it lives.
         is_sealed = self._is_sealed()
         inside = self._cgroup.pids() if self._cgroup else set()
-        if is_sealed and not inside:
-            return []
-        found = {facts.pid: facts for facts in await self._find() if facts.pid not in inside}
+        seen = () if is_sealed else await self._find()
+        found = {facts.pid: facts for facts in seen if facts.pid not in inside}
         pids = [*sorted(inside), *sorted(found)][:MOST_AT_ONCE]
         return hold(pids, lambda: self._recognised(found.values())) if pids else []
 

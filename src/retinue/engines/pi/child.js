@@ -30,8 +30,23 @@ const finalize = {
   },
 };
 
+// An agent's own key for its provider. pi loads us anew with every session, and no tool may see it in the environment.
+const KEY = Symbol.for("retinue.key");
+globalThis[KEY] ??= process.env.PI_API_KEY;
+delete process.env.PI_API_KEY;
+
+async function useOwnKey(pi, { model, modelRegistry }) {
+  const key = globalThis[KEY];
+  if (!key || !model) return;
+  // As `--api-key` does: before any login. Elsewhere it serves where there is no login.
+  if (modelRegistry.runtime?.setRuntimeApiKey) await modelRegistry.runtime.setRuntimeApiKey(model.provider, key);
+  else pi.registerProvider(model.provider, { apiKey: key });
+}
+
 export default function retinue(pi) {
   let run; // what this session was configured for
+
+  pi.on("session_start", (_event, context) => useOwnKey(pi, context));
 
   pi.registerTool(finalize);
 
@@ -39,6 +54,7 @@ export default function retinue(pi) {
     description: "Used by Retinue to make this process ready for one run",
     handler: async (given, context) => {
       run = JSON.parse(given);
+      await useOwnKey(pi, context);
       const known = new Set(pi.getAllTools().map((tool) => tool.name));
       pi.setActiveTools(run.tools);
       const missing = run.tools.filter((name) => !known.has(name));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from anyio.abc import TaskStatus
@@ -49,6 +48,8 @@ class PiEngine:
                 return
 
     async def _once(self, spec: RunSpec, start: Launch, emit: Emit) -> None:
+        import tempfile
+
         assert self._keeper is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             async with child(start.once(spec, Path(folder)), self._keeper) as process:

@@ -148,14 +148,17 @@ def found(environ: Mapping[str, str]) -> Installation:
 
 def missing(environ: Mapping[str, str]) -> str | None:
     """Why pi cannot be used here, and what to do; None if it can."""
-    if find(environ) is None:
-        return _absent(environ)
-    if not _has_provider(environ):
-        return (
-            "pi has no provider: no key in the environment, and no auth.json or models.json in "
-            f"{pi_folder(environ)}. Start `pi` and use /login, or set a key such as ANTHROPIC_API_KEY."
-        )
-    return None
+    return _absent(environ) if find(environ) is None else None
+
+
+def unready(environ: Mapping[str, str]) -> str | None:
+    """Why pi is not chosen by itself: no provider is to be seen, though an extension of it may bring one."""
+    if _has_provider(environ):
+        return None
+    return (
+        "pi has no provider: no key in the environment, and no auth.json or models.json in "
+        f"{pi_folder(environ)}. Start `pi` and use /login, or set a key such as ANTHROPIC_API_KEY."
+    )
 
 
 def _absent(environ: Mapping[str, str]) -> str:

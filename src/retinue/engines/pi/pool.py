@@ -43,7 +43,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
     turn: float = 5.0
     """Seconds for which one that does not begin keeps others from starting."""
     patience: float = 0.25
-    """Seconds a run waits for a busy process before another is started."""
+    """Seconds without one becoming free or beginning after which another is started for a run that waits."""
 
 
 class Pool:
@@ -58,7 +58,9 @@ class Pool:
         """Processes there are, and those about to be started."""
         self._enough = self._bounds.starts or os.cpu_count() or 1
         self._starts = anyio.Semaphore(self._enough)
-        self._returned = anyio.Event()
+        self._starting = 0
+        self._moved = anyio.Event()
+        """A process became free, or one that was starting has begun."""
 
     async def keep(self, *, task_status: TaskStatus[None]) -> None:
         """Lives until cancelled; then ends every process."""
@@ -84,11 +86,8 @@ class Pool:
                     await lodger.end()
 
     async def _taken(self, launch: Launch, *, reuse: bool) -> _Lodger:
-        if reuse and (lodger := self._found(launch)):
+        if reuse and (lodger := self._found(launch) or await self._awaited(launch)):
             return lodger
-        if reuse and self._live.get(launch.key, 0) >= self._enough:
-            with anyio.move_on_after(self._bounds.patience):
-                return await self._awaited(launch)
         return await self._started(launch, reuse=reuse)
 
     def _found(self, launch: Launch) -> _Lodger | None:
@@ -100,19 +99,29 @@ class Pool:
                 return lodger
         return None
 
-    async def _awaited(self, launch: Launch) -> _Lodger:
-        while True:
+    async def _awaited(self, launch: Launch) -> _Lodger | None:
+        """A process that becomes free, as long as that is quicker than starting; None: one more is to be started."""
+        while self._live.get(launch.key, 0) >= self._enough:
+            # Those that start use the cores, and serve several short runs in the time it takes to start one.
+            within = self._bounds.turn if self._starting else self._bounds.patience
+            with anyio.move_on_after(within) as scope:
+                await self._moved.wait()
             if lodger := self._found(launch):
                 return lodger
-            await self._returned.wait()
+            if scope.cancelled_caught:
+                break
+        return None
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
 
     def _give_back(self, lodger: _Lodger) -> None:
         lodger.idle_since = anyio.current_time()
         self._idle.append(lodger)
         if len(self._idle) > self._bounds.most_idle:
             self._idle.pop(0).leave()
-        self._returned.set()
-        self._returned = anyio.Event()
+        self._move()
 
     async def _started(self, launch: Launch, *, reuse: bool) -> _Lodger:
         assert self._group is not None
@@ -125,7 +134,7 @@ class Pool:
                     return found
                 lodger = _Lodger(launch, self._bounds)
                 self._group.start_soon(self._lodge, lodger)
-                await _until_begun(lodger, within=self._bounds.turn)
+                await self._begin(lodger)
         finally:
             if lodger is None:
                 self._count(launch.key, -1)
@@ -135,6 +144,14 @@ class Pool:
             raise lodger.error
         return lodger
 
+    async def _begin(self, lodger: _Lodger) -> None:
+        self._starting += 1
+        try:
+            await _until_begun(lodger, within=self._bounds.turn)
+        finally:
+            self._starting -= 1
+            self._move()
+
     async def _lodge(self, lodger: _Lodger) -> None:
         """The life of one process."""
         try:
@@ -143,6 +160,7 @@ class Pool:
             self._count(lodger.key, -1)
             if lodger in self._idle:
                 self._idle.remove(lodger)
+            self._move()
 
     def _count(self, key: Key, change: int) -> None:
         self._live[key] = self._live.get(key, 0) + change

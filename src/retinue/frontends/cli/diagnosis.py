@@ -100,7 +100,7 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
 def _engines(retinue: Retinue) -> Iterator[EngineFound]:
     is_taken = False
     for kind in retinue.engines.values():
-        missing = kind.missing()
+        missing = kind.passed_over()
         is_chosen = kind.automatic and missing is None and not is_taken
         is_taken = is_taken or is_chosen
         yield EngineFound(kind.name, kind.about, missing, is_chosen)

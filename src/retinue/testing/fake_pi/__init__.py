@@ -16,6 +16,7 @@ without a script is repeated. What `install` is given is done at the start, befo
     emit RECORD                                 a line of JSON
     long SIZE                                   an assistant message in a line of so many bytes
     raw TEXT, drip TEXT                         bytes as they are (latin-1); one by one
+    repeat TEXT TIMES                           the same bytes again and again, as fast as they are read
     beat TIMES PAUSE                            keep-alive lines
     flood KIND SIZE                             so many bytes of `events`, `deltas`, a `line` without end, `stderr`
     bash COMMAND                                as pi's tool: in a session of its own, told as a call

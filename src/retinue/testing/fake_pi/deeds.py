@@ -109,6 +109,11 @@ class Deeds:
         for byte in text.encode("latin-1"):
             os.write(1, bytes((byte,)))
 
+    def repeat(self, text: str, times: int) -> None:
+        at_once = max(1, CHUNK // len(text))
+        for start in range(0, times, at_once):
+            self._pi.write(text.encode("latin-1") * min(at_once, times - start))
+
     def beat(self, times: int, pause: float) -> None:
         for _ in range(times):
             self._pi.tell({"type": "keep_alive"})

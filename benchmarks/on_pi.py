@@ -1,0 +1,223 @@
+"""Delegation to the real pi, and the same work done by bare pi processes. `python -m benchmarks.on_pi WORK N`.
+
+A scripted model on loopback, in a process of its own, answers both sides: one read, one answer. Needs the pi that
+`make test` installs into `.tools`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from tests.engines_real.install import STAMP, node_and_npm
+from tests.engines_real.pi_install import PiInstall, find_pi
+
+from benchmarks.gauge import resident_bytes, scratch
+from retinue.app import Retinue
+from retinue.engines.lines import Lines
+from retinue.testing import fake_pi
+from retinue.testing.model_server import script64
+
+TOOLS = Path(__file__).parents[1] / ".tools"
+PROMPT = f"Find it. {script64([{'tool': 'read', 'args': {'path': 'a.txt'}}, {'text': 'It is XYZZY.'}])}"
+TASK = ("explorer", PROMPT)
+MODEL = "local/scripted-1"
+
+
+def main() -> None:
+    work, count = sys.argv[1], int(sys.argv[2])
+    WORKS[work](count)
+
+
+def installed() -> PiInstall:
+    if not (TOOLS / STAMP).exists():
+        raise SystemExit("There is no real pi: `make test` installs it into .tools.")
+    cache = TOOLS / "node-cache"  # as on a machine where pi was used before
+    cache.mkdir(exist_ok=True)
+    return find_pi(TOOLS, "pi-1.5", node_and_npm()[0], cache)
+
+
+@contextmanager
+def environment() -> Iterator[dict[str, str]]:
+    """What a pi needs to reach the scripted model; `a.txt` is in the working directory."""
+    Path(scratch(), "a.txt").write_text("the secret word is XYZZY\n")
+    command = [sys.executable, "-m", "retinue.testing.model_server"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        try:
+            yield installed().environ_in(Path(scratch(), "home"), url)
+        finally:
+            server.kill()
+
+
+class Spent:
+    """CPU of this process, of those it has waited for, and time, since it was made."""
+
+    def __init__(self) -> None:
+        self._own, self._others, self._wall = time.process_time(), _waited_for(), time.monotonic()
+
+    @property
+    def own(self) -> float:
+        return time.process_time() - self._own
+
+    @property
+    def cpu(self) -> float:
+        return self.own + _waited_for() - self._others
+
+    @property
+    def wall(self) -> float:
+        return time.monotonic() - self._wall
+
+
+def _waited_for() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def report(**figures: float) -> None:
+    print(msgspec.json.encode(figures).decode())
+
+
+# -- the floor ---------------------------------------------------------------------------------------
+
+
+def bare(count: int) -> None:
+    """So many processes at once, each started for one task."""
+    with environment() as environ:
+        command = ["pi", "--mode", "json", "-p", "--model", MODEL, "--tools", "read,grep,find,ls", "--no-session"]
+        executable = f"{environ['PATH'].split(os.pathsep)[0]}/pi"
+        spent = Spent()
+        started = [
+            subprocess.Popen(
+                [executable, *command[1:], "--", PROMPT],
+                env=environ,
+                cwd=scratch(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+            )
+            for _ in range(count)
+        ]
+        for process in started:
+            output, _ = process.communicate()
+            assert b"It is XYZZY." in output
+        report(cpu=spent.cpu, wall=spent.wall)
+
+
+# -- ours --------------------------------------------------------------------------------------------
+
+
+def opened(environ: dict[str, str], **settings: Any) -> Retinue:
+    many = {"model": MODEL, "max_concurrency": 64, "max_tasks": 64, "max_spawns": 10**6, **settings}
+    return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="pi", environ=environ, settings=many)
+
+
+def cold(count: int) -> None:
+    """Delegations one after the other, each with a process of its own."""
+    with environment() as environ:
+        anyio.run(_cold, environ, count)
+
+
+async def _cold(environ: dict[str, str], count: int) -> None:
+    async with opened(environ, warm_pool=False) as retinue:
+        await retinue.run(*TASK)  # what a program does once: imports, the guardian
+        spent = Spent()
+        for _ in range(count):
+            result = await retinue.run(*TASK)
+            assert result.text == "It is XYZZY.", result.failure
+        report(cpu=spent.own / count, wall=spent.wall / count)
+
+
+def warm(count: int) -> None:
+    """Delegations one after the other, once a process runs."""
+    with environment() as environ:
+        anyio.run(_warm, environ, count)
+
+
+async def _warm(environ: dict[str, str], count: int) -> None:
+    async with opened(environ) as retinue:
+        for _ in range(3):
+            await retinue.run(*TASK)
+        spent = Spent()
+        for _ in range(count):
+            assert (await retinue.run(*TASK)).failure is None
+        report(cpu=spent.own / count, wall=spent.wall / count)
+
+
+def many(count: int) -> None:
+    """Delegations all at once; nothing runs before."""
+    with environment() as environ:
+        anyio.run(_many, environ, count)
+
+
+async def _many(environ: dict[str, str], count: int) -> None:
+    spent = Spent()
+    async with opened(environ) as retinue:
+        results = await retinue.delegate([TASK] * count)
+        assert all(result.text == "It is XYZZY." for result in results)
+        wall = spent.wall
+    report(cpu=spent.cpu, wall=wall)
+
+
+# -- a child that streams ------------------------------------------------------------------------------
+
+UPDATE = 8192
+"""Bytes of an update: pi before 0.80 repeats the message so far in each."""
+
+
+def streaming(size: int) -> str:
+    """A task in which a fake pi writes so many bytes of updates."""
+    whole = {"type": "message_update", "message": {"role": "assistant", "content": "x" * UPDATE}}
+    update = {**whole, "assistantMessageEvent": {"type": "text_delta", "contentIndex": 0, "delta": "word "}}
+    line = msgspec.json.encode(update).decode() + "\n"
+    return fake_pi.script(fake_pi.deed("repeat", line, size // len(line)), fake_pi.deed("say", "done"))
+
+
+def streamed(size: int) -> None:
+    """Read by the engine, event by event."""
+    program = fake_pi.install(Path(scratch(), "bin"))
+    anyio.run(_streamed, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, size)
+
+
+async def _streamed(environ: dict[str, str], size: int) -> None:
+    async with opened(environ, model=None) as retinue:
+        await retinue.run("explorer", streaming(2**20))
+        before, spent = resident_bytes(), Spent()
+        result = await retinue.run("explorer", streaming(size))
+        assert result.text == "done", result
+        report(cpu=spent.own, wall=spent.wall, grown_bytes=max(resident_bytes() - before, 0))
+
+
+def split(size: int) -> None:
+    """Read from the pipe in large chunks and split into lines, no more."""
+    program = fake_pi.install(Path(scratch(), "bin"))
+    with subprocess.Popen(
+        [program, "--mode", "json", "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(streaming(size).encode())
+        process.stdin.close()
+        lines = Lines()
+        lines.feed(os.read(process.stdout.fileno(), 256 * 1024))
+        spent = Spent()  # from its first words on: ours is measured on a process that runs already
+        while chunk := os.read(process.stdout.fileno(), 256 * 1024):
+            lines.feed(chunk)
+        report(cpu=spent.own, wall=spent.wall)
+
+
+WORKS: dict[str, Callable[[int], Awaitable[None] | None]] = {
+    work.__name__: work for work in (bare, cold, warm, many, streamed, split)
+}
+
+if __name__ == "__main__":
+    main()
