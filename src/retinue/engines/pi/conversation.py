@@ -44,12 +44,13 @@ class Stale(Exception):  # noqa: N818 - it names what it is
 class Conversation:
     """A process and what was said to it. One run at a time."""
 
-    def __init__(self, child: Process, session: str) -> None:
+    def __init__(self, child: Process, session: str | None) -> None:
         self.child = child
         self.runs = 0
         self.is_clean = False
         """Whether it may serve another run: its last one settled, and nothing about it is in doubt."""
-        self._session: str | None = session
+        self._is_fresh = True
+        self._session = session
         """The file it is in, as long as nothing was said there."""
         self._lines = Lines()
         self._reader = Reader()
@@ -78,8 +79,8 @@ class Conversation:
         if scope.cancelled_caught:
             raise engine_error(f"pi did not answer within {START:g}s of its start.", code=Code.SPAWN_FAILED)
 
-    async def serve(self, spec: RunSpec, session: str, emit: Emit) -> None:
-        """Carries the spec out in the session of this file; returns when pi has settled, or is gone.
+    async def serve(self, spec: RunSpec, session: str | None, emit: Emit) -> None:
+        """Carries the spec out in the session of this file, or of none; returns when pi has settled, or is gone.
 
         Raises:
             EngineError: pi cannot do what the spec asks for, or broke off.
@@ -93,13 +94,12 @@ class Conversation:
         self._telling = Telling(self.child, self._reader, emit)
         try:
             await self._telling.begin()
-            if session != self._session:
-                await self._command("switch_session", sessionPath=session)
-            self._session = None
+            await self._enter(session)
             await self._configure(spec)
             self._was_asked = True
             await self._command("prompt", message=_literal(prompt_of(spec)))
-            await emit(NativeSession(session))
+            if session:
+                await emit(NativeSession(session))
             await self._heard(Settled)
             self.child.answered = True
             self._telling.late += sum(not isinstance(said, NO_EVENTS) for said in self._waiting)
@@ -112,6 +112,16 @@ class Conversation:
             await self._telling.child_gone()
         finally:
             self._telling = None
+
+    async def _enter(self, session: str | None) -> None:
+        """A session of which nothing is known here but what its file says."""
+        if self._is_fresh and session == self._session:
+            pass
+        elif session:
+            await self._command("switch_session", sessionPath=session)
+        else:
+            await self._command("new_session")
+        self._is_fresh = False
 
     async def _configure(self, spec: RunSpec) -> None:
         wanted = tools_of(spec)

@@ -11,9 +11,10 @@ from retinue.engines.child import child
 from retinue.engines.keeper import Keeper
 from retinue.engines.pi.conversation import Stale, prompt_of
 from retinue.engines.pi.installation import found
-from retinue.engines.pi.launch import Launch, launch
+from retinue.engines.pi.launch import Launch, launch, unapplied
 from retinue.engines.pi.once import follow
 from retinue.engines.pi.pool import Bounds, Pool
+from retinue.events import Notice
 from retinue.types import RunSpec
 
 
@@ -34,6 +35,8 @@ class PiEngine:
     async def run(self, spec: RunSpec, emit: Emit) -> None:
         installation = found(spec.environment)
         start = launch(spec, installation)
+        for sentence in unapplied(spec, start):
+            await emit(Notice("not_applied", sentence))
         if spec.agent.extra_args or not installation.converses:
             await self._once(spec, start, emit)
             return
@@ -41,11 +44,16 @@ class PiEngine:
         while True:
             try:
                 async with self._pool.lent(start, reuse=spec.warm) as conversation:
+                    await self._warn(emit)
                     await conversation.serve(spec, start.session, emit)
             except Stale:
                 continue
             else:
                 return
+
+    async def _warn(self, emit: Emit) -> None:
+        if self._keeper and self._keeper.unguarded:
+            await emit(Notice("unguarded", self._keeper.unguarded))
 
     async def _once(self, spec: RunSpec, start: Launch, emit: Emit) -> None:
         import tempfile
@@ -53,4 +61,5 @@ class PiEngine:
         assert self._keeper is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             async with child(start.once(spec, Path(folder)), self._keeper) as process:
+                await self._warn(emit)
                 await follow(process, prompt_of(spec), start.session, emit)

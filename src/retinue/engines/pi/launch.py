@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -37,13 +38,13 @@ class Launch(Struct, frozen=True):
     """A pi process for a run."""
 
     key: Key
-    session: str
-    """The file in which pi keeps the conversation."""
+    session: str | None
+    """The file in which pi keeps the conversation; None: nowhere, as it could not be written."""
     environ: dict[str, str]
 
     def conversing(self) -> Command:
         """A process that takes commands until its standard input is closed."""
-        return self._command("--mode", "rpc", *self.key.arguments, "--session", self.session)
+        return self._command("--mode", "rpc", *self.key.arguments, *self._kept())
 
     def once(self, spec: RunSpec, folder: Path) -> Command:
         """A process for this run alone, which reads its prompt from its standard input."""
@@ -57,7 +58,10 @@ class Launch(Struct, frozen=True):
             if text
             for part in (flag, _written(folder / f"{flag.strip('-')}.md", text))
         ]
-        return self._command("--mode", "json", "-p", *self.key.arguments, "--session", self.session, *tools, *prompts)
+        return self._command("--mode", "json", "-p", *self.key.arguments, *self._kept(), *tools, *prompts)
+
+    def _kept(self) -> tuple[str, ...]:
+        return ("--session", self.session) if self.session else ("--no-session",)
 
     def _command(self, *arguments: str) -> Command:
         argv = (self.key.program, *arguments)
@@ -75,11 +79,22 @@ def launch(spec: RunSpec, installation: Installation) -> Launch:
         arguments=(*_arguments(spec, installation), *spec.agent.extra_args),
         environment=digest,
     )
-    return Launch(key, spec.native_session or str(_session_file(spec)), environ)
+    return Launch(key, spec.native_session or _session_file(spec), environ)
 
 
 def tools_of(spec: RunSpec) -> list[str]:
     return [*spec.grant.tools, *([FINALIZE] if spec.finalize else [])]
+
+
+def unapplied(spec: RunSpec, start: Launch) -> Iterator[str]:
+    """What the agent or its session wishes for and does not get, each as a sentence."""
+    agent = spec.agent
+    if agent.thinking and agent.thinking not in THINKING:
+        yield f"pi has no thinking level {agent.thinking!r} (it has: {', '.join(THINKING)}): its own default is used."
+    if agent.provider and not spec.model:
+        yield f"The provider {agent.provider!r} is not used, as no model is named."
+    if start.session is None:
+        yield f"pi's own session is not kept: {spec.native_folder} cannot be written."
 
 
 def _arguments(spec: RunSpec, installation: Installation) -> list[str]:
@@ -106,14 +121,17 @@ def _arguments(spec: RunSpec, installation: Installation) -> list[str]:
     return arguments
 
 
-def _session_file(spec: RunSpec) -> Path:
+def _session_file(spec: RunSpec) -> str | None:
     """A file no conversation is in yet; one of an earlier attempt is moved aside, not continued."""
     path = native_file(Path(spec.native_folder), spec.agent.name, spec.session)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists():
-        number = next(n for n in count(1) if not path.with_suffix(f".{n}.jsonl").exists())
-        path.rename(path.with_suffix(f".{number}.jsonl"))
-    return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.exists():
+            number = next(n for n in count(1) if not path.with_suffix(f".{n}.jsonl").exists())
+            path.rename(path.with_suffix(f".{number}.jsonl"))
+    except OSError:
+        return None
+    return str(path) if os.access(path.parent, os.W_OK | os.X_OK) else None
 
 
 def _written(path: Path, text: str) -> str:

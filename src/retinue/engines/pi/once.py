@@ -17,7 +17,7 @@ GOODBYE = 1.0
 """Seconds a process has to end by itself once it has settled."""
 
 
-async def follow(process: Process, prompt: str, session: str, emit: Emit) -> None:
+async def follow(process: Process, prompt: str, session: str | None, emit: Emit) -> None:
     """Gives the process its prompt and tells what happens until it has ended, or has settled and will not end.
 
     Raises:
@@ -28,7 +28,8 @@ async def follow(process: Process, prompt: str, session: str, emit: Emit) -> Non
     with suppress(ChildGone):  # its last words say why
         await process.send(prompt.encode())
     process.close_stdin()
-    await emit(NativeSession(session))
+    if session:
+        await emit(NativeSession(session))
     if await _told_to_the_end(process, telling):
         await telling.child_gone()
     else:

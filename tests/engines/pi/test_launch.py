@@ -1,0 +1,151 @@
+"""How pi is started: everything an agent can say is passed on or told; nothing secret or long is an argument."""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from retinue.engines.pi.installation import Installation
+from retinue.engines.pi.launch import EXTENSION, launch, unapplied
+from retinue.testing.engines import run_spec
+from retinue.types import Grant, Secret, Subagent
+
+PI = Installation("/bin/pi", (1, 5, 0), (1, 1))
+SESSION = "0123456789abcdef0123456789abcdef"
+USUAL = ("-e", str(EXTENSION), "--no-themes", "-np")
+
+
+@pytest.fixture
+def spec(tmp_path):
+    def made(agent=None, **fields):
+        agent = Subagent(name="scout", **(agent or {}))
+        fields = {"session": SESSION, "native_folder": str(tmp_path / "native"), **fields}
+        return structs.replace(run_spec(tmp_path), agent=agent, **fields)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("agent", "model", "arguments"),
+    [
+        ({}, None, ()),
+        ({}, "local/m", ("--model", "local/m")),
+        ({"provider": "local"}, "m", ("--provider", "local", "--model", "m")),
+        ({"thinking": "high"}, None, ("--thinking", "high")),
+        ({"no_extensions": True}, None, ("-ne", "--no-mcp")),
+        ({"extensions": ("a.ts", "b.ts")}, None, ("-e", "a.ts", "-e", "b.ts")),
+        ({"no_skills": True}, None, ("--no-skills",)),
+        ({"no_context_files": True}, None, ("-nc",)),
+        ({"extra_args": ("--verbose",)}, None, ("--verbose",)),
+    ],
+)
+def test_what_an_agent_says_is_an_argument(spec, agent, model, arguments):
+    assert launch(spec(agent, model=model), PI).key.arguments == (*USUAL, *arguments)
+
+
+def test_versions_without_mcp_are_not_told_to_leave_it_out(spec):
+    start = launch(spec({"no_extensions": True}), structs.replace(PI, version=(0, 87, 1)))
+    assert "--no-mcp" not in start.key.arguments
+
+
+@pytest.mark.parametrize(
+    ("agent", "sentence"),
+    [
+        (
+            {"thinking": "deeply"},
+            "pi has no thinking level 'deeply' (it has: off, minimal, low, medium, high, xhigh, max)",
+        ),
+        ({"provider": "local"}, "The provider 'local' is not used, as no model is named."),
+    ],
+)
+def test_what_cannot_be_passed_on_is_told(spec, agent, sentence):
+    run = spec(agent)
+    (told,) = unapplied(run, launch(run, PI))
+    assert told.startswith(sentence)
+    assert launch(run, PI).key.arguments == USUAL
+
+
+@pytest.mark.parametrize("way", ["conversing", "once"])
+def test_neither_prompts_nor_secrets_are_arguments(spec, tmp_path, way):
+    secret = "hunter2hunter2"
+    run = spec(
+        prompt="the task " * 9,
+        system_prompt="the system " * 9,
+        append_prompt="the rest " * 9,
+        secrets={"PI_API_KEY": Secret(secret)},
+        grant=Grant(tools=("read", "bash")),
+        finalize=True,
+    )
+    start = launch(run, PI)
+    command = start.once(run, tmp_path) if way == "once" else start.conversing()
+    said = " ".join(command.argv)
+    assert [text for text in ("the task", "the system", "the rest", secret) if text in said] == []
+    assert command.environ["PI_API_KEY"] == secret
+    if way == "once":
+        assert said.endswith(
+            f"--system-prompt {tmp_path}/system-prompt.md --append-system-prompt {tmp_path}/append-system-prompt.md"
+        )
+        assert "--tools read,bash,subagent_finalize" in said
+        assert (tmp_path / "system-prompt.md").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_tools_pi_is_told_so(spec, tmp_path):
+    run = spec(grant=Grant())
+    assert "--no-tools" in launch(run, PI).once(run, tmp_path).argv
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cwd": "/elsewhere"},
+        {"model": "local/other"},
+        {"environment": {"COLOUR": "red"}},
+        {"secrets": {"PI_API_KEY": Secret("another key")}},
+        {"agent": Subagent(name="scout", thinking="high")},
+        {"agent": Subagent(name="scout", no_context_files=True)},
+    ],
+)
+def test_runs_that_differ_in_what_a_process_cannot_change_have_another_key(spec, change):
+    assert launch(structs.replace(spec(), **change), PI).key != launch(spec(), PI).key
+
+
+def test_runs_that_differ_in_what_a_session_can_change_share_a_key(spec):
+    changed = structs.replace(
+        spec(), system_prompt="other", prompt="other", grant=Grant(tools=("ls",)), agent=Subagent(name="other")
+    )
+    assert launch(changed, PI).key == launch(spec(), PI).key
+
+
+def test_a_key_does_not_tell_a_secret(spec):
+    assert "hunter2" not in repr(launch(spec(secrets={"PI_API_KEY": Secret("hunter2hunter2")}), PI).key)
+
+
+def test_an_updated_pi_has_another_key(spec):
+    assert launch(spec(), structs.replace(PI, stamp=(2, 2))).key != launch(spec(), PI).key
+
+
+def test_the_session_file_is_named_by_agent_and_session(spec, tmp_path):
+    assert launch(spec(), PI).session == str(tmp_path / "native" / "scout_01234567-89ab-cdef-0123-456789abcdef.jsonl")
+
+
+def test_an_earlier_attempt_is_moved_aside_and_not_continued(spec, tmp_path):
+    for content in ("first", "second"):
+        Path(launch(spec(), PI).session or "").write_text(content)
+    launch(spec(), PI)
+    kept = sorted((file.name.split(".", 1)[1], file.read_text()) for file in (tmp_path / "native").iterdir())
+    assert kept == [("1.jsonl", "first"), ("2.jsonl", "second")]
+
+
+def test_a_session_that_is_continued_stays_where_it_is(spec, tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.write_text("x")
+    assert launch(spec(native_session=str(path)), PI).session == str(path)
+    assert path.read_text() == "x"
+
+
+def test_where_nothing_can_be_kept_the_run_goes_on_without(spec, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = spec(native_folder=str(tmp_path / "file" / "native"))
+    start = launch(run, PI)
+    assert start.conversing().argv[-1] == "--no-session"
+    assert list(unapplied(run, start)) == [f"pi's own session is not kept: {tmp_path}/file/native cannot be written."]
