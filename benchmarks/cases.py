@@ -174,4 +174,20 @@ CASES = (
         unit="KB",
         pairs=3,
     ),
+    Case(
+        name="pi: 64 stopped, of 2 s",
+        ours=_on_pi("obeying", 64),
+        floor=("-c", "print('{\"wall\": 2.0}')"),
+        goal=1.0,
+        figure=wall,
+        pairs=3,
+    ),
+    Case(
+        name="pi: 64 that do not listen, of 10 s",
+        ours=_on_pi("ignoring", 64),
+        floor=("-c", "print('{\"wall\": 10.0}')"),
+        goal=1.0,
+        figure=wall,
+        pairs=1,
+    ),
 )

@@ -24,6 +24,8 @@ from tests.engines_real.pi_install import PiInstall, find_pi
 from benchmarks.gauge import resident_bytes, scratch
 from retinue.app import Retinue
 from retinue.engines.lines import Lines
+from retinue.events import MessageEnded
+from retinue.results import RunResult
 from retinue.testing import fake_pi
 from retinue.testing.model_server import script64
 
@@ -215,8 +217,51 @@ def split(size: int) -> None:
         report(cpu=spent.own, wall=spent.wall)
 
 
+# -- many that are stopped -----------------------------------------------------------------------------
+
+
+def obeying(count: int) -> None:
+    """From the word to stop until nothing of so many processes is left."""
+    anyio.run(_stopped, fake_pi.script(BEGUN, fake_pi.deed("hang")), count)
+
+
+def ignoring(count: int) -> None:
+    """The same with processes that do not listen."""
+    deaf = (fake_pi.deed("ignore", "TERM"), BEGUN, fake_pi.deed("hang", deaf=True))
+    anyio.run(_stopped, fake_pi.script(*deaf), count)
+
+
+BEGUN = fake_pi.deed("say", "begun", stop="toolUse")
+
+
+async def _stopped(task: str, count: int) -> None:
+    program = fake_pi.install(Path(scratch(), "bin"))
+    environ = {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}
+    before = len(os.listdir("/proc/self/fd"))
+    spent = Spent()
+    results: tuple[RunResult, ...] = ()
+    async with opened(environ, model=None) as retinue, anyio.create_task_group() as group:
+
+        async def work() -> None:
+            nonlocal results
+            results = await retinue.delegate([("explorer", task)] * count)
+
+        async with retinue.events(deltas=False) as events:
+            group.start_soon(work)
+            begun = 0
+            async for stamped in events:
+                begun += isinstance(stamped.event, MessageEnded)
+                if begun == count:
+                    break
+        spent = Spent()
+        retinue.stop_all()
+    assert [result.text for result in results] == ["begun"] * count
+    assert len(os.listdir("/proc/self/fd")) <= before + 1, "a descriptor leaked"
+    report(cpu=spent.own, wall=spent.wall)
+
+
 WORKS: dict[str, Callable[[int], Awaitable[None] | None]] = {
-    work.__name__: work for work in (bare, cold, warm, many, streamed, split)
+    work.__name__: work for work in (bare, cold, warm, many, streamed, split, obeying, ignoring)
 }
 
 if __name__ == "__main__":
