@@ -20,13 +20,21 @@ from rich.theme import Theme
 
 from retinue import Retinue
 from retinue.frontends.cli.demo import OF_RETINUE
-from retinue.frontends.terminal import STYLES
-from retinue.frontends.windows import Line, Screen, frame
+from retinue.frontends.spans import Line
+from retinue.frontends.windows import Screen, frame
 from retinue.progress import Phase, Progress
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "live-view.svg"
 SCREEN = Screen(width=110, height=30, max_lines=6)
+STYLES = {
+    "name": "bold",
+    "muted": "bright_black",
+    "running": "cyan",
+    "good": "green",
+    "error": "red",
+    "warning": "yellow",
+}
 AT_WORK = 3
 """Runs at least, at the moment that is drawn."""
 
@@ -59,9 +67,7 @@ async def _moment() -> tuple[Line, ...]:
 
 def svg(lines: tuple[Line, ...]) -> str:
     """The lines as a picture that needs nothing from anywhere: rich's own names a font on the web."""
-    console = Console(
-        record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, theme=Theme(dict(STYLES))
-    )
+    console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, theme=Theme(STYLES))
     console.print(Text("$ retinue demo"))
     for line in lines:
         text = Text(no_wrap=True, overflow="crop")
