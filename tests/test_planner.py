@@ -2,7 +2,7 @@
 
 import pytest
 from msgspec import structs
-from tests.stage import plan_of, stage
+from tests.stage import plan_of, scripted, stage
 
 from retinue import Agent, Retinue
 from retinue.engines.base import Capabilities, EngineKind
@@ -352,10 +352,31 @@ async def test_an_unknown_skill_fails_only_the_task_that_uses_it(scratch_home):
     assert done.failure is None
 
 
-async def test_skills_and_no_skills_at_once_are_a_conflict_first_of_all(scratch_home):
-    agent = Agent(name="a", load_skills=("nope",), no_skills=True)
-    failure = await failure_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent])
-    assert (failure.code, failure.reason) == (Code.CONFLICT, "load_skills")
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"load_skills": ("nope",), "no_skills": True}, "load_skills"),
+        ({"suggested_skills": ("nope",), "no_skills": True}, "suggested_skills"),
+        ({"tools": ("read",), "denied_tools": ("bash",)}, "tools"),
+        ({"readonly": True, "extra_args": ("--tools=bash",)}, "extra_args"),
+    ],
+)
+async def test_an_agent_that_contradicts_itself_refuses_the_whole_call(scratch_home, fields, reason):
+    tasks = (Task(agent="b", prompt="x"), Task(agent="a", prompt="x"))
+    async with stage(scratch_home, say("ok"), agents=[Agent(name="a", **fields), Agent(name="b")]) as retinue:
+        with pytest.raises(Refused) as refused:
+            await retinue.delegate(tasks)
+        assert await retinue.sessions() == []
+    assert (refused.value.failure.code, refused.value.failure.reason) == (Code.CONFLICT, reason)
+
+
+async def test_a_provider_without_a_model_is_reported_as_not_applied(scratch_home):
+    knowing = structs.replace(CAPABILITIES, knows=frozenset({"provider", "model"}))
+    engines = scripted(ScriptedEngine(say("ok")), knowing)
+    agents = [Agent(name="a", provider="acme"), Agent(name="b", provider="acme", model="m")]
+    async with stage(scratch_home, agents=agents, engines=engines) as retinue:
+        results = await retinue.delegate([("a", "x"), ("b", "x")])
+    assert [result.actual.not_applied for result in results] == [("provider",), ()]
 
 
 # -- an engine's own sessions ----------------------------------------------------------------------

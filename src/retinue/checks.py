@@ -6,15 +6,19 @@ import math
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
+from retinue.agents.extra_args import refused_argument
+from retinue.agents.policy import conflict
 from retinue.engines.base import EngineKind
+from retinue.prompting.compose import PREVIOUS
 from retinue.sessions.store import SessionSummary
 from retinue.settings import Settings
-from retinue.types import Ancestor, Call, Code, Failure, FileSlice, Plan, Refused, Subagent, Task, refused
+from retinue.types import Ancestor, Call, Code, Failure, FileSlice, Mode, Plan, Refused, Subagent, Task, refused
 
 # -- the whole call ----------------------------------------------------------------------------------
 
@@ -31,6 +35,22 @@ def check_tasks(plan: Plan, settings: Settings) -> None:
     for number, task in enumerate(plan.tasks, 1):
         if wrong := _wrong_with(task, settings.max_task_bytes):
             raise refused(Code.INVALID_INPUT, f"{f'Task {number}' if count > 1 else 'The task'} {wrong}")
+    if plan.mode is Mode.CHAIN and PREVIOUS in plan.tasks[0].prompt:
+        raise refused(
+            Code.INVALID_INPUT,
+            f"The first step of a chain has nothing before it: take {PREVIOUS} out of it, or put a step before it",
+        )
+
+
+def check_agents(agents: Iterable[Subagent]) -> None:
+    """Checks that no agent contradicts itself or passes its engine what could undo its own restrictions.
+
+    Raises:
+        Refused: `conflict`, naming the agent.
+    """
+    for agent in agents:
+        if failure := conflict(agent) or refused_argument(agent):
+            raise Refused(failure)
 
 
 def check_sessions(sessions: list[str]) -> None:
@@ -113,12 +133,15 @@ def _is_slice(part: FileSlice) -> bool:
 # -- one task ----------------------------------------------------------------------------------------
 
 
-def unusable_cwd(cwd: str) -> Failure | None:
-    """Why nothing can work in this directory; None if it can."""
+def unusable_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None:
+    """Why nothing can work in this directory; None if it can. `roots` bounds where that may be."""
     if "\0" in cwd or not Path(cwd).is_absolute():
         return Failure(Code.INVALID_INPUT, "cwd must be an absolute path", "cwd")
     if ".." in Path(cwd).parts:
         return Failure(Code.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
+    if roots is not None and not any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(r)) for r in roots):
+        # Before anything is said of it: what lies outside is not theirs to know.
+        return Failure(Code.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd")
     try:
         what = None if stat.S_ISDIR(Path(cwd).stat().st_mode) else "is not a directory"
     except FileNotFoundError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import anyio
 from msgspec import structs
@@ -18,7 +19,7 @@ from retinue.planner import Admission, Planned, Planner
 from retinue.prompting.compose import chained, first_step, with_files
 from retinue.recorder import Recorder
 from retinue.results import RunResult
-from retinue.sessions.store import RunRecord, SessionStore
+from retinue.sessions.store import Events, RunRecord, SessionStore, SessionSummary
 from retinue.sessions.transcript import recalled
 from retinue.supervise import Reins
 from retinue.types import Call, Code, Failure, Message, Mode, Plan, Refused, RunSpec, refused
@@ -28,6 +29,9 @@ LAST_WORDS = 5.0
 
 CLOSING = 10.0
 """Seconds the last runs have to end when everything closes: as long as a stubborn process tree takes."""
+
+Begun = Callable[[Sequence[RunSpec]], None]
+"""Is told the runs of a plan, in the order of its tasks, before the first of them starts."""
 
 ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
 
@@ -107,10 +111,32 @@ class Orchestrator:
         """Counts runs that an earlier process started under a root."""
         self._spawned[root] += runs
 
-    async def carry_out(self, plan: Plan, call: Call) -> tuple[RunResult, ...]:
+    async def session(self, name: str) -> SessionSummary | None:
+        """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names.
+
+        Raises:
+            Refused: `storage`: there is one, and it cannot be read.
+        """
+        session = await self._store.find(name)
+        return await self._store.summary(session) if session else None
+
+    def history(self, session: str, *, run: str | None = None) -> Events:
+        """The events of a session, or of one of its runs, from the first."""
+        return self._store.events(session, run=run)
+
+    async def end_of(self, session: str) -> RunEnded | None:
+        """How the latest run of a session ended; None if it has not. Its cost does not grow with the session.
+
+        Raises:
+            Refused: `storage`.
+        """
+        last = await self._store.tail(session, 1)
+        return last[0].event if last and isinstance(last[0].event, RunEnded) else None
+
+    async def carry_out(self, plan: Plan, call: Call, begun: Begun | None = None) -> tuple[RunResult, ...]:
         """Carries the plan out and returns a result per run, in the order of its tasks.
 
-        A chain stops at its first failure: then there are fewer results than tasks.
+        A chain stops at its first failure: then there are fewer results than tasks, and `begun` hears of none.
 
         Raises:
             Refused: the whole call was refused; nothing was started.
@@ -125,7 +151,7 @@ class Orchestrator:
         try:
             if plan.mode is Mode.CHAIN:
                 return await self._chain(planned, slots, hold)
-            return await self._parallel(planned, slots, hold)
+            return await self._parallel(planned, slots, hold, begun)
         finally:
             self._calls.discard(hold)
             self._call_ended.set()
@@ -161,7 +187,12 @@ class Orchestrator:
             )
         self._spawned[root] += runs
 
-    async def _parallel(self, planned: list[Planned], slots: Slots, hold: Reins) -> tuple[RunResult, ...]:
+    async def _parallel(
+        self, planned: list[Planned], slots: Slots, hold: Reins, begun: Begun | None
+    ) -> tuple[RunResult, ...]:
+        planned = [structs.replace(task, spec=_identified(task.spec, self._store)) for task in planned]
+        if begun:
+            begun([task.spec for task in planned])
         if len(planned) == 1:
             return (await self._run(planned[0], planned[0].spec.prompt, slots, hold),)
         results: dict[int, RunResult] = {}
@@ -184,14 +215,15 @@ class Orchestrator:
                 prompt = chained(step.spec.prompt, previous=before.text, source=source, first_task=first_task)
             else:
                 prompt = first_step(step.spec.prompt)
-            results.append(await self._run(step, prompt, slots, hold))
+            identified = structs.replace(step, spec=_identified(step.spec, self._store))
+            results.append(await self._run(identified, prompt, slots, hold))
             if results[-1].failure or hold.failure:
                 break
         return tuple(results)
 
     async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
-        spec = structs.replace(_identified(planned.spec, self._store), prompt=with_files(planned.files, prompt))
+        spec = structs.replace(planned.spec, prompt=with_files(planned.blocks, prompt))
         try:
             record = await self._store.begin(spec)
         except Refused as lost:  # another process took the session since it was planned

@@ -6,20 +6,21 @@ Whole-call problems raise `Refused`; one task's become the failure it will end w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.definition import Agent, Layer
-from retinue.agents.extra_args import refused_argument
+from retinue.agents.index import AgentIndex
 from retinue.agents.policy import authority_below, effective, not_applied, unenforceable
 from retinue.agents.roster import Roster
 from retinue.agents.skills import Skills
 from retinue.checks import (
     cannot_finalize,
     cannot_resume,
+    check_agents,
     check_scope,
     check_sessions,
     check_tasks,
@@ -32,7 +33,8 @@ from retinue.engines.environment import seen_by_child
 from retinue.folders import native_file
 from retinue.prompting.compose import system_prompt
 from retinue.prompting.files import file_blocks
-from retinue.sessions.store import SessionStore
+from retinue.retelling import previously
+from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.sessions.transcript import recalled
 from retinue.settings import KEYS, Settings
 from retinue.settings_files import SettingsFiles
@@ -41,6 +43,7 @@ from retinue.types import (
     Call,
     Code,
     Failure,
+    FileSlice,
     Limits,
     Lineage,
     Mode,
@@ -54,6 +57,9 @@ from retinue.types import (
 
 BOUNDED_SURFACE = "single"
 """The surface whose seed tells every child what it is; others promise the agent's prompt as it stands."""
+
+RETOLD_SURFACE = "fanout"
+"""The surface whose seed continues a session by telling it, on every engine; others leave that to the engine."""
 
 
 class Admission(Struct, frozen=True):
@@ -73,8 +79,8 @@ class Planned(Struct, frozen=True):
 
     spec: RunSpec
     failure: Failure | None = None
-    files: tuple[str, ...] = ()
-    """Blocks that stand before the prompt, once a chain has filled it in."""
+    blocks: tuple[str, ...] = ()
+    """Files and earlier runs that stand before the prompt, once a chain has filled it in."""
 
 
 class Planner:
@@ -94,6 +100,7 @@ class Planner:
         self._kinds = kinds
         self._store = store
         self._state = state
+        self._index = AgentIndex(state / "agents.sqlite")
         self._environ = environ
 
     def admit(self, call: Call) -> Admission:
@@ -116,10 +123,13 @@ class Planner:
         return Admission(call, settings, given, deepest, Skills(self._environ))
 
     def roster(self, call: Call) -> Roster:
-        """Who can be called from where the call is made."""
+        """Who can be called from where the call is made; with a vault, the index of agents says so, too."""
         settings = self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings
         vault = Path(settings.vault) if settings.vault else None
-        return self._catalog.at(Path(call.cwd), project_agents=settings.project_agents, vault=vault)
+        roster = self._catalog.at(Path(call.cwd), project_agents=settings.project_agents, vault=vault)
+        if vault:
+            self._index.reconcile(roster, self._kinds, settings.engine)
+        return roster
 
     async def plan(self, plan: Plan, admitted: Admission) -> list[Planned]:
         """The runs of a plan, in the order of its tasks.
@@ -128,12 +138,14 @@ class Planner:
             Refused: the whole call cannot be carried out.
         """
         check_tasks(plan, admitted.settings)
+        roster = self.roster(admitted.call)
+        agents = [Agent(name="default") if task.agent is None else roster.find(task.agent) for task in plan.tasks]
+        check_agents(agent.as_subagent() for agent in agents if isinstance(agent, Agent))
         sessions = [await self._session(task, admitted.call) for task in plan.tasks]
         check_sessions([session for session in sessions if session])
-        roster = self.roster(admitted.call)
         planned = [
-            await self._planned(task, session, admitted, roster)
-            for task, session in zip(plan.tasks, sessions, strict=True)
+            await self._planned(task, agent, session, admitted)
+            for task, agent, session in zip(plan.tasks, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _check_chain(planned)
@@ -144,10 +156,11 @@ class Planner:
         if task.session is None:
             return None
         session = await self._store.find(task.session)
-        if session is None:
+        summary = await self._store.summary(session) if session else None
+        if session is None or summary is None:  # the second, where it was claimed and no run has begun
             raise unknown_session(task.session)
         if call.scoped_sessions:
-            check_scope(await self._store.summary(session), task, task.cwd or call.cwd)
+            check_scope(summary, task, task.cwd or call.cwd)
         if await self._store.busy(session):
             raise refused(
                 Code.SESSION_BUSY,
@@ -155,9 +168,8 @@ class Planner:
             )
         return session
 
-    async def _planned(self, task: Task, session: str | None, admitted: Admission, roster: Roster) -> Planned:
+    async def _planned(self, task: Task, found: Agent | Failure, session: str | None, admitted: Admission) -> Planned:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
-        found = Agent(name="default") if task.agent is None else roster.find(task.agent)
         agent = found.as_subagent() if isinstance(found, Agent) else Subagent(name=task.agent or "", layer="")
         spec = RunSpec(
             run="",
@@ -169,27 +181,28 @@ class Planner:
             prompt=task.prompt,
             cwd=cwd,
             engine="",
+            limits=_limits(task, agent, admitted),
             lineage=_below(call, agent, task, cwd),
+            vault=admitted.settings.vault,
             finalize=call.finalize,
             resumes=session is not None,
         )
         if isinstance(found, Failure):
             return Planned(spec, found)
         kind = self._kind(agent, admitted)
-        failure = unusable_cwd(cwd) or refused_argument(agent) or same_work(call, agent, task, cwd)
+        failure = unusable_cwd(cwd, call.roots) or same_work(call, agent, task, cwd)
         if isinstance(kind, Failure):
             return Planned(spec, failure or kind)
         spec = structs.replace(
             spec,
             engine=kind.name,
             model=_model(agent, admitted),
-            limits=_limits(task, agent, admitted),
             warm=admitted.settings.warm_pool,
             environment=self._environment(agent, kind, admitted),
             native_folder=call.native_folder or str(self._state / "native" / kind.name),
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
-            not_applied=not_applied(agent, kind.capabilities),
-            notices=(*call.notices, *map(str, found.notices)),
+            not_applied=_not_applied(agent, kind, _model(agent, admitted)),
+            notices=(*call.notices, *map(str, found.notices), *_no_vault(admitted.settings)),
         )
         return Planned(spec, failure) if failure else await self._equipped(spec, kind, task, admitted)
 
@@ -201,14 +214,14 @@ class Planner:
             engine=kind.name,
             capabilities=kind.capabilities,
             authority=call.authority,
-            inherited=call.host_tools,
+            inherited=_inherited(call, task, kind),
             allow_write=may_write,
         )
         if isinstance(grant, Failure):
             return Planned(spec, grant)
         failure = (
             unenforceable(spec.agent, engine=kind.name, capabilities=kind.capabilities, limits=spec.limits)
-            or (cannot_resume(kind) if spec.resumes else None)
+            or (cannot_resume(kind) if spec.resumes and spec.surface != RETOLD_SURFACE else None)
             or (cannot_finalize(kind) if spec.finalize else None)
         )
         skills = admitted.skills.taught(
@@ -227,18 +240,23 @@ class Planner:
         )
         if failure:
             return Planned(spec, failure)
-        if spec.resumes:
-            spec = await self._resumed(spec, kind)
         # A root caller names the files it may read itself; one below it stays within its own directory.
-        roots = [Path(call.cwd)] if call.lineage.depth else None
-        return Planned(spec, files=tuple(file_blocks(task.files, Path(spec.cwd), roots=roots)))
+        roots = [call.cwd] if call.lineage.depth else call.roots
+        files = (*(FileSlice(path=path) for path in spec.agent.default_reads), *task.files)
+        blocks = file_blocks(files, Path(spec.cwd), roots=None if roots is None else list(map(Path, roots)))
+        if not spec.resumes:
+            return Planned(spec, blocks=tuple(blocks))
+        before = await self._store.summary(spec.session)
+        is_native = admitted.settings.resume == "native" and kind.capabilities.resumes and _goes_on(spec, before)
+        if spec.surface == RETOLD_SURFACE and not is_native:
+            return Planned(spec, blocks=(*blocks, await previously(self._store.events(spec.session))))
+        return Planned(await self._resumed(spec, kind, before), blocks=tuple(blocks))
 
-    async def _resumed(self, spec: RunSpec, kind: EngineKind) -> RunSpec:
+    async def _resumed(self, spec: RunSpec, kind: EngineKind, before: SessionSummary | None) -> RunSpec:
         """The spec with what it goes on from: the messages so far, and the engine's own session where it has one."""
         spec = structs.replace(spec, history=await recalled(self._store, spec.session))
         if not kind.capabilities.resumes_natively:
             return spec
-        before = await self._store.summary(spec.session)
         # What another engine did since is not in this one's file; a run that never started has no engine.
         is_current = before is not None and before.engine in {kind.name, ""}
         return _native(spec) if is_current else _from_messages(spec)
@@ -249,7 +267,7 @@ class Planner:
             **seen_by_child(self._environ, kind.capabilities.environment, agent.environment),
             "PI_SUBAGENT_CHILD": "1",
             "PI_SUBAGENT_DEPTH": str(admitted.call.lineage.depth + 1),
-            "PI_SUBAGENT_MAX_DEPTH": str(admitted.deepest),
+            "PI_SUBAGENT_MAX_DEPTH": str(_deepest_below(agent, admitted)),
         }
 
     def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
@@ -268,7 +286,7 @@ class Planner:
 
     def _automatic(self, call: Call) -> EngineKind | Failure:
         for kind in self._kinds.values():
-            if kind.automatic and kind.missing() is None and (kind.uses_models or call.offline_may_answer):
+            if kind.automatic and kind.passed_over() is None and (kind.uses_models or call.offline_may_answer):
                 return kind
         return Failure(
             Code.SPAWN_FAILED,
@@ -293,11 +311,32 @@ def _check_chain(planned: list[Planned]) -> None:
 # -- parts of a spec -------------------------------------------------------------------------------
 
 
+def _inherited(call: Call, task: Task, kind: EngineKind) -> Sequence[str] | None:
+    """The tools of an agent that names none: the host's, or, where there is no agent, what the engine has by itself."""
+    if call.host_tools is None and task.agent is None:
+        return kind.capabilities.usual_tools
+    return call.host_tools
+
+
 def _below(call: Call, agent: Subagent, task: Task, cwd: str) -> Lineage:
     line = call.lineage
     return structs.replace(
         line, depth=line.depth + 1, ancestors=(*line.ancestors, Ancestor(agent.name, task.prompt, cwd))
     )
+
+
+def _deepest_below(agent: Subagent, admitted: Admission) -> int:
+    """How deep a run's own children may stand; an agent may lower that for them."""
+    own = agent.max_subagent_depth
+    return admitted.deepest if own is None else min(own, admitted.deepest)
+
+
+def _goes_on(spec: RunSpec, before: SessionSummary | None) -> bool:
+    """Whether the engine finds in its own session what the run needs: the same work, cleanly ended."""
+    if before is None or before.latest.failure is not None:
+        return False
+    same_place = os.path.realpath(before.cwd) == os.path.realpath(spec.cwd)
+    return same_place and (before.engine, before.agent) == (spec.engine, spec.agent.name)
 
 
 def _native(spec: RunSpec) -> RunSpec:
@@ -312,10 +351,22 @@ def _from_messages(spec: RunSpec) -> RunSpec:
     return structs.replace(spec, notices=(*spec.notices, notice))
 
 
+def _no_vault(settings: Settings) -> tuple[str, ...]:
+    if settings.vault is None or os.path.isdir(settings.vault):  # noqa: PTH112 - Path.is_dir raises for odd names
+        return ()
+    return (f"The vault {settings.vault} is not a folder: no agents are found there and no events written.",)
+
+
 def _model(agent: Subagent, admitted: Admission) -> str | None:
     declared = None if agent.model == "inherit" else agent.model
     settings = admitted.settings
     return settings.model if "model" in admitted.given else declared or settings.model
+
+
+def _not_applied(agent: Subagent, kind: EngineKind, model: str | None) -> tuple[str, ...]:
+    """The preferences that will not be followed: also a provider without a model of it, which no engine takes."""
+    unknown = not_applied(agent, kind.capabilities)
+    return ("provider", *unknown) if agent.provider and not model and "provider" not in unknown else unknown
 
 
 def _limits(task: Task, agent: Subagent, admitted: Admission) -> Limits:

@@ -23,6 +23,7 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
+from retinue.todos import TOOLS, Todos
 from retinue.types import Args, Failure, ToolUse, Usage
 
 KEPT_ITEMS = 500
@@ -86,7 +87,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     """Frozen at the end; until then a screen counts from `started`."""
     timeout: float = 0.0
     tools: int = 0
+    todos: Todos = Todos()
     turns: int = 0
+    stop_reason: str | None = None
+    """Of the last message."""
     attempt: int = 1
     usage: Usage = Usage()
     items: tuple[Item, ...] = ()
@@ -165,13 +169,17 @@ def _working(view: RunView, event: Event) -> RunView:
             return structs.replace(_with(view, Said(text[:KEPT_CHARS]), len(text)), partial="")
         case ToolCalled(call=call, name=name, args=args):
             called = Called(call, name, args)
-            return structs.replace(_with(view, called, len(_encode(args))), tools=view.tools + 1)
-        case ToolReturned(text=text):
-            items = tuple(_answered(item, event) for item in view.items)
-            return _bounded(structs.replace(view, items=items, chars=view.chars + len(text)))
-        case MessageEnded(model=model, usage=usage):
-            turn = structs.replace(usage, turns=1)
-            return structs.replace(view, model=model or view.model, usage=view.usage + turn, turns=view.turns + 1)
+            return structs.replace(_with(view, called, _size(args)), tools=view.tools + 1)
+        case ToolReturned():
+            return _returned(view, event)
+        case MessageEnded(model=model, usage=usage, stop_reason=reason):
+            return structs.replace(
+                view,
+                model=model or view.model,
+                usage=view.usage + structs.replace(usage, turns=1),
+                turns=view.turns + 1,
+                stop_reason=reason,
+            )
         case Notice(code=code, message=message) if code not in UNSHOWN_NOTICES:
             return _with(view, Noted(code, message), len(message))
         case _:
@@ -197,12 +205,27 @@ def _chars(item: Item) -> int:
         case Said(text=text):
             return len(text)
         case Called(args=args, result=result):
-            return len(_encode(args)) + len(result or "")
+            return _size(args) + len(result or "")
         case Noted(message=message):
             return len(message)
 
 
-def _answered(item: Item, event: ToolReturned) -> Item:
-    if isinstance(item, Called) and item.call == event.call and item.result is None:
-        return structs.replace(item, result=event.text[:KEPT_CHARS], is_error=event.is_error)
-    return item
+def _size(args: Args) -> int:
+    """Bytes of arguments; none of those nobody could write down: half characters, a value inside itself."""
+    try:
+        return len(_encode(args))
+    except (UnicodeEncodeError, RecursionError, TypeError):
+        return 0
+
+
+def _returned(view: RunView, event: ToolReturned) -> RunView:
+    """The view with what came of a call. Looked for from the end: most calls are answered at once."""
+    for place in range(len(view.items) - 1, -1, -1):
+        item = view.items[place]
+        if isinstance(item, Called) and item.call == event.call and item.result is None:
+            answered = structs.replace(item, result=event.text[:KEPT_CHARS], is_error=event.is_error)
+            items = (*view.items[:place], answered, *view.items[place + 1 :])
+            is_todo = item.name in TOOLS and not event.is_error
+            todos = view.todos.after(item.name, item.args) if is_todo else view.todos
+            return _bounded(structs.replace(view, items=items, chars=view.chars + len(event.text), todos=todos))
+    return view

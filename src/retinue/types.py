@@ -89,15 +89,10 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     def credible(self) -> Usage:
         """The same with what no provider can have used, such as negative numbers, brought into range."""
-        cost = self.cost
-        return Usage(
-            input=_within(self.input),
-            output=_within(self.output),
-            cache_read=_within(self.cache_read),
-            cache_write=_within(self.cache_write),
-            cost=min(max(cost, 0.0), float(MOST)) if cost is not None and math.isfinite(cost) else None,
-            turns=_within(self.turns),
-        )
+        counts = ("input", "output", "cache_read", "cache_write", "turns")
+        found = {name: min(max(getattr(self, name), 0), MOST) for name in counts}
+        cost = None if self.cost is None or not math.isfinite(self.cost) else min(max(self.cost, 0.0), float(MOST))
+        return Usage(**found, cost=cost)
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
@@ -109,10 +104,6 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
             cost=sum(costs) if costs else None,
             turns=self.turns + other.turns,
         )
-
-
-def _within(number: int) -> int:
-    return min(max(number, 0), MOST)
 
 
 # -- agents, as others may see them ---------------------------------------------------------------
@@ -221,7 +212,11 @@ class Ancestor(Struct, frozen=True, rename="camel"):
 
 
 class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where a run stands in the tree of one root conversation."""
+    """Where a run stands in the tree of one root conversation.
+
+    Raises:
+        ValueError: one of its ids is empty or no printable text: its events would belong to nobody.
+    """
 
     root: str
     parent_call: str
@@ -230,6 +225,10 @@ class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     depth: int = 0
     """0 for the root conversation itself, 1 for its direct runs."""
     ancestors: tuple[Ancestor, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(name and name.isprintable() for name in (self.root, self.parent_call)):
+            raise ValueError("The ids of the root conversation and of the tool call must be printable and not empty.")
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -242,6 +241,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """The caller's own place; runs stand one level below it."""
     authority: frozenset[str] | None = None
     """Tools a run may have at most; None: unbounded."""
+    roots: tuple[str, ...] | None = None
+    """Folders below which runs work and files are read; None: wherever this user may."""
     host_tools: tuple[str, ...] | None = None
     """The host's active tools: the base a deny list inherits from."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -376,6 +377,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     """Environment variables whose values are masked wherever text leaves."""
+    vault: str | None = None
+    """The user's vault: its beginning and its end are told there, too."""
     finalize: bool = False
     resumes: bool = False
     warm: bool = True

@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from retinue import Agent, Retinue
-from retinue.events import NativeSession, Notice, TextDelta, ToolCalled
+from retinue.events import NativeSession, Notice, TextDelta, ToolCalled, ToolReturned
 from retinue.results import RunResult
 from retinue.testing.model_server import script64
-from retinue.types import Code, Task
+from retinue.types import Code, Secret, Task
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
@@ -132,6 +132,7 @@ async def test_the_agents_prompt_stands_instead_of_pis_and_what_it_appends_after
     assert "Be kind." in bare_prompt
     assert "Project rule 7." not in bare_prompt
     assert "coding assistant" in own_prompt
+    assert set(server.requests[2].tools) == {"read", "bash", "edit", "write"}
 
 
 async def test_tools_are_those_granted_and_no_others(open_retinue, server, project):
@@ -333,3 +334,27 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+# -- a key of the agent's own ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", [(), ("--verbose",)], ids=["conversing", "once"])
+@pytest.mark.parametrize("login", [False, True], ids=["without a login", "before a login"])
+async def test_an_agents_own_key_is_what_its_provider_is_asked_with(
+    open_retinue, server, project, tmp_path, extra, login
+):
+    own = worker(api_key=Secret("sk-own-0123456789abcdef"), extra_args=extra)
+    if login:
+        auth = tmp_path / "home" / "agent" / "auth.json"
+        auth.parent.mkdir(parents=True)
+        auth.write_text(json.dumps({"local": {"type": "api_key", "key": "sk-login"}}))
+    look = script64([{"tool": "bash", "args": {"command": "env | grep -c PI_API_KEY"}}, {"text": "An answer."}])
+    async with open_retinue(own) as retinue:
+        result = await retinue.run("worker", look)
+        again = await retinue.run("worker", ANSWERS)
+        events = [stamped.event async for stamped in retinue.history(result.session)]
+    assert (result.failure, again.failure) == (None, None)
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer sk-own-0123456789abcdef"}
+    (returned,) = [event for event in events if isinstance(event, ToolReturned)]
+    assert returned.text.split()[0] == "0", "no tool sees it"

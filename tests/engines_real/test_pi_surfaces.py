@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -31,7 +32,7 @@ You are the scout.
 FINALIZE = "subagent_finalize"
 
 
-def finalizes(result="found it", status="SUCCESS", **more) -> dict:
+def finalizes(result="found it", status="SUCCESS", **more) -> dict[str, Any]:
     return {"tool": FINALIZE, "args": {"status": status, "result": result, **more}}
 
 
@@ -49,21 +50,21 @@ def call(pi, server, project, tmp_path):
     folder.mkdir(parents=True)
     (folder / "scout.md").write_text(SCOUT)
 
-    async def made(arguments: dict, surface: str, *options: str):
+    async def made(arguments: dict[str, Any], surface: str, *options: str, tool: str = "subagent", **more: str):
         done = await anyio.run_process(
             [
                 sys.executable,
                 "-m",
                 "retinue",
                 "call",
-                "subagent",
+                tool,
                 json.dumps(arguments),
                 "--surface",
                 surface,
                 *options,
             ],
             cwd=project,
-            env=environ,
+            env={**environ, **more},
             stdin=subprocess.DEVNULL,
             check=False,
         )
@@ -153,10 +154,70 @@ async def test_an_agent_may_say_that_it_failed(call):
 
 
 async def test_the_finalize_tool_is_unknown_where_nobody_asked_for_it(call, server):
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"tools": [{"tool": FINALIZE, "args": {"status": "SUCCESS", "result": "x"}, "force": True}]},
         {"text": "Plain."},
     ]
     status, (answer,) = await call({"agent": "explorer", "task": script64(steps)}, "single")
     assert (status, answer["content"][0]["text"]) == (0, "Plain.")
     assert FINALIZE not in server.requests[0].tools
+
+
+# -- fanout ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def delegate(call):
+    """A call of `delegate_to_subagents`: its exit code and its answer."""
+
+    async def made(*tasks: dict[str, Any], **environ: str):
+        status, (answer,) = await call({"tasks": tasks}, "fanout", tool="delegate_to_subagents", **environ)
+        return status, answer
+
+    return made
+
+
+async def test_tasks_of_fanout_run_at_once_on_pi_with_files_and_profiles(delegate, call, server):
+    read = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
+    status, answer = await delegate(
+        {"name": "plain", "prompt": f"Find the word. {read}"},
+        {"name": "with", "prompt": script64([{"text": "Seen."}]), "profile": "scout", "files": ["a.txt", "nope"]},
+        {"name": "bad", "prompt": "x", "profile": "nobody"},
+    )
+    assert status == 1
+    plain, scout, bad = answer["content"][0]["text"].splitlines()
+    assert re.fullmatch(r"✓ plain: completed \(session: [0-9a-f]{16}\)", plain)
+    assert scout.endswith(" (profile: scout, custom-system-prompt, tools=[read, bash])")
+    assert bad.startswith('✗ bad: error — Unknown profile: "nobody". Available profiles: scout (session: ')
+    told = {request.prompt.partition("<<")[0] or request.prompt: request for request in server.requests}
+    by_scout = next(request for request in told.values() if request.system.startswith("You are the scout."))
+    assert "=== a.txt ===\nthe secret word is XYZZY\n\n[file not found: nope]\n\n" in by_scout.prompt
+    assert set(by_scout.tools) == {"read", "bash"}
+    by_none = next(request for request in told.values() if request is not by_scout)
+    assert "inside pi" in by_none.system
+    session = answer["details"]["sessionIds"][0]
+    _, (whole,) = await call({"sessionId": session}, "fanout", tool="get_subagent_session")
+    assert whole["content"][0]["text"].splitlines() == [
+        '→ read: {"path":"a.txt"}',
+        "[tool result]: the secret word is XYZZY",
+        "",
+        "It is XYZZY.",
+    ]
+
+
+async def test_a_session_of_fanout_goes_on_as_text_and_where_it_is_set_in_pis_own(delegate, server):
+    _, answer = await delegate({"name": "a", "prompt": f"Remember 1234. {script64([{'text': 'I will.'}])}"})
+    (session,) = answer["details"]["sessionIds"]
+    status, _ = await delegate({"name": "b", "prompt": script64([{"text": "It is 1234."}]), "resume": session})
+    assert status == 0
+    users = [message.text for message in server.requests[-1].messages if message.role == "user"]
+    assert len(users) == 1, "nothing of pi's own session"
+    assert users[0].startswith("Previously:\n\n--- Run 1 (completed, 2 messages) ---\nUser: Remember 1234.")
+    assert "\nAssistant: I will.\n\nInstructions:\n\n" in users[0]
+
+    again = {"name": "c", "prompt": script64([{"text": "Still."}]), "resume": session}
+    status, _ = await delegate(again, RETINUE_RESUME="native")
+    assert status == 0
+    users = [message.text for message in server.requests[-1].messages if message.role == "user"]
+    assert len(users) == 2, "pi's own session goes on"
+    assert "Previously:" not in users[-1]

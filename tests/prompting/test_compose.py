@@ -31,8 +31,8 @@ def test_an_earlier_answer_stands_in_a_frame():
     assert prompt.startswith("Check ") and prompt.endswith(" now.")
 
 
-def test_the_first_step_has_nothing_before_it():
-    assert first_step("Do it. {previous}{task}") == "Do it. "
+def test_the_first_step_is_the_first_task_itself():
+    assert first_step("Do it. {task}") == "Do it. "
 
 
 def test_files_stand_before_the_prompt():

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.ordinary_user import as_ordinary_user, open_folder
 
 from retinue.prompting.files import MAX_FILE_BYTES, file_blocks
 from retinue.types import FileSlice
@@ -61,6 +62,31 @@ def test_what_cannot_be_read_as_text_is_said_and_never_waited_for(folder, kind):
     assert block(folder, path) == f"[could not read file: {path}]"
 
 
+LOCKED = """
+import json, sys
+from pathlib import Path
+from retinue.prompting.files import file_blocks
+from retinue.types import FileSlice
+from tests.ordinary_user import drop_rights
+drop_rights()
+folder = Path(sys.argv[1])
+(folder / "locked").mkdir()
+(folder / "locked" / "a").touch()
+(folder / "secret").touch()
+(folder / "secret").chmod(0)
+(folder / "locked").chmod(0)
+print(json.dumps(file_blocks([FileSlice(path="secret"), FileSlice(path="locked/a")], folder)))
+(folder / "locked").chmod(0o700)
+"""
+
+
+@pytest.mark.process
+def test_what_nobody_may_read_is_said():
+    with open_folder() as folder:
+        told = as_ordinary_user(LOCKED, str(folder))
+    assert told == ["[could not read file: secret]", "[could not read file: locked/a]"]
+
+
 def test_the_limit_is_one_megabyte(folder):
     (folder / "fits").write_bytes(b"x" * MAX_FILE_BYTES)
     (folder / "large").write_bytes(b"x" * (MAX_FILE_BYTES + 1024))
@@ -86,8 +112,9 @@ def test_a_link_that_goes_round_is_a_block_too(folder):
     assert file_blocks([FileSlice(path="loop")], folder, roots=[folder]) == ["[could not read file: loop]"]
 
 
-def test_number_and_total_are_bounded(folder):
-    (folder / "big").write_text("x" * 2**20)
+@pytest.mark.parametrize("letter", ["x", "é", "😀"])
+def test_number_and_total_are_bounded(folder, letter):
+    (folder / "big").write_text(letter * (2**20 // len(letter.encode())))
     found = file_blocks([FileSlice(path="big")] * 9, folder)
     assert found[8] == "[file skipped: big (limit 8MB in all)]"
     many = file_blocks([FileSlice(path="ten.txt", head=1)] * 65, folder)

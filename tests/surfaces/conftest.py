@@ -1,10 +1,11 @@
-"""Shared by the tests of surfaces: a host that calls the tool `subagent` as a model would, in time that costs nothing."""
+"""Shared by the tests of surfaces: a host that calls a surface's tools as a model would, in time that costs nothing."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ Seen = Callable[[ToolResult], object]
 
 
 class Host:
-    """Has the tool of a surface, and remembers what its engine was told to do."""
+    """Has the tools of a surface, and remembers what its engine was told to do."""
 
     def __init__(self, retinue: Retinue, specs: list[RunSpec], surface: str = "single") -> None:
         self.retinue = retinue
@@ -46,15 +47,26 @@ class Host:
     def tools(self) -> tuple[Tool, ...]:
         return self.surface.tools(self.call())
 
-    async def use(self, arguments: Any, *, call: Call | None = None, update: Seen | None = None) -> ToolResult:
+    async def use(
+        self, arguments: Any, *, tool: str = "subagent", call: Call | None = None, update: Seen | None = None
+    ) -> ToolResult:
         """Runs the tool as it is registered; where it is not, as a host that calls it all the same."""
-        run = {**self.surface.calls, **{tool.name: tool.run for tool in self.tools()}}["subagent"]
+        run = {**self.surface.calls, **{known.name: known.run for known in self.tools()}}[tool]
 
         async def updated(partial: ToolResult) -> None:
             assert update is not None
             update(partial)
 
         return await run(arguments, call or self.call(), updated if update else None)
+
+    async def delegate(self, *tasks: Any, update: Seen | None = None, **more: Any) -> ToolResult:
+        """The result of a `delegate_to_subagents`; a task may be its name alone."""
+        given = [{"name": task, "prompt": TASK} if isinstance(task, str) else task for task in tasks]
+        return await self.use({"tasks": given, **more}, tool="delegate_to_subagents", update=update)
+
+    async def fetch(self, tool: str, session: Any) -> ToolResult:
+        """The result of `get_subagent_output` or `get_subagent_session`."""
+        return await self.use({"sessionId": session}, tool=tool)
 
     async def ask(self, agent: str = AGENT, task: str = TASK, **how: Any) -> dict[str, Any]:
         """The answer to a task, as a host receives it."""
@@ -113,6 +125,12 @@ def open_host(workplace: Path, scratch_home: Path) -> Open:
             yield Host(retinue, specs, surface)
 
     return opened
+
+
+@pytest.fixture
+def fanout(open_host: Open) -> Open:
+    """`async with fanout(say("done")) as host`: the tools of the `fanout` surface."""
+    return partial(open_host, surface="fanout")
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     tools: frozenset[str]
     """Tools it has, in pi's names."""
+    usual_tools: tuple[str, ...] | None = None
+    """Those it has switched on by itself, for tasks without an agent; None: all."""
     more_tools: bool = False
     """Whether names outside `tools` may exist too (a CLI with extensions)."""
     enforces: frozenset[str] = frozenset({"tools", "readonly", "no_tools"})

@@ -21,6 +21,8 @@ WRITE_RULE = "Change files only where the task asks for it, with your editing to
 
 GENERIC_ROLE = "You do the task you are given, carefully and completely, and report what you did and found."
 
+PREVIOUS = "{previous}"
+"""In a step of a chain: the answer of the step before."""
 _PLACEHOLDERS = re.compile(r"\{(previous|task)\}")
 
 
@@ -64,16 +66,16 @@ def chained(prompt: str, *, previous: str, source: str, first_task: str) -> str:
     What the step before said stands in a frame: it is data, whatever it reads like.
     """
     block = framed(previous, source, nonce=os.urandom(4).hex())
-    if "{previous}" not in prompt:
-        prompt = f"{prompt}\n\n{{previous}}"
+    if PREVIOUS not in prompt:
+        prompt = f"{prompt}\n\n{PREVIOUS}"
     values = {"previous": block, "task": first_task}
     # One pass: placeholders inside the earlier output are text, not placeholders.
     return _PLACEHOLDERS.sub(lambda found: values[found[1]], prompt)
 
 
 def first_step(prompt: str) -> str:
-    """The prompt of a chain's first step: nothing came before it."""
-    return prompt.replace("{previous}", "").replace("{task}", "")
+    """The prompt of a chain's first step, which is itself the first task."""
+    return prompt.replace("{task}", "")
 
 
 def with_files(blocks: Sequence[str], prompt: str) -> str:

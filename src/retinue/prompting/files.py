@@ -22,9 +22,11 @@ def file_blocks(slices: Sequence[FileSlice], cwd: Path, *, roots: Sequence[Path]
             blocks.append(f"[file skipped: {part.path} (limit {MAX_FILES} files)]")
             continue
         block = _block(part, cwd, roots)
-        if total + len(block) > MAX_TOTAL_BYTES:
+        size = len(block.encode())
+        if total + size > MAX_TOTAL_BYTES:
             block = f"[file skipped: {part.path} (limit {MAX_TOTAL_BYTES // 2**20}MB in all)]"
-        total += len(block)
+        else:
+            total += size
         blocks.append(block)
     return blocks
 

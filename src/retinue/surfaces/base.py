@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import anyio
 from msgspec import Struct
 
 from retinue.agents.definition import Layer
 from retinue.agents.roster import Entry, Status
+from retinue.bus import Lagged
 from retinue.events import Stamped
 from retinue.orchestrator import Orchestrator
 from retinue.output.frame import one_line, plain
@@ -20,6 +21,7 @@ from retinue.results import RunResult
 from retinue.types import Call, Code, ToolUse, refused
 
 JsonObject = Mapping[str, Any]
+Value = TypeVar("Value")
 
 LAST_SHOW = 1.0
 """Seconds a reader has for the last partial result before it gets the whole one."""
@@ -164,29 +166,48 @@ async def streamed(
     update: Update | None,
 ) -> ToolResult:
     """Does the work, and meanwhile hands partial results to `update`; the last of them tells of all that happened."""
-    if update is None:
-        return await work()
-    progress = Progress()
+    return await work() if update is None else (await followed(orchestrator, call, work, partial, update))[0]
 
-    async def show(news: Iterable[Stamped]) -> None:
+
+async def followed(
+    orchestrator: Orchestrator,
+    call: Call,
+    work: Callable[[], Awaitable[Value]],
+    partial: Callable[[Progress], ToolResult],
+    update: Update | None,
+) -> tuple[Value, Progress]:
+    """The same for work of any kind; returns, too, what became of the runs of the call."""
+    progress = Progress()
+    is_shown = update is not None
+
+    def fold(news: Iterable[Stamped]) -> bool:
+        """Whether there was anything of this call."""
         nonlocal progress
         mine = [stamped for stamped in news if stamped.origin.parent_tool_use_id == call.lineage.parent_call]
         for stamped in mine:
             progress = progress.after(stamped)
-        if mine:
+        return bool(mine)
+
+    async def show(news: Iterable[Stamped]) -> None:
+        nonlocal is_shown
+        if not fold(news) or update is None or not is_shown:
+            return
+        try:
             await update(partial(progress))
+        except OSError:
+            is_shown = False  # nobody looks any more
 
     async def keep_showing() -> None:
-        with suppress(OSError):
+        with suppress(Lagged):  # shown too slowly to follow: the result tells the rest
             async for stamped in watcher:
                 await show((stamped, *watcher.waiting()))
                 await anyio.sleep(PACE)
 
-    async with orchestrator.watch() as watcher:
+    async with orchestrator.watch(deltas=update is not None) as watcher:
         async with anyio.create_task_group() as group:
             group.start_soon(keep_showing)
             result = await work()
             group.cancel_scope.cancel()
-        with anyio.move_on_after(LAST_SHOW), suppress(OSError):
+        with anyio.move_on_after(LAST_SHOW), suppress(Lagged):
             await show(watcher.waiting())
-    return result
+    return result, progress

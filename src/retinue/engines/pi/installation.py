@@ -91,6 +91,7 @@ ENVIRONMENT = frozenset(
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
+    usual_tools=("read", "bash", "edit", "write"),
     more_tools=True,
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     knows=frozenset({"provider", "model", "thinking", "extensions", "extra_args"}),

@@ -13,6 +13,7 @@ from retinue.agents.roster import Entry, Roster, Status
 from retinue.app import Retinue
 from retinue.frontends.cli import agent_text, trusting
 from retinue.frontends.cli.agent_check import check_files, check_roster
+from retinue.frontends.cli.agent_files import delete, edit
 from retinue.frontends.cli.completion import agent_names
 from retinue.frontends.cli.endings import Declined
 from retinue.frontends.cli.inputs import Unreadable
@@ -32,6 +33,7 @@ from retinue.types import Code, Failure
         "retinue agents",
         "retinue agents show explorer",
         "retinue agents new auditor --project",
+        "retinue agents edit auditor",
         "retinue agents trust auditor",
     ),
 )
@@ -39,7 +41,7 @@ from retinue.types import Code, Failure
 @cwd_option
 @click.pass_context
 def agents(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
-    """List, show, check, accept and begin agents.
+    """List, show, check, accept, begin, edit and delete agents.
 
     Without a command it lists them.
     """
@@ -170,6 +172,10 @@ def new(name: str, project: bool, as_json: bool, cwd: str | None) -> None:
     for sentence in _rank(before, retinue.roster().find(name), str(path)):
         note(sentence)
     note(f"Edit it, look at it with `retinue agents show {name}`, then: retinue run {name} TASK")
+
+
+agents.add_command(edit)
+agents.add_command(delete)
 
 
 # -- one agent -------------------------------------------------------------------------------------

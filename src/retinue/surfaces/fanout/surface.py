@@ -1,0 +1,199 @@
+"""The four tools of `fanout`, and what each answers. Where seed 003 throws, the answer is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from retinue.orchestrator import Orchestrator
+from retinue.results import AnswerKind, RunResult
+from retinue.retelling import clean, latest_text, transcript
+from retinue.sessions.store import SessionSummary, State
+from retinue.surfaces.base import REFUSED, Tool, ToolResult, ToolRun, Update, followed
+from retinue.surfaces.fanout.inputs import (
+    NOTHING,
+    SESSION,
+    decoded,
+    delegate_schema,
+    ignored,
+    object_of,
+    session_id,
+)
+from retinue.surfaces.fanout.windows import COMPLETED, ERROR, MOST_NAME, RUNNING, SHOWN_ID, Windows
+from retinue.surfaces.fanout.words import NO_PROFILES, Words
+from retinue.types import Call, Code, Failure, Mode, Plan, Refused, refused
+
+ABOUT: Mapping[str, str] = {
+    "delegate_to_subagents": (
+        "Spawn one or more parallel sub-agents to work on separate tasks concurrently. Each works in its own context "
+        "and sees nothing of this conversation: give it everything it needs. Returns a status and a session ID per "
+        "task; fetch the results with get_subagent_output, the whole transcript with get_subagent_session, and pass "
+        "a session ID as resume to go on. list_subagent_profiles tells which profiles there are."
+    ),
+    "get_subagent_output": "Retrieve the final assistant text output from a completed sub-agent session.",
+    "get_subagent_session": (
+        "Retrieve the complete session transcript, including all messages, tool calls, and tool results."
+    ),
+    "list_subagent_profiles": "List all available named sub-agent profiles and their configurations.",
+}
+
+NO_TEXT = "(no text output from sub-agent)"
+NO_MESSAGES = "(no messages in session)"
+STATUSES: Mapping[State, str] = {
+    State.QUEUED: RUNNING,
+    State.RUNNING: RUNNING,
+    State.COMPLETED: COMPLETED,
+    State.ERROR: ERROR,
+}
+
+
+class Fanout:
+    """`delegate_to_subagents`, `get_subagent_output`, `get_subagent_session`, `list_subagent_profiles`."""
+
+    name = "fanout"
+
+    def __init__(self, orchestrator: Orchestrator, home: str) -> None:
+        self._orchestrator = orchestrator
+
+    @property
+    def calls(self) -> Mapping[str, ToolRun]:
+        return {
+            "delegate_to_subagents": self.delegate,
+            "get_subagent_output": self.output,
+            "get_subagent_session": self.session,
+            "list_subagent_profiles": self.profiles,
+        }
+
+    def tools(self, call: Call) -> tuple[Tool, ...]:
+        try:
+            settings = self._orchestrator.admit(call).settings
+        except Refused:
+            return ()
+        schemas = (delegate_schema(settings.max_tasks), SESSION, SESSION, NOTHING)
+        return tuple(
+            Tool(name=name, description=ABOUT[name], input_schema=schema, run=run)
+            for (name, run), schema in zip(self.calls.items(), schemas, strict=True)
+        )
+
+    def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
+        try:
+            self._orchestrator.admit(call)
+        except Refused as refusal:
+            return self._refusal(refusal.failure, call)
+        return self._refusal(
+            Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}"), call
+        )
+
+    async def delegate(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """Carries out the tasks and answers with a line each when all have ended; a failed task is an answer, too."""
+
+        async def answer() -> ToolResult:
+            settings = self._orchestrator.admit(call).settings
+            tasks = decoded(arguments)
+            noted = structs.replace(call, notices=(*call.notices, *ignored(arguments)))
+            windows = Windows(tasks, Words(self._orchestrator, call), settings.max_lines_per_window)
+
+            async def work() -> tuple[RunResult, ...] | Refused:
+                plan = Plan(tasks=tasks, mode=Mode.PARALLEL)
+                try:
+                    return await self._orchestrator.carry_out(plan, noted, windows.begun)
+                except Refused as refusal:
+                    return refusal  # raised here, it would be wrapped in a group
+
+            results, progress = await followed(self._orchestrator, call, work, windows.partial, update)
+            if isinstance(results, Refused):
+                raise results
+            return windows.final(progress, results)
+
+        return await self._answered(answer, call)
+
+    async def output(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """The last text of a session's latest run."""
+
+        async def answer() -> ToolResult:
+            settings = self._orchestrator.admit(call).settings
+            found = await self._found(session_id(arguments, "get_subagent_output"))
+            text = await self._latest_text(found)
+            return ToolResult(
+                text=clean(text) if text.strip() else NO_TEXT,
+                details={**_facts(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window},
+            )
+
+        return await self._answered(answer, call)
+
+    async def session(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """All that a session's runs said and did."""
+
+        async def answer() -> ToolResult:
+            settings = self._orchestrator.admit(call).settings
+            found = await self._found(session_id(arguments, "get_subagent_session"))
+            text, messages = await transcript(
+                self._orchestrator.history(found.session),
+                live=STATUSES[found.latest.state] == RUNNING,
+                sentence=Words(self._orchestrator, call).sentence,
+            )
+            return ToolResult(
+                text=text or NO_MESSAGES,
+                details={
+                    **_facts(found),
+                    "messageCount": messages,
+                    "exitCode": found.latest.exit_code,
+                    "model": found.model,
+                    "runCount": found.runs,
+                    "maxLines": settings.max_lines_per_window,
+                },
+            )
+
+        return await self._answered(answer, call)
+
+    async def profiles(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """The profiles there are, a line each."""
+
+        async def answer() -> ToolResult:
+            self._orchestrator.admit(call)
+            object_of(arguments, "list_subagent_profiles")
+            found = Words(self._orchestrator, call).profiles()
+            if not found:
+                return ToolResult(text=NO_PROFILES, details={"count": 0})
+            return ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
+
+        return await self._answered(answer, call)
+
+    async def _answered(self, answer: Callable[[], Awaitable[ToolResult]], call: Call) -> ToolResult:
+        try:
+            return await answer()
+        except Refused as refusal:
+            return self._refusal(refusal.failure, call)
+
+    async def _found(self, name: str) -> SessionSummary:
+        """The session of this id.
+
+        Raises:
+            Refused: `session_not_found`.
+        """
+        found = await self._orchestrator.session(name)
+        if found is None:
+            message = f'Session "{name}" not found. The session may have expired or the ID is incorrect.'
+            raise refused(Code.SESSION_NOT_FOUND, message)
+        return found
+
+    async def _latest_text(self, found: SessionSummary) -> str:
+        ended = await self._orchestrator.end_of(found.session)
+        if ended is None:
+            return await latest_text(self._orchestrator.history(found.session, run=found.latest.run))
+        return ended.text if ended.answer in {AnswerKind.FINAL, AnswerKind.PARTIAL} else ""
+
+    def _refusal(self, failure: Failure, call: Call) -> ToolResult:
+        message = Words(self._orchestrator, call).told(failure)
+        details = {"error": {"code": str(failure.code), "message": message}}
+        return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)
+
+
+def _facts(found: SessionSummary) -> dict[str, Any]:
+    return {
+        "sessionId": found.session[:SHOWN_ID],
+        "status": STATUSES[found.latest.state],
+        "taskName": clean(found.name)[:MOST_NAME],
+    }

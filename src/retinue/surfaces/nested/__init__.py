@@ -1,0 +1,1 @@
+"""The `nested` surface: seed 004."""

@@ -1,0 +1,76 @@
+"""`call` and `tools` on the `fanout` surface: its answers, its exit codes, its sessions across processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+FANOUT = ("--surface", "fanout", "--engine", "scripted")
+
+
+def call(cli, tool, arguments, *options, **how):
+    """The exit code and the objects on stdout of a call."""
+    result = cli("call", tool, json.dumps(arguments), *FANOUT, *options, **how)
+    return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def delegate(cli, *options, script=None, **task):
+    tasks = [{"name": "a", "prompt": "look", **task}, {"name": "b", "prompt": "look"}]
+    return call(cli, "delegate_to_subagents", {"tasks": tasks}, *options, script=script)
+
+
+@pytest.mark.parametrize(
+    ("step", "task", "code"),
+    [
+        ({"say": "done"}, {}, 0),
+        ({"fail": "no"}, {}, 1),
+        ({"say": "done"}, {"profile": "nobody"}, 1),
+        ({"say": "done"}, {"resume": "0123456789abcdef"}, 2),
+        ({"say": "done"}, {"timeout": 0}, 2),
+    ],
+    ids=["all completed", "failed", "an unknown profile", "refused", "no time"],
+)
+def test_the_exit_code_says_what_came_of_it(cli, step, task, code):
+    found, (answer,) = delegate(cli, script=[step], **task)
+    assert found == code
+    assert answer.get("isError", False) is (code == 2)
+
+
+def test_results_are_fetched_and_sessions_go_on_in_other_processes(cli):
+    _, (answer,) = delegate(cli, script=[{"say": "The answer."}])
+    session, _ = answer["details"]["sessionIds"]
+    _, (output,) = call(cli, "get_subagent_output", {"sessionId": session})
+    assert output["content"] == [{"type": "text", "text": "The answer."}]
+    code, (resumed,) = delegate(cli, script=[{"say": "More."}], resume=session)
+    assert (code, resumed["details"]["sessionIds"][0]) == (0, session)
+    _, (whole,) = call(cli, "get_subagent_session", {"sessionId": session})
+    assert whole["content"][0]["text"] == (
+        "=== Run 1/2 (completed) ===\nThe answer.\n---\n=== Run 2/2 (completed) ===\nMore."
+    )
+
+
+def test_partial_results_come_first_where_they_are_asked_for(cli):
+    _, (first, *_, last) = delegate(cli, "--stream", script=[{"wait": 0.1}, {"say": "done"}])
+    assert first["content"][0]["text"] == "2 running"
+    assert last["content"][0]["text"].startswith("✓ a: completed (session: ")
+
+
+def test_the_tools_are_shown_as_a_host_would_register_them(cli):
+    tools = json.loads(cli("tools", "--surface", "fanout", "--json").stdout)["tools"]
+    assert [tool["name"] for tool in tools] == [
+        "delegate_to_subagents",
+        "get_subagent_output",
+        "get_subagent_session",
+        "list_subagent_profiles",
+    ]
+
+
+def test_delegate_takes_the_same_tasks_and_prints_the_answers(cli, place):
+    (place / "tasks.json").write_text(json.dumps({"tasks": [{"name": "a", "prompt": "one"}]}))
+    first = json.loads(cli("delegate", "tasks.json", "--json", *FANOUT[2:]).stdout)
+    (place / "tasks.json").write_text(
+        json.dumps({"tasks": [{"name": "b", "prompt": "two", "resume": first["results"][0]["session"][:16]}]})
+    )
+    again = cli("delegate", "tasks.json", *FANOUT[2:], script=[{"say": "Went on with {task}."}])
+    assert (again.exit_code, "Went on with two." in again.stdout) == (0, True)
