@@ -208,6 +208,7 @@ FIELDS: Mapping[str, str] = {
     "RunQueued.timeout": "Seconds it may take.",
     "RunQueued.tools": "The tools it was granted.",
     "RunQueued.resumes": "Whether it continues a session.",
+    "RunQueued.vault": "The user's vault, in which its beginning and its end are told, too.",
     "RunQueued.layer": "Where the agent's definition comes from.",
     "RunQueued.digest": "SHA-256 of the agent's file.",
     "RunQueued.provider": "The provider that was asked for.",

@@ -48,6 +48,8 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
     digest: str = ""
     provider: str | None = None
     thinking: str | None = None
+    vault: str | None = None
+    """Where its beginning and its end are told, too."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunQueued:
@@ -66,6 +68,7 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
             digest=spec.agent.digest,
             provider=spec.agent.provider,
             thinking=spec.agent.thinking,
+            vault=spec.vault,
         )
 
 

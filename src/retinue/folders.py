@@ -49,6 +49,11 @@ def pi_folder(environ: Mapping[str, str]) -> Path:
     return user_path(own, environ) if own else home_folder(environ) / ".pi" / "agent"
 
 
+def claude_folder(environ: Mapping[str, str]) -> Path:
+    own = environ.get("CLAUDE_CONFIG_DIR")
+    return user_path(own, environ) if own else home_folder(environ) / ".claude"
+
+
 def sticky_folder(home: Path, cwd: str) -> Path:
     """Where seed 002 keeps the sessions of a working directory, whichever of its names that was given by."""
     real = os.path.realpath(cwd)

@@ -135,7 +135,7 @@ KEYS: Mapping[str, Key] = {
         choices=("ask", "allow", "deny"),
         note="a project's own agents before they were accepted",
     ),
-    "vault": Key(in_project=_NEVER, note="folder with `agents/<slug>/` of your own"),
+    "vault": Key(in_project=_NEVER, note="your own folder with `agents/<slug>/`; runs are told there, too"),
     "finalize_retries": Key(high=10, note="corrections after a missing finalization"),
     "retry_attempts": Key(low=1, high=10, note="tries of a run in all on transient provider errors"),
     "max_lines_per_window": Key(low=1, high=1000, in_project=InProject.DISPLAY, note="lines of a live window"),

@@ -4,7 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from retinue.sessions.lease import Owner, take
+from retinue.sessions.lease import take
+from retinue.sessions.owner import Owner
 
 owner = Owner(session="a" * 32, run="a" * 32, pid=os.getpid(), host="here", started=0.0)
 lease = take(Path(sys.argv[1]), owner)

@@ -330,7 +330,8 @@ async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
 
 
 async def test_being_refused_names_the_process_that_goes_on(folder):
-    async with JsonlStore(folder, control="/run/me.sock") as store:
+    async with JsonlStore(folder) as store:
+        store.control = lambda: "/run/me.sock"
         session = store.claim()
         record = await store.begin(run_spec(session))
         Tape(record, run_spec(session)).begin()

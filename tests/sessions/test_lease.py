@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sessions.lease import Owner, adopt, busy, is_held, live_owners, read_owner, take
+from retinue.sessions.lease import adopt, busy, is_held, live_owners, read_owner, take
+from retinue.sessions.owner import Owner
 from retinue.types import Code
 
 OWNER = Owner(session="a" * 32, run="b" * 32, pid=4711, host="box", started=0.0, boot="boot-1", control="/run/x.sock")
@@ -80,7 +81,7 @@ def test_being_busy_names_the_owner_and_the_way_out():
     assert failure.message == (
         f"Session {'a' * 32} is still running: process 4711 on box has carried out its run {'b' * 32} "
         "since 1970-01-01 00:00:00 UTC. Nothing was changed. "
-        "Wait for it to end, or end that process."
+        "Wait for it to end, or cancel it: retinue cancel aaaaaaaa."
     )
     assert failure.detail == {"session": "a" * 32, "run": "b" * 32, "pid": 4711, "host": "box", "since": 0.0}
 

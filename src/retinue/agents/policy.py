@@ -48,6 +48,7 @@ PREFERENCES = {
     "extensions": "extensions",
     "extra_args": "extra_args",
     "color": "color",
+    "output": "output",
 }
 """Fields that wish, and what an engine must know to follow each."""
 

@@ -19,13 +19,14 @@ from retinue.sessions.claims import Claim, claim, random_id, read_claim
 from retinue.sessions.flusher import Flusher
 from retinue.sessions.framing import Header, line_of
 from retinue.sessions.index import Index, stamps
-from retinue.sessions.lease import Lease, Owner, boot_id, busy, is_held, live_owners, read_owner, take
+from retinue.sessions.lease import Lease, boot_id, busy, is_held, live_owners, read_owner, take
 from retinue.sessions.opening import Opened, create, resume
+from retinue.sessions.owner import Owner
 from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import Layout, digits
 from retinue.sessions.reading import EventReader, SessionSource, last_events, read_header
 from retinue.sessions.record import RELEASE, FileRecord
-from retinue.sessions.recover import recover
+from retinue.sessions.recover import Interrupted, recover
 from retinue.sessions.retention import Pruned, Pruner
 from retinue.sessions.rotating import RootLogs, RootSource
 from retinue.sessions.store import ALL, SessionSummary, Wanted
@@ -46,13 +47,12 @@ class JsonlStore:
         self,
         folder: Path,
         *,
-        control: str | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = random_id,
     ) -> None:
-        self.control = control
-        """Socket on which this process takes orders; noted in the leases it takes from now on."""
+        self.control: Callable[[], str | None] = lambda: None
+        """Says on which socket this process takes orders: asked when a run begins, and noted in its lease."""
         self._layout = Layout(folder)
         self._whole = f"The state folder {folder}"
         self._bounds = bounds
@@ -92,17 +92,17 @@ class JsonlStore:
         flusher = self._flusher
         if flusher is None:
             raise RuntimeError("runs are recorded within `async with store:` only")
-        opened = await self._open(self._owner(spec.session, spec.run), resumes=spec.resumes)
+        opened = await self._open(self._owner(spec.session, spec.run, self.control()), resumes=spec.resumes)
         if opened.interrupted:
             self._log(opened.interrupted)
-        root = spec.lineage.root
+        root, vault = spec.lineage.root, spec.vault
         record = FileRecord(
             layout=self._layout,
             claim=Claim(spec.session, spec.run),
             opened=opened,
-            log=self._logs.open(root),
+            log=self._logs.open(root, vault),
             flusher=flusher,
-            closed=partial(self._closed, spec.session, root),
+            closed=partial(self._closed, spec.session, root, vault),
         )
         self._records[spec.session] = record
         return record
@@ -160,19 +160,25 @@ class JsonlStore:
         return await anyio.to_thread.run_sync(last_events, self._folder(session), session, count)
 
     async def recover(self) -> Sequence[SessionSummary]:
-        def work() -> tuple[Sequence[Stamped], Sequence[Found | None]]:
-            ended = list(recover(self._layout, self._bounds, self._clock))
-            return ended, [self._find_summary(self._layout.session(each.origin.session)) for each in ended]
+        def work() -> tuple[Sequence[Interrupted], Sequence[Found | None]]:
+            runs = list(recover(self._layout, self._bounds, self._clock))
+            return runs, [self._find_summary(self._layout.session(run.ended.origin.session)) for run in runs]
 
-        ended, found = await anyio.to_thread.run_sync(work)
-        for each in ended:
-            self._log(each)
+        runs, found = await anyio.to_thread.run_sync(work)
+        for run in runs:
+            self._log(run)
         return [one.summary for one in found if one]
 
-    async def prune(self, *, older_than: float, keep_results: bool = True) -> Pruned:
+    async def prune(self, *, older_than: float, keep_results: bool = True, vault: Path | None = None) -> Pruned:
         """Forgets sessions and root logs unchanged for so many seconds: their detail, or all of them."""
+        await self.recover()  # what pruning would have to end is told in the logs, too
         pruner = Pruner(
-            self._layout, self._bounds, now=self._clock(), older_than=older_than, take=self._take_for_pruning
+            self._layout,
+            self._bounds,
+            now=self._clock(),
+            older_than=older_than,
+            take=self._take_for_pruning,
+            vault=vault,
         )
 
         def work() -> Pruned:
@@ -193,7 +199,7 @@ class JsonlStore:
     def _host_and_boot(self) -> tuple[str, str | None]:
         return socket.gethostname(), boot_id()
 
-    def _owner(self, session: str, run: str) -> Owner:
+    def _owner(self, session: str, run: str, control: str | None = None) -> Owner:
         host, boot = self._host_and_boot
         return Owner(
             session=session,
@@ -202,7 +208,7 @@ class JsonlStore:
             host=host,
             boot=boot,
             started=self._clock(),
-            control=self.control,
+            control=control,
         )
 
     async def _open(self, owner: Owner, *, resumes: bool) -> Opened:
@@ -236,10 +242,11 @@ class JsonlStore:
             head = read_header(session_parts(self._folder(wanted)))
         return head.id if isinstance(head, Header) and head.id.startswith(wanted) else None
 
-    def _log(self, stamped: Stamped) -> None:
-        self._logs.open(stamped.origin.root).append(line_of(stamped))
-        self._logs.close(stamped.origin.root)
+    def _log(self, run: Interrupted) -> None:
+        root, vault = run.ended.origin.root, run.vault
+        self._logs.open(root, vault).append(run.ended, line_of(run.ended))
+        self._logs.close(root, vault)
 
-    def _closed(self, session: str, root: str) -> None:
+    def _closed(self, session: str, root: str, vault: str | None) -> None:
         self._records.pop(session, None)
-        self._logs.close(root)
+        self._logs.close(root, vault)

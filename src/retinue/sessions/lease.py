@@ -11,27 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
-from retinue.sessions.paths import open_for_reading, open_private
+from retinue.sessions.owner import Owner
+from retinue.sessions.paths import SHORT, open_for_reading, open_private
 from retinue.types import Code, Failure
 
 _HELD = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
-
-
-class Owner(Struct, frozen=True, kw_only=True):
-    """Who carries out a session's current run."""
-
-    session: str
-    run: str
-    pid: int
-    host: str
-    started: float
-    """Wall clock."""
-    boot: str | None = None
-    """Tells a process from one with the same number before the machine started anew."""
-    control: str | None = None
-    """Socket on which the process takes orders."""
 
 
 class Lease:
@@ -137,7 +122,7 @@ def busy(session: str, owner: Owner | None) -> Failure:
     if owner:
         since = datetime.fromtimestamp(owner.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         what += f": process {owner.pid} on {owner.host} has carried out its run {owner.run} since {since}"
-        advice += ", or end that process"
+        advice += f", or cancel it: retinue cancel {session[:SHORT]}"
         detail |= {"run": owner.run, "pid": owner.pid, "host": owner.host, "since": owner.started}
     return Failure(Code.SESSION_BUSY, f"{what}. Nothing was changed. {advice}.", detail=detail)
 

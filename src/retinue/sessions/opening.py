@@ -8,14 +8,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.events import Stamped
 from retinue.sessions import faults
 from retinue.sessions.framing import Header, Newer
-from retinue.sessions.lease import Lease, Owner, take
+from retinue.sessions.lease import Lease, take
+from retinue.sessions.owner import Owner
 from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import Layout
 from retinue.sessions.reading import read_header
-from retinue.sessions.recover import reopen
+from retinue.sessions.recover import Interrupted, reopen
 from retinue.sessions.summary import Facts, read_facts
 from retinue.sessions.writer import Bounds, Writer
 from retinue.types import Code, Failure, Refused
@@ -28,7 +28,7 @@ class Opened(Struct, frozen=True, kw_only=True):
     writer: Writer
     number: int
     """Of the run, from 1."""
-    interrupted: Stamped | None = None
+    interrupted: Interrupted | None = None
     """The end that the run before was missing."""
 
 

@@ -77,6 +77,15 @@ def safe_name(name: str) -> str:
     return f"{readable or 'root'}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
+def vault_logs(vault: Path) -> Path:
+    """Where seed 004 keeps the events of every root conversation, a folder each."""
+    return vault / ".orion" / "subagent-events"
+
+
+def vault_log(vault: Path, root: str) -> Path:
+    return vault_logs(vault) / safe_name(root)
+
+
 def make_folder(path: Path) -> None:
     """Makes a folder and what is missing above it, 0700 whatever the umask; an existing one is left as it is."""
     missing, made = [path], None

@@ -13,7 +13,7 @@ from retinue.sessions.flusher import Flusher
 from retinue.sessions.framing import line_of
 from retinue.sessions.opening import Opened
 from retinue.sessions.paths import Layout
-from retinue.sessions.rotating import RotatingLog
+from retinue.sessions.rotating import RootLog
 from retinue.sessions.writer import Line, Unsynced
 from retinue.types import Failure
 
@@ -30,7 +30,7 @@ class FileRecord:
         layout: Layout,
         claim: Claim,
         opened: Opened,
-        log: RotatingLog,
+        log: RootLog,
         flusher: Flusher,
         closed: Callable[[], None],
     ) -> None:
@@ -67,7 +67,7 @@ class FileRecord:
         data = line_of(stamped)
         is_transition = isinstance(stamped.event, TRANSITIONS)
         self._writer.write(Line(data, stamped.seq, is_transition))
-        self._log.append(data)
+        self._log.append(stamped, data)
         self._has_begun = True
         if is_transition:
             self._has_ended = isinstance(stamped.event, RunEnded)

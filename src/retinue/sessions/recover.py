@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from retinue.events import (
     AttemptStarted,
     Finalized,
@@ -39,8 +41,17 @@ _TORN_BYTES = 2**20
 """Of a torn record, kept for whoever wants to look at it."""
 
 
-def recover(layout: Layout, bounds: Bounds, clock: Callable[[], float]) -> Iterator[Stamped]:
-    """Ends what nobody carries out any more; yields the `run_ended` of each, once it is durable.
+class Interrupted(Struct, frozen=True):
+    """The end that a run was missing."""
+
+    ended: Stamped
+    """Its `run_ended`."""
+    vault: str | None
+    """Where that is told, too."""
+
+
+def recover(layout: Layout, bounds: Bounds, clock: Callable[[], float]) -> Iterator[Interrupted]:
+    """Ends what nobody carries out any more; yields the end of each, once it is durable.
 
     Safe against a second process that does the same, and against being killed at any point: the end is written
     under the lease, and the lease goes only after it. What cannot be read now is left for the next time.
@@ -72,7 +83,7 @@ def _orphans(leases: Path) -> Iterator[tuple[Path, Lease]]:
                 held.append(path)
 
 
-def end_run(folder: Path, bounds: Bounds, now: float) -> Stamped | None:
+def end_run(folder: Path, bounds: Bounds, now: float) -> Interrupted | None:
     """Ends the last run of the session in a folder, if it has not ended. The caller holds its lease.
 
     Raises:
@@ -89,7 +100,7 @@ def end_run(folder: Path, bounds: Bounds, now: float) -> Stamped | None:
     return ended
 
 
-def reopen(folder: Path, head: Header, bounds: Bounds, now: float) -> tuple[Writer, Stamped | None]:
+def reopen(folder: Path, head: Header, bounds: Bounds, now: float) -> tuple[Writer, Interrupted | None]:
     """A writer that goes on with a record, and the end that its last run was missing, durably written by now.
 
     A torn tail is cut off first. The caller holds the session's lease.
@@ -102,7 +113,7 @@ def reopen(folder: Path, head: Header, bounds: Bounds, now: float) -> tuple[Writ
     try:
         ended = _interruption(session_parts(folder), head, now)
         if ended:
-            _write_durably(writer, head, ended)
+            _write_durably(writer, head, ended.ended)
     except BaseException:
         writer.close()
         raise
@@ -154,7 +165,7 @@ def _write_durably(writer: Writer, head: Header, ended: Stamped) -> None:
         raise Refused(faults.not_continued(head.id, error, writer.path) if error else writer.fault)
 
 
-def _interruption(parts: Parts, head: Header, now: float) -> Stamped | None:
+def _interruption(parts: Parts, head: Header, now: float) -> Interrupted | None:
     """The end that the last run is missing, with what it had; None if it has ended or there is none."""
     found = _Unfinished()
     for stamped in _newest_first(parts, head):
@@ -180,6 +191,7 @@ class _Unfinished:
         self._texts_done = False
         self._usage = Usage()
         self._finalized: Finalization | None = None
+        self._vault: str | None = None
 
     def takes_all(self, stamped: Stamped) -> bool:
         """Takes the event before those it has; True when there are no more of the run."""
@@ -189,6 +201,8 @@ class _Unfinished:
         match stamped.event:
             case RunEnded():
                 self._has_ended = True
+            case RunQueued(vault=vault):
+                self._vault = vault
             case RunStarted():
                 self._started = stamped.time
             case Text(text) if text.strip() and not self._texts_done:
@@ -202,7 +216,7 @@ class _Unfinished:
                 self._finalized = self._finalized or finalization
         return isinstance(stamped.event, RunEnded | RunQueued)
 
-    def ended(self, now: float) -> Stamped | None:
+    def ended(self, now: float) -> Interrupted | None:
         last = self._last
         if last is None or self._has_ended:
             return None
@@ -216,4 +230,4 @@ class _Unfinished:
             elapsed=0.0 if self._started is None else max(0.0, last.time - self._started),
             finalized=self._finalized,
         )
-        return Stamped(last.origin, last.seq + 1, now, event)
+        return Interrupted(Stamped(last.origin, last.seq + 1, now, event), self._vault)

@@ -15,10 +15,10 @@ from retinue.sessions.claims import random_id, read_claim
 from retinue.sessions.framing import Decoder, Header, line_of
 from retinue.sessions.lease import Lease
 from retinue.sessions.parts import Cursor, Parts, session_parts
-from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file
+from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file, vault_logs
 from retinue.sessions.reading import TORN, beginning, read_header
 from retinue.sessions.recover import end_run
-from retinue.sessions.rotating import EVENTS
+from retinue.sessions.rotating import EVENTS, LOCK
 from retinue.sessions.writer import Bounds
 from retinue.types import Refused
 
@@ -52,16 +52,27 @@ class Pruned(Struct, frozen=True, kw_only=True):
 
 
 class Pruner:
-    """One sweep through a state folder. `take` leases a session, so that nobody begins a run in it meanwhile."""
+    """One sweep through a state folder. `take` leases a session, so that nobody begins a run in it meanwhile.
+
+    Of the logs in a `vault`, only those of conversations we know are ours to remove.
+    """
 
     def __init__(
-        self, layout: Layout, bounds: Bounds, *, now: float, older_than: float, take: Callable[[str], Lease | None]
+        self,
+        layout: Layout,
+        bounds: Bounds,
+        *,
+        now: float,
+        older_than: float,
+        take: Callable[[str], Lease | None],
+        vault: Path | None = None,
     ) -> None:
         self._layout = layout
         self._bounds = bounds
         self._now = now
         self._before = now - older_than
         self._take = take
+        self._vault = vault
 
     def prune(self, *, keep_results: bool) -> Pruned:
         """Thins sessions unchanged for long, or removes them whole; removes root logs as old, and what is unused."""
@@ -140,14 +151,23 @@ class Pruner:
     def _prune_logs(self) -> Pruned:
         done = Pruned()
         for folder in _entries(self._layout.roots):
-            for path in Parts(folder, EVENTS).files():
-                with contextlib.suppress(OSError):
-                    status = path.stat()
-                    if status.st_mtime < self._before:
-                        path.unlink()
-                        done += Pruned(logs=1, freed_bytes=status.st_size)
-            if not Parts(folder, EVENTS).files():
-                _remove(folder)
+            if self._vault:
+                done += self._prune_log(vault_logs(self._vault) / folder.name)
+            done += self._prune_log(folder)
+        return done
+
+    def _prune_log(self, folder: Path) -> Pruned:
+        done = Pruned()
+        for path in Parts(folder, EVENTS).files():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                if status.st_mtime < self._before:
+                    path.unlink()
+                    done += Pruned(logs=1, freed_bytes=status.st_size)
+        if not Parts(folder, EVENTS).files():
+            with contextlib.suppress(OSError):
+                (folder / LOCK).unlink(missing_ok=True)
+                folder.rmdir()  # fails, as it should, where someone else keeps something there
         return done
 
     def _empty_trash(self) -> None:

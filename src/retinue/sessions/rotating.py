@@ -3,6 +3,7 @@
     events.jsonl        the newest
     events.<n>.jsonl    older ones, n rising; the oldest are deleted
 
+The user's vault, if there is one, has another of the same kind, in the words of seed 004 and with nothing else in it.
 Rotated at a size, never cut inside a line. Best effort: nothing is synced, and a fault is told once and then ignored.
 """
 
@@ -19,10 +20,12 @@ from retinue.sessions import faults
 from retinue.sessions.framing import Decoder
 from retinue.sessions.lease import try_lock
 from retinue.sessions.parts import Cursor, Parts, Position
-from retinue.sessions.paths import Layout, open_private
+from retinue.sessions.paths import Layout, open_private, vault_log
 from retinue.sessions.writer import Bounds
+from retinue.subagent_events import subagent_line
 
 EVENTS = "events"
+LOCK = "events.lock"
 WAITING_BYTES = 64 * 1024
 """Lines that wait for a flush; one write of many costs little more than one of one."""
 
@@ -35,24 +38,55 @@ class RootLogs:
     def __init__(self, layout: Layout, bounds: Bounds) -> None:
         self._layout = layout
         self._bounds = bounds
-        self._logs: dict[str, tuple[RotatingLog, int]] = {}
+        self._logs: dict[tuple[str, str | None], tuple[RootLog, int]] = {}
 
-    def open(self, root: str) -> RotatingLog:
-        log, users = self._logs.get(root) or (self._log(root), 0)
-        self._logs[root] = (log, users + 1)
+    def open(self, root: str, vault: str | None) -> RootLog:
+        log, users = self._logs.get((root, vault)) or (self._log(root, vault), 0)
+        self._logs[root, vault] = (log, users + 1)
         return log
 
-    def close(self, root: str) -> None:
+    def close(self, root: str, vault: str | None) -> None:
         """Gives back what one `open` took."""
-        log, users = self._logs.pop(root)
+        log, users = self._logs.pop((root, vault))
         if users > 1:
-            self._logs[root] = (log, users - 1)
+            self._logs[root, vault] = (log, users - 1)
         else:
             log.close()
 
-    def _log(self, root: str) -> RotatingLog:
-        folder = self._layout.root(root)
+    def _log(self, root: str, vault: str | None) -> RootLog:
+        # A vault that is not there is a slip of the pen, and none is made for it.
+        has_vault = vault is not None and os.path.isdir(vault)  # noqa: PTH112 - Path.is_dir raises for odd names
+        return RootLog(
+            self._rotating(self._layout.root(root)),
+            self._rotating(vault_log(Path(vault or ""), root)) if has_vault else None,
+        )
+
+    def _rotating(self, folder: Path) -> RotatingLog:
         return RotatingLog(folder, file_bytes=self._bounds.log_bytes, files=self._bounds.log_files)
+
+
+class RootLog:
+    """The log of one root: our own, and the vault's."""
+
+    def __init__(self, own: RotatingLog, vault: RotatingLog | None) -> None:
+        self._own = own
+        self._vault = vault
+
+    def append(self, stamped: Stamped, line: bytes) -> None:
+        """Adds an event, given as it is and as the line of its record."""
+        self._own.append(line)
+        if self._vault and (told := subagent_line(stamped)):
+            self._vault.append(told)
+
+    def flush(self) -> None:
+        self._own.flush()
+        if self._vault:
+            self._vault.flush()
+
+    def close(self) -> None:
+        self._own.close()
+        if self._vault:
+            self._vault.close()
 
 
 class RootSource:
@@ -166,7 +200,7 @@ class RotatingLog:
 
     def _rotate(self) -> bool:
         """Closes the newest file, unless another process just did; False while one is at it."""
-        lock = open_private(self._parts.folder / f"{EVENTS}.lock", os.O_RDWR | os.O_CREAT)
+        lock = open_private(self._parts.folder / LOCK, os.O_RDWR | os.O_CREAT)
         try:
             if not try_lock(lock):
                 return False

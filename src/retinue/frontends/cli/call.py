@@ -13,7 +13,7 @@ from retinue.app import Retinue
 from retinue.frontends.cli.endings import no_answer
 from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, text_of
 from retinue.frontends.cli.main import CANCELLED
-from retinue.frontends.cli.options import EXIT_CODES, Options, run_options
+from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, Options, run_options
 from retinue.frontends.cli.outcome import kept
 from retinue.frontends.cli.talk import Unwritable, answer_line, examples, json_line
 from retinue.frontends.cli.work import at_work, opened
@@ -35,34 +35,55 @@ PATIENCE = 2.0
 @click.argument("json", required=False, default="")
 @click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
 @click.option("--stream", is_flag=True, help="Print each partial result as a line first.")
+@click.option(
+    "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
+)
+@click.option("--tool-call", type=HOST_ID, metavar="ID", help="The host's own id of this call.")
 @run_options
 @click.pass_context
-def call(ctx: click.Context, tool: str, json: str, surface: str, stream: bool, options: Options) -> None:
+def call(
+    ctx: click.Context,
+    tool: str,
+    json: str,
+    surface: str,
+    stream: bool,
+    root: str | None,
+    tool_call: str | None,
+    options: Options,
+) -> None:
     """Call a surface's tool with JSON and print its result.
 
     JSON is the object itself, - for stdin, or @FILE. On stdout stands exactly the tool's result, as one JSON object:
-    content, details, and isError where the surface's own system throws.
+    content, details, and isError where the surface's own system throws. Events carry the ids that are given.
     """
-    retinue = opened(options)
+    retinue = opened(options, root=root)
     arguments = _decoded(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
     printer = Printer()
 
     async def answered() -> ToolResult:
-        return await _answer(retinue, surface, tool, arguments, printer if stream else None)
+        return await _answer(retinue, surface, tool, arguments, tool_call, printer if stream else None)
 
     result = at_work(
         retinue, answered, options, surface=surface if surface in retinue.surfaces else "single", shows_progress=False
     )
-    run = result.details.get("runId") or result.details.get("sessionId")
-    with kept([run] if run else []):
+    with kept(_sessions(result)):
         printer.end(result)
     ctx.exit(result.exit_code)
 
 
-async def _answer(retinue: Retinue, surface: str, tool: str, arguments: Any, printer: Printer | None) -> ToolResult:
+def _sessions(result: ToolResult) -> list[str]:
+    """The sessions of which a result tells, as its surface spells them."""
+    told = (result.details, *result.details.get("results", ()))
+    ids = (one.get(name) for one in told for name in ("runId", "sessionId", "subagentId"))
+    return [str(found) for found in (*ids, *result.details.get("sessionIds", ())) if found]
+
+
+async def _answer(
+    retinue: Retinue, surface: str, tool: str, arguments: Any, tool_call: str | None, printer: Printer | None
+) -> ToolResult:
     if surface not in retinue.surfaces:
         return _nobody(f"Unknown surface: {surface}.", surface, "Surfaces", retinue.surfaces)
-    family, caller = retinue.surface(surface), retinue.call(surface)
+    family, caller = retinue.surface(surface), retinue.call(surface, parent_call=tool_call)
     run = family.calls.get(tool)
     if run is None:
         return _nobody(f"Unknown tool: {tool}.", tool, f"Tools of {surface}", tuple(family.calls))

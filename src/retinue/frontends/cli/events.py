@@ -12,23 +12,36 @@ from retinue.frontends.cli.endings import Declined
 from retinue.frontends.cli.options import WORD
 from retinue.frontends.cli.talk import answer_line, examples, fault
 from retinue.sessions.store import Wanted
+from retinue.subagent_events import subagent_line
 from retinue.types import Code, Failure
 
 NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
 
 
-@click.command(epilog=examples("retinue events | jq .type", "retinue events 1a2b3c4d", "retinue events --follow"))
+@click.command(
+    epilog=examples(
+        "retinue events | jq .type",
+        "retinue events 1a2b3c4d",
+        "retinue events --follow --surface nested",
+    )
+)
 @click.argument("root", type=WORD, required=False, shell_complete=session_ids)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option(
+    "--surface",
+    type=click.Choice(["nested"]),
+    help="In the words of nested: subagentStart and subagentComplete, nothing else.",
+)
 @click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
 @click.pass_context
-def events(ctx: click.Context, root: str | None, follow: bool) -> None:
+def events(ctx: click.Context, root: str | None, follow: bool, surface: str | None) -> None:
     """Print what happened in a conversation, as JSON lines.
 
     ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
     event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
     """
     retinue = Retinue()
+    spelled = subagent_line if surface else to_line
 
     async def told() -> int:
         conversation = await _root(retinue, root)
@@ -43,7 +56,8 @@ def events(ctx: click.Context, root: str | None, follow: bool) -> None:
             fault(NO_RUNS)
             return 1
         async for stamped in retinue.root_history(conversation, follow=follow):
-            answer_line(to_line(stamped))
+            if line := spelled(stamped):
+                answer_line(line)
         return 0
 
     ctx.exit(anyio.run(told))

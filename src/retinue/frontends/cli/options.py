@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -68,6 +68,20 @@ class Word(click.ParamType[str]):
 WORD = Word()
 
 
+class HostId(click.ParamType[str]):
+    """An id of another program: any text that can be printed."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip() or not value.isprintable():
+            self.fail("It is empty, or no text that can be printed.", param, ctx)
+        return str(value)
+
+
+HOST_ID = HostId()
+
+
 class Seconds(click.ParamType[float]):
     """A length of time: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
 
@@ -123,20 +137,28 @@ _OPTIONS = (
         type=click.Choice(["ask", "allow", "deny"]),
         help="Whether the project's own agents run before you accepted them.",
     ),
-    json_option,
-    quiet_option,
 )
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the common flags, collected into one `options`."""
+    return _collecting(command, (*_OPTIONS, json_option, quiet_option))
 
+
+def server_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that prints no answer of its own."""
+    return _collecting(command, _OPTIONS)
+
+
+def _collecting(
+    command: Callable[..., None], wanted: Iterable[Callable[..., Callable[..., None]]]
+) -> Callable[..., None]:
     @functools.wraps(command)
     def collected(**given: Any) -> None:
-        options = Options(**{name: given.pop(name) for name in Options.__struct_fields__})
+        options = Options(**{name: given.pop(name) for name in Options.__struct_fields__ if name in given})
         command(options=options, **given)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(tuple(wanted)):
         collected = option(collected)
     return collected
 

@@ -1,0 +1,88 @@
+"""`call`, `tools` and `events` on the `nested` surface: its answers, its exit codes, a host's own ids."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+NESTED = ("--surface", "nested", "--engine", "scripted")
+TASK = {"agent": "explorer", "task": "look"}
+
+
+def call(cli, arguments, *options, script=None, tool="spawn_subagent", **environ):
+    """The exit code and the one object on stdout of a call."""
+    result = cli("call", tool, json.dumps(arguments), *NESTED, *options, script=script, **environ)
+    (line,) = result.stdout.splitlines()
+    return result.exit_code, json.loads(line)
+
+
+def told(cli, *arguments):
+    return [json.loads(line) for line in cli("events", *arguments, "--surface", "nested").stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "step", "code"),
+    [
+        (TASK, {"say": "done"}, 0),
+        (TASK, {"fail": "no"}, 1),
+        ({"mode": "chain", "tasks": [TASK, TASK]}, {"say": "done"}, 0),
+        ({"mode": "parallel", "tasks": [TASK, {"agent": "nobody", "task": "x"}]}, {"say": "done"}, 1),
+        ({"agent": "nobody", "task": "x"}, {"say": "done"}, 2),
+        ({"mode": "tree", **TASK}, {"say": "done"}, 2),
+    ],
+    ids=["single", "failed", "chain", "one of two", "unknown agent", "unknown mode"],
+)
+def test_the_exit_code_says_what_came_of_it(cli, arguments, step, code):
+    assert call(cli, arguments, script=[step])[0] == code
+
+
+def test_a_host_finds_its_own_ids_in_the_events(cli):
+    _, found = call(cli, TASK, "--root", "conv/7", "--tool-call", "toolu_9", script=[{"say": "done"}])
+    (one,) = found["details"]["results"]
+    ids = {"subagentId": one["subagentId"], "parentToolUseId": "toolu_9"}
+    start = {"type": "subagentStart", **ids, "agent": "explorer", "prompt": "look", "rootConversationId": "conv/7"}
+    complete = {"type": "subagentComplete", **ids, "result": "done", "isError": False}
+    assert told(cli) == told(cli, "conv/7") == told(cli, one["subagentId"]) == [start, complete]
+
+
+def test_two_calls_of_one_conversation_are_told_together(cli):
+    for number in (1, 2):
+        call(cli, TASK, "--root", "c1", "--tool-call", f"toolu_{number}")
+    assert [event["parentToolUseId"] for event in told(cli, "c1")] == ["toolu_1", "toolu_1", "toolu_2", "toolu_2"]
+
+
+def test_calls_of_one_conversation_share_its_limit_of_runs(cli):
+    for _ in range(2):
+        assert call(cli, TASK, "--root", "c1", RETINUE_MAX_SPAWNS="2")[0] == 0
+    code, found = call(cli, TASK, "--root", "c1", RETINUE_MAX_SPAWNS="2")
+    assert (code, found["details"]["error"]["code"]) == (2, "spawn_limit")
+
+
+@pytest.mark.parametrize("option", ["--root", "--tool-call"])
+@pytest.mark.parametrize("value", ["", " ", "a\nb", "\udcff"])
+def test_an_id_that_is_no_text_is_refused_with_an_answer(cli, option, value):
+    code, found = call(cli, TASK, option, value)
+    assert (code, found["isError"]) == (2, True)
+    assert "no text that can be printed" in found["content"][0]["text"]
+
+
+def test_with_a_vault_its_log_has_the_same_lines(cli, place):
+    (place / "vault").mkdir()
+    call(cli, TASK, "--root", "c1", RETINUE_VAULT=str(place / "vault"))
+    log = place / "vault" / ".orion" / "subagent-events" / "c1" / "events.jsonl"
+    assert log.read_bytes() == cli("events", "c1", "--surface", "nested").stdout_bytes
+
+
+def test_agent_info_answers_on_the_command_line(cli):
+    code, found = call(cli, {"agent": "explorer"}, tool="agent_info")
+    assert (code, found["details"]["sourceLayer"]) == (0, "builtin")
+
+
+def test_the_tools_are_shown_as_a_host_would_register_them(cli):
+    tools = json.loads(cli("tools", "--surface", "nested", "--json").stdout)["tools"]
+    assert [tool["name"] for tool in tools] == ["spawn_subagent", "agent_info"]
+
+
+def test_no_other_surface_has_words_of_its_own_for_events(cli):
+    assert cli("events", "--surface", "single").exit_code == 2
