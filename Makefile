@@ -38,7 +38,7 @@ bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addresses
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
-	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o dev.txt dev.in build.in ../pyproject.toml
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp -o dev.txt dev.in build.in ../pyproject.toml
 	$(BIN)/python $(REAL)/install.py --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \

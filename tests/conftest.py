@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
+from retinue.engines.claude.installation import KEYS as KEYS_OF_CLAUDE
+from retinue.engines.pi.installation import KEYS as KEYS_OF_PI
+
 
 @pytest.fixture
 def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
@@ -23,5 +26,7 @@ def scratch_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "RETINUE_STATE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("PI_CODING_AGENT_DIR", "CLAUDE_CONFIG_DIR", "RETINUE_VAULT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in (*KEYS_OF_PI, *KEYS_OF_CLAUDE):  # with one of them `auto` would ask a model of theirs
         monkeypatch.delenv(name, raising=False)
     return home

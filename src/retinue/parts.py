@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
 
 from retinue.engines.base import Engine, EngineKind
 from retinue.orchestrator import Orchestrator
 from retinue.surfaces.base import Surface
+
+if TYPE_CHECKING:
+    from retinue.engines.keeper import Family
 
 
 def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> Mapping[str, EngineKind]:
@@ -18,15 +23,21 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
     from retinue.engines.claude import installation as claude_code
     from retinue.engines.pi import installation
 
+    @cache
+    def family() -> Family:
+        from retinue.engines.keeper import Family
+
+        return Family()
+
     def pi() -> Engine:
         from retinue.engines.pi.engine import PiEngine
 
-        return PiEngine(owns_process=owns_process)
+        return PiEngine(owns_process=owns_process, family=family())
 
     def claude() -> Engine:
         from retinue.engines.claude.engine import ClaudeEngine
 
-        return ClaudeEngine(owns_process=owns_process)
+        return ClaudeEngine(owns_process=owns_process, family=family())
 
     return {
         "pi": EngineKind(

@@ -31,15 +31,32 @@ Start = Callable[[Sequence[str], str, dict[str, str]], Popen]
 """Starts a command in a folder with an environment."""
 
 
+class Family:
+    """What all keepers of one program have started, so that none takes another's for orphans of its own."""
+
+    def __init__(self) -> None:
+        self.children: set[int] = set()
+        self.started: set[int] = set()
+        """The children and the guardians."""
+        self.adopting = 0
+        """Keepers who take orphans in."""
+
+
 class Keeper:
-    """One per Retinue: `async with Keeper() as keeper`, around everything that starts children.
+    """One per engine: `async with Keeper() as keeper`, around everything that starts children.
 
     With `owns_process` the program says that nobody else in this process starts processes in sessions of their own:
-    orphans of children then come to this process instead of to init, and it ends them and waits for them. `at_most`
-    keeps it from using a surer containment.
+    orphans of children then come to this process instead of to init, and it ends them and waits for them. Several
+    keepers in one program are of one `family`. `at_most` keeps it from using a surer containment.
     """
 
-    def __init__(self, *, owns_process: bool = False, at_most: Containment = Containment.CGROUP) -> None:
+    def __init__(
+        self,
+        *,
+        owns_process: bool = False,
+        at_most: Containment = Containment.CGROUP,
+        family: Family | None = None,
+    ) -> None:
         best, _ = containment(owns_process=owns_process)
         if at_most is Containment.SUBREAPER and not owns_process:
             at_most = Containment.MARKER
@@ -50,14 +67,14 @@ class Keeper:
         self.unguarded: str | None = None
         """Why nobody would end the children if this process were killed; None while somebody would."""
         self._adopts = owns_process and self.containment in {Containment.CGROUP, Containment.SUBREAPER}
+        self._family = family or Family()
         self._children: set[int] = set()
-        self._started: set[int] = set()
-        """The children and the guardian."""
         self._guardian: Guardian | None = None
         self._cgroup: Cgroup | None = None
 
     async def __aenter__(self) -> Self:
         if self._adopts:
+            self._family.adopting += 1
             _adopt_orphans(adopt=True)
         return self
 
@@ -67,11 +84,13 @@ class Keeper:
         with anyio.CancelScope(shield=True):
             if self._guardian:
                 await self._guardian.send_away(self._children)
+                self._family.started.discard(self._guardian.pid)
                 self._guardian = None
             if self._cgroup:
                 await self._cgroup.remove()
         if self._adopts:
-            _adopt_orphans(adopt=False)
+            self._family.adopting -= 1
+            _adopt_orphans(adopt=self._family.adopting > 0)
 
     async def start(
         self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], popen: Start
@@ -96,14 +115,16 @@ class Keeper:
             raise
         tree.take_root(process)
         self._children.add(process.pid)
-        self._started.add(process.pid)
+        self._family.children.add(process.pid)
+        self._family.started.add(process.pid)
         self._tell(b"+", process.pid)
         return process, tree
 
     def forget(self, pid: int) -> None:
         """The child was waited for: its number may mean another process now."""
         self._children.discard(pid)
-        self._started.discard(pid)
+        self._family.children.discard(pid)
+        self._family.started.discard(pid)
         self._tell(b"-", pid)
 
     def _make_tree(self, mark: str) -> Tree:
@@ -116,7 +137,8 @@ class Keeper:
             # Without one, mark and parents have to do.
             with contextlib.suppress(OSError):
                 cgroup = Cgroup(self._cgroup.folder / mark)
-        return MarkedTree(mark, cgroup, Orphans(self._children, self._started) if self._adopts else None)
+        orphans = Orphans(self._family.children, self._family.started) if self._adopts else None
+        return MarkedTree(mark, cgroup, orphans)
 
     def _make_cgroup(self) -> None:
         if self.containment is Containment.CGROUP and self._cgroup is None:
@@ -130,7 +152,7 @@ class Keeper:
             if not self._guardian.is_gone():
                 return
             self._guardian.close()
-            self._started.discard(self._guardian.pid)
+            self._family.started.discard(self._guardian.pid)
             self._guardian = None
         if os.name == "nt" or not sys.executable:
             self.unguarded = "If this process is killed, its children run on: there is no guardian here."
@@ -145,7 +167,7 @@ class Keeper:
             )
             return
         self.unguarded = None
-        self._started.add(self._guardian.pid)
+        self._family.started.add(self._guardian.pid)
         for pid in self._children:
             self._tell(b"+", pid)
 

@@ -109,7 +109,7 @@ def missing(environ: Mapping[str, str]) -> str | None:
 
 def _absent(environ: Mapping[str, str]) -> str | None:
     if importlib.util.find_spec(SDK) is None:
-        return "the Claude Agent SDK is not installed. Install it with `pip install 'retinue[claude]'`."
+        return "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
     if find(environ):
         return None
     if named := environ.get(VARIABLE):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from retinue.engines.child import Command, Stdin
 from retinue.engines.claude.own_tools import SERVER, own_name, own_tools_of
@@ -26,6 +29,7 @@ SWITCHES = {
 RETRIES = {"CLAUDE_CODE_MAX_RETRIES": "3"}
 """As pi has it; Claude Code's own ten take minutes to say that a key is wrong. The user's own number wins."""
 
+OFF = "off"
 EFFORTS = {
     "minimal": "low",
     "low": "low",
@@ -34,6 +38,7 @@ EFFORTS = {
     "xhigh": "xhigh",
     "max": "max",
 }
+"""What Claude Code calls the levels of thinking."""
 
 KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
 """Where Claude Code looks for a key, and where a spec has that of its agent."""
@@ -41,13 +46,13 @@ KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
 
 def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes: bool) -> Command:
     """A process for this run alone. `folder` is one of its own, for what is too long or too private for arguments."""
-    own = own_tools_of(spec)
+    servers = {SERVER: {"type": "sdk", "name": SERVER}} if own_tools_of(spec) else {}
     arguments = [
         *("--output-format", "stream-json", "--input-format", "stream-json"),
         *("--verbose", "--include-partial-messages"),
         # Nobody's settings are read, so no hooks, servers, plugins, skills or CLAUDE.md of theirs are loaded.
         *("--setting-sources=", "--strict-mcp-config"),
-        *("--mcp-config", f'{{"mcpServers":{{"{SERVER}":{{"type":"sdk","name":"{SERVER}"}}}}}}' if own else "{}"),
+        *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
         *("--tools", ",".join(built_in(spec))),
         *("--permission-mode", "dontAsk", "--allowedTools", ",".join(allowed(spec))),
@@ -56,6 +61,14 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
         *_preferences(spec),
     ]
     return Command(argv=(program, *arguments), cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE)
+
+
+def unapplied(spec: RunSpec) -> Iterator[str]:
+    """What the agent wishes for and does not get, each as a sentence."""
+    thinking = spec.agent.thinking
+    if thinking and thinking != OFF and thinking not in EFFORTS:
+        known = ", ".join((OFF, *EFFORTS))
+        yield f"Claude Code has no thinking level {thinking!r} (it has: {known}): its own default is used."
 
 
 def built_in(spec: RunSpec) -> list[str]:
@@ -86,7 +99,7 @@ def _preferences(spec: RunSpec) -> list[str]:
         arguments.append(f"--model={spec.model.removeprefix('anthropic/')}")
     if effort := EFFORTS.get(spec.agent.thinking or ""):
         arguments += ["--effort", effort]
-    if spec.agent.thinking == "off":
+    if spec.agent.thinking == OFF:
         arguments += ["--thinking", "disabled"]
     if spec.limits.max_cost:
         arguments += ["--max-budget-usd", f"{spec.limits.max_cost:f}"]

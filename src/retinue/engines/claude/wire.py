@@ -6,21 +6,20 @@ So it is given this as its transport: the process is one of our children, and th
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
-import msgspec
 from msgspec import Struct
 
 from retinue.engines.child import ChildGone, Process
+from retinue.engines.json_lines import decoded
 from retinue.engines.lines import Lines, TooLong
 
 CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
-AHEAD = 64
-"""Chunks of output that may wait while a run is told what came before."""
+AHEAD_BYTES = 8 << 20
+"""Of output that may wait while a run is told what came before."""
 
 
 class Heard(Struct, frozen=True):
@@ -33,13 +32,49 @@ class Heard(Struct, frozen=True):
     """Of a line that is none; empty if it was too long to be kept."""
 
 
+class Backlog:
+    """Lines that wait for one who takes them. Nothing is lost if that one is cancelled."""
+
+    def __init__(self) -> None:
+        self._lines: list[Heard] = []
+        self._bytes = 0
+        self._has_ended = False
+        self._news = anyio.Event()
+        self._room = anyio.Event()
+
+    def add(self, line: Heard) -> None:
+        self._lines.append(line)
+        self._bytes += line.size
+        self._news.set()
+
+    def end(self) -> None:
+        """No more will come."""
+        self._has_ended = True
+        self._news.set()
+
+    async def has_room(self) -> None:
+        """Returns when not too much waits."""
+        while self._bytes > AHEAD_BYTES:
+            self._room = anyio.Event()
+            await self._room.wait()
+
+    async def taken(self) -> list[Heard]:
+        """What waits, all at once, when there is something; nothing at the end."""
+        while not self._lines and not self._has_ended:
+            self._news = anyio.Event()
+            await self._news.wait()
+        lines, self._lines, self._bytes = self._lines, [], 0
+        self._room.set()
+        return lines
+
+
 class Wire:
     """As the SDK's `Transport` has it, and beside it `receive` for the run."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._to_sdk, self._for_sdk = anyio.create_memory_object_stream[dict[str, Any]](AHEAD)
-        self._to_run, self._for_run = anyio.create_memory_object_stream[list[Heard]](AHEAD)
+        self._for_run = Backlog()
+        self._for_sdk = Backlog()
         self._writing = anyio.Lock()
         self._waiting = anyio.CancelScope()
         self.has_ended = False
@@ -50,12 +85,15 @@ class Wire:
     async def pump(self) -> None:
         """Reads until the output ends. To be run beside everything else."""
         lines = Lines()
-        with self._to_sdk, self._to_run:
-            while chunk := await self._process.receive():
-                await self._sort(lines.feed(chunk))
-            self.has_ended = True
-            self._waiting.cancel()
-            await self._sort(lines.end())
+        while chunk := await self._process.receive():
+            self._sort(lines.feed(chunk))
+            await self._for_run.has_room()
+            await self._for_sdk.has_room()
+        self._sort(lines.end())
+        self.has_ended = True
+        self._for_run.end()
+        self._for_sdk.end()
+        self._waiting.cancel()
 
     async def unless_ended(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Whether the work was done; it is given up when the output ends, since nobody will answer."""
@@ -66,25 +104,14 @@ class Wire:
         return False
 
     async def receive(self) -> list[Heard]:
-        """The next lines; none at the end."""
-        try:
-            return await self._for_run.receive()
-        except anyio.EndOfStream:
-            return []
+        """The lines that came since the last ones; none at the end. Nothing is lost if this is cancelled."""
+        return await self._for_run.taken()
 
-    async def _sort(self, lines: list[bytes | TooLong]) -> None:
-        kept = []
+    def _sort(self, lines: list[bytes | TooLong]) -> None:
         for line in lines:
-            heard = _heard(line)
-            if isinstance(heard.value, dict) and heard.value.get("type") in CONTROL:
-                # An SDK that has left needs no answer any more.
-                with suppress(anyio.BrokenResourceError):
-                    await self._to_sdk.send(heard.value)
-            else:
-                kept.append(heard)
-        if kept:
-            with suppress(anyio.BrokenResourceError):
-                await self._to_run.send(kept)
+            said = heard(line)
+            is_control = said.value is not None and said.value.get("type") in CONTROL
+            (self._for_sdk if is_control else self._for_run).add(said)
 
     # -- for the SDK ---------------------------------------------------------------------------------
 
@@ -101,32 +128,20 @@ class Wire:
                 await self._process.send(data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        async for message in self._for_sdk:
-            yield message
+        while lines := await self._for_sdk.taken():
+            for line in lines:
+                yield line.value
 
     async def end_input(self) -> None:
         self._process.close_stdin()
 
     async def close(self) -> None:
         self._process.close_stdin()
-        self._for_sdk.close()
-        self._for_run.close()
 
 
-def _heard(line: bytes | TooLong) -> Heard:
+def heard(line: bytes | TooLong) -> Heard:
+    """What a line says."""
     if isinstance(line, TooLong):
         return Heard(line.size, None)
-    value = _decoded(line)
+    value = decoded(line)
     return Heard(len(line), value) if isinstance(value, dict) else Heard(len(line), None, line)
-
-
-def _decoded(line: bytes) -> Any:
-    """The value; None for what is no JSON, or too deep to be meant seriously."""
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    try:  # Half a character, which msgspec refuses, is mended further on; invalid UTF-8 here.
-        return json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return None

@@ -8,7 +8,7 @@ from anyio.abc import TaskStatus
 
 from retinue.engines.base import Emit
 from retinue.engines.child import child
-from retinue.engines.keeper import Keeper
+from retinue.engines.keeper import Family, Keeper
 from retinue.engines.pi.conversation import Stale, prompt_of
 from retinue.engines.pi.installation import found
 from retinue.engines.pi.launch import Launch, launch, unapplied
@@ -21,14 +21,17 @@ from retinue.types import RunSpec
 class PiEngine:
     """Runs specs on the `pi` of their environment."""
 
-    def __init__(self, *, owns_process: bool = False, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, *, owns_process: bool = False, bounds: Bounds | None = None, family: Family | None = None
+    ) -> None:
         self._owns_process = owns_process
+        self._family = family
         self._bounds = bounds
         self._keeper: Keeper | None = None
         self._pool: Pool | None = None
 
     async def keep(self, *, task_status: TaskStatus[None]) -> None:
-        async with Keeper(owns_process=self._owns_process) as self._keeper:
+        async with Keeper(owns_process=self._owns_process, family=self._family) as self._keeper:
             self._pool = Pool(self._keeper, self._bounds)
             await self._pool.keep(task_status=task_status)
 

@@ -1,0 +1,236 @@
+"""Claude Code's messages → events. Each is looked at once.
+
+    system init                        the session and its tools
+    system api_retry, compact_boundary notices
+    stream_event                       a message as it is written: its beginning, deltas, usage, stop reason
+    assistant                          one whole block of a message; or an error of the provider, as if it were one
+    user                               results of tools
+    result                             the end of the run, and what it cost
+
+Claude Code runs tools while the message that calls them is still being written: their results wait for its end. A
+message of which no stream is seen, because Claude Code asked again without one, ends with what comes after it. The
+cost of a run is known at its very end: so the message that looks like the last is held back until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from retinue.engines.claude.open_message import OpenMessage
+from retinue.engines.claude.own_tools import our_name
+from retinue.engines.claude.said import Ended, Said, of_system
+from retinue.engines.claude.values import blocks_of, content_of, cost_of, finalization_of, text_of, usage_of
+from retinue.engines.claude.wire import Heard
+from retinue.events import (
+    Event,
+    Finalized,
+    MessageEnded,
+    Notice,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.tool_names import FINALIZE
+from retinue.types import Args, Usage
+
+SYNTHETIC = "<synthetic>"
+"""The model of messages that Claude Code itself has written."""
+
+NOISE_KEPT = 500
+"""Characters of what is no message, for a diagnosis."""
+
+
+class Reader:
+    """The messages of one run."""
+
+    def __init__(self) -> None:
+        self.stdout = 0
+        """Bytes of lines worth keeping."""
+        self.dropped = 0
+        """Bytes of lines that were too long, or no messages."""
+        self.noise = 0
+        """Lines that are no messages."""
+        self.first_noise = ""
+        self.is_cut = False
+        """Whether the last line is half a record."""
+        self._message: OpenMessage | None = None
+        self._is_streamed = False
+        self._calls: dict[str, tuple[str, Args]] = {}
+        self._early: list[Event] = []
+        """Results of tools called by a message that is not complete."""
+        self._held: list[Event] = []
+        self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
+            "system": of_system,
+            "stream_event": self._stream_event,
+            "assistant": self._assistant,
+            "user": self._user,
+            "result": self._result,
+        }
+
+    def read(self, lines: Iterable[Heard]) -> list[Said]:
+        """What the lines say, with deltas that follow each other as one."""
+        said: list[Said] = []
+        for line in lines:
+            for one in self._one(line):
+                if isinstance(one, TextDelta) and said and isinstance(said[-1], TextDelta):
+                    said[-1] = TextDelta(said[-1].text + one.text)
+                else:
+                    said.append(one)
+        return said
+
+    def release(self, cost: float | None = None) -> list[Event]:
+        """What was held back; its first is the message that may have been the last."""
+        held, self._held = self._held, []
+        if held and isinstance(held[0], MessageEnded) and cost is not None:
+            held[0] = structs.replace(held[0], usage=structs.replace(held[0].usage, cost=cost))
+        return held
+
+    def end(self) -> list[Event]:
+        """What is left when the output has ended."""
+        return [*self.release(), *self._close(), *self.release()]
+
+    def _one(self, line: Heard) -> Iterable[Said]:
+        if line.value is None:
+            return self._no_message(line)
+        self.is_cut = False
+        kind = text_of(line.value.get("type"))
+        if kind != "stream_event":
+            self.stdout += line.size
+        # What an agent within Claude Code says is no message of this run.
+        reader = None if line.value.get("parent_tool_use_id") else self._readers.get(kind)
+        return reader(line.value) if reader else ()
+
+    def _no_message(self, line: Heard) -> Iterable[Said]:
+        if not line.raw:
+            self.dropped += line.size
+            message = f"A line of {line.size} bytes from Claude Code was too long and is left out."
+            return (Notice("line_too_long", message),) if line.size else ()
+        if line.raw.strip():
+            self.noise += 1
+            self.dropped += line.size
+            self.is_cut = line.raw.startswith(b"{")
+            self.first_noise = self.first_noise or line.raw[:NOISE_KEPT].decode(errors="replace")
+        return ()
+
+    # -- a message -----------------------------------------------------------------------------------
+
+    def _stream_event(self, record: Mapping[str, Any]) -> Iterable[Said]:
+        match record.get("event"):
+            case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}} if text:
+                yield from self._told(TextDelta(text))
+            case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str(text)}} if text:
+                yield from self._told(ThinkingDelta(text))
+            case {"type": "message_start", "message": dict(message)}:
+                yield from self._open(message)
+                self._is_streamed = True
+            case {"type": "message_delta", "delta": {"stop_reason": reason}, **rest} if self._message:
+                self._message.stop = text_of(reason) or self._message.stop
+                self._message.usage = usage_of(rest.get("usage"), self._message.usage)
+            case {"type": "message_stop"}:
+                yield from self._close()
+
+    def _assistant(self, record: Mapping[str, Any]) -> Iterable[Said]:
+        message = record.get("message")
+        if not isinstance(message, dict):
+            return
+        if message.get("model") == SYNTHETIC:
+            return  # an error of the provider, which the result says as well
+        if self._message is None or self._message.id != text_of(message.get("id")):
+            yield from self._open(message)
+        for block in blocks_of(message.get("content")):
+            match block.get("type"):
+                case "thinking" if text := text_of(block.get("thinking")):
+                    yield from self._told(Thinking(text))
+                case "text" if text := text_of(block.get("text")):
+                    yield from self._told(Text(text))
+                case "tool_use":
+                    yield from self._told(self._call(block))
+
+    def _open(self, message: Mapping[str, Any]) -> Iterable[Event]:
+        yield from self.end()
+        self._message = OpenMessage.of(message)
+        self._is_streamed = False
+
+    def _told(self, event: Event) -> Iterable[Event]:
+        if self._message:
+            self._message.is_written = True
+        yield from self._hold_or(event)
+
+    def _call(self, block: Mapping[str, Any]) -> ToolCalled:
+        call, args = text_of(block.get("id")), block.get("input")
+        name = our_name(text_of(block.get("name")))
+        self._calls[call] = name, args if isinstance(args, dict) else {"arguments": args}
+        if self._message:
+            self._message.calls.append(name)
+        return ToolCalled(call, *self._calls[call])
+
+    def _close(self) -> Iterable[Event]:
+        """Ends the message that is being written, if there is one."""
+        message, self._message = self._message, None
+        if message is None or not (message.is_written or message.stop):
+            return
+        ended = message.ended()
+        if ended.stop_reason in {"stop", "length"} or FINALIZE in message.calls:
+            self._held.append(ended)
+        else:
+            yield from self._hold_or(ended)
+        early, self._early = self._early, []
+        for event in early:
+            yield from self._hold_or(event)
+
+    def _hold_or(self, event: Event) -> Iterable[Event]:
+        if self._held:
+            self._held.append(event)
+        else:
+            yield event
+
+    # -- what comes after it -------------------------------------------------------------------------
+
+    def _user(self, record: Mapping[str, Any]) -> Iterable[Said]:
+        message = record.get("message")
+        results = self._results(message.get("content") if isinstance(message, dict) else None)
+        if self._message and self._is_streamed:
+            self._early += results
+            return
+        yield from self._close()
+        for event in results:
+            yield from self._hold_or(event)
+
+    def _results(self, content: Any) -> Iterable[Event]:
+        for block in blocks_of(content):
+            call, is_error = text_of(block.get("tool_use_id")), block.get("is_error") is True
+            if block.get("type") != "tool_result" or call not in self._calls:
+                continue  # of an earlier run
+            name, args = self._calls.pop(call)
+            yield ToolReturned(call, name, content_of(block.get("content")), is_error)
+            if name == FINALIZE and not is_error and (finalization := finalization_of(args)):
+                yield Finalized(finalization)
+
+    def _result(self, record: Mapping[str, Any]) -> Iterable[Said]:
+        cost = cost_of(record)
+        failed, subtype = record.get("is_error") is True, text_of(record.get("subtype"))
+        if failed and subtype == "success":
+            if self._message and self._message.calls:
+                yield from self._close()
+            yield from self.release()
+            yield self._provider_failed(record, cost)
+        else:
+            yield from self._close()
+            yield from self.release(cost)
+        errors = record.get("errors")
+        why = "; ".join(map(text_of, errors)) if isinstance(errors, list) else ""
+        yield Ended(subtype if failed else "success", why)
+
+    def _provider_failed(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:
+        message, self._message = self._message or OpenMessage(id="", model=None, usage=Usage(turns=1)), None
+        known = (text_of(record.get("api_error_status")), text_of(record.get("api_error_type")))
+        # Status and kind say more surely than words what it is about.
+        error = ": ".join(filter(None, (" ".join(filter(None, known)), text_of(record.get("result")))))
+        usage = structs.replace(message.usage, cost=cost)
+        return MessageEnded(stop_reason="error", model=message.model, usage=usage, error=error or "no reason given")

@@ -1,0 +1,60 @@
+"""The claude engine passes the suite every engine passes, on both event loops."""
+
+from pathlib import Path
+
+import pytest
+from tests.claude_stage import Deed as Deeds
+from tests.claude_stage import deeds, environment
+from tests.pi_stage import alive
+
+from retinue.engines.base import Emit
+from retinue.parts import engine_kinds
+from retinue.places.local import Local
+from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
+from retinue.types import RunSpec
+
+SCRIPTS: dict[Deed, list[Deeds]] = {
+    "answer": [{"say": "An answer.", "deltas": 3}],
+    "call": [
+        {"call": "Read", "args": {"file_path": "x"}, "returns": "text"},
+        {"call": "mcp__retinue__ls", "is_error": True},
+        {"say": "Done."},
+    ],
+    "fail": [{"call": "Read"}, {"fail": "429 rate limit"}],
+    "hang": [{"call": "Read"}, {"hang": True}],
+    "break": [{"raw": '{"type":"assistant","mess'}, {"exit": 0}],
+    "finalize": [{"say": "text"}, {"finalize": {"status": "SUCCESS", "result": "The result."}}],
+}
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Placed:
+    """The engine as it lives in its place, for one run."""
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        async with Local(engine_kinds(spec.environment)) as place:
+            await place.carry(spec, emit)
+
+
+@pytest.mark.process
+class TestClaude(EngineSuite):
+    @pytest.fixture(autouse=True)
+    def home(self, scratch_home: Path) -> None:
+        self._home = scratch_home
+
+    def subject(self, deed: Deed, folder: Path) -> Subject:
+        spec = run_spec(
+            folder,
+            task=deeds(*SCRIPTS[deed]),
+            engine="claude",
+            environment=environment(self._home),
+            native_folder=str(self._home / "native"),
+        )
+        return Subject(Placed(), spec)
+
+    def leftovers(self) -> list[str]:
+        return alive(self._home)

@@ -1,0 +1,145 @@
+"""What a Claude Code may do that the real one cannot be brought to: each ends as the contract says."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.claude_stage import Deed, claude_stage, deeds
+from tests.pi_stage import alive
+
+from retinue import Agent
+from retinue.results import RunResult
+from retinue.types import Code
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+SAY: Deed = {"say": "An answer."}
+
+
+@pytest.fixture
+def home(scratch_home: Path) -> Path:
+    return scratch_home
+
+
+async def play(home: Path, *given: Deed, at_start: tuple[Deed, ...] = (), timeout: float | None = None) -> RunResult:
+    async with claude_stage(home, *at_start) as retinue:
+        result = await retinue.run("explorer", deeds(*given), timeout=timeout)
+        assert alive(home) == [], "the run left processes"
+    return result
+
+
+def ended(result: RunResult) -> tuple[Code | None, str | None]:
+    return (result.failure.code, result.failure.reason) if result.failure else (None, None)
+
+
+async def test_an_answer_and_an_end(home):
+    result = await play(home, SAY)
+    assert (result.failure, result.text, result.actual.notices) == (None, "An answer.", ())
+
+
+async def test_one_that_answers_and_does_not_exit_has_answered(home):
+    result = await play(home, {"stay": True}, SAY)
+    assert (result.failure, result.text, result.exit_code) == (None, "An answer.", 0)
+    assert result.elapsed < 10
+
+
+async def test_one_that_answers_and_does_not_say_that_it_is_over_has_answered(home):
+    result = await play(home, {"silent": True}, SAY)
+    assert (result.failure, result.text) == (None, "An answer.")
+
+
+async def test_one_that_exits_badly_after_its_answer_has_answered(home):
+    result = await play(home, {"silent": True}, SAY, {"exit": 3})
+    assert (result.failure, result.text) == (None, "An answer.")
+    assert "Claude Code ended with exit code 3 after its answer." in result.actual.notices
+
+
+async def test_one_that_is_killed_is_told_by_its_signal(home):
+    result = await play(home, {"call": "Read"}, {"signal": int(signal.SIGSEGV)})
+    assert (*ended(result), result.exit_code) == (Code.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
+
+
+async def test_one_that_ends_without_an_answer_has_none(home):
+    result = await play(home, {"call": "Read"}, {"exit": 0})
+    assert ended(result) == (Code.ENGINE, "no_final_message")
+
+
+async def test_one_that_breaks_off_within_a_record(home):
+    result = await play(home, {"raw": '{"type":"assistant","mess'}, {"exit": 0})
+    assert ended(result) == (Code.ENGINE, "truncated_stream")
+
+
+async def test_one_that_ends_before_it_answers_says_why(home):
+    result = await play(home, at_start=({"complain": "Error: no room on this ship."}, {"exit": 1}))
+    assert result.failure
+    assert result.failure.code is Code.SPAWN_FAILED
+    assert "no room on this ship" in result.failure.message
+
+
+async def test_one_that_cannot_be_started(home):
+    async with claude_stage(home) as retinue:
+        (home / "bin" / "fake-claude").write_text("#!/nowhere/at/all\n")
+        result = await retinue.run("explorer", deeds(SAY))
+    assert result.failure
+    assert result.failure.code is Code.SPAWN_FAILED
+
+
+async def test_lines_of_any_length_and_lines_that_are_none_do_no_harm(home):
+    noise = {"raw": "Debugger attached.\n\n\u2028\n[]\n17\n"}
+    result = await play(home, noise, {"flood": 17 << 20}, {"flood": 9 << 20}, {"say": "x", "times": 2 << 20})
+    assert (result.failure, len(result.text)) == (None, 2 << 20)
+    assert result.actual.dropped_bytes > 17 << 20
+    assert any("too long and is left out" in notice for notice in result.actual.notices)
+    assert any("4 lines that are no messages" in notice for notice in result.actual.notices)
+
+
+async def test_a_silent_one_runs_into_its_timeout(home):
+    result = await play(home, {"call": "Read"}, {"hang": True}, timeout=1)
+    assert (*ended(result), result.exit_code) == (Code.TIMEOUT, "ceiling", 124)
+
+
+async def test_the_last_gate_lets_only_granted_tools_through(home):
+    result = await play(
+        home, {"gate": ["Read", "Write", "mcp__retinue__ls", "mcp__retinue__subagent_finalize", "Bash"]}
+    )
+    assert result.text == "allow deny allow deny deny"
+
+
+async def test_an_unknown_end_is_a_failure_of_the_engine(home):
+    result = await play(
+        home, {"raw": '{"type":"result","subtype":"error_x","is_error":true,"errors":["It broke."]}\n'}
+    )
+    assert ended(result) == (Code.ENGINE, "error_x")
+    assert result.failure
+    assert "It broke." in result.failure.message
+
+
+async def test_where_its_session_cannot_be_noted_the_run_goes_on(home):
+    async with claude_stage(home, state=home / "state") as retinue:
+        (home / "state").mkdir()
+        (home / "state" / "native").write_text("in the way")
+        result = await retinue.run("explorer", deeds(SAY))
+    assert (result.failure, result.text) == (None, "An answer.")
+    (notice,) = result.actual.notices
+    assert notice.startswith("Claude Code's own session is not kept:")
+
+
+async def test_a_level_of_thinking_it_does_not_know_is_told(home):
+    agent = Agent(name="deep", body="You think.", tools=("read",), thinking="galactic")
+    async with claude_stage(home, agents=[agent]) as retinue:
+        result = await retinue.run("deep", deeds(SAY))
+    assert result.failure is None
+    (notice,) = result.actual.notices
+    assert notice.startswith("Claude Code has no thinking level 'galactic'")
+
+
+async def test_a_tool_it_turns_out_not_to_have_fails_the_run(home):
+    async with claude_stage(home) as retinue:
+        program = home / "bin" / "fake-claude"
+        program.write_text(program.read_text().replace("tools=tools", 'tools=["Read"]'))
+        result = await retinue.run("explorer", deeds(SAY))
+    assert ended(result) == (Code.UNSUPPORTED, "missing_tool")
+    assert result.failure
+    assert "grep, find" in result.failure.message

@@ -1,0 +1,81 @@
+"""Whether Claude Code can be used is known without starting it, and what to do if it cannot."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.engines.claude.installation import KEYS, VARIABLE, find, missing
+from retinue.engines.environment import seen_by_child
+from retinue.parts import engine_kinds
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """A home without a login, and a program that is never started."""
+    program = tmp_path / "claude"
+    program.write_text("#!/bin/false\n")
+    program.chmod(0o755)
+    return {"HOME": str(tmp_path), "PATH": "", VARIABLE: str(program)}
+
+
+def test_the_program_is_the_one_that_is_named(environ):
+    assert find(environ) == environ[VARIABLE]
+    assert find({**environ, VARIABLE: "/no/such/claude"}) is None
+
+
+def test_without_the_sdk_it_is_said_how_to_install_it(environ, monkeypatch):
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    assert missing({**environ, "ANTHROPIC_API_KEY": "k"}) == (
+        "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
+    )
+
+
+def test_a_program_that_is_not_there_is_named(environ):
+    said = missing({**environ, VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
+    assert said == "there is no program /no/such/claude (RETINUE_CLAUDE)."
+
+
+def test_without_a_login_it_is_said_how_to_get_one(environ):
+    assert missing(environ) == (
+        "Claude Code has no login: no key in the environment, and none of its own in "
+        f"{environ['HOME']}/.claude. Start `claude` and use /login, or set ANTHROPIC_API_KEY."
+    )
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_or_a_cloud_will_do(environ, key):
+    assert missing({**environ, key: "1"}) is None
+    assert missing({**environ, key: ""}) is not None
+
+
+@pytest.mark.parametrize(
+    ("folder", "variable"), [(".claude", {}), ("elsewhere", {"CLAUDE_CONFIG_DIR": "~/elsewhere"})]
+)
+def test_a_login_of_its_own_will_do(environ, tmp_path, folder, variable):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / ".credentials.json").write_text('{"claudeAiOauth": {}}')
+    assert missing({**environ, **variable}) is None
+
+
+def test_a_login_in_a_keychain_is_known_by_whose_it_is(environ, tmp_path):
+    (tmp_path / ".claude.json").write_text('{"projects": {}}')
+    assert missing(environ) is not None
+    (tmp_path / ".claude.json").write_text('{"oauthAccount": {"emailAddress": "a@example.org"}}')
+    assert missing(environ) is None
+
+
+def test_auto_prefers_pi_and_then_claude(environ):
+    kinds = engine_kinds({**environ, "ANTHROPIC_API_KEY": "k"})
+    usable = [kind.name for kind in kinds.values() if kind.automatic and kind.missing() is None]
+    assert list(kinds)[:2] == ["pi", "claude"]
+    assert usable == ["claude", "offline"]
+
+
+def test_a_child_sees_the_keys_of_its_provider_and_nothing_of_a_claude_around_it():
+    around = {"CLAUDECODE": "1", "CLAUDE_CODE_SSE_PORT": "2", "GITHUB_TOKEN": "3"}
+    keys = {"ANTHROPIC_API_KEY": "4", "ANTHROPIC_BASE_URL": "5", "AWS_REGION": "6", "CLAUDE_CONFIG_DIR": "7"}
+    kind = engine_kinds({})["claude"]
+    assert seen_by_child({**around, **keys}, kind.capabilities.environment) == keys

@@ -1,0 +1,220 @@
+"""What Claude Code writes, line by line as it was recorded, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.engines.claude.messages import Reader
+from retinue.engines.claude.said import Begun, Ended, Said
+from retinue.engines.claude.wire import heard
+from retinue.engines.lines import TooLong
+from retinue.events import (
+    Finalized,
+    MessageEnded,
+    Notice,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.results import Finalization
+from retinue.types import Usage
+
+RECORDED = Path(__file__).parent / "recorded"
+MODEL = "claude-sonnet-5-5"
+SESSION = "00000000-0000-4000-8000-000000000000"
+
+
+def lines_of(name: str) -> list[bytes]:
+    return (RECORDED / f"{name}.jsonl").read_bytes().splitlines()
+
+
+def told(name: str) -> list[Said]:
+    return Reader().read(map(heard, lines_of(name)))
+
+
+def line(**record: object) -> bytes:
+    return json.dumps(record).encode()
+
+
+def block(**content: object) -> bytes:
+    return line(type="assistant", message={"id": "m", "model": "x", "content": [content], "usage": {}})
+
+
+def streamed(**event: object) -> bytes:
+    return line(type="stream_event", event=event)
+
+
+def test_an_answer_after_a_tool():
+    call, used = "toolu_call_000001_0", {"file_path": "/project/a.txt"}
+    first, second = (Usage(input=1154, output=22, turns=1), Usage(input=1239, output=5, cost=0.005056, turns=1))
+    assert rounded(told("answer")) == [
+        Begun(SESSION, ("Read",)),
+        ThinkingDelta("Hm."),
+        Thinking("Hm."),
+        TextDelta("I look."),
+        Text("I look."),
+        ToolCalled(call, "read", used),
+        MessageEnded(stop_reason="tool_use", model=MODEL, usage=first),
+        ToolReturned(call, "read", "1\tthe secret word is XYZZY\n2\t"),
+        TextDelta("It is XYZZY."),
+        Text("It is XYZZY."),
+        MessageEnded(stop_reason="stop", model=MODEL, usage=second),
+        Ended("success"),
+    ]
+
+
+def test_a_provider_that_fails_is_a_message_that_ended_with_an_error():
+    *_, notice, failed, ended = told("provider_failed")
+    assert isinstance(notice, Notice)
+    assert notice.message == "Claude Code tries again in 0.609s (1 of 1) after: 529 overloaded"
+    assert isinstance(failed, MessageEnded)
+    assert (failed.stop_reason, failed.usage) == ("error", Usage(turns=1))
+    assert failed.error
+    assert failed.error.startswith("529 overloaded_error: API Error: 529 scripted 529.")
+    assert ended == Ended("success")
+
+
+def test_an_answer_that_was_not_streamed_ends_with_what_comes_after_it():
+    begun, notice, *rest = told("unstreamed")
+    assert isinstance(begun, Begun)
+    assert isinstance(notice, Notice)
+    assert rest == [
+        Text("The whole answer."),
+        MessageEnded(stop_reason="stop", model="scripted-1", usage=Usage(input=1081, output=7, turns=1)),
+        Ended("success"),
+    ]
+
+
+def test_a_finalization_follows_a_good_call_and_the_run_is_over():
+    events = [event for event in rounded(told("finalized")) if not isinstance(event, TextDelta | Begun)]
+    bad, good = {"status": "SUCCESS", "result": " "}, {"status": "SUCCESS", "result": "found it"}
+    name, first, second = "subagent_finalize", "toolu_call_000001_0", "toolu_call_000002_0"
+    assert events == [
+        ToolCalled(first, name, bad),
+        MessageEnded(stop_reason="tool_use", model=MODEL, usage=Usage(input=1106, output=20, turns=1)),
+        ToolReturned(first, name, "SUCCESS requires a non-empty result", is_error=True),
+        Text("Now."),
+        ToolCalled(second, name, good),
+        MessageEnded(stop_reason="tool_use", model=MODEL, usage=Usage(input=1179, output=26, cost=0.00503, turns=1)),
+        ToolReturned(second, name, "finalized"),
+        Finalized(Finalization("SUCCESS", "found it")),
+        Ended("success"),
+    ]
+
+
+def test_a_spent_budget_is_the_end_and_no_message():
+    *_, called, message, ended = told("budget_spent")
+    assert isinstance(called, ToolCalled)
+    assert isinstance(message, MessageEnded)
+    assert message.stop_reason == "tool_use"
+    assert ended == Ended("error_max_budget_usd", "Reached maximum budget ($0.001)")
+
+
+def test_the_last_message_is_held_back_until_the_run_is_over():
+    reader, lines = Reader(), list(map(heard, lines_of("answer")))
+    before = reader.read(lines[:-1])
+    assert isinstance(before[-1], Text)
+    (ended,) = reader.release()
+    assert isinstance(ended, MessageEnded)
+    assert reader.read(lines[-1:]) == [Ended("success")]
+
+
+def test_an_answer_that_broke_off_is_told_before_the_next():
+    start = streamed(type="message_start", message={"id": "m1", "model": "x"})
+    half = streamed(type="content_block_delta", delta={"type": "text_delta", "text": "half"})
+    again = streamed(type="message_start", message={"id": "m2", "model": "x"})
+    cut, ended = Reader().read(map(heard, [start, half, again]))
+    assert cut == TextDelta("half")
+    assert isinstance(ended, MessageEnded)
+    assert (ended.stop_reason, ended.error) == ("error", "The answer broke off before it was complete.")
+
+
+def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
+    def use(call: str) -> bytes:
+        return block(type="tool_use", id=call, name="Read", input={})
+
+    def result(call: str) -> bytes:
+        content = [{"type": "tool_result", "tool_use_id": call, "content": call}]
+        return line(type="user", message={"content": content})
+
+    start = streamed(type="message_start", message={"id": "m", "model": "x", "usage": {"input_tokens": 7}})
+    rest = [streamed(type="message_delta", delta={"stop_reason": "tool_use"}), streamed(type="message_stop")]
+    lines = [start, use("c1"), result("c1"), use("c2"), *rest, result("c2")]
+    assert Reader().read(map(heard, lines)) == [
+        ToolCalled("c1", "read", {}),
+        ToolCalled("c2", "read", {}),
+        MessageEnded(stop_reason="tool_use", model="x", usage=Usage(input=7, turns=1)),
+        ToolReturned("c1", "read", "c1"),
+        ToolReturned("c2", "read", "c2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [("max_tokens", "length"), ("refusal", "error"), ("stop_sequence", "stop"), ("a_new_one", "error")],
+)
+def test_why_a_message_ended(reason, stop):
+    reader = Reader()
+    reader.read(
+        map(heard, [block(type="text", text="x"), streamed(type="message_delta", delta={"stop_reason": reason})])
+    )
+    (ended,) = reader.end()
+    assert isinstance(ended, MessageEnded)
+    assert ended.stop_reason == stop
+    assert bool(ended.error) == (stop == "error")
+
+
+def test_what_an_agent_within_says_is_no_message_of_the_run():
+    inner = {"id": "m", "model": "x", "content": [{"type": "text", "text": "inner"}]}
+    assert Reader().read([heard(line(type="assistant", message=inner, parent_tool_use_id="toolu_1"))]) == []
+
+
+def test_a_result_of_an_earlier_run_is_not_told_again():
+    result = {"type": "tool_result", "tool_use_id": "old", "content": "x"}
+    assert Reader().read([heard(line(type="user", message={"content": [result]}))]) == []
+
+
+def test_lines_that_are_no_messages_are_counted():
+    reader = Reader()
+    lines: list[bytes | TooLong] = [b"Debugger attached.", b"", b"[1]", TooLong(20 << 20), b'{"type":"resu']
+    said = reader.read(map(heard, lines))
+    assert [type(one) for one in said] == [Notice]
+    assert (reader.noise, reader.first_noise, reader.is_cut) == (3, "Debugger attached.", True)
+    assert reader.dropped == 20 * 2**20 + 18 + 3 + 13
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_line_breaks_the_reader(data):
+    """Real lines in any order, with parts of them replaced by anything."""
+    every = [line for path in sorted(RECORDED.iterdir()) for line in path.read_bytes().splitlines()]
+    reader = Reader()
+    for record in data.draw(st.lists(st.sampled_from(every), max_size=8)):
+        value = json.loads(record)
+        damaged = data.draw(st.sampled_from(sorted(value)))
+        value[damaged] = data.draw(
+            st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+        )
+        reader.read([heard(json.dumps(value).encode())])
+    reader.end()
+
+
+def rounded(events: list[Said]) -> list[Said]:
+    """The same, with costs as people write them."""
+
+    def mended(event: Said) -> Said:
+        if isinstance(event, MessageEnded) and event.usage.cost is not None:
+            usage = msgspec.structs.replace(event.usage, cost=round(event.usage.cost, 6))
+            return msgspec.structs.replace(event, usage=usage)
+        return event
+
+    return [mended(event) for event in events]

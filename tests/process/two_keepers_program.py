@@ -1,0 +1,41 @@
+"""Two engines in one program, each with a keeper: says whether the child of one outlives the end of the other's."""
+
+import os
+import sys
+
+import anyio
+
+from retinue.engines.child import Command, child
+from retinue.engines.containment import Containment
+from retinue.engines.keeper import Family, Keeper
+
+SLEEPS = Command(argv=("sleep", "600"), cwd="/", environ={"PATH": os.environ["PATH"]})
+
+
+def keeper(family: Family) -> Keeper:
+    return Keeper(owns_process=True, at_most=Containment.SUBREAPER, family=family)
+
+
+async def older(family: Family, is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event) -> None:
+    async with keeper(family) as first, child(SLEEPS, first):
+        is_up.set()
+        await may_end.wait()
+    has_ended.set()
+
+
+async def main() -> None:
+    family = Family()
+    is_up, may_end, has_ended = anyio.Event(), anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(older, family, is_up, may_end, has_ended)
+        await is_up.wait()
+        async with keeper(family) as second, child(SLEEPS, second) as younger:
+            may_end.set()
+            await has_ended.wait()
+            end = None
+            with anyio.move_on_after(0.2):
+                end = await younger.wait()
+            sys.stdout.write(f"{end or 'alive'}\n")
+
+
+anyio.run(main)
