@@ -105,7 +105,7 @@ def _line(row: Row, before: Row | None) -> str:
         worse = before.ratio / row.ratio if row.is_rate else row.ratio / before.ratio
         compared = f"{before.ratio:.2f}" + (" worse" if worse > REGRESSION else "")
     unit = row.unit + (f"/{row.per}" if row.per else "")
-    figures = f"{row.ours:>12.3f}{row.floor:>12.3f}{row.ratio:>8.2f}{mark}{sign:>4}{row.goal:>5.1f}"
+    figures = f"{row.ours:>12.3f}{row.floor:>12.3f}{row.ratio:>8.2f}{mark}{sign:>4}{row.goal:>5g}"
     return f"{row.name + ' (' + unit + ')':44}{figures}{compared:>9}"
 
 

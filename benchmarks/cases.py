@@ -111,6 +111,15 @@ CASES = (
         pairs=3,
     ),
     Case(
+        # Of one core, over the same work that nobody looks at.
+        name="drawing 16 agents, 1,000 lines a second",
+        ours=("-m", "benchmarks.drawing", "3"),
+        floor=("-c", "print('{\"cpu\": 1.0}')"),
+        goal=0.05,
+        per="s",
+        pairs=3,
+    ),
+    Case(
         name="durable events",
         ours=_ours("appended", 20_000),
         floor=_floor("appended", 20_000),

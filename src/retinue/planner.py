@@ -312,7 +312,7 @@ def _check_chain(planned: list[Planned]) -> None:
 
 
 def _inherited(call: Call, task: Task, kind: EngineKind) -> Sequence[str] | None:
-    """The tools of an agent that names none: the host's, or, where there is no agent, what the engine has by itself."""
+    """The tools of an agent that names none: the host's, or, where there is no agent, what the engine has itself."""
     if call.host_tools is None and task.agent is None:
         return kind.capabilities.usual_tools
     return call.host_tools

@@ -13,8 +13,8 @@ import anyio
 from tests.process.processes import read_lines, shell
 
 from retinue.engines.child import child
-from retinue.engines.containment import Containment
-from retinue.engines.keeper import Keeper
+from retinue.engines.processes.containment import Containment
+from retinue.engines.processes.keeper import Keeper
 
 SCRIPT = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 1000' & wait; sleep 1000"
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from subprocess import PIPE
 
-from retinue.engines.process_table import processes
-from retinue.engines.process_tree import MarkedTree, hold
+from retinue.engines.processes.table import processes
+from retinue.engines.processes.tree import MarkedTree, hold
 
 MARK = "a-mark-of-its-own"
 NEXT = Path("/proc/sys/kernel/ns_last_pid")

@@ -9,8 +9,8 @@ import anyio
 
 from retinue.engines.base import EngineError
 from retinue.engines.child import Command, child
-from retinue.engines.containment import Containment
-from retinue.engines.keeper import Keeper
+from retinue.engines.processes.containment import Containment
+from retinue.engines.processes.keeper import Keeper
 
 NOBODY = 65_534
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.engines.child import Command, Process, Stdin
-from retinue.engines.process_table import processes
+from retinue.engines.processes.table import processes
 
 BOUND = 10_000
 """Milliseconds after which a process that should have ended did not."""

@@ -11,8 +11,8 @@ import pytest
 from tests.process.processes import descriptors, nothing_open_is_left, read_all, read_lines, shell
 
 from retinue.engines.child import TAIL_BYTES, ChildGone, Command, Stdin, child
-from retinue.engines.containment import Containment
-from retinue.engines.keeper import CHILD, INSTANCE, Keeper
+from retinue.engines.processes.containment import Containment
+from retinue.engines.processes.keeper import CHILD, INSTANCE, Keeper
 from retinue.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]

@@ -11,9 +11,9 @@ import pytest
 from tests.process.processes import nothing_open_is_left, own_zombies, read_all, read_lines, shell
 
 from retinue.engines.child import Stdin, child
-from retinue.engines.containment import Containment, containment
-from retinue.engines.keeper import Keeper
-from retinue.engines.process_table import carries, processes
+from retinue.engines.processes.containment import Containment, containment
+from retinue.engines.processes.keeper import Keeper
+from retinue.engines.processes.table import carries, processes
 from retinue.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]

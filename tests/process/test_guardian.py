@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from tests.process.processes import nothing_open_is_left, python, read_all, read_lines, shell
 
-from retinue.engines.cgroups import own_folder
 from retinue.engines.child import Stdin, child
-from retinue.engines.containment import Containment, containment
-from retinue.engines.guarding import PROGRAM
-from retinue.engines.keeper import CHILD, INSTANCE, Keeper
-from retinue.engines.process_table import carries, processes
+from retinue.engines.processes.cgroups import own_folder
+from retinue.engines.processes.containment import Containment, containment
+from retinue.engines.processes.guarding import PROGRAM
+from retinue.engines.processes.keeper import CHILD, INSTANCE, Keeper
+from retinue.engines.processes.table import carries, processes
 from retinue.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]

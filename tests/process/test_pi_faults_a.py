@@ -11,7 +11,7 @@ from tests.pi_stage import MODES, alive, ended, pi_stage, play, reported, task, 
 from tests.process.processes import own_zombies
 
 from retinue import Agent
-from retinue.engines.containment import Containment, containment
+from retinue.engines.processes.containment import Containment, containment
 from retinue.events import RunEnded, Text, ToolCalled, ToolReturned
 from retinue.results import AnswerKind, ProcessEnd
 from retinue.testing.fake_pi import deed as do

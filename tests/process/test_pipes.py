@@ -6,8 +6,8 @@ import subprocess
 import anyio
 import pytest
 
-from retinue.engines.exits import look_until_exit
-from retinue.engines.pipes import Once, ThreadedSink, ThreadedSource
+from retinue.engines.processes.exits import look_until_exit
+from retinue.engines.processes.pipes import Once, ThreadedSink, ThreadedSource
 from retinue.results import ProcessEnd
 
 

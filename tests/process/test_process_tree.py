@@ -12,9 +12,9 @@ import anyio
 import pytest
 from tests.process.processes import descriptors
 
-from retinue.engines.process_group import GroupTree
-from retinue.engines.process_table import carries, processes, read_facts
-from retinue.engines.process_tree import MarkedTree, hold, with_descendants
+from retinue.engines.processes.group import GroupTree
+from retinue.engines.processes.table import carries, processes, read_facts
+from retinue.engines.processes.tree import MarkedTree, hold, with_descendants
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 REUSE = Path(__file__).with_name("pid_reuse_program.py")

@@ -8,8 +8,8 @@ from tests.process.processes import nothing_open_is_left, python, read_all
 
 from retinue.engines.base import EngineError
 from retinue.engines.child import Command, child
-from retinue.engines.containment import Containment
-from retinue.engines.keeper import Keeper
+from retinue.engines.processes.containment import Containment
+from retinue.engines.processes.keeper import Keeper
 from retinue.types import Code, Failure
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]

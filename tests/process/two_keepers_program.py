@@ -6,8 +6,8 @@ import sys
 import anyio
 
 from retinue.engines.child import Command, child
-from retinue.engines.containment import Containment
-from retinue.engines.keeper import Family, Keeper
+from retinue.engines.processes.containment import Containment
+from retinue.engines.processes.keeper import Family, Keeper
 
 SLEEPS = Command(argv=("sleep", "600"), cwd="/", environ={"PATH": os.environ["PATH"]})
 

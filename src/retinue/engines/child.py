@@ -25,13 +25,13 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct
 
-from retinue.engines import pipes
-from retinue.engines.beside import Beside
-from retinue.engines.ending import GRACE, PROOF, end_tree
-from retinue.engines.exits import read_end, until_exit
-from retinue.engines.keeper import Keeper
-from retinue.engines.process_tree import Tree
-from retinue.engines.spawn_failures import spawn_failed
+from retinue.engines.processes import pipes
+from retinue.engines.processes.beside import Beside
+from retinue.engines.processes.ending import GRACE, PROOF, end_tree
+from retinue.engines.processes.exits import read_end, until_exit
+from retinue.engines.processes.keeper import Keeper
+from retinue.engines.processes.spawn_failures import spawn_failed
+from retinue.engines.processes.tree import Tree
 from retinue.results import ProcessEnd
 
 TAIL_BYTES = 128 * 2**10

@@ -11,7 +11,6 @@ from anyio.abc import TaskStatus
 from msgspec import structs
 
 from retinue.engines.base import Emit, EngineError
-from retinue.engines.beside import Beside
 from retinue.engines.child import Process, child
 from retinue.engines.claude import sdk
 from retinue.engines.claude.conversation import Forgotten, Telling, check_known
@@ -21,7 +20,8 @@ from retinue.engines.claude.own_tools import our_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
 from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
 from retinue.engines.claude.wire import Wire
-from retinue.engines.keeper import Family, Keeper
+from retinue.engines.processes.beside import Beside
+from retinue.engines.processes.keeper import Family, Keeper
 from retinue.events import NativeSession, Notice
 from retinue.types import Code, Failure, RunSpec
 

@@ -16,11 +16,11 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
 from retinue.engines.base import EngineError, engine_error
-from retinue.engines.beside import Beside
 from retinue.engines.child import child
-from retinue.engines.keeper import Keeper
 from retinue.engines.pi.conversation import Conversation
 from retinue.engines.pi.launch import Key, Launch
+from retinue.engines.processes.beside import Beside
+from retinue.engines.processes.keeper import Keeper
 from retinue.types import FOREVER
 
 ENDING = 12.0

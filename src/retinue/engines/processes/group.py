@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import anyio
 import anyio.to_thread
 
-from retinue.engines.process_tree import Member, with_descendants
+from retinue.engines.processes.tree import Member, with_descendants
 
 PAUSE = 0.02
 """Seconds between two looks: nothing tells us when a process that is not our child ends."""

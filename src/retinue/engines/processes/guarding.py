@@ -12,8 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from retinue.engines.exits import until_exit
-from retinue.engines.guardian import GOODBYE, IGNORED, SECONDS
+from retinue.engines.processes.exits import until_exit
+from retinue.engines.processes.guardian import GOODBYE, IGNORED, SECONDS
 
 PROGRAM = Path(__file__).with_name("guardian.py")
 PATIENCE = SECONDS + 1.0

@@ -13,11 +13,11 @@ from typing import Self
 
 import anyio
 
-from retinue.engines.cgroups import Cgroup, own_folder
-from retinue.engines.containment import Containment, containment
-from retinue.engines.guarding import Guardian
-from retinue.engines.process_group import GroupTree, TaskkillTree
-from retinue.engines.process_tree import MarkedTree, Orphans, Tree
+from retinue.engines.processes.cgroups import Cgroup, own_folder
+from retinue.engines.processes.containment import Containment, containment
+from retinue.engines.processes.group import GroupTree, TaskkillTree
+from retinue.engines.processes.guarding import Guardian
+from retinue.engines.processes.tree import MarkedTree, Orphans, Tree
 
 INSTANCE = "RETINUE_INSTANCE"
 """Environment variable with the marks of all the Retinues a process runs under, the outermost first."""

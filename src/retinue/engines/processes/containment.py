@@ -6,7 +6,7 @@ import os
 from enum import StrEnum
 from pathlib import Path
 
-from retinue.engines.cgroups import own_folder
+from retinue.engines.processes.cgroups import own_folder
 
 
 class Containment(StrEnum):

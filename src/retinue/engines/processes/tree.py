@@ -16,9 +16,9 @@ from typing import Protocol
 
 import anyio
 
-from retinue.engines.cgroups import Cgroup
-from retinue.engines.launcher import launch
-from retinue.engines.process_table import (
+from retinue.engines.processes.cgroups import Cgroup
+from retinue.engines.processes.launcher import launch
+from retinue.engines.processes.table import (
     Facts,
     carries,
     is_in_cgroup,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import anyio
 from msgspec import Struct
 
-from retinue.engines.process_tree import Member, Tree
+from retinue.engines.processes.tree import Member, Tree
 from retinue.types import FOREVER
 
 GRACE = 5.0

@@ -1,0 +1,1 @@
+"""What `child` stands on: processes found, held, waited for and ended, on each system."""
