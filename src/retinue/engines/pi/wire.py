@@ -15,7 +15,6 @@ Versions from 0.73 to 1.5 differ only in what they add.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from retinue.engines.json_lines import decoded
 from retinue.engines.lines import TooLong
 from retinue.events import (
     Event,
@@ -149,7 +149,7 @@ class Reader:
         if kind in _SILENT:
             self.is_cut = not line.endswith(b"}")
             return ()
-        record = _decoded(line if found else _without_noise(line))
+        record = decoded(line if found else _without_noise(line))
         if not isinstance(record, dict):
             return self._no_event(line)
         self.is_cut = False
@@ -241,7 +241,7 @@ def _asked(record: Mapping[str, Any]) -> Iterable[Said]:
     if _text(record.get("method")) in {"select", "confirm", "input", "editor"}:
         yield Dialog(_text(record.get("id")), _text(record.get("title")) or message)
     elif message.startswith("retinue "):
-        told = _decoded(message.removeprefix("retinue ").encode(errors="replace"))
+        told = decoded(message.removeprefix("retinue ").encode(errors="replace"))
         missing = told.get("missing") if isinstance(told, dict) else None
         yield Configured(tuple(map(_text, missing)) if isinstance(missing, list) else ())
 
@@ -250,25 +250,9 @@ def _delta(line: bytes) -> Iterable[Said]:
     """The text that is new in an update. A quote within a string is escaped, so the marks cannot be within one."""
     found = _DELTA.match(line, max(line.find(_EVENT), 0))
     if found and (end := _STRING_END.match(line, found.end())):
-        text = _decoded(line[found.end() - 1 : end.end()])
+        text = decoded(line[found.end() - 1 : end.end()])
         if isinstance(text, str) and text:
             yield TextDelta(text) if found[1] == b"text" else ThinkingDelta(text)
-
-
-def _decoded(line: bytes) -> Any:
-    """The value; None for what is no JSON, or too deep to be meant seriously."""
-    try:
-        return msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    try:  # Half a character, which msgspec refuses, is mended further on; invalid UTF-8 here.
-        return json.loads(line.decode(errors="replace"), parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(name)
 
 
 def _without_noise(line: bytes) -> bytes:
