@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -53,6 +54,15 @@ def _floor(work: str, count: int) -> tuple[str, ...]:
 
 def _on_pi(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_pi", work, str(count))
+
+
+def _on_mcp(work: str, count: int, *which: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_mcp", work, str(count), *which)
+
+
+def _beside_the_sdk(name: str, work: str, count: int, goal: float, **more: Any) -> Case:
+    """The server of ours beside the least one the SDK makes."""
+    return Case(name=name, ours=_on_mcp(work, count), floor=_on_mcp(work, count, "minimal"), goal=goal, **more)
 
 
 BARE = ("-c", "pass")
@@ -199,4 +209,8 @@ CASES = (
         figure=wall,
         pairs=1,
     ),
+    _beside_the_sdk("mcp: start to the first answer", "start", 0, 1.5, figure=wall, pairs=9),
+    _beside_the_sdk("mcp: a call that does nothing", "calls", 500, 1.3, figure=wall, per="call"),
+    _beside_the_sdk("mcp: 200 calls in flight", "in_flight", 200, 1.3, figure=wall, per="call"),
+    _beside_the_sdk("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
 )

@@ -62,6 +62,7 @@ def test_a_run_from_its_acceptance_to_its_end():
         timeout=600.0,
         tools=1,
         turns=2,
+        stop_reason="stop",
         usage=Usage(input=30, output=5, cost=0.5, turns=2),
         chars=45,
         items=(

@@ -21,7 +21,7 @@ from tests.test_layers import LAYERS
 from retinue.agents.folders import PROJECT_FOLDERS, Folders
 from retinue.events import Durable
 from retinue.frontends.cli.results import result_json
-from retinue.frontends.windows import Span
+from retinue.frontends.spans import Span
 from retinue.parts import engine_kinds
 from retinue.results import RunResult
 from retinue.testing.engines import run_spec

@@ -30,12 +30,30 @@ from retinue.progress import Called
         ("write", {"path": "a.py", "content": "x\ny\n"}, "write → a.py +2"),
         ("subagent", {"agent": "explorer", "task": "look\nhard"}, "subagent → explorer: look"),
         ("web_search", {"query": "rich live"}, "web_search → rich live"),
+        ("write_todos", {"mode": "append", "todos": [{"text": "a"}, {"text": "b"}]}, "write_todos → 2 todos written"),
+        ("edit_todos", {"action": "complete", "indices": [0, 2]}, "edit_todos → complete [0, 2]"),
+        ("get_subagent_output", {"sessionId": "a3f7b9c2d1e8f4a1"}, "get_subagent_output → a3f7b9c2d1e8f4a1"),
         ("unheard_of", {"b": [1], "a": None}, 'unheard_of → {"b":[1],"a":null}'),
         ("unheard_of", {}, "unheard_of"),
     ],
 )
 def test_a_call_is_one_line(name, args, line):
     assert call_line(name, args) == line
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (
+            {"tasks": [{"profile": "writer"}, {"profile": "researcher"}, {"name": "x"}], "profile": "researcher"},
+            "3 sub-agents (default profile: researcher) profiles: [writer, researcher]",
+        ),
+        ({"tasks": [{"name": "x"}]}, "1 sub-agent"),
+        ({"tasks": "none"}, "0 sub-agents"),
+    ],
+)
+def test_a_delegation_is_told_with_its_tasks_and_profiles(args, line):
+    assert call_line("delegate_to_subagents", args) == f"delegate_to_subagents {line}"
 
 
 def test_arguments_without_an_end_are_told_somehow():
@@ -48,10 +66,26 @@ def test_arguments_without_an_end_are_told_somehow():
     assert call_line("unheard_of", {"a": deep}) == "unheard_of → (arguments that cannot be shown)"
 
 
-@pytest.mark.parametrize("name", ["read", "grep", "ls", "find", "bash", "edit", "write", "subagent", "fetch_content"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "read",
+        "grep",
+        "ls",
+        "find",
+        "bash",
+        "edit",
+        "write",
+        "subagent",
+        "fetch_content",
+        "delegate_to_subagents",
+        "write_todos",
+        "edit_todos",
+    ],
+)
 @pytest.mark.parametrize("value", [None, 3, ["x"], {"y": 1}])
 def test_arguments_of_any_shape_are_told_somehow(name, value):
-    names = ("path", "pattern", "command", "content", "edits", "newText", "offset", "agent", "url")
+    names = ("path", "pattern", "command", "content", "edits", "newText", "offset", "agent", "url", "tasks", "todos")
     assert call_line(name, dict.fromkeys(names, value)).startswith(name)
 
 

@@ -10,6 +10,7 @@ from retinue.frontends.windows import SPINNER, Screen, closing, frame
 from retinue.types import Code, Failure
 
 BIG = Screen(width=100, height=50)
+EXPANDED = Screen(width=100, height=50, expanded=True)
 
 
 def text_of(lines):
@@ -24,21 +25,51 @@ def fails(message, code=Code.ENGINE):
     return RunEnded(failure=Failure(code, message), exit_code=1, elapsed=3.2)
 
 
-def test_one_run_has_a_window_without_a_status_of_all(story):
-    story.begins("explorer", provider="acme", model="big", thinking="high")
-    story.happens("explorer", ToolCalled("1", "ls", {"path": "src"}), ToolReturned("1", "ls", "a.py\nlib/"))
-    story.happens("explorer", ToolCalled("2", "grep", {"pattern": "x", "glob": "*.py"}))
-    assert text_of(frame(story.progress(), BIG, START + 12.4)) == [
-        "⠼ explorer (acme/big high) • 2 tools • 12s/600s",
-        "  ls → src",
-        "    1 file, 1 dir",
-        "  grep → /x/ → *.py",
+def test_a_run_has_a_window_with_a_header_and_what_it_does(story):
+    story.begins("a", name="find it", agent="explorer", provider="acme", model="big", thinking="high")
+    story.happens("a", ToolCalled("1", "ls", {"path": "src/"}), ToolReturned("1", "ls", "a.py\nb.py\nlib/"))
+    story.happens("a", ToolCalled("2", "find", {"pattern": "*.ts", "path": "src/"}))
+    story.happens("a", ToolReturned("2", "find", "src/a.ts\nsrc/b.ts\nsrc/c.ts"))
+    lines = frame(story.progress(), BIG, START + 12.4)
+    assert text_of(lines) == [
+        "Sub-agents: 1 running",
+        "⠼ find it • explorer (acme/big high) • 2 tools • 12s/600s",
+        "  ls → src/",
+        "    2 files, 1 dir",
+        "  find → *.ts in src/",
+        "    3 matches",
+    ]
+    assert styles_of(lines, "find it") == {"name"}
+    assert styles_of(lines, "⠼") == {"running"}
+
+
+def test_a_name_nobody_gave_and_an_agent_nobody_named_are_not_told_twice(story):
+    story.begins("explorer", engine="offline")
+    story.begins("b", name="review", agent="default", engine="pi")
+    assert text_of(frame(story.progress(), BIG, START))[1::2] == [
+        "⠋ explorer (offline) • 0 tools • 0s/600s",
+        "⠋ review (pi) • 0 tools • 0s/600s",
     ]
 
 
-def test_a_name_of_its_own_stands_before_the_agent(story):
-    story.begins("a", name="find the bug", agent="explorer", engine="offline")
-    assert text_of(frame(story.progress(), BIG, START))[0] == "⠋ find the bug • explorer (offline) • 0s/600s"
+TODOS = {"mode": "replace", "todos": [{"text": "one"}, {"text": "two"}, {"text": "three"}]}
+
+
+def test_todos_are_told_while_some_are_open(story):
+    def header():
+        return text_of(frame(story.progress(), BIG, START))[1]
+
+    story.begins("a", name="plan")
+    assert header() == "⠋ plan • a • 0 tools • 0s/600s"
+    story.happens("a", ToolCalled("1", "write_todos", TODOS), ToolReturned("1", "write_todos", "Wrote 3"))
+    assert header() == "⠋ plan • a • 1 tools • [0/3] • 0s/600s"
+    for number, indices in enumerate(([0], [1, 2]), 2):
+        assert f"[{number - 2}/3]" in header()
+        given = {"action": "complete", "indices": indices}
+        story.happens(
+            "a", ToolCalled(f"{number}", "edit_todos", given), ToolReturned(f"{number}", "edit_todos", "ok")
+        )
+    assert header() == "⠋ plan • a • 3 tools • 0s/600s"
 
 
 def test_several_runs_have_the_status_of_all_above_them(story):
@@ -49,9 +80,9 @@ def test_several_runs_have_the_status_of_all_above_them(story):
     story.happens("two", fails("Timed out after 600s."))
     assert text_of(frame(story.progress(), BIG, START + 99)) == [
         "Sub-agents: 1 queued, 1 done, 1 error",
-        "✓ one • 7s/600s",
+        "✓ one • 0 tools • 7s/600s",
         "  found it",
-        "✗ two • 3s/600s",
+        "✗ two • 0 tools • 3s/600s",
         "  Timed out after 600s.",
         "○ three • queued",
     ]
@@ -59,27 +90,39 @@ def test_several_runs_have_the_status_of_all_above_them(story):
 
 def test_elapsed_time_counts_while_a_run_works_and_is_frozen_at_its_end(story):
     story.begins("one")
-    assert "• 5s/600s" in text_of(frame(story.progress(), BIG, START + 5))[0]
-    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 6))[0]
-    story.happens("one", RunEnded(elapsed=6.0))
-    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 500))[0]
+    assert "• 5s/600s" in text_of(frame(story.progress(), BIG, START + 5))[1]
+    assert "• 5s/600s" in text_of(frame(story.progress(), BIG, START + 5.9))[1]
+    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 6))[1]
+    story.happens("one", RunEnded(elapsed=6.7))
+    assert "• 6s/600s" in text_of(frame(story.progress(), BIG, START + 500))[1]
+
+
+def test_the_timeout_that_is_shown_is_the_original_one(story):
+    story.begins("one", timeout=5.0)
+    assert text_of(frame(story.progress(), BIG, START + 31))[1].endswith("• 31s/5s")
 
 
 def test_a_run_that_never_started_took_no_time(story):
     story.queued("one")
     story.happens("one", RunEnded(failure=Failure(Code.UNKNOWN_AGENT, "Unknown agent: one.")))
-    assert text_of(frame(story.progress(), BIG, START + 5)) == ["✗ one", "  Unknown agent: one."]
+    assert text_of(frame(story.progress(), BIG, START + 5)) == [
+        "Sub-agents: 1 error",
+        "✗ one",
+        "  Unknown agent: one.",
+        "Session: one0000000000000",
+    ]
 
 
 def test_text_is_shown_while_it_is_being_written(story):
     story.begins("one")
     story.happens("one", Text("First.\n\n- point"), TextDelta("And th"), TextDelta("en\n  indented"))
-    assert text_of(frame(story.progress(), BIG, START))[1:] == ["  First.", "  - point", "  And then", "    indented"]
+    assert text_of(frame(story.progress(), BIG, START))[2:] == ["  First.", "  - point", "  And then", "    indented"]
 
 
 def test_a_run_without_anything_to_show_is_starting(story):
     story.begins("one")
-    assert text_of(frame(story.progress(), BIG, START))[1:] == ["  (starting...)"]
+    assert text_of(frame(story.progress(), BIG, START))[2:] == ["  (starting...)"]
+    assert text_of(frame(story.progress(), EXPANDED, START))[2:] == ["  (no output)"]
 
 
 def test_tools_are_muted_and_what_went_wrong_is_red(story):
@@ -97,7 +140,39 @@ def test_a_window_keeps_its_newest_lines(story):
     story.begins("one")
     story.happens("one", *(Text(f"line {number}") for number in range(100)))
     shown = text_of(frame(story.progress(), Screen(width=80, height=50, max_lines=3), START))
-    assert shown[1:] == ["  line 97", "  line 98", "  line 99"]
+    assert shown[2:] == ["  line 97", "  line 98", "  line 99"]
+
+
+def test_expanded_a_window_shows_all_there_is_room_for(story):
+    story.begins("one")
+    story.happens("one", *(Text(f"line {number}") for number in range(100)))
+    shown = text_of(frame(story.progress(), Screen(width=80, height=50, max_lines=3, expanded=True), START))
+    assert shown[2:] == [f"  line {number}" for number in range(52, 100)]
+
+
+def test_one_that_is_chosen_is_marked_and_stays_in_sight(story):
+    for number in range(20):
+        story.begins(f"run-{number}")
+        story.happens(f"run-{number}", RunEnded(elapsed=1.0))
+    story.begins("busy")
+    screen = Screen(width=80, height=6, chosen="run-11")
+    assert [line.split(" •")[0] for line in text_of(frame(story.progress(), screen, START))] == [
+        "Sub-agents: 1 running, 20 done",
+        "  ✓ run-9",
+        "  ✓ run-10",
+        "› ✓ run-11",
+        "  ✓ run-12",
+        "… and 17 more",
+    ]
+
+
+def test_when_all_is_done_the_ids_of_the_sessions_are_told(story):
+    story.begins("one")
+    story.begins("two")
+    story.happens("one", RunEnded(elapsed=1.0))
+    assert "Session" not in text_of(frame(story.progress(), BIG, START))[-1]
+    story.happens("two", RunEnded(elapsed=1.0))
+    assert text_of(frame(story.progress(), BIG, START))[-1] == "Sessions: one0000000000000, two0000000000000"
 
 
 def test_on_a_low_screen_windows_shrink_and_those_at_work_keep_most(story):
@@ -107,11 +182,11 @@ def test_on_a_low_screen_windows_shrink_and_those_at_work_keep_most(story):
     story.happens("one", RunEnded(elapsed=1.0))
     assert text_of(frame(story.progress(), Screen(width=80, height=8), START)) == [
         "Sub-agents: 2 running, 1 done",
-        "✓ one • 1s/600s",
-        "⠋ two • 0s/600s",
+        "✓ one • 0 tools • 1s/600s",
+        "⠋ two • 0 tools • 0s/600s",
         "  two 8",
         "  two 9",
-        "⠋ three • 0s/600s",
+        "⠋ three • 0 tools • 0s/600s",
         "  three 8",
         "  three 9",
     ]
@@ -124,9 +199,9 @@ def test_with_more_runs_than_rows_the_rest_is_counted_and_work_stays_in_sight(st
             story.happens(f"run-{number}", RunEnded(elapsed=1.0))
     assert text_of(frame(story.progress(), Screen(width=80, height=5), START)) == [
         "Sub-agents: 2 running, 8 done",
-        "✓ run-0 • 1s/600s",
-        "⠋ run-8 • 0s/600s",
-        "⠋ run-9 • 0s/600s",
+        "✓ run-0 • 0 tools • 1s/600s",
+        "⠋ run-8 • 0 tools • 0s/600s",
+        "⠋ run-9 • 0 tools • 0s/600s",
         "… and 7 more",
     ]
 
@@ -138,11 +213,11 @@ def test_nested_runs_stand_under_the_one_that_asked_for_them(story):
     story.happens("below", Text("deep"), parent="top", depth=2)
     assert text_of(frame(story.progress(), BIG, START)) == [
         "Sub-agents: 3 running",
-        "⠋ top • 0s/600s",
+        "⠋ top • 0 tools • 0s/600s",
         "  (starting...)",
-        "  ⠋ below • 0s/600s",
+        "  ⠋ below • 0 tools • 0s/600s",
         "    deep",
-        "⠋ other • 0s/600s",
+        "⠋ other • 0 tools • 0s/600s",
         "  (starting...)",
     ]
 
@@ -165,8 +240,8 @@ def test_at_the_end_headers_and_whole_session_ids_stay(story):
     story.happens("two", fails("it broke"))
     assert text_of(closing(story.progress(), Screen(width=30, height=5), START + 9)) == [
         "Sub-agents: 1 done, 1 error",
-        "✓ one • 1s/600s",
-        "✗ two • 3s/600s",
+        "✓ one • 0 tools • 1s/600s",
+        "✗ two • 0 tools • 3s/600s",
         "Sessions: one0000000000000,",
         "two0000000000000",
     ]
@@ -174,7 +249,7 @@ def test_at_the_end_headers_and_whole_session_ids_stay(story):
 
 def test_the_spinner_turns_with_the_clock_alone(story):
     story.begins("one")
-    icons = {text_of(frame(story.progress(), BIG, START + tenth / 10))[0][0] for tenth in range(10)}
+    icons = {text_of(frame(story.progress(), BIG, START + tenth / 10))[1][0] for tenth in range(10)}
     assert icons == set(SPINNER)
 
 
@@ -194,14 +269,16 @@ EVENTS = st.one_of(
     st.integers(1, 60),
     st.integers(1, 30),
     st.integers(1, 10),
+    st.booleans(),
+    st.sampled_from([None, "a", "h"]),
 )
-def test_a_frame_is_never_larger_than_its_screen(happened, columns, rows, most):
+def test_a_frame_is_never_larger_than_its_screen(happened, columns, rows, most, expanded, chosen):
     story = Story()
     for run in dict.fromkeys(run for run, _ in happened):
         story.begins(run, name=f"name of {run}")
     for run, event in happened:
         story.happens(run, event)
-    screen = Screen(width=columns, height=rows, max_lines=most)
+    screen = Screen(width=columns, height=rows, max_lines=most, expanded=expanded, chosen=chosen)
     lines = text_of(frame(story.progress(), screen, START))
     assert len(lines) <= rows
     assert all(width(line) <= columns for line in lines)

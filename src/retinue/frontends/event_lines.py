@@ -44,16 +44,17 @@ class EventLines:
         origin, event = stamped.origin, stamped.event
         if isinstance(event, RunQueued):
             self._names[origin.run] = event.name
-        if told := _told(event, origin.session[:SHORT]):
+        if news := event_words(event, origin.session[:SHORT]):
             name = pad(one_line(self._names.get(origin.run, origin.run[:SHORT]), MOST), NAME)
             before = f"{moment(stamped.time, '%H:%M:%S')} {'  ' * (origin.depth - 1)}{name}  "
             most = NOTICE_LINES if isinstance(event, Notice) else 1
-            for line in wrap(one_line(told, most * MOST), max(MOST - width(before), NAME), most):
+            for line in wrap(one_line(news, most * MOST), max(MOST - width(before), NAME), most):
                 yield before + line
                 before = " " * width(before)
 
 
-def _told(event: Event, session: str) -> str | None:
+def event_words(event: Event, session: str) -> str | None:
+    """What an event says, on a line without its run's name; None if nothing new. Not yet made plain."""
     match event:
         case RunQueued(task=task):
             return f"○ {first_line(task)}"

@@ -23,13 +23,20 @@ def as_tree(views: Iterable[RunView]) -> list[RunView]:
     return list(walk(None))
 
 
-def that_fit(views: Sequence[RunView], rows: int) -> tuple[list[RunView], int]:
-    """The runs there is a row for, and how many are left out: those at work and in error stay longest."""
+def that_fit(views: Sequence[RunView], rows: int, chosen: str | None = None) -> tuple[list[RunView], int]:
+    """The runs there is a row for, and how many are left out: those at work and in error stay longest.
+
+    One that someone has chosen stays in any case, and so do its neighbours: choosing the next one scrolls.
+    """
     if len(views) <= rows:
         return list(views), 0
     order = [Phase.RUNNING, Phase.ERROR, Phase.QUEUED, Phase.DONE]
-    ranked = sorted(views, key=lambda view: order.index(view.phase))
-    kept = {view.run for view in ranked[: rows - 1]}
+    places = {view.run: place for place, view in enumerate(views)}
+    if chosen in places:
+        first = min(max(places[chosen] - (rows - 1) // 2, 0), max(len(views) - (rows - 1), 0))
+        kept = {view.run for view in views[first : first + max(rows - 1, 1)]}
+    else:
+        kept = {view.run for view in sorted(views, key=lambda view: order.index(view.phase))[: max(rows - 1, 0)]}
     return [view for view in views if view.run in kept], len(views) - len(kept)
 
 

@@ -59,6 +59,18 @@ def is_stuck(stream: IO[Any] | None) -> bool:
         return False
 
 
+def is_gone(stream: IO[Any] | None) -> bool:
+    """Whether whoever read a stream has left, so that nothing written to it will be read."""
+    if stream is None or not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    try:
+        poll.register(stream.fileno(), 0)
+        return any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
+    except (OSError, ValueError):  # no file
+        return False
+
+
 def _substitute(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]

@@ -12,6 +12,7 @@ from retinue.output.texts import first_line
 from retinue.progress import Called
 from retinue.types import Args
 
+DELEGATION = "delegate_to_subagents"
 OTHER_ARGUMENTS = 120
 """Characters of the arguments of a tool that has no form of its own."""
 
@@ -24,6 +25,8 @@ _EMPTY = frozenset({"", "(empty directory)", "(empty)", "No files found matching
 def call_line(name: str, args: Args) -> str:
     """The call in one line: `grep → /pattern/ → *.py`."""
     try:
+        if name == DELEGATION:
+            return f"{name} {_delegation(args)}"
         told = _CALLS.get(name, _any)(args)
     except (TypeError, ValueError, RecursionError):  # a model gives what it likes; no screen may break on it
         told = "(arguments that cannot be shown)"
@@ -91,6 +94,27 @@ def _delegated(args: Args) -> str:
     return ": ".join(filter(None, (_text(args, "agent"), task)))
 
 
+def _delegation(args: Args) -> str:
+    """`3 sub-agents (default profile: researcher) profiles: [writer, researcher]`, as seed 003 draws this call."""
+    tasks = args.get("tasks")
+    given = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    default, profiles = _text(args, "profile"), [name for task in given if (name := _text(task, "profile"))]
+    told = counted(len(given), "sub-agent")
+    told += f" (default profile: {default})" if default else ""
+    return told + (f" profiles: [{', '.join(profiles)}]" if profiles else "")
+
+
+def _written_todos(args: Args) -> str:
+    todos = args.get("todos")
+    return f"{counted(len(todos), 'todo')} written" if isinstance(todos, list) else ""
+
+
+def _edited_todos(args: Args) -> str:
+    indices = args.get("indices")
+    which = f" [{', '.join(map(str, indices))}]" if isinstance(indices, list) else ""
+    return f"{_text(args, 'action')}{which}"
+
+
 def _any(args: Args) -> str:
     told = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr) if args else ""
     return told[:OTHER_ARGUMENTS]
@@ -108,6 +132,10 @@ _CALLS: Mapping[str, Callable[[Args], str]] = {
     "fetch_content": lambda args: _text(args, "url"),
     "subagent": _delegated,
     "spawn_subagent": _delegated,
+    "get_subagent_output": lambda args: _text(args, "sessionId"),
+    "get_subagent_session": lambda args: _text(args, "sessionId"),
+    "write_todos": _written_todos,
+    "edit_todos": _edited_todos,
 }
 
 

@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from retinue.bus import Lagged, Watcher
+from retinue.bus import Lagged
 from retinue.events import Notice, RunQueued, Stamped
 
 PACE = 0.1
@@ -27,6 +27,17 @@ Teller = Callable[[Stamped], Iterable[str]]
 """Makes lines of an event; none of one that is not its matter."""
 
 LAGGED = "More happened than could be shown; the runs go on. All of it is kept: retinue events"
+
+
+class Source(Protocol):
+    """Where events come from."""
+
+    def waiting(self) -> tuple[Stamped, ...]:
+        """Takes what has arrived, without waiting.
+
+        Raises:
+            Lagged: not all of it could be kept.
+        """
 
 
 class View(Protocol):
@@ -49,28 +60,28 @@ class View(Protocol):
         """Leaves the terminal usable; for an end without `close`, at any moment."""
 
 
-async def show(watcher: Watcher, view: View) -> None:
-    """Shows what the watcher sees until it is cancelled, and then the last state.
+async def show(source: Source, view: View) -> None:
+    """Shows what comes from the source until it is cancelled, and then the last state.
 
     A fault costs one event or one picture, never the rest: nobody's work depends on being looked at. Returns early if
-    the watcher was cut off, once that is said.
+    the source was cut off, once that is said.
     """
     try:
-        while await _took(watcher, view):
+        while await _took(source, view):
             await _done(view.draw)
             await anyio.sleep(PACE)
         await _close(view)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await _took(watcher, view)
+            await _took(source, view)
             await _close(view)
         raise
 
 
-async def _took(watcher: Watcher, view: View) -> bool:
+async def _took(source: Source, view: View) -> bool:
     """Hands on what has happened; false if not all of it could be seen."""
     try:
-        news = watcher.waiting()
+        news = source.waiting()
     except Lagged:
         view.say(LAGGED)
         return False

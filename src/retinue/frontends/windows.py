@@ -6,43 +6,28 @@ are, a frame is never taller or wider than its screen: windows shrink, and the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 from msgspec import Struct
 
-from retinue.frontends.cells import fit, width, wrap
+from retinue.frontends.cells import wrap
 from retinue.frontends.fitting import as_tree, shares, that_fit
-from retinue.frontends.tool_lines import call_line, error_line, result_line
-from retinue.frontends.wording import counted
+from retinue.frontends.spans import Line, Span, fitted
+from retinue.frontends.window_lines import INDENT, MOST_COLUMNS, backwards, error_lines, line_of
 from retinue.output.frame import one_line
-from retinue.progress import Called, Noted, Phase, Progress, RunView, Said
+from retinue.progress import Phase, Progress, RunView
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS = 10.0
 """Pictures of the spinner per second."""
-ERROR_LINES = 3
-TEXT_CHARS = 8_000
-"""Of one text, from its end: more than any window shows."""
-MOST_INDENT = 8
-MOST_COLUMNS = 1_000
-"""Of anything: no screen is wider."""
 SESSION_DIGITS = 16
 """Of an id, as seed 003 shows it."""
+NOBODY = "default"
+"""The agent of a task that names none: not worth telling."""
 
 _ICONS = {Phase.QUEUED: "○", Phase.DONE: "✓", Phase.ERROR: "✗"}
 _STYLES = {Phase.QUEUED: "muted", Phase.RUNNING: "running", Phase.DONE: "good", Phase.ERROR: "error"}
-_INDENT = "  "
-
-
-class Span(Struct, frozen=True):
-    """Text in one style: `name`, `muted`, `running`, `good`, `error`, `warning`, or none."""
-
-    text: str
-    style: str = ""
-
-
-Line = tuple[Span, ...]
 
 
 class Screen(Struct, frozen=True):
@@ -52,23 +37,31 @@ class Screen(Struct, frozen=True):
     height: int = 24
     max_lines: int = 15
     """Of one window, header and error apart."""
+    expanded: bool = False
+    """Shows as much of every run as there is room for, not only its latest lines."""
+    chosen: str | None = None
+    """The run someone has picked: it stays in sight and is marked."""
 
 
 def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
-    """All windows as they are at this time of the wall clock, the status of all above them if there are several."""
+    """All windows at this time of the wall clock, the status of all above them, the footer once all is done."""
     views = as_tree(progress.runs.values())
-    head = [status(progress)] if len(views) > 1 and screen.height > 1 else []
-    rows = screen.height - len(head)
-    shown, hidden = that_fit(views, rows)
-    foot = [(Span(f"… and {hidden} more", "muted"),)] if hidden else []
-    bodies = [_body(view, screen) for view in shown]
-    errors = [_error(view, screen) for view in shown]
+    head = [status(progress)] if screen.height > 1 else []
+    tail = _footer(views, screen, screen.height - len(head))
+    rows = screen.height - len(head) - len(tail)
+    shown, hidden = that_fit(views, rows, screen.chosen)
+    foot = [(Span(f"… and {hidden} more", "muted"),)] if hidden and rows > len(shown) else []
     room = rows - len(shown) - len(foot)
+    margin = INDENT if screen.chosen is not None else ""
+    columns = screen.width - len(margin)
+    bodies = [_body(view, screen, columns, room) for view in shown]
+    errors = [error_lines(view, columns) for view in shown]
     given = shares(shown, [len(body) for body in bodies], [len(error) for error in errors], room)
     windows: list[Line] = []
     for view, body, error, (of_body, of_error) in zip(shown, bodies, errors, given, strict=True):
-        windows += [header(view, now), *body[len(body) - of_body :], *error[:of_error]]
-    return tuple(_fitted(line, screen.width) for line in (*head, *windows, *foot))
+        below = [*body[len(body) - of_body :], *error[:of_error]]
+        windows += [_marked(view, screen, now), *((Span(margin), *line) for line in below)]
+    return tuple(fitted(line, screen.width) for line in (*head, *windows, *foot, *tail))
 
 
 def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
@@ -77,9 +70,8 @@ def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     Answers and errors are told in full by whoever asked for them.
     """
     views = as_tree(progress.runs.values())
-    head = [status(progress)] if len(views) > 1 else []
-    lines = [*head, *(header(view, now) for view in views), *sessions(views, screen.width)]
-    return tuple(_fitted(line, screen.width) for line in lines)
+    lines = [status(progress), *(header(view, now) for view in views), *sessions(views, screen.width)]
+    return tuple(fitted(line, screen.width) for line in lines)
 
 
 def status(progress: Progress) -> Line:
@@ -91,11 +83,11 @@ def status(progress: Progress) -> Line:
 
 def header(view: RunView, now: float) -> Line:
     """The run in one line: who, with what, how much, how long."""
-    agent = f" • {view.agent}" if view.agent != view.name else ""
-    tools = f" • {counted(view.tools, 'tool')}" if view.tools else ""
-    facts = one_line(f"{agent}{_answering(view)}{tools}{_time(view, now)}", MOST_COLUMNS)
+    # A task without a name of its own is called like its agent: that is not said twice.
+    agent = f" • {view.agent}" if view.agent not in {view.name, NOBODY, ""} else ""
+    facts = one_line(f"{agent}{_answering(view)}{_work(view)}{_time(view, now)}", MOST_COLUMNS)
     return (
-        Span(_INDENT * (view.depth - 1)),
+        Span(INDENT * (view.depth - 1)),
         Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
         Span(one_line(view.name, MOST_COLUMNS), "name"),
         Span(f" {facts}" if facts else "", "muted"),
@@ -130,72 +122,43 @@ def _answering(view: RunView) -> str:
     return f" ({answering})" if answering else ""
 
 
+def _work(view: RunView) -> str:
+    """What it has done: its tools, and its todos while some of them are open."""
+    if view.started is None:
+        return ""
+    todos = f" • [{view.todos.completed}/{view.todos.total}]" if view.todos.are_open else ""
+    return f" • {view.tools} tools{todos}"
+
+
 def _time(view: RunView, now: float) -> str:
     if view.phase is Phase.QUEUED:
         return " • queued"
     limit = f"/{view.timeout:.0f}s" if view.timeout else ""
-    # A run that failed before it started took no time.
-    return f" • {seconds(view, now):.0f}s{limit}" if view.started is not None else ""
+    # Whole seconds that have passed. A run that failed before it started took no time.
+    return f" • {int(seconds(view, now))}s{limit}" if view.started is not None else ""
 
 
-# -- the parts of a body ---------------------------------------------------------------------------
+def _marked(view: RunView, screen: Screen, now: float) -> Line:
+    """The header, and a sign before it where someone can choose among several."""
+    told = header(view, now)
+    return told if screen.chosen is None else (Span("› " if view.run == screen.chosen else INDENT, "name"), *told)
 
 
-def _body(view: RunView, screen: Screen) -> list[Line]:
-    """The newest lines, oldest first. Read from the end, so that its cost does not grow with the run."""
-    newest = list(islice(_backwards(view, screen), screen.max_lines))
+# -- the parts of a frame --------------------------------------------------------------------------
+
+
+def _body(view: RunView, screen: Screen, columns: int, room: int) -> list[Line]:
+    """The newest lines, oldest first."""
+    most = room if screen.expanded else min(screen.max_lines, room)
+    newest = list(islice(backwards(view, columns), most))
     if not newest and view.phase is Phase.RUNNING:
-        newest = [_line(view, "(starting...)", "muted")]
+        newest = [line_of(view, "(no output)" if screen.expanded else "(starting...)", "muted")][:most]
     return newest[::-1]
 
 
-def _backwards(view: RunView, screen: Screen) -> Iterator[Line]:
-    yield from _said_backwards(view, view.partial)
-    for item in reversed(view.items):
-        match item:
-            case Said(text=text):
-                yield from _said_backwards(view, text)
-            case Noted(message=message):
-                told = wrap(f"! {one_line(message, MOST_COLUMNS)}", _room(view, screen), screen.max_lines)
-                yield from (_line(view, line, "warning") for line in reversed(told))
-            case Called():
-                yield from _called_backwards(view, item)
-
-
-def _said_backwards(view: RunView, text: str) -> Iterator[Line]:
-    for line in reversed(text[-TEXT_CHARS:].split("\n")):
-        if said := line.strip():
-            yield _line(view, said, indent=min(len(line) - len(line.lstrip(" ")), MOST_INDENT))
-
-
-def _called_backwards(view: RunView, called: Called) -> Iterator[Line]:
-    if error := error_line(called):
-        yield _line(view, error, "error", indent=2)
-    if result := result_line(called):
-        yield _line(view, result, "muted", indent=2)
-    yield _line(view, call_line(called.name, called.args), "muted")
-
-
-def _error(view: RunView, screen: Screen) -> list[Line]:
-    if view.failure is None:
+def _footer(views: list[RunView], screen: Screen, rows: int) -> list[Line]:
+    """Where to find the sessions, once nothing runs any more; none where it would take over half the screen."""
+    if not views or any(view.phase in {Phase.QUEUED, Phase.RUNNING} for view in views):
         return []
-    told = wrap(one_line(view.failure.message, MOST_COLUMNS), _room(view, screen), ERROR_LINES)
-    return [_line(view, text, "error") for text in told]
-
-
-def _room(view: RunView, screen: Screen) -> int:
-    """Columns beside the indent of a run."""
-    return screen.width - len(_INDENT) * view.depth
-
-
-def _line(view: RunView, text: str, style: str = "", *, indent: int = 0) -> Line:
-    return (Span(_INDENT * view.depth + " " * indent), Span(one_line(text, MOST_COLUMNS), style))
-
-
-def _fitted(line: Line, columns: int) -> Line:
-    fitted: list[Span] = []
-    for span in line:
-        text = fit(span.text, columns)
-        fitted.append(Span(text, span.style))
-        columns -= width(text)
-    return tuple(fitted)
+    told = sessions(views, screen.width)
+    return told if len(told) <= rows // 2 else []

@@ -19,6 +19,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def digits(name: str) -> str:
+    """The id of a run or a session, in any form it was shown in, as it is stored."""
+    return name.strip().replace("-", "").lower()
+
+
 def moment(when: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A time of the wall clock; a dash for one that nobody can believe."""
     if when <= 0:

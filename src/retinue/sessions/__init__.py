@@ -12,5 +12,6 @@ jsonl                   the store in files, which is made of:
   recover retention     after a crash; what is forgotten, and when
   rotating              the log of each root conversation
   faults                what to say when the disk will not have it
+client                  one client's sessions of that store
 transcript              events told as a conversation
 """

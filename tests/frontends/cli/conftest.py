@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.frontends.cli.terminal import Terminal
 
 from retinue.frontends.cli.root import root
 
@@ -56,7 +57,7 @@ class Process:
         environ = _environ(script, how.pop("environ", {}))
         streams = {name: how.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
         process = subprocess.Popen(
-            [sys.executable, "-m", "retinue", *arguments],
+            [*how.pop("before", ()), sys.executable, "-m", "retinue", *arguments],
             cwd=how.pop("cwd", self._place),
             env=environ,
             text=True,
@@ -84,6 +85,13 @@ def process(place: Path):
     started = Process(place)
     yield started
     started.end()
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    opened.close()
 
 
 def scripted(script: Any) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import signal
 
 import pytest
 from tests.frontends.cli.conftest import PATIENCE, wait_for
+from tests.frontends.cli.terminal import ON_A_TERMINAL
 
 pytestmark = pytest.mark.process
 
@@ -134,49 +132,6 @@ def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
 # -- terminals -------------------------------------------------------------------------------------
 
 
-class Terminal:
-    """A terminal of 80 columns and 24 lines that someone sits at."""
-
-    def __init__(self) -> None:
-        self.keyboard, self.device = pty.openpty()
-
-    def read_until(self, words):
-        """What is on it when these words have appeared."""
-        seen = ""
-        while words not in seen:
-            seen += self._read().decode(errors="replace")
-        return seen
-
-    def read_to_end(self):
-        os.close(self.device)
-        seen = b""
-        while True:
-            try:
-                more = self._read()
-            except OSError:  # how Linux says that nobody has the other end open
-                more = b""
-            if not more:
-                return seen.decode(errors="replace")
-            seen += more
-
-    def type(self, text):
-        os.write(self.keyboard, text.encode())
-
-    def _read(self):
-        assert select.select([self.keyboard], [], [], PATIENCE)[0], "nothing more came"
-        return os.read(self.keyboard, 65536)
-
-
-@pytest.fixture
-def terminal():
-    opened = Terminal()
-    yield opened
-    os.close(opened.keyboard)
-
-
-ON_A_TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
-
-
 def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, terminal):
     running = process.start(
         "run", "explorer", "x", *SCRIPTED, script=HANGS, environ=ON_A_TERMINAL, stderr=terminal.device
@@ -227,6 +182,21 @@ def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answ
     terminal.read_to_end()
     assert running.wait(PATIENCE) == code
     assert process.run(*command).returncode == code
+
+
+@pytest.mark.parametrize(("answer", "is_kept"), [("y\n", False), ("\n", True)])
+def test_someone_at_a_terminal_is_asked_before_an_agent_is_deleted(process, terminal, place, answer, is_kept):
+    file = place / ".retinue" / "agents" / "fixer.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: fixer\n---\nFix.\n")
+    command = ("agents", "delete", "fixer")
+    running = process.start(*command, environ=ON_A_TERMINAL, stdin=terminal.device, stderr=terminal.device)
+    asked = terminal.read_until("[y/N]:")
+    assert "fixer.md?" in asked
+    terminal.type(answer)
+    terminal.read_to_end()
+    assert running.wait(PATIENCE) == int(is_kept)
+    assert file.exists() is is_kept
 
 
 @pytest.mark.parametrize(("command", "printed"), [(("call", "subagent"), "Cancelled."), (("run", "explorer"), None)])

@@ -35,14 +35,24 @@ SECTIONS = {
         "chain": Entry("dispatching:chain", "Give agents one task after another, passing answers on."),
         "demo": Entry("demo:demo", "See five agents at work here: no key, no network."),
     },
+    "What runs": {
+        "watch": Entry("watch:watch", "See what runs, in whatever process it was started."),
+        "cancel": Entry("cancel:cancel", "Stop runs, in whatever process they are."),
+    },
     "What there is": {
-        "agents": Entry("agents:agents", "List, show, check, accept and begin agents."),
+        "agents": Entry("agents:agents", "List, show, check, accept, begin, edit and delete agents."),
         "sessions": Entry("sessions:sessions", "List, read, continue and forget earlier runs."),
         "events": Entry("events:events", "Print what happened in a conversation, as JSON lines."),
         "doctor": Entry("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
     },
+    "Other programs": {
+        "install": Entry("install:install", "Give another program our tools, in its own configuration."),
+        "uninstall": Entry("install:uninstall", "Take our tools out of another program's configuration."),
+    },
     "For programs": {
         "call": Entry("call:call", "Call a surface's tool with JSON and print its result."),
+        "mcp": Entry("mcp:mcp", "Serve the tools of surfaces to a host that speaks MCP."),
+        "bridge": Entry("bridge:bridge", "Carry a surface's tools to an extension inside a host."),
         "tools": Entry("tools:tools", "Show a surface's tools as a host would register them."),
         "completion": Entry("completion:completion", "Print the completion script of a shell."),
     },

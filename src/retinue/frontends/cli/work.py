@@ -18,6 +18,7 @@ from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.talk import warn
 from retinue.frontends.event_lines import EventLines
+from retinue.frontends.keys import Keyboard, Keyed
 from retinue.frontends.streams import is_stuck
 from retinue.frontends.views import EngineNote, LinesView, View, is_screen, losses, show
 from retinue.frontends.wording import SHORT, counted
@@ -30,14 +31,20 @@ NAMED = 3
 Found = TypeVar("Found")
 
 
-def opened(options: Options) -> Retinue:
-    """Retinue as the flags want it.
+def opened(options: Options, *, root: str | None = None) -> Retinue:
+    """Retinue as the flags want it, for a conversation of its own or the one of this id.
 
     Raises:
         Unreadable: one of them cannot have its value.
     """
     try:
-        return Retinue(cwd=options.cwd, settings=options.settings(), offline_may_answer=True, owns_process=True)
+        return Retinue(
+            cwd=options.cwd,
+            settings=options.settings(),
+            root=root,
+            offline_may_answer=True,
+            owns_process=True,
+        )
     except ValueError as error:
         raise Unreadable(f"{error}. Nothing was started.") from error
 
@@ -77,11 +84,14 @@ async def _watched(
     retinue: Retinue, work: Callable[[], Awaitable[Found]], view: View, options: Options
 ) -> Found | Refused:
     found: Found | Refused
+    keyboard = Keyboard(sys.stdin)
     # Signals are heard until the view is closed, too: a reader who has stopped reading must not hold us for ever.
     async with anyio.create_task_group() as listening:
-        await listening.start(_stop_on_signal, retinue, view, options)
+        await listening.start(_stop_on_signal, retinue, view, keyboard, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
             showing.start_soon(show, watcher, view)
+            if isinstance(view, Keyed):
+                showing.start_soon(keyboard.listen, view.press)
             try:
                 found = await work()
             except Refused as refusal:  # caught here: the task groups would wrap it
@@ -142,7 +152,9 @@ def _warnings(retinue: Retinue, surface: str) -> Iterator[str]:
 # -- how it is stopped -----------------------------------------------------------------------------
 
 
-async def _stop_on_signal(retinue: Retinue, view: View, options: Options, *, task_status: TaskStatus[None]) -> None:
+async def _stop_on_signal(
+    retinue: Retinue, view: View, keyboard: Keyboard, options: Options, *, task_status: TaskStatus[None]
+) -> None:
     """Waits for a signal, then stops all runs; the next signal ends the process at once."""
     signals = _signals()
     if not signals:
@@ -153,7 +165,7 @@ async def _stop_on_signal(retinue: Retinue, view: View, options: Options, *, tas
         async for _ in received:
             break
         for number in signals:
-            signal.signal(number, lambda *_: _leave(view))
+            signal.signal(number, lambda *_: _leave(view, keyboard))
         if not options.quiet:
             view.say(STOPPING)
         retinue.stop_all()
@@ -168,6 +180,7 @@ def _signals() -> list[signal.Signals]:
     return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _leave(view: View) -> None:
+def _leave(view: View, keyboard: Keyboard) -> None:
     view.restore()
+    keyboard.restore()
     os._exit(130)

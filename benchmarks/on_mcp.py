@@ -1,0 +1,114 @@
+"""`retinue mcp` and the SDK's least server, driven alike. `python -m benchmarks.on_mcp WORK N [minimal]`.
+
+The client is this process: it writes and reads lines, so that what is measured is the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gauge import scratch
+
+OURS = ("-m", "retinue", "mcp", "--engine", "scripted")
+MINIMAL = ("-m", "benchmarks.minimal_mcp")
+ENVELOPE = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+NOTHING: dict[str, Any] = {"name": "get_subagent_output", "arguments": {"sessionId": "0123456789abcdef"}, **ENVELOPE}
+"""A call that does next to nothing: there is no such session."""
+
+
+class Host:
+    """One server, and the lines between it and us."""
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        self._started = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, *argv],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            cwd=scratch(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def ask(self, number: int, method: str, params: Any) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(
+            json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
+        )
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.process.stdout
+        return json.loads(self.process.stdout.readline())
+
+    def first(self) -> float:
+        """Seconds from its start to its first answer."""
+        self.ask(0, "tools/list", ENVELOPE)
+        assert self.answer()["result"]["tools"]
+        return time.monotonic() - self._started
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE")
+
+    def leave(self) -> None:
+        self.process.communicate()
+
+
+def start(host: Host, _: int) -> None:
+    print(json.dumps({"wall": host.first()}))
+
+
+def memory(host: Host, _: int) -> None:
+    host.first()
+    print(json.dumps({"grown_bytes": host.resident_bytes()}))
+
+
+def calls(host: Host, count: int) -> None:
+    """One after the other."""
+    host.first()
+    begun = time.monotonic()
+    for number in range(count):
+        host.ask(number, "tools/call", NOTHING)
+        assert host.answer()["id"] == number
+    print(json.dumps({"wall": (time.monotonic() - begun) / count}))
+
+
+def in_flight(host: Host, count: int) -> None:
+    """All before the first answer is read; none is lost."""
+    host.first()
+    begun = time.monotonic()
+    for number in range(count):
+        host.ask(number, "tools/call", NOTHING)
+    assert {host.answer()["id"] for _ in range(count)} == set(range(count))
+    print(json.dumps({"wall": (time.monotonic() - begun) / count}))
+
+
+WORKS: dict[str, Callable[[Host, int], None]] = {
+    "start": start,
+    "memory": memory,
+    "calls": calls,
+    "in_flight": in_flight,
+}
+
+
+def main() -> None:
+    work, count, *which = sys.argv[1:]
+    host = Host(MINIMAL if which else OURS)
+    WORKS[work](host, int(count))
+    host.leave()
+
+
+if __name__ == "__main__":
+    main()

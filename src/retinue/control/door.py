@@ -1,0 +1,133 @@
+"""The door of a process that has runs: where others knock. What is said once they are in is in `talking`.
+
+Imports next to nothing: every process that runs something has one, and most are never knocked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import socket
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+from anyio.abc import SocketListener, SocketStream
+
+from retinue.bus import Watcher
+from retinue.control import places
+from retinue.events import Stamped
+from retinue.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from retinue.surfaces.base import Surface
+
+FAREWELL = 1.0
+"""Seconds watchers have to take the last events when everything ends."""
+UNREACHABLE = "Other processes cannot watch or cancel the runs of this one: no socket (%s). The runs go on."
+
+
+class Door:
+    """Open from the first run on until its block ends. No fault of it, or of whoever comes, reaches a run."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._path: Path | None = None
+        self._is_tried = False
+        self._is_ending = False
+        self._waiting: set[anyio.CancelScope] = set()
+        """Where a watcher waits for news."""
+        self._busy = 0
+        """Clients who are being told something."""
+        self._idle = anyio.Event()
+        self.clients = 0
+
+    async def __aenter__(self) -> Self:
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            places.bury(str(self._path))
+            await self._tell_the_rest()
+        self._group.cancel_scope.cancel()
+        # Without the error: it belongs to the block, and the group would wrap it in another.
+        await self._group.__aexit__(None, None, None)
+
+    def serve(self, orchestrator: Orchestrator, surface: Callable[[], Surface]) -> None:
+        """Says whose runs are behind it, and what they delegate with; it stays closed."""
+        self.orchestrator = orchestrator
+        self._surface = surface
+
+    @property
+    def surface(self) -> Surface:
+        return self._surface()
+
+    def address(self) -> str | None:
+        """Where to knock; it is open from the first time this is asked. None if it cannot be."""
+        if not self._is_tried and places.IS_HERE:
+            self._is_tried = True
+            try:
+                listener, self._path = places.listening_socket(self._environ)
+            except OSError as error:
+                logging.getLogger("retinue").warning(UNREACHABLE, error.strerror or error)
+            else:
+                self._group.start_soon(self._listen, listener)
+        return str(self._path) if self._path else None
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """A block whose end is waited for when everything ends."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._idle.set()
+
+    async def news(self, watcher: Watcher) -> tuple[Stamped, ...]:
+        """What has happened since the last time, once something has; nothing at the end.
+
+        Raises:
+            Lagged: the watcher was cut off.
+        """
+        if (news := watcher.waiting()) or self._is_ending:
+            return news
+        with anyio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                return (await anext(watcher), *watcher.waiting())
+            finally:
+                self._waiting.discard(scope)
+        return watcher.waiting()
+
+    async def _tell_the_rest(self) -> None:
+        self._is_ending = True
+        for scope in self._waiting:
+            scope.cancel()
+        with anyio.move_on_after(FAREWELL, shield=True):
+            while self._busy:
+                self._idle = anyio.Event()
+                await self._idle.wait()
+
+    async def _listen(self, bound: socket) -> None:
+        with suppress(Exception):
+            async with await SocketListener.from_socket(bound) as listener:
+                await listener.serve(self._let_in, self._group)
+
+    async def _let_in(self, stream: SocketStream) -> None:
+        from retinue.control.talking import talk
+
+        self.clients += 1
+        try:
+            # Whoever leaves in the middle of a word, or says what nobody understands, ends only its own connection.
+            with suppress(Exception):
+                async with stream:
+                    await talk(stream, self)
+        finally:
+            self.clients -= 1

@@ -1,0 +1,168 @@
+r"""What is said on a control socket: one JSON object per line, `{"type": …}`; all of it stands here.
+
+    → {"type":"hello","v":1}
+    ← {"type":"welcome","v":1,"pid":4711}
+    → {"type":"watch","deltas":true}
+    ← {"type":"live","runs":["…"]}              what has not ended; its past is in the store
+    ← {"type":"event","event":{…}}              as it happens, a stamped event as everywhere; deltas may be left out
+    ← {"type":"lagged"}                         too far behind: the last line
+    → {"type":"cancel","run":"…"}
+    ← {"type":"cancelled","run":"…","found":true,"failure":{…}}     once the run has ended
+    ← {"type":"declined","message":"…"}         to an order that is none, or cannot be carried out
+
+A connection says hello, then gives orders one after the other; `watch` is its last. Changes are additive: readers
+pass over fields and answers they do not know, and an order nobody knows is declined.
+
+A run that may delegate says who it is, and has other orders:
+
+    → {"type":"hello","v":1,"token":"…"}
+    ← {"type":"welcome","v":1,"pid":4711}
+    → {"type":"tools"}
+    ← {"type":"tools","tools":[{"name":"spawn_subagent","description":"…","inputSchema":{…}}, …]}
+    → {"type":"call","tool":"spawn_subagent","call":"toolu_1","arguments":{…},"partial":true}
+    ← {"type":"partial","result":{"content":[…],"details":{…}}}      while it goes on, where that was asked for
+    ← {"type":"result","result":{"content":[…],"details":{…},"isError":true}}
+
+What it says while a call goes on is not heard; closing the connection is how it stops the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from retinue.events import Stamped, from_line, to_line
+from retinue.types import Failure
+
+VERSION = 1
+ORDER_BYTES = 64 * 2**10
+"""Of an order; whoever sends more is no friend."""
+CALL_BYTES = 32 * 2**20
+"""Of an order of a run: the tasks of a call may be long."""
+ANSWER_BYTES = 256 * 2**20
+"""Of an answer: an event may carry the whole text of a run."""
+
+
+class Hello(Struct, frozen=True, tag="hello"):
+    v: int = VERSION
+    token: str | None = None
+    """Of a run that calls home."""
+
+
+class Watch(Struct, frozen=True, tag="watch"):
+    deltas: bool = True
+
+
+class Cancel(Struct, frozen=True, tag="cancel"):
+    run: str
+
+
+class WhichTools(Struct, frozen=True, tag="tools"):
+    pass
+
+
+class CallTool(Struct, frozen=True, tag="call"):
+    tool: str
+    call: str
+    """The id of the tool call, as the run's own model knows it."""
+    arguments: Any = None
+    partial: bool = False
+    """Whether partial results are wanted."""
+
+
+Order = Hello | Watch | Cancel | WhichTools | CallTool
+
+
+class Welcome(Struct, frozen=True, tag="welcome"):
+    v: int
+    pid: int
+
+
+class Live(Struct, frozen=True, tag="live"):
+    runs: tuple[str, ...]
+    """In the order they were begun."""
+
+
+class Happened(Struct, frozen=True, tag="event"):
+    event: Raw
+
+    def stamped(self) -> Stamped:
+        """The event.
+
+        Raises:
+            msgspec.MsgspecError: it is none that this version knows.
+        """
+        return from_line(bytes(self.event))
+
+
+class Cancelled(Struct, frozen=True, tag="cancelled", omit_defaults=True):
+    run: str
+    found: bool
+    """Whether there was such a run, not ended, to be stopped."""
+    failure: Failure | None = None
+    """How it ended; none if it had answered before it could be stopped."""
+
+
+class Lagging(Struct, frozen=True, tag="lagged"):
+    pass
+
+
+class Declined(Struct, frozen=True, tag="declined"):
+    message: str
+
+
+class Offered(Struct, frozen=True, rename="camel"):
+    """One tool, as a host registers it."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+class TheseTools(Struct, frozen=True, tag="tools"):
+    tools: tuple[Offered, ...]
+
+
+class Partial(Struct, frozen=True, tag="partial"):
+    result: Mapping[str, Any]
+
+
+class Returned(Struct, frozen=True, tag="result"):
+    result: Mapping[str, Any]
+
+
+Answer = Welcome | Live | Happened | Cancelled | Lagging | Declined | TheseTools | Partial | Returned
+
+_encode = msgspec.json.Encoder().encode
+_read_order: Callable[[bytes], Order] = msgspec.json.Decoder(Order).decode
+_read_answer: Callable[[bytes], Answer] = msgspec.json.Decoder(Answer).decode
+
+
+def line(said: Order | Answer) -> bytes:
+    """One line of the wire, newline included."""
+    return _encode(said) + b"\n"
+
+
+def event_line(stamped: Stamped) -> bytes:
+    """The line of an event; what `line(Happened(…))` would be, without encoding it twice."""
+    return b'{"type":"event","event":%b}\n' % to_line(stamped)[:-1]
+
+
+def order(received: bytes) -> Order:
+    """The order of a line.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+    """
+    return _read_order(received)
+
+
+def answer(received: bytes) -> Answer | None:
+    """The answer of a line; None for one that only a later version knows."""
+    try:
+        return _read_answer(received)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,270 @@
+"""The control socket: both ends of it in one process, and clients that are no friends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from retinue import Retinue
+from retinue.control import places
+from retinue.control.client import Unreachable, connected
+from retinue.control.protocol import ORDER_BYTES, Cancelled
+from retinue.control.talking import MOST_CLIENTS
+from retinue.engines.base import EngineKind
+from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
+from retinue.events import RunEnded, RunQueued, Stamped, Text, TextDelta
+from retinue.orchestrator import ABORTED
+
+PATIENCE = 20.0
+
+
+class Stage:
+    """A Retinue whose runs wait for the test."""
+
+    def __init__(self, runtime: Path) -> None:
+        self.begun, self.go_on = anyio.Event(), anyio.Event()
+        self.left = 0
+        """Runs that have not begun yet."""
+        kind = EngineKind(name="scripted", capabilities=CAPABILITIES, make=self._engine, missing=lambda: None)
+        environ = {"HOME": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
+        self.retinue = Retinue(engine="scripted", engines={"scripted": kind}, environ=environ, cwd=runtime)
+        self.folder = runtime / "retinue"
+
+    def _engine(self):
+        return ScriptedEngine(
+            Text("what there was"), Do(self._begin), Do(self.go_on.wait), say("word " * 40, deltas=10)
+        )
+
+    async def _begin(self):
+        self.left -= 1
+        if self.left == 0:
+            self.begun.set()
+
+    @asynccontextmanager
+    async def at_work(self, count=1):
+        """The owners of so many runs, all of them waiting."""
+        self.left = count
+        async with self.retinue, anyio.create_task_group() as group:
+            group.start_soon(self.retinue.delegate, [("explorer", "look")] * count)
+            with anyio.fail_after(PATIENCE):
+                await self.begun.wait()
+            yield await self.retinue.owners()
+            self.go_on.set()
+
+
+@pytest.fixture
+def stage(tmp_path_factory):
+    # A folder of its own, as short as there is: paths of sockets are short.
+    runtime = tmp_path_factory.mktemp("r")
+    runtime.chmod(0o700)
+    return Stage(runtime)
+
+
+async def test_a_run_has_a_socket_that_only_its_user_can_use_and_that_ends_with_it(stage):
+    async with stage.at_work() as owners:
+        (owner,) = owners
+        path = Path(owner.control)
+        assert path.parent == stage.folder
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert owner.pid == os.getpid()
+    assert list(stage.folder.iterdir()) == []
+
+
+async def test_nothing_listens_before_the_first_run(stage):
+    async with stage.retinue:
+        assert not stage.folder.exists()
+
+
+class Watching:
+    """Someone who notes what a process tells."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+        self.seen: list[Stamped] = []
+        self.is_told = anyio.Event()
+
+    async def live(self, runs):
+        self.told.append(runs)
+        self.is_told.set()
+
+    async def take(self, stamped):
+        self.seen.append(stamped)
+
+    async def look(self, address):
+        async with connected(address) as control:
+            await control.watch(self.live, self.take)
+
+    def kinds(self):
+        return [type(stamped.event) for stamped in self.seen]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_watcher_is_told_what_is_live_and_then_what_happens_to_the_end(stage):
+    watching = Watching()
+    async with anyio.create_task_group() as group, stage.at_work(2) as owners:
+        group.start_soon(watching.look, owners[0].control)
+        await watching.is_told.wait()
+    assert [set(runs) for runs in watching.told] == [{owner.run for owner in owners}]
+    assert RunQueued not in watching.kinds()
+    assert TextDelta in watching.kinds()
+    assert watching.kinds().count(RunEnded) == 2
+
+
+async def test_the_end_of_everything_reaches_a_watcher(stage):
+    watching = Watching()
+    async with anyio.create_task_group() as group, stage.at_work() as (owner,):
+        group.start_soon(watching.look, owner.control)
+        await watching.is_told.wait()
+        stage.retinue.stop_all()
+    assert watching.kinds() == [RunEnded]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_cancelled_run_has_ended_when_the_answer_comes(stage):
+    async with stage.at_work(2) as owners:
+        async with connected(owners[0].control) as control:
+            done = await control.cancel(owners[0].run)
+            assert done.found
+            assert done.failure == ABORTED
+            assert await control.cancel("f" * 32) == Cancelled("f" * 32, found=False)
+        assert len(await stage.retinue.owners()) == 1
+
+
+# -- who is no friend ------------------------------------------------------------------------------
+
+
+async def raw(address, *lines):
+    """What comes back for these bytes, up to the end of the connection or the last answer."""
+    async with await anyio.connect_unix(address) as stream:
+        answers, found = BufferedByteReceiveStream(stream), []
+        try:
+            for line in lines:
+                await stream.send(line)
+                found.append(msgspec.json.decode(await answers.receive_until(b"\n", 2**20)))
+        except (anyio.IncompleteRead, anyio.BrokenResourceError):
+            found.append(None)
+        return found
+
+
+HELLO = b'{"type":"hello","v":1}\n'
+
+
+async def test_what_is_no_order_is_declined_and_the_connection_goes_on(stage):
+    async with stage.at_work() as (owner,):
+        welcome, steer, noise, known = await raw(
+            owner.control, HELLO, b'{"type":"steer","run":"x"}\n', b"\xff\xfe\n", b'{"type":"cancel","run":"x"}\n'
+        )
+        assert (welcome["type"], steer["type"], noise["type"]) == ("welcome", "declined", "declined")
+        assert known == {"type": "cancelled", "run": "x", "found": False}
+
+
+@pytest.mark.parametrize(
+    "first", [b'{"type":"hello","v":99}\n', b'{"type":"cancel","run":"x"}\n', b"GET / HTTP/1.1\n"]
+)
+async def test_whoever_does_not_greet_in_this_version_is_declined(stage, first):
+    async with stage.at_work() as (owner,):
+        assert [answer["type"] for answer in await raw(owner.control, first)] == ["declined"]
+
+
+async def test_a_line_without_an_end_costs_its_sender_the_connection_and_nobody_else(stage):
+    async with stage.at_work() as (owner,):
+        assert await raw(owner.control, HELLO, b"x" * (ORDER_BYTES + 1)) == [
+            {"type": "welcome", "v": 1, "pid": os.getpid()},
+            None,
+        ]
+        async with connected(owner.control) as control:
+            assert (await control.cancel(owner.run)).found
+
+
+async def test_only_so_many_are_served_at_once(stage):
+    async with stage.at_work() as (owner,):
+        crowd = [socket.socket(socket.AF_UNIX) for _ in range(MOST_CLIENTS)]
+        try:
+            for one in crowd:
+                one.connect(owner.control)
+            with pytest.raises(Unreachable, match="32 others are connected already"):
+                async with connected(owner.control):
+                    pass
+        finally:
+            for one in crowd:
+                one.close()
+
+
+async def test_a_watcher_who_does_not_read_holds_up_no_run(stage):
+    with socket.socket(socket.AF_UNIX) as stuck:
+        async with stage.at_work() as (owner,):
+            stuck.connect(owner.control)
+            stuck.sendall(HELLO + b'{"type":"watch"}\n')
+            stage.go_on.set()
+            result = (await stage.retinue.delegate([("explorer", "x" * 200_000)] * 8))[0]
+            assert result.failure is None
+
+
+# -- places ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(tmp_path):
+    """A socket as a killed process leaves it."""
+    tmp_path.chmod(0o700)
+    listener, path = places.listening_socket({"XDG_RUNTIME_DIR": str(tmp_path)})
+    listener.close()
+    return path.rename(path.with_name("99999999-dead.sock"))
+
+
+def test_the_socket_of_a_killed_process_is_found_dead_and_removed(tmp_path, dead):
+    listener, path = places.listening_socket({"XDG_RUNTIME_DIR": str(tmp_path)})
+    with listener:
+        other = path.rename(path.with_name("99999998-live.sock"))
+        places.listening_socket({"XDG_RUNTIME_DIR": str(tmp_path)})[0].close()
+        assert (dead.exists(), other.exists(), places.is_dead(other)) == (False, True, False)
+
+
+async def test_connecting_to_a_dead_socket_says_so_and_removes_it(dead):
+    with pytest.raises(Unreachable, match="Its process is gone"):
+        async with connected(str(dead)):
+            pass
+    assert not dead.exists()
+
+
+def test_a_runtime_folder_that_is_too_long_open_to_others_or_missing_is_not_used(tmp_path):
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir(mode=0o700)
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    for runtime in (deep, open_to_all, tmp_path / "missing", Path("relative")):
+        listener, path = places.listening_socket({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(temporary)})
+        listener.close()
+        path.unlink()
+        assert path.parent == temporary / f"retinue-{os.getuid()}"
+
+
+def test_a_folder_of_someone_elses_making_is_refused(tmp_path):
+    (tmp_path / f"retinue-{os.getuid()}").mkdir(mode=0o777)
+    (tmp_path / f"retinue-{os.getuid()}").chmod(0o777)
+    with pytest.raises(PermissionError):
+        places.listening_socket({"TMPDIR": str(tmp_path)})
+
+
+async def test_a_run_goes_on_where_there_can_be_no_socket(stage, caplog):
+    stage.folder.mkdir()
+    stage.folder.chmod(0o755)
+    async with stage.at_work() as (owner,):
+        assert owner.control is None
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "Other processes cannot watch or cancel the runs of this one: no socket (not a private folder of this user). "
+        "The runs go on."
+    )
