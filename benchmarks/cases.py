@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,11 @@ def _beside_the_sdk(name: str, work: str, count: int, goal: float, **more: Any) 
     return Case(name=name, ours=_on_mcp(work, count), floor=_on_mcp(work, count, "minimal"), goal=goal, **more)
 
 
+def _constant(**figures: float) -> tuple[str, ...]:
+    """A floor that is a number, not work."""
+    return ("-c", f"print({json.dumps(json.dumps(figures))})")
+
+
 BARE = ("-c", "pass")
 
 CASES = (
@@ -107,7 +113,7 @@ CASES = (
     Case(
         name="memory of 100,000 deltas over 1,000",
         ours=_ours("deltas", 100_000),
-        floor=("-c", "print('{\"grown_bytes\": 20971520}')"),
+        floor=_constant(grown_bytes=20 * 2**20),
         goal=1.0,
         figure=grown,
         unit="KB",
@@ -137,6 +143,24 @@ CASES = (
         unit="µs",
         per="event",
         is_rate=True,
+    ),
+    *(
+        Case(
+            name=f"{count} tasks that think, of the time it must take",
+            ours=_ours("thinking", count),
+            floor=_constant(wall=-(-count // 4) * 0.2),
+            goal=1.1,
+            figure=wall,
+            pairs=3,
+        )
+        for count in (16, 64, 256)
+    ),
+    Case(
+        name="first screen of a session of 50 MB",
+        ours=_ours("first_screen", 10_000),
+        floor=_ours("last_bytes", 10_000),
+        goal=3.0,
+        pairs=3,
     ),
     Case(
         name="listing a session of 100,000 events",
@@ -187,7 +211,7 @@ CASES = (
     Case(
         name="pi: memory of 50 MB over 20 MB",
         ours=_on_pi("streamed", 50 * 2**20),
-        floor=("-c", "print('{\"grown_bytes\": 20971520}')"),
+        floor=_constant(grown_bytes=20 * 2**20),
         goal=1.0,
         figure=grown,
         unit="KB",
@@ -196,7 +220,7 @@ CASES = (
     Case(
         name="pi: 64 stopped, of 2 s",
         ours=_on_pi("obeying", 64),
-        floor=("-c", "print('{\"wall\": 2.0}')"),
+        floor=_constant(wall=2.0),
         goal=1.0,
         figure=wall,
         pairs=3,
@@ -204,7 +228,7 @@ CASES = (
     Case(
         name="pi: 64 that do not listen, of 10 s",
         ours=_on_pi("ignoring", 64),
-        floor=("-c", "print('{\"wall\": 10.0}')"),
+        floor=_constant(wall=10.0),
         goal=1.0,
         figure=wall,
         pairs=1,

@@ -16,7 +16,7 @@ from retinue.app import Retinue
 from retinue.engines.base import Capabilities, Emit, EngineKind
 from retinue.engines.loop import Model, Reply, Request, Say, converse
 from retinue.engines.toolbox import Toolbox, tool
-from retinue.events import Origin, Stamped, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.events import Origin, Stamped, Text, TextDelta, ToolCalled, ToolReturned, from_line
 from retinue.sessions.jsonl import JsonlStore
 from retinue.types import Lineage, RunSpec, Subagent, ToolUse
 
@@ -75,6 +75,35 @@ async def parallel(count: int) -> None:
     async with opened(InstantModel()) as retinue:
         await retinue.run(*TASK)
         with gauged(times=count):
+            results = await retinue.delegate([TASK] * count)
+        assert all(result.failure is None for result in results)
+
+
+TURN = 0.05
+"""Seconds a model thinks."""
+TURNS = 4
+SLOTS = 4
+"""The default."""
+
+
+async def thinking(count: int) -> None:
+    """Tasks that each think four times for 50 ms, four at once."""
+
+    class ThinkingModel:
+        name = "thinking"
+
+        async def reply(self, request: Request, say: Say) -> Reply:
+            await anyio.sleep(TURN)
+            calls = sum(message.role == "assistant" for message in request.messages)
+            if calls + 1 < TURNS:
+                return Reply(
+                    content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use"
+                )
+            return Reply(content=(Text("done"),))
+
+    async with opened(ThinkingModel(), max_concurrency=SLOTS) as retinue:
+        await retinue.run(*TASK)
+        with gauged():
             results = await retinue.delegate([TASK] * count)
         assert all(result.failure is None for result in results)
 
@@ -188,8 +217,8 @@ async def first_request(_: int) -> None:
         await retinue.run(*TASK)
 
 
-async def session_of(count: int) -> str:
-    """A stored session with this many events; returns its id."""
+async def session_of(count: int, size: int = 200) -> str:
+    """A stored session with this many events of this size; returns its id."""
     async with JsonlStore(state()) as store:
         session = store.claim()
         spec = RunSpec(
@@ -211,7 +240,7 @@ async def session_of(count: int) -> str:
         queued = RunQueued(name="bench", agent="explorer", task="do it", cwd="/", surface="single")
         record.append(Stamped(origin, 1, 1.0, queued))
         for number in range(count):
-            record.append(Stamped(origin, number + 2, 1.0, ToolReturned(f"c{number}", "read", "y" * 200)))
+            record.append(Stamped(origin, number + 2, 1.0, ToolReturned(f"c{number}", "read", "y" * size)))
         record.append(Stamped(origin, count + 2, 1.0, RunEnded(text="the answer")))
         await record.sync()
         await record.release()
@@ -245,6 +274,38 @@ async def tailed(count: int) -> None:
                 assert len(await store.tail(session, 20)) == 20
 
 
+async def first_screen(count: int) -> None:
+    """The last 12 events of a session of so many messages of 5 KB, as a screen shows them first."""
+    session = await session_of(count, 5000)
+    async with JsonlStore(state()) as store:
+        await store.tail(session, 12)
+        with gauged(times=20):
+            for _ in range(20):
+                assert len(await store.tail(session, 12)) == 12
+
+
+async def last_bytes(count: int) -> None:
+    """The last 64 KB of the same session's file, read and decoded in a thread, as a program that must not wait does."""
+    import os
+
+    import anyio.to_thread
+
+    session = await session_of(count, 5000)
+    (path,) = state().glob(f"sessions/{session[:8]}/session.jsonl")
+
+    def read() -> None:
+        with path.open("rb") as file:
+            file.seek(-64 * 1024, os.SEEK_END)
+            lines = file.read().split(b"\n")
+        for line in lines[1:-1]:
+            from_line(line)
+
+    await anyio.to_thread.run_sync(read)
+    with gauged(times=20):
+        for _ in range(20):
+            await anyio.to_thread.run_sync(read)
+
+
 WORK: dict[str, Callable[[int], Awaitable[None]]] = {
     work.__name__: work
     for work in (
@@ -257,6 +318,9 @@ WORK: dict[str, Callable[[int], Awaitable[None]]] = {
         first_request,
         listed,
         tailed,
+        thinking,
+        first_screen,
+        last_bytes,
     )
 }
 
