@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .tools
 REAL := tests/engines_real
+CLIENTS := tests/frontends/mcp
 # Imports are two to five times slower without byte code, and the demo should start at once.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -16,7 +17,7 @@ help: ## List these commands
 demo: $(VENV)/.runtime ## Set up and see five agents at work on this repository: no key, no network
 	@$(BIN)/retinue demo
 
-test: $(VENV)/.dev $(TOOLS)/.pi ## Set up and run every test
+test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp ## Set up and run every test
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev ## Check format, lint, types and the layer rules
@@ -40,6 +41,7 @@ lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addre
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp -o dev.txt dev.in build.in ../pyproject.toml
 	$(BIN)/python $(REAL)/install.py --lock
+	$(BIN)/python -m tests.frontends.mcp.install --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -62,3 +64,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.runtime
 # The real pi, for the tests that run it. Without a registry it says so, makes nothing, and is tried again next time.
 $(TOOLS)/.pi: $(REAL)/install.py $(wildcard $(REAL)/pi-*/package-lock.json $(REAL)/pi-*/.npmrc) | $(VENV)/.dev
 	$(BIN)/python $(REAL)/install.py $(TOOLS)
+
+# The official MCP suite and inspector, in the same way.
+$(TOOLS)/.mcp: $(CLIENTS)/install.py $(wildcard $(CLIENTS)/clients/*) | $(VENV)/.dev
+	$(BIN)/python -m tests.frontends.mcp.install $(TOOLS)

@@ -285,7 +285,7 @@ async def first_screen(count: int) -> None:
 
 
 async def last_bytes(count: int) -> None:
-    """The last 64 KB of the same session's file, read and decoded in a thread, as a program that must not wait does."""
+    """The last 64 KB of the same session's file, read and decoded in a thread: a program must not wait for it."""
     import os
 
     import anyio.to_thread

@@ -145,6 +145,7 @@ KEYS: Mapping[str, Key] = {
 }
 
 _TYPES: Mapping[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
+_VARIABLES = {key: f"RETINUE_{key.upper()}" for key in KEYS}
 
 
 class Layer(Struct, frozen=True, kw_only=True):
@@ -192,7 +193,7 @@ def resolve(surface: str, layers: list[Layer]) -> Resolved:
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    found = {key: environ[name] for key in KEYS if (name := f"RETINUE_{key.upper()}") in environ}
+    found = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
     return Layer(name="environment", values=found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class SettingsFiles:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._read: dict[Path, tuple[tuple[int, int, int], Mapping[str, Any], Problem | None]] = {}
+        self._found: dict[tuple[Path, ...], list[tuple[Path, Read, bool]]] = {}
 
     def resolve(self, surface: str, cwd: Path, call: Mapping[str, Any] | None = None) -> Resolved:
         """The settings of a call made in `cwd` on a surface."""
@@ -43,9 +44,16 @@ class SettingsFiles:
         return Resolved(settings, found.sources, (*problems, *found.problems))
 
     def _places(self, cwd: Path) -> list[tuple[Path, Read, bool]]:
-        user, pi = config_folder(self._environ), pi_folder(self._environ)
+        """The files to look at from a directory. Every call asks, and joining paths costs more than the looks."""
+        levels, user, pi = project_levels(cwd), config_folder(self._environ), pi_folder(self._environ)
+        known = self._found.get((*levels, user, pi))
+        if known is None:
+            known = self._found[*levels, user, pi] = self._joined(levels, user, pi)
+        return known
+
+    def _joined(self, levels: Sequence[Path], user: Path, pi: Path) -> list[tuple[Path, Read, bool]]:
         places: list[tuple[Path, Read, bool]] = []
-        for level in project_levels(cwd):
+        for level in levels:
             places.append((level / ".retinue" / "config.toml", _ours, True))
             places.append((level / ".pi" / "settings.json", _harms_haus, True))
         places.append((user / "config.toml", _ours, False))

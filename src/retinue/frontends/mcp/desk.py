@@ -1,0 +1,222 @@
+"""Where a client's calls arrive: the tools of the surfaces that are mounted, each called, followed and reported on.
+
+Knows nothing of the protocol's own types: `sdk` puts them around what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from msgspec import Struct, structs
+
+from retinue.app import Retinue
+from retinue.frontends.mcp.following import Followed, Follower
+from retinue.frontends.mcp.prompts import TOOLS, Shown, delegating, shown_agents
+from retinue.frontends.mcp.shapes import SHAPES, Schema
+from retinue.surfaces.base import REFUSED, Surface, ToolResult, ToolRun
+from retinue.types import Call
+
+MOST_CALLS = 512
+"""Of one client in flight at once; more are refused. Runs queue for their slots below this."""
+PACE = 0.5
+"""Seconds between two messages about the progress of a call."""
+RUNS = "retinue/runs"
+"""Under this name a result's `_meta` says what really happened beside what was declared, for each of its runs."""
+
+Tell = Callable[[float, str], Awaitable[None]]
+"""Takes how far a call has come, a number that grows, and what its runs are doing."""
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """A tool as a client sees it."""
+
+    name: str
+    description: str
+    input_schema: Schema
+    output_schema: Schema
+    read_only: bool
+    open_world: bool
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a call came to."""
+
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool = False
+    meta: Mapping[str, Any] | None = None
+
+
+class Unservable(Exception):  # noqa: N818 - it says what the server's wish is
+    """What a server is to offer cannot be served; the message says why and what to do."""
+
+
+class Desk:
+    """The tools of one client. Calls are made in its block; everything they started ends with it."""
+
+    def __init__(
+        self,
+        retinue: Retinue,
+        follower: Follower,
+        surfaces: Sequence[Surface],
+        *,
+        roots: Sequence[str],
+        most_calls: int = MOST_CALLS,
+    ) -> None:
+        self._retinue = retinue
+        self._follower = follower
+        self._surfaces = surfaces
+        self._roots = tuple(roots)
+        self._tools = mounted(surfaces)
+        self._way = next((tool for tool in TOOLS if tool in self._tools), None)
+        self._most_calls = most_calls
+        self._in_flight = 0
+
+    def offers(self) -> list[Offer]:
+        """The tools that may be used here, as they are at this moment: agents come and go."""
+        return [
+            self._offer(surface, tool.name, tool.description, tool.input_schema)
+            for surface in self._surfaces
+            for tool in surface.tools(self._retinue.call(surface.name))
+        ]
+
+    def knows(self, tool: str) -> bool:
+        return tool in self._tools
+
+    def agents(self) -> list[Shown]:
+        """The agents a user may choose from; none where none can be given a task."""
+        return shown_agents(self._retinue) if self._way and self.offers() else []
+
+    def prompt(self, agent: str, task: str) -> str | None:
+        """What the host's user says to have a task given to an agent; None if there is no such agent."""
+        known = {shown.name for shown in self.agents()}
+        return delegating(agent, task, self._way) if agent in known and self._way else None
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, conversation: str | None = None, tell: Tell | None = None
+    ) -> Answer:
+        """Calls a tool; what its runs do meanwhile is told. Cancelled, it leaves ended runs.
+
+        `conversation` is whatever tells one of the client's conversations from another; None where nothing does.
+        """
+        if self._in_flight >= self._most_calls:
+            return _answer(_crowded(self._most_calls), None)
+        surface, run = self._tools[tool]
+        call = self._call(surface.name, conversation)
+        self._in_flight += 1
+        try:
+            with self._follower.following(call.lineage.parent_call) as followed:
+                result = await _told(lambda: run(dict(arguments), call, None), followed, tell)
+                self._follower.catch_up()
+                return _answer(result, followed)
+        finally:
+            self._in_flight -= 1
+
+    def _call(self, surface: str, conversation: str | None) -> Call:
+        call = self._retinue.call(surface)
+        lineage = call.lineage
+        if conversation is not None:
+            lineage = structs.replace(lineage, root=f"{lineage.root}-{conversation}")
+        return structs.replace(call, lineage=lineage, roots=self._roots)
+
+    def _offer(self, surface: Surface, name: str, description: str, schema: Schema) -> Offer:
+        shape = SHAPES[surface.name, name]
+        return Offer(
+            name=name,
+            description=description,
+            input_schema=schema,
+            output_schema=shape.output,
+            read_only=not (shape.dispatches and self._may_write(surface)),
+            open_world=shape.dispatches,
+        )
+
+    def _may_write(self, surface: Surface) -> bool:
+        # Background tools are on the terms of `single`.
+        known = surface.name if surface.name in self._retinue.surfaces else "single"
+        return self._retinue.settings(known).settings.allow_write
+
+
+@asynccontextmanager
+async def opened(
+    retinue: Retinue,
+    surfaces: Sequence[str],
+    *,
+    roots: Sequence[str],
+    background: bool = False,
+    most_calls: int = MOST_CALLS,
+) -> AsyncIterator[Desk]:
+    """The desk of an open Retinue with these surfaces mounted; runs work within the roots only.
+
+    Raises:
+        Unservable: they cannot be mounted together.
+    """
+    follower, families = Follower(retinue), [retinue.surface(name) for name in surfaces]
+    mounted(families)
+    async with anyio.create_task_group() as group:
+        await group.start(follower.follow)
+        if background:
+            from retinue.frontends.mcp.background import Background
+
+            families.append(Background(retinue, follower, group))
+        yield Desk(retinue, follower, families, roots=roots, most_calls=most_calls)
+        group.cancel_scope.cancel()
+
+
+def mounted(surfaces: Sequence[Surface]) -> Mapping[str, tuple[Surface, ToolRun]]:
+    """Every tool of the surfaces by its name.
+
+    Raises:
+        Unservable: two of them have one of the same name.
+    """
+    found: dict[str, tuple[Surface, ToolRun]] = {}
+    for surface in surfaces:
+        for name, run in surface.calls.items():
+            if name in found:
+                both = f"{found[name][0].name} and {surface.name}"
+                raise Unservable(f"The surfaces {both} both have a tool {name}: mount one of them.")
+            found[name] = (surface, run)
+    return found
+
+
+async def _told(work: Callable[[], Awaitable[ToolResult]], followed: Followed, tell: Tell | None) -> ToolResult:
+    """Does the work, and meanwhile tells what happens to whoever wants to know."""
+    if tell is None:
+        return await work()
+
+    async def keep_telling(tell: Tell) -> None:
+        told = 0
+        while True:
+            if followed.changes == told:
+                await followed.news()
+            told = followed.changes
+            await tell(float(told), followed.words())
+            await anyio.sleep(PACE)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(keep_telling, tell)
+        result = await work()
+        group.cancel_scope.cancel()
+    return result
+
+
+def _answer(result: ToolResult, followed: Followed | None) -> Answer:
+    runs = followed.report() if followed else []
+    return Answer(
+        text=result.text,
+        structured=msgspec.to_builtins(result.details),
+        is_error=result.is_error,
+        meta={RUNS: runs} if runs else None,
+    )
+
+
+def _crowded(most: int) -> ToolResult:
+    message = (
+        f"This client has {most} calls in flight, which is the limit. Nothing was started. "
+        "Call again when one of them has been answered."
+    )
+    details = {"error": {"code": "spawn_limit", "message": message}}
+    return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)

@@ -1,0 +1,81 @@
+"""The tokens of HTTP clients: a file each, which only their user can read."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.frontends.mcp.desk import Unservable
+from retinue.regular_files import TooLarge, read_regular
+
+NAMES = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+TOKEN_BYTES = 32
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{32,128}")
+_MOST_BYTES = 1024
+
+
+class Token(Struct, frozen=True):
+    """A client's token, without the token itself."""
+
+    file: Path
+    digest: bytes
+
+    @property
+    def client(self) -> str:
+        """What the client's sessions are known by: it owns them by its token."""
+        return f"client-{self.digest.hex()[:16]}"
+
+
+def token_of(state: Path, name: str | None = None) -> Token:
+    """The token of the client of this name, or of the one without; made if there is none.
+
+    Raises:
+        Unservable: the file cannot be trusted, read or made.
+    """
+    file = state / "tokens" / name if name else state / "token"
+    try:
+        text = _read(file) or _made(file)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Unservable(
+            f"The token file {file} cannot be used: {why}. Nothing is served without a token."
+        ) from error
+    return Token(file, digest(text))
+
+
+def digest(token: str) -> bytes:
+    """What of a token is kept and compared."""
+    return sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _read(file: Path) -> str | None:
+    """The token in a file; None if there is no file."""
+    try:
+        text = read_regular(file, _MOST_BYTES, follow_link=False).decode().strip()
+        status = file.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    except TooLarge:
+        text, status = "", None
+    if status and os.name != "nt" and (stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid != os.getuid()):
+        raise Unservable(f"Others can read the token file {file}. Delete it: a new one is made at the next start.")
+    if not _TOKEN.fullmatch(text):
+        raise Unservable(f"There is no token in {file}. Delete it: a new one is made at the next start.")
+    return text
+
+
+def _made(file: Path) -> str:
+    file.parent.mkdir(0o700, parents=True, exist_ok=True)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    try:
+        os.write(descriptor, f"{token}\n".encode())
+    finally:
+        os.close(descriptor)
+    return token

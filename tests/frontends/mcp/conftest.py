@@ -1,0 +1,58 @@
+"""A host that speaks MCP: the SDK's own client, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from tests.stage import stage
+
+from retinue.engines.scripted import Script, Step
+from retinue.frontends.mcp import desk, sdk
+from retinue.types import RunSpec
+
+MODERN, LEGACY = "auto", "legacy"
+"""The current revision of the protocol, and the one before, with its handshake, over memory streams."""
+
+Connect = Callable[..., AbstractAsyncContextManager[Client]]
+
+
+@pytest.fixture(params=[MODERN, LEGACY])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def connect(workplace: Path, mode: str) -> Connect:
+    """`async with connect(say("done")) as client`: a client of a server whose agents do what the script says."""
+
+    @asynccontextmanager
+    async def connected(
+        *script: Step | Callable[[RunSpec], Script],
+        surfaces: tuple[str, ...] = ("single", "fanout"),
+        background: bool = False,
+        most_calls: int = desk.MOST_CALLS,
+        client: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Client]:
+        async with (
+            stage(workplace, *script, **options) as retinue,
+            desk.opened(
+                retinue, surfaces, roots=[str(workplace)], background=background, most_calls=most_calls
+            ) as opened,
+            Client(sdk.server(opened, "Be kind."), mode=mode, **(client or {})) as host,
+        ):
+            yield host
+
+    return connected
