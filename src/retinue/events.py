@@ -17,6 +17,8 @@ line: `{v, type, seq, time, run, session, root, parentRun, parentToolUseId, dept
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -263,8 +265,21 @@ class _Envelope(Origin, frozen=True, kw_only=True, rename="camel"):
 
 
 _encode = msgspec.json.Encoder().encode
-_read_event = msgspec.json.Decoder(Event).decode
-_read_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class _Readers:
+    """Decoders, made when the first line is read: most programs only write."""
+
+    @cached_property
+    def event(self) -> Callable[[bytes], Event]:
+        return msgspec.json.Decoder(Event).decode
+
+    @cached_property
+    def envelope(self) -> Callable[[bytes], _Envelope]:
+        return msgspec.json.Decoder(_Envelope).decode
+
+
+_readers = _Readers()
 
 
 def to_line(stamped: Stamped) -> bytes:
@@ -285,13 +300,13 @@ def from_line(line: bytes) -> Stamped:
     cut = line.find(b',"type":"')
     head, event = (line[:cut] + b"}", b"{" + line[cut + 1 :]) if cut > 0 else (line, line)
     try:
-        envelope = _read_envelope(head)
+        envelope = _readers.envelope(head)
     except msgspec.MsgspecError:
         head, event = line, line
-        envelope = _read_envelope(head)
+        envelope = _readers.envelope(head)
     if envelope.v != VERSION:
         raise msgspec.ValidationError(f"version {envelope.v} of the event format; this is version {VERSION}")
-    return Stamped(_origin(envelope), envelope.seq, envelope.time, _read_event(event))
+    return Stamped(_origin(envelope), envelope.seq, envelope.time, _readers.event(event))
 
 
 def _origin(envelope: _Envelope) -> Origin:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 
 NOWHERE = Path("/nonexistent")
@@ -56,6 +55,8 @@ def claude_folder(environ: Mapping[str, str]) -> Path:
 
 def sticky_folder(home: Path, cwd: str) -> Path:
     """Where seed 002 keeps the sessions of a working directory, whichever of its names that was given by."""
+    from hashlib import sha256
+
     real = os.path.realpath(cwd)
     return home / ".pi" / "subagent-sessions" / sha256(os.fsencode(real)).hexdigest()[:CWD_DIGITS]
 

@@ -6,7 +6,6 @@ they and the engines say, so it may be deleted at any time. It holds the agents 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
@@ -96,6 +95,8 @@ class AgentIndex:
 
 
 def _rows(roster: Roster, missing: Mapping[str, str | None], engine: str) -> Iterator[Row]:
+    import json
+
     strongest: dict[str, Agent] = {}
     for entry in roster.listing():
         if entry.agent.layer in _LAYERS:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from html import escape
 from itertools import islice
 from pathlib import Path
 
@@ -55,6 +54,8 @@ class Skill(Struct, frozen=True, kw_only=True):
     @property
     def block(self) -> str:
         """The skill in a system prompt, with its folder, as it may name files beside it."""
+        from html import escape
+
         folder = escape(one_line(str(Path(self.file).parent), 4096))
         return f'<loaded_skill name="{self.name}" folder="{folder}">\n{neutralise(plain(self.body))}\n</loaded_skill>'
 

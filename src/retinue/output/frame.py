@@ -8,7 +8,6 @@ from believing what it reads; it keeps text from being taken for anything but te
 from __future__ import annotations
 
 import re
-from hashlib import sha256
 
 from retinue.output.patterns import compiled
 from retinue.output.texts import mended
@@ -84,6 +83,8 @@ def framed(text: str, source: str, *, nonce: str | None = None) -> str:
 
     The closing line carries a nonce the text cannot foresee: by default the hash of the text itself.
     """
+    from hashlib import sha256
+
     nonce = nonce or sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:NONCE_DIGITS]
     name = neutralise(one_line(source, 80))
     body = neutralise(plain(text))

@@ -14,7 +14,6 @@ import errno
 import os
 import re
 import stat
-from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,6 +70,8 @@ def short(name: str) -> str:
 
 def safe_name(name: str) -> str:
     """A foreign id as the name of a folder: itself where that is safe, else made so and told apart by a hash."""
+    from hashlib import sha256
+
     if _PLAIN_NAME.fullmatch(name):
         return name
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-")
