@@ -57,6 +57,10 @@ def _on_pi(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_pi", work, str(count))
 
 
+def _on_home(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_home", work, str(count))
+
+
 def _on_mcp(work: str, count: int, *which: str) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_mcp", work, str(count), *which)
 
@@ -94,6 +98,21 @@ CASES = (
     Case(name="64 at once", ours=_ours("parallel", 64), floor=_ours("parallel", 16), goal=1.2, per="run"),
     Case(name="256 at once", ours=_ours("parallel", 256), floor=_ours("parallel", 16), goal=1.2, per="run"),
     Case(name="1,000 at once", ours=_ours("parallel", 1000), floor=_ours("parallel", 16), goal=1.2, per="run"),
+    Case(
+        name="a delegation that calls home: 1,000 a second",
+        ours=_on_home("called", 2000),
+        floor=_constant(wall=0.001),
+        goal=1.0,
+        figure=wall,
+        per="run",
+    ),
+    Case(
+        name="calling home over asking directly",
+        ours=_on_home("called", 2000),
+        floor=_on_home("direct", 2000),
+        goal=1.5,
+        per="run",
+    ),
     Case(
         name="memory of a run",
         ours=_ours("held", 500),

@@ -399,3 +399,17 @@ async def test_an_engine_does_not_go_on_from_its_own_record_where_another_went_o
         (behind,) = await plan_of(retinue, plan, retinue.call("single"))
     assert (own.spec.native_session, behind.spec.native_session) == (str(first), None)
     assert [message.text for message in behind.spec.history] == ["one", "ok", "two", "ok"]
+
+
+@pytest.mark.parametrize(("cwd", "is_within"), [("", True), ("inside", True), ("..", False), ("link", False)])
+async def test_where_a_call_has_roots_its_runs_work_below_them_only(tmp_path, cwd, is_within):
+    place = tmp_path / "place"
+    (place / "inside").mkdir(parents=True)
+    (place / "link").symlink_to(tmp_path)
+    async with stage(place, say("done")) as retinue:
+        call = structs.replace(retinue.call("fanout"), roots=(str(place),))
+        task = Task(prompt="look", agent="explorer", cwd=str((place / cwd) if cwd != ".." else tmp_path))
+        (planned,) = await plan_of(retinue, Plan(tasks=(task,)), call)
+    assert (planned.failure is None) is is_within
+    if planned.failure:
+        assert planned.failure.message.startswith(f"cwd is outside of {place}: ")

@@ -19,8 +19,9 @@ from retinue.events import (
     ToolReturned,
     to_line,
 )
+from retinue.secret import Secret
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Code, Failure, Secret
+from retinue.types import Code, Failure
 
 CANARY = "canary-value-of-a-secret-93hf"
 GITHUB = "ghp_" + "a1B2" * 9

@@ -20,16 +20,20 @@ from retinue.agents.folders import Folders
 from retinue.agents.roster import Roster
 from retinue.agents.trust import Trust
 from retinue.bus import Bus, Watcher
+from retinue.control.door import Door
 from retinue.engines.base import EngineKind
 from retinue.events import Stamped
 from retinue.folders import home_folder, state_folder
+from retinue.home import SURFACE
 from retinue.orchestrator import Orchestrator
 from retinue.output.sanitise import Masker, known_secrets
 from retinue.parts import SURFACES, engine_kinds
 from retinue.places.local import Local
 from retinue.planner import Planner
 from retinue.results import RunResult
+from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.owner import Owner
 from retinue.sessions.retention import Pruned
 from retinue.sessions.store import ALL, SessionStore, SessionSummary, Wanted
 from retinue.settings import Layer as SettingsLayer
@@ -60,11 +64,13 @@ class Retinue:
         engines: Mapping[str, EngineKind] | None = None,
         store: SessionStore | None = None,
         root: str | None = None,
+        client: str | None = None,
         offline_may_answer: bool = False,
         owns_process: bool = False,
     ) -> None:
         """Takes what is given here instead of what the process has.
 
+        With `client` sessions are those of this client alone: it finds and continues no others of the state folder.
         With `owns_process` the program says that nobody else in it starts processes: orphans of agents are then its.
 
         Raises:
@@ -78,10 +84,10 @@ class Retinue:
         self._trust = Trust(self._state / "trust.json")
         self._catalog = Catalog(Folders(self._environ), self._trust, program=agents)
         self._kinds = engine_kinds(self._environ, owns_process=owns_process) if engines is None else engines
-        self._store = store or JsonlStore(self._state)
+        self._store = store or (ClientStore(self._state, client) if client else JsonlStore(self._state))
         self._is_own_store = store is None
         self._masker = Masker(known_secrets(self._environ))
-        self._root = root or os.urandom(16).hex()
+        self._root = root or client_root(client, os.urandom(16).hex())
         self._goes_on = root is not None
         self._offline_may_answer = offline_may_answer
         self._owns_process = owns_process
@@ -95,10 +101,17 @@ class Retinue:
             if self._is_own_store and isinstance(self._store, JsonlStore):
                 await stack.enter_async_context(self._store)
             self.interrupted = await self._store.recover()
+            door = await stack.enter_async_context(Door(self._environ))
             place = await stack.enter_async_context(Local(self._kinds))
             planner = Planner(self._settings, self._catalog, self._kinds, self._store, self._state, self._environ)
             orchestrator = Orchestrator(planner, place, self._store, Bus(), self._masker)
             stack.push_async_callback(orchestrator.close)
+            door.serve(orchestrator, lambda: SURFACES[SURFACE](orchestrator, str(home_folder(self._environ))))
+            orchestrator.household.address = door.address
+            if isinstance(self._store, JsonlStore):
+                self._store.control = door.address
+            if self.settings("nested").settings.vault:
+                planner.roster(self.call("nested"))  # the index of agents says what is true from the start
             if self._goes_on:
                 earlier = await self._store.list(Wanted(root=self._root))
                 orchestrator.remember(self._root, sum(session.runs for session in earlier))
@@ -183,7 +196,7 @@ class Retinue:
             cwd=self._cwd,
             lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
             authority=_authority(self._environ),
-            settings={**self._given, **_checked(settings)},
+            settings={**self._given, **_checked(settings)} if settings else self._given,
             max_depth=deepest,
             finalize=finalize,
             offline_may_answer=self._offline_may_answer,
@@ -249,7 +262,7 @@ class Retinue:
     @property
     def containment(self) -> tuple[str, str]:
         """What holds the processes of an agent together here, and a sentence about it."""
-        from retinue.engines.containment import containment
+        from retinue.engines.processes.containment import containment
 
         return containment(owns_process=self._owns_process)
 
@@ -273,13 +286,13 @@ class Retinue:
         session = await self._store.find(name)
         return await self._store.summary(session) if session else None
 
-    async def history(self, name: str) -> AsyncIterator[Stamped]:
-        """The events of a session from the first.
+    async def history(self, name: str, *, run: str | None = None) -> AsyncIterator[Stamped]:
+        """The events of a session, or of one of its runs, from the first.
 
         Raises:
             Refused: `session_not_found`.
         """
-        async for stamped in self._store.events(await self._found(name)):
+        async for stamped in self._store.events(await self._found(name), run=run):
             yield stamped
 
     async def tail(self, name: str, count: int) -> Sequence[Stamped]:
@@ -289,6 +302,10 @@ class Retinue:
             Refused: `session_not_found`.
         """
         return await self._store.tail(await self._found(name), count)
+
+    async def owners(self) -> Sequence[Owner]:
+        """Who carries out runs in this state folder at this moment, in whatever process."""
+        return await self._files.owners()
 
     async def _found(self, name: str) -> str:
         session = await self._store.find(name)
@@ -302,7 +319,10 @@ class Retinue:
 
     async def prune(self, *, older_than: float, keep_results: bool = True) -> Pruned:
         """Forgets sessions unchanged for so many seconds: their detail, or all of them."""
-        return await self._files.prune(older_than=older_than, keep_results=keep_results)
+        vault = self.settings("nested").settings.vault
+        return await self._files.prune(
+            older_than=older_than, keep_results=keep_results, vault=Path(vault) if vault else None
+        )
 
     @property
     def _files(self) -> JsonlStore:

@@ -70,8 +70,8 @@ class Tally:
         self.attempts.append(structs.replace(self._open, failure=failure))
         self._open = None
 
-    def result(self, failure: Failure | None) -> RunResult:
-        """The result if the run ended now, with this failure."""
+    def result(self, failure: Failure | None, nested: Usage = Usage()) -> RunResult:  # noqa: B008 - frozen
+        """The result if the run ended now, with this failure; `nested` is what the runs below it consumed."""
         attempts = [*self.attempts, structs.replace(self._open, failure=failure)] if self._open else self.attempts
         answering = _best(self.collectors)
         last = self.collectors[-1] if self.collectors else Collector()
@@ -97,6 +97,7 @@ class Tally:
                 not_applied=self.spec.not_applied,
                 limits=self.spec.limits,
                 attempts=tuple(attempts),
+                nested_usage=nested,
                 dropped_bytes=sum(collector.dropped_bytes for collector in self.collectors),
                 process=last.process,
                 notices=(

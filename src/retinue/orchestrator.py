@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.agents.roster import Roster
 from retinue.attempts import Recall, Tally, attempt
 from retinue.bus import Bus, Watcher
+from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted
+from retinue.guards.budget import Purse
 from retinue.guards.watch import guards_for
+from retinue.home import Household, Member, new_token
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
 from retinue.planner import Admission, Planned, Planner
 from retinue.prompting.compose import chained, first_step, with_files
 from retinue.recorder import Recorder
 from retinue.results import RunResult
+from retinue.secret import Secret
 from retinue.sessions.store import Events, RunRecord, SessionStore, SessionSummary
 from retinue.sessions.transcript import recalled
-from retinue.supervise import Reins
-from retinue.types import Call, Code, Failure, Message, Mode, Plan, Refused, RunSpec, refused
+from retinue.slots import Seat, Slots
+from retinue.supervise import Carry, Reins
+from retinue.tool_names import is_delegation
+from retinue.types import Call, Code, Failure, Home, Message, Mode, Plan, Refused, Removed, RunSpec, refused
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
@@ -33,42 +40,20 @@ CLOSING = 10.0
 Begun = Callable[[Sequence[RunSpec]], None]
 """Is told the runs of a plan, in the order of its tasks, before the first of them starts."""
 
+NO_HOME = (
+    "The agent's tools to delegate were left out: there is no socket by which it could reach this process. One needs "
+    "a private folder with a short path in XDG_RUNTIME_DIR or TMPDIR."
+)
+
 ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
 
 
-class Slots:
-    """How many runs work at once. Others wait in the order they came, and waiting costs them no timeout."""
+class _Standing(Struct, frozen=True):
+    """Where a run stands among others: the slots it shares, what it spends, and as what it delegates."""
 
-    def __init__(self, size: int) -> None:
-        self._free = anyio.Semaphore(size, fast_acquire=True)
-
-    def seat(self) -> Seat:
-        return Seat(self._free)
-
-
-class Seat:
-    """One run's claim on a slot. Giving back a slot it does not hold does nothing."""
-
-    def __init__(self, free: anyio.Semaphore) -> None:
-        self._free = free
-        self.is_held = False
-
-    def take_at_once(self) -> bool:
-        try:
-            self._free.acquire_nowait()
-        except anyio.WouldBlock:
-            return False
-        self.is_held = True
-        return True
-
-    async def take(self) -> None:
-        await self._free.acquire()
-        self.is_held = True
-
-    def give(self) -> None:
-        if self.is_held:
-            self.is_held = False
-            self._free.release()
+    slots: Slots
+    purse: Purse
+    below: Call | None
 
 
 class Orchestrator:
@@ -85,6 +70,8 @@ class Orchestrator:
         self._runs: dict[str, Reins] = {}
         self._call_ended = anyio.Event()
         self._spawned: Counter[str] = Counter()
+        self.household = Household()
+        """The runs that may delegate at this moment."""
 
     def admit(self, call: Call) -> Admission:
         """What holds for a call that may dispatch at all; see `Planner.admit`."""
@@ -144,17 +131,12 @@ class Orchestrator:
         admitted = self._planner.admit(call)
         planned = await self._planner.plan(plan, admitted)
         self._count(call.lineage.root, len(planned), admitted.settings.max_spawns)
+        parent = self.household.member(call.lineage.parent_run)
+        if parent:
+            async with parent.waiting():
+                return await self._begun(plan, planned, parent.slots, begun)
         size = admitted.settings.max_concurrency
-        slots = self._slots.setdefault(size, Slots(size))
-        hold = Reins()
-        self._calls.add(hold)
-        try:
-            if plan.mode is Mode.CHAIN:
-                return await self._chain(planned, slots, hold)
-            return await self._parallel(planned, slots, hold, begun)
-        finally:
-            self._calls.discard(hold)
-            self._call_ended.set()
+        return await self._begun(plan, planned, self._slots.setdefault(size, Slots(size)), begun)
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""
@@ -186,6 +168,19 @@ class Orchestrator:
                 f"{runs} more were refused and nothing was started. Do the rest without delegating.",
             )
         self._spawned[root] += runs
+
+    async def _begun(
+        self, plan: Plan, planned: list[Planned], slots: Slots, begun: Begun | None
+    ) -> tuple[RunResult, ...]:
+        hold = Reins()
+        self._calls.add(hold)
+        try:
+            if plan.mode is Mode.CHAIN:
+                return await self._chain(planned, slots, hold)
+            return await self._parallel(planned, slots, hold, begun)
+        finally:
+            self._calls.discard(hold)
+            self._call_ended.set()
 
     async def _parallel(
         self, planned: list[Planned], slots: Slots, hold: Reins, begun: Begun | None
@@ -229,19 +224,22 @@ class Orchestrator:
         except Refused as lost:  # another process took the session since it was planned
             return RunResult(spec=spec, failure=lost.failure, exit_code=1)
         reins = self._runs[spec.run] = Reins(hold.failure)
-        masker = self._masker.plus(secret.reveal() for secret in spec.secrets.values())
+        if planned.below and not planned.failure:
+            spec = self._at_home(spec)
+        masker = self._masker.plus(secret.reveal() for secret in _secrets(spec))
         recorder, tally = Recorder(spec, record, self._bus, masker), Tally(spec)
+        standing = _Standing(slots, self._purse(spec), planned.below)
         queued = recorder.masked(RunQueued.of(spec))
         cancelled: BaseException | None = None
         try:
             if planned.failure:
                 await recorder.note(queued)
-            failure = planned.failure or await self._work(tally, recorder, queued, reins, slots)
+            failure = planned.failure or await self._work(tally, recorder, queued, reins, standing)
         except anyio.get_cancelled_exc_class() as error:
             cancelled, failure = error, reins.failure or ABORTED
         finally:
             del self._runs[spec.run]
-        result = _leaving(tally.result(failure), queued, recorder, record)
+        result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
         with anyio.move_on_after(LAST_WORDS, shield=True):
             await recorder.note(_ended(result))
             await record.release()
@@ -250,10 +248,10 @@ class Orchestrator:
         return _kept(result, record)
 
     async def _work(
-        self, tally: Tally, recorder: Recorder, queued: RunQueued, reins: Reins, slots: Slots
+        self, tally: Tally, recorder: Recorder, queued: RunQueued, reins: Reins, standing: _Standing
     ) -> Failure | None:
         """The run from its place in the queue to its last attempt; why it failed."""
-        seat = slots.seat()
+        seat = standing.slots.seat()
         try:
             await _seated(seat, recorder, queued, reins)
             if reins.failure:
@@ -261,10 +259,34 @@ class Orchestrator:
             tally.start()
             for notice in tally.spec.notices:
                 await recorder.note(Notice("planning", notice))
-            watch = guards_for(tally.spec.limits, anyio.current_time())
-            return await attempt(tally, self._place.carry, recorder.note, watch, reins, self._recall(tally.spec))
+            watch = guards_for(tally.spec.limits, anyio.current_time(), standing.purse)
+            carry = self._carry(standing, seat)
+            return await attempt(tally, carry, recorder.note, watch, reins, self._recall(tally.spec))
         finally:
             seat.give()
+
+    def _at_home(self, spec: RunSpec) -> RunSpec:
+        """The spec with where it calls home; where it cannot, without the tools that would."""
+        if address := self.household.address():
+            return structs.replace(spec, home=Home(address, new_token()))
+        tools = tuple(tool for tool in spec.grant.tools if not is_delegation(tool))
+        taken = tuple(Removed(tool, "home") for tool in spec.grant.tools if is_delegation(tool))
+        grant = structs.replace(spec.grant, tools=tools, removed=(*spec.grant.removed, *taken))
+        return structs.replace(spec, grant=grant, notices=(*spec.notices, NO_HOME))
+
+    def _purse(self, spec: RunSpec) -> Purse:
+        parent = self.household.member(spec.lineage.parent_run)
+        return Purse(spec.limits, parent.purse if parent else None)
+
+    def _carry(self, standing: _Standing, seat: Seat) -> Carry:
+        async def carry(spec: RunSpec, emit: Emit) -> None:
+            if standing.below is None or spec.home is None:
+                await self._place.carry(spec, emit)
+                return
+            member = Member(spec.run, spec.home.token, standing.below, seat, standing.slots, standing.purse)
+            await self.household.host(member, partial(self._place.carry, spec, emit))
+
+        return carry
 
     def _recall(self, spec: RunSpec) -> Recall:
         async def recall() -> tuple[Message, ...]:
@@ -293,6 +315,10 @@ def _identified(spec: RunSpec, store: SessionStore) -> RunSpec:
     return structs.replace(spec, run=run, session=run)
 
 
+def _secrets(spec: RunSpec) -> tuple[Secret, ...]:
+    return (*spec.secrets.values(), *([spec.home.token] if spec.home else ()))
+
+
 def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: RunRecord) -> RunResult:
     """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
     ended = recorder.masked(_ended(result))
@@ -305,6 +331,7 @@ def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: R
         history=(),
         environment={},
         secrets={},
+        home=None,
         lineage=structs.replace(result.spec.lineage, ancestors=()),
     )
     return structs.replace(

@@ -11,7 +11,7 @@ from retinue.orchestrator import Orchestrator
 from retinue.surfaces.base import Surface
 
 if TYPE_CHECKING:
-    from retinue.engines.keeper import Family
+    from retinue.engines.processes.keeper import Family
 
 
 def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> Mapping[str, EngineKind]:
@@ -25,7 +25,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
 
     @cache
     def family() -> Family:
-        from retinue.engines.keeper import Family
+        from retinue.engines.processes.keeper import Family
 
         return Family()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from retinue import home
 from retinue.agents.catalog import Catalog
 from retinue.agents.definition import Agent, Layer
 from retinue.agents.index import AgentIndex
@@ -81,6 +82,8 @@ class Planned(Struct, frozen=True):
     failure: Failure | None = None
     blocks: tuple[str, ...] = ()
     """Files and earlier runs that stand before the prompt, once a chain has filled it in."""
+    below: Call | None = None
+    """As what its agent delegates in its turn; None: it may not."""
 
 
 class Planner:
@@ -124,7 +127,9 @@ class Planner:
 
     def roster(self, call: Call) -> Roster:
         """Who can be called from where the call is made; with a vault, the index of agents says so, too."""
-        settings = self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings
+        return self._roster(call, self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings)
+
+    def _roster(self, call: Call, settings: Settings) -> Roster:
         vault = Path(settings.vault) if settings.vault else None
         roster = self._catalog.at(Path(call.cwd), project_agents=settings.project_agents, vault=vault)
         if vault:
@@ -138,7 +143,7 @@ class Planner:
             Refused: the whole call cannot be carried out.
         """
         check_tasks(plan, admitted.settings)
-        roster = self.roster(admitted.call)
+        roster = self._roster(admitted.call, admitted.settings)
         agents = [Agent(name="default") if task.agent is None else roster.find(task.agent) for task in plan.tasks]
         check_agents(agent.as_subagent() for agent in agents if isinstance(agent, Agent))
         sessions = [await self._session(task, admitted.call) for task in plan.tasks]
@@ -149,7 +154,7 @@ class Planner:
         ]
         if plan.mode is Mode.CHAIN:
             _check_chain(planned)
-        return planned
+        return [structs.replace(one, below=_call_below(one.spec, admitted)) for one in planned]
 
     async def _session(self, task: Task, call: Call) -> str | None:
         """The full id of the session a task continues."""
@@ -216,6 +221,7 @@ class Planner:
             authority=call.authority,
             inherited=_inherited(call, task, kind),
             allow_write=may_write,
+            delegation_tools=home.TOOLS if spec.lineage.depth < _deepest_below(spec.agent, admitted) else (),
         )
         if isinstance(grant, Failure):
             return Planned(spec, grant)
@@ -329,6 +335,10 @@ def _deepest_below(agent: Subagent, admitted: Admission) -> int:
     """How deep a run's own children may stand; an agent may lower that for them."""
     own = agent.max_subagent_depth
     return admitted.deepest if own is None else min(own, admitted.deepest)
+
+
+def _call_below(spec: RunSpec, admitted: Admission) -> Call | None:
+    return home.call_below(admitted.call, spec, _deepest_below(spec.agent, admitted))
 
 
 def _goes_on(spec: RunSpec, before: SessionSummary | None) -> bool:

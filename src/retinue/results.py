@@ -42,6 +42,8 @@ class Actual(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     not_applied: tuple[str, ...] = ()
     limits: Limits = Limits()
     attempts: tuple[Attempt, ...] = ()
+    nested_usage: Usage = Usage()
+    """What the runs below it consumed; not part of its own usage."""
     masks: int = 0
     """Secrets masked on the way to the store."""
     dropped_bytes: int = 0

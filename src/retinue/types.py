@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from retinue.secret import Secret
+
 Args = dict[str, Any]
 """The arguments of a tool call, as the model gave them."""
 
@@ -303,25 +305,11 @@ class Grant(Struct, frozen=True, kw_only=True):
     """Optional tools the engine does not have."""
 
 
-class Secret:
-    """A value that must not be seen; it does not print itself."""
+class Home(Struct, frozen=True):
+    """Where a run that may delegate calls: the socket of the process that started it, and who it is there."""
 
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(****)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other.reveal() == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
+    address: str
+    token: Secret
 
 
 class ToolUse(Struct, frozen=True, rename="camel"):
@@ -377,6 +365,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     """Environment variables whose values are masked wherever text leaves."""
+    home: Home | None = None
+    """What its delegation tools reach; given when it starts, and only where it may use them."""
     vault: str | None = None
     """The user's vault: its beginning and its end are told there, too."""
     finalize: bool = False

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from retinue.agents.definition import Agent, Remark, is_callable
-from retinue.types import Secret, Subagent, ToolPolicy
+from retinue.secret import Secret
+from retinue.types import Subagent, ToolPolicy
 
 
 def test_a_program_writes_an_agent_in_one_line():

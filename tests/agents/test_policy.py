@@ -21,7 +21,7 @@ from retinue.agents.policy import (
 from retinue.engines.base import Capabilities
 from retinue.types import Code, Failure, Grant, Limits, Removed
 
-PI = Capabilities(tools=frozenset({"read", "bash", "edit", "write", "grep", "find", "ls"}))
+PI = Capabilities(tools=frozenset({"read", "bash", "edit", "write", "grep", "find", "ls"}), nests=True)
 TOOLS = ("read", "grep", "find", "ls", "bash", "edit", "write", "lsp", "web_search", "mcp__a__b")
 
 
@@ -185,6 +185,11 @@ def test_delegation_is_had_only_if_asked_for_and_possible():
         tools=("read",),
         removed=(Removed(tools[0], "denied"), Removed(tools[1], "denied")),
     )
+
+
+def test_an_engine_that_cannot_delegate_takes_the_tools_and_no_more():
+    found = grant(Capabilities(tools=PI.tools), tools=("read", "Task"), delegation_tools=("spawn_subagent",))
+    assert found == Grant(tools=("read",), removed=(Removed("spawn_subagent", "engine"),))
 
 
 def test_a_reading_agent_may_delegate_because_its_children_only_read_too():

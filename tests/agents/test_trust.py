@@ -12,7 +12,7 @@ import pytest
 
 from retinue.agents.definition import Agent, Layer
 from retinue.agents.trust import Trust, is_harmless
-from retinue.types import Secret
+from retinue.secret import Secret
 
 
 def agent(name: str = "x", digest: str = "d1", **fields: Any) -> Agent:

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.agents.definition import NAME_RULE, Agent, Layer, Remark
 from retinue.agents.dialects import Dialect, Origin, read_agent
-from retinue.types import Secret
+from retinue.secret import Secret
 
 FILES = Path(__file__).parent / "files"
 

@@ -18,8 +18,9 @@ from tests.engines_real.claude_install import claude_environ, need_claude
 from retinue import Agent, Retinue
 from retinue.events import MessageEnded, NativeSession, Notice, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.results import RunResult
+from retinue.secret import Secret
 from retinue.testing.model_server import script64
-from retinue.types import Code, Secret, Task
+from retinue.types import Code, Task
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 

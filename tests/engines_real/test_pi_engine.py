@@ -14,8 +14,9 @@ import pytest
 from retinue import Agent, Retinue
 from retinue.events import NativeSession, Notice, TextDelta, ToolCalled, ToolReturned
 from retinue.results import RunResult
+from retinue.secret import Secret
 from retinue.testing.model_server import script64
-from retinue.types import Code, Secret, Task
+from retinue.types import Code, Task
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 

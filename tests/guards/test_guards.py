@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.events import MessageEnded, OutputCounted, Text, TextDelta, ToolCalled, ToolReturned
-from retinue.guards.budget import BudgetGuard
+from retinue.guards.budget import BudgetGuard, Purse
 from retinue.guards.idle import IdleGuard
 from retinue.guards.loop import LOOP, LoopGuard, signature
 from retinue.guards.output import OutputGuard
@@ -190,14 +190,14 @@ def turn(stop="tool_use", **usage) -> MessageEnded:
 
 
 def test_the_last_allowed_turn_must_be_the_answer():
-    guard = BudgetGuard(Limits(max_turns=2))
+    guard = BudgetGuard(Purse(Limits(max_turns=2)))
     assert guard.observe(turn(), 0.0) is None
     failure = guard.observe(turn(), 0.0)
     assert failure and (failure.code, failure.reason) == (Code.BUDGET, "max_turns")
 
 
 def test_an_answer_within_the_last_turn_is_kept():
-    guard = BudgetGuard(Limits(max_turns=2, max_tokens=10))
+    guard = BudgetGuard(Purse(Limits(max_turns=2, max_tokens=10)))
     assert guard.observe(turn(), 0.0) is None
     assert guard.observe(turn("stop", output=1000), 0.0) is None
 
@@ -210,7 +210,7 @@ def test_an_answer_within_the_last_turn_is_kept():
     ],
 )
 def test_tokens_and_money_are_summed_over_messages(limits, usage, reason):
-    failure = BudgetGuard(limits).observe(turn(**usage), 0.0)
+    failure = BudgetGuard(Purse(limits)).observe(turn(**usage), 0.0)
     assert failure and failure.reason == reason
     assert "Resume it, or raise " + reason in failure.message
 
@@ -254,3 +254,20 @@ def test_the_earliest_deadline_rules_and_names_its_guard():
     watch.observe(called(1), now=10.0)
     assert watch.deadline == 900.0
     assert watch.expire().code is Code.TIMEOUT
+
+
+def test_what_runs_below_spend_counts_for_those_above_and_once():
+    top = Purse(Limits(max_tokens=100))
+    middle = Purse(Limits(), top)
+    guards = [BudgetGuard(purse) for purse in (top, middle, Purse(Limits(), middle))]
+    found = [guard.observe(turn(input=40, stop="tool_use"), 0.0) for guard in guards]
+    assert [failure and failure.reason for failure in found] == [None, None, "max_tokens"]
+    assert (top.own.tokens, top.nested.tokens, middle.nested.tokens) == (40, 80, 40)
+    assert top.overspent()
+
+
+def test_the_turns_of_a_run_are_its_own():
+    top = Purse(Limits(max_turns=2))
+    below = BudgetGuard(Purse(Limits(), top))
+    assert [below.observe(turn(stop="tool_use"), 0.0) for _ in range(3)] == [None] * 3
+    assert top.overspent() is None

@@ -6,7 +6,7 @@ import pytest
 
 from retinue.agents.definition import Agent
 from retinue.engines.scripted import say
-from retinue.types import Secret
+from retinue.secret import Secret
 
 NONE = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
 FULL = """\

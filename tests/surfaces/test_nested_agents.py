@@ -10,7 +10,7 @@ from msgspec import structs
 
 from retinue.agents.definition import Agent
 from retinue.engines.scripted import say
-from retinue.types import Secret
+from retinue.secret import Secret
 
 SPAWN, INFO = "spawn_subagent", "agent_info"
 SOUL, MEMORY = "You are witty and call everyone captain.", "The user takes tea at five."

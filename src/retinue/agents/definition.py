@@ -9,8 +9,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from retinue.secret import Secret
 from retinue.tool_names import is_delegation, is_pattern, pi_names
-from retinue.types import Secret, Subagent, ToolPolicy
+from retinue.types import Subagent, ToolPolicy
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

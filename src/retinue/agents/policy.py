@@ -189,7 +189,9 @@ def _has(capabilities: Capabilities, tool: str) -> bool:
     if is_pattern(tool):
         known = capabilities.more_tools or split_pattern(tool)[0] in capabilities.tools
         return known and TOOL_PATTERNS in capabilities.enforces
-    return capabilities.more_tools or tool in capabilities.tools or is_delegation(tool)
+    if is_delegation(tool):
+        return capabilities.nests
+    return capabilities.more_tools or tool in capabilities.tools
 
 
 def _only_reads(tool: str) -> bool:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from retinue.agents.header import Value
+from retinue.secret import Secret
 from retinue.settings import OFF, ON
-from retinue.types import Secret
 
 INHERIT = frozenset({"*", "all", "inherit", "null", "~"})
 """Instead of a tool list: whatever the caller has."""

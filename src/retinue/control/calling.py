@@ -69,15 +69,23 @@ async def _called(
     news = _News()
 
     async def work() -> None:
-        result = await member.carried(lambda: run(asked.arguments, call, news.show if asked.partial else None))
-        news.end(result)
+        result: ToolResult | None = None
+        try:
+            result = await run(asked.arguments, call, news.show if asked.partial else None)
+        finally:
+            news.end(result)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(until_gone, orders, group)
-        group.start_soon(work)
-        async for answer in news:
-            await stream.send(line(answer))
-        group.cancel_scope.cancel()
+    scope = member.begin(work)
+    if scope is None:
+        return False
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(until_gone, orders, group)
+            async for answer in news:
+                await stream.send(line(answer))
+            group.cancel_scope.cancel()
+    finally:
+        scope.cancel()
     return news.is_answered
 
 

@@ -40,7 +40,7 @@ from retinue.types import Failure
 VERSION = 1
 ORDER_BYTES = 64 * 2**10
 """Of an order; whoever sends more is no friend."""
-CALL_BYTES = 32 * 2**20
+CALL_BYTES = 16 * 2**20
 """Of an order of a run: the tasks of a call may be long."""
 ANSWER_BYTES = 256 * 2**20
 """Of an answer: an event may carry the whole text of a run."""

@@ -53,6 +53,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Keeps its own record of a session, in `folders.native_file`, and goes on from a spec's `native_session`."""
     finalizes: bool = False
     nests: bool = False
+    """Has the tools to delegate, which call home, where a run is given them."""
     states_cost: bool = False
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, its provider's keys among them; `X_*`: all that begin so."""

@@ -7,6 +7,7 @@ name, and wins over both. A step has one of these keys, and beside it what belon
 
     {"say": "text", "deltas": 3}                                   {task} and {agent} in it are filled in
     {"call": "read", "args": {"path": "x"}, "returns": "…", "isError": false}
+    {"spawn": {"agent": "explorer", "task": "…"}}                  delegates, where the run may
     {"fail": "429 rate limit"}                                     the provider fails
     {"raise": "it broke"}                                          the engine fails
     {"finalize": "text"}    {"finalize": "partial", "error": "…"}
@@ -24,7 +25,7 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.engines.base import engine_error
-from retinue.engines.scripted import Call, Hang, Raise, Script, ScriptedEngine, Step, Wait, fail, finalize, say
+from retinue.engines.scripted import Call, Hang, Raise, Script, ScriptedEngine, Spawn, Step, Wait, fail, finalize, say
 from retinue.events import Event
 from retinue.regular_files import TooLarge, read_regular
 from retinue.types import Args, RunSpec
@@ -45,6 +46,7 @@ class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
     args: Args = field(default_factory=dict)
     returns: str = ""
     is_error: bool = False
+    spawn: Args | None = None
     fail: str | None = None
     raises: str | None = field(default=None, name="raise")
     finalize: str | None = None
@@ -117,6 +119,7 @@ def _step(entry: StepEntry) -> Step:
     kinds = (
         entry.say,
         entry.call,
+        entry.spawn,
         entry.fail,
         entry.raises,
         entry.finalize,
@@ -126,13 +129,15 @@ def _step(entry: StepEntry) -> Step:
     )
     if sum(kind is not None for kind in kinds) != 1:
         raise msgspec.ValidationError(
-            "a step needs exactly one of say, call, fail, raise, finalize, wait, hang and event"
+            "a step needs exactly one of say, call, spawn, fail, raise, finalize, wait, hang and event"
         )
     match entry:
         case StepEntry(say=str(text)):
             return say(text, deltas=entry.deltas)
         case StepEntry(call=str(name)):
             return Call(name=name, args=entry.args, returns=entry.returns, is_error=entry.is_error)
+        case StepEntry(spawn=dict(args)):
+            return Spawn(args)
         case StepEntry(fail=str(text)):
             return fail(text)
         case StepEntry(raises=str(text)):

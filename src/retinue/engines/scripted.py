@@ -28,7 +28,7 @@ from retinue.events import (
 )
 from retinue.results import Finalization
 from retinue.tool_names import FINALIZE
-from retinue.types import Args, RunSpec, Usage
+from retinue.types import Args, RunSpec, ToolUse, Usage
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -37,7 +37,10 @@ CAPABILITIES = Capabilities(
     knows=frozenset({"model"}),
     resumes=True,
     finalizes=True,
+    nests=True,
 )
+
+SPAWN = "spawn_subagent"
 
 
 class Wait(Struct, frozen=True):
@@ -82,6 +85,13 @@ class Call(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
+class Spawn(Struct, frozen=True):
+    """One assistant message that delegates, and what really came of it."""
+
+    args: Args
+    """Of `spawn_subagent`."""
+
+
 class Fail(Struct, frozen=True):
     """The provider fails."""
 
@@ -94,7 +104,7 @@ class Finalize(Struct, frozen=True):
     finalization: Finalization
 
 
-Step = Event | Say | Call | Fail | Finalize | Wait | Hang | Raise | Do
+Step = Event | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Raise | Do
 Script = Sequence[Step]
 ScriptFor = Callable[[RunSpec], Script]
 
@@ -112,6 +122,11 @@ def say(
 def call(name: str, /, *, returns: str = "", is_error: bool = False, **args: object) -> Call:
     """A tool call with these arguments, answered with what it `returns`."""
     return Call(name=name, args=dict(args), returns=returns, is_error=is_error)
+
+
+def spawn(agent: str, task: str) -> Spawn:
+    """Delegates a task, where the run may."""
+    return Spawn({"agent": agent, "task": task})
 
 
 def fail(error: str) -> Fail:
@@ -167,6 +182,8 @@ class _Player:
                 raise error
             case Do(action=action):
                 await action()
+            case Spawn(args=args):
+                await self._delegate(args)
         for event in self._events(step):
             await self._emit(event)
 
@@ -186,14 +203,27 @@ class _Player:
                 args = {key: self._filled(value) for key, value in given.items() if value}
                 yield from self._called(Call(name=FINALIZE, args=args, returns="finalized"))
                 yield Finalized(msgspec.convert(args, Finalization))
-            case Wait() | Hang() | Raise() | Do():
+            case Wait() | Hang() | Raise() | Do() | Spawn():
                 return
             case event:
                 yield event
 
-    def _called(self, step: Call) -> Iterator[Event]:
+    async def _delegate(self, args: Args) -> None:
+        from retinue.engines.calling_home import call_home
+        from retinue.engines.toolbox import Outcome
+
+        use, home = ToolUse(self._next_call(), SPAWN, args), self._spec.home
+        await self._emit(ToolCalled(use.id, use.name, use.args))
+        await self._emit(self._ended("tool_use"))
+        outcome = await call_home(home, use) if home else Outcome(f"Unknown tool: {SPAWN}", is_error=True)
+        await self._emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
+
+    def _next_call(self) -> str:
         self._calls += 1
-        name = f"{self._spec.run[:8]}-{self._calls}"
+        return f"{self._spec.run[:8]}-{self._calls}"
+
+    def _called(self, step: Call) -> Iterator[Event]:
+        name = self._next_call()
         yield ToolCalled(name, step.name, step.args)
         yield self._ended("tool_use", step.usage)
         yield ToolReturned(name, step.name, step.returns, step.is_error)

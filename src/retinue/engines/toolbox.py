@@ -43,6 +43,13 @@ class Tool(Struct, frozen=True):
     function: Function
 
 
+class Elsewhere(Struct, frozen=True):
+    """A tool that is carried out elsewhere, where its arguments are judged, too."""
+
+    declaration: Declaration
+    call: Callable[[ToolUse], Awaitable[Outcome]]
+
+
 class Outcome(Struct, frozen=True):
     """What a call came to."""
 
@@ -66,7 +73,7 @@ def tool(function: Function, *bound: object) -> Tool:
 class Toolbox:
     """The tools of a run, by name, in the order given."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | Elsewhere] = ()) -> None:
         self._tools = {each.declaration.name: each for each in tools}
         self.declarations = tuple(each.declaration for each in self._tools.values())
 
@@ -75,7 +82,7 @@ class Toolbox:
         names = frozenset(names)
         return Toolbox(each for name, each in self._tools.items() if name in names)
 
-    def plus(self, *tools: Tool) -> Toolbox:
+    def plus(self, *tools: Tool | Elsewhere) -> Toolbox:
         return Toolbox((*self._tools.values(), *tools))
 
     async def call(self, use: ToolUse) -> Outcome:
@@ -85,6 +92,9 @@ class Toolbox:
             return Outcome(
                 f"Unknown tool: {use.name}. Available tools: {', '.join(self._tools) or '(none)'}", is_error=True
             )
+        if isinstance(wanted, Elsewhere):
+            outcome = await wanted.call(use)
+            return Outcome(bounded(outcome.text), is_error=outcome.is_error)
         try:
             arguments = wanted.decode(use.args)
         except msgspec.ValidationError as error:

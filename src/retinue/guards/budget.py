@@ -1,12 +1,45 @@
-"""Stops a run that has spent its turns, tokens or money."""
+"""Stops a run that has spent its turns, tokens or money, or whose runs below have."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec import structs
+
 from retinue.events import Event, MessageEnded
 from retinue.guards.base import Kinds, Timeless
 from retinue.types import Code, Failure, Limits, Usage
+
+
+class Purse:
+    """What a run has spent, and the runs below it; whatever they spend, those above them have spent, too."""
+
+    def __init__(self, limits: Limits, above: Purse | None = None) -> None:
+        self._limits = limits
+        self.own = Usage()
+        self.nested = Usage()
+        self.above: tuple[Purse, ...] = (above, *above.above) if above else ()
+
+    def spend(self, usage: Usage) -> None:
+        self.own += usage
+        for purse in self.above:
+            purse.nested += usage
+
+    def overspent(self) -> Failure | None:
+        """Why there is nothing left: for the run itself, or for one above it."""
+        turns = self._limits.max_turns
+        if turns and self.own.turns >= turns:
+            return _budget("turns", f"{self.own.turns}", f"{turns}")
+        return next((failure for purse in (self, *self.above) if (failure := purse.emptied())), None)
+
+    def emptied(self) -> Failure | None:
+        """Why there is nothing left of what it shares with the runs below it."""
+        limits, spent = self._limits, self.own + self.nested
+        if limits.max_tokens and spent.tokens > limits.max_tokens:
+            return _budget("tokens", f"{spent.tokens}", f"{limits.max_tokens}")
+        if limits.max_cost and (spent.cost or 0.0) > limits.max_cost:
+            return _budget("cost", f"${spent.cost:.4f}", f"${limits.max_cost:.4f}")
+        return None
 
 
 class BudgetGuard(Timeless):
@@ -14,28 +47,14 @@ class BudgetGuard(Timeless):
 
     judges: ClassVar[Kinds] = (MessageEnded,)
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._spent = Usage()
+    def __init__(self, purse: Purse) -> None:
+        self._purse = purse
 
     def observe(self, event: Event, now: float) -> Failure | None:
         if not isinstance(event, MessageEnded):
             return None
-        self._spent += event.usage
-        self._spent += Usage(turns=1 - event.usage.turns)
-        if event.stop_reason == "stop":
-            return None
-        return self._overspent()
-
-    def _overspent(self) -> Failure | None:
-        limits, spent = self._limits, self._spent
-        if limits.max_turns and spent.turns >= limits.max_turns:
-            return _budget("turns", f"{spent.turns}", f"{limits.max_turns}")
-        if limits.max_tokens and spent.tokens > limits.max_tokens:
-            return _budget("tokens", f"{spent.tokens}", f"{limits.max_tokens}")
-        if limits.max_cost and (spent.cost or 0.0) > limits.max_cost:
-            return _budget("cost", f"${spent.cost:.4f}", f"${limits.max_cost:.4f}")
-        return None
+        self._purse.spend(structs.replace(event.usage, turns=1))
+        return None if event.stop_reason == "stop" else self._purse.overspent()
 
 
 def _budget(what: str, spent: str, limit: str) -> Failure:

@@ -8,7 +8,7 @@ from typing import get_args
 
 from retinue.events import Event
 from retinue.guards.base import Guard, Kinds
-from retinue.guards.budget import BudgetGuard
+from retinue.guards.budget import BudgetGuard, Purse
 from retinue.guards.idle import IdleGuard
 from retinue.guards.loop import LoopGuard
 from retinue.guards.output import OutputGuard
@@ -16,15 +16,15 @@ from retinue.guards.timeout import TimeoutGuard
 from retinue.types import Failure, Limits
 
 
-def guards_for(limits: Limits, start: float) -> Watch:
-    """The guards the limits ask for, counting from `start`."""
+def guards_for(limits: Limits, start: float, purse: Purse | None = None) -> Watch:
+    """The guards the limits ask for, counting from `start`; with a purse, its owner's spending is counted there."""
     guards: list[Guard] = [TimeoutGuard(limits, start), OutputGuard(limits)]
     if limits.idle_timeout:
         guards.append(IdleGuard(limits.idle_timeout, start))
     if limits.loop_count or limits.pair_count:
         guards.append(LoopGuard(limits.loop_count, limits.pair_count))
-    if limits.max_turns or limits.max_tokens or limits.max_cost:
-        guards.append(BudgetGuard(limits))
+    if purse or limits.max_turns or limits.max_tokens or limits.max_cost:
+        guards.append(BudgetGuard(purse or Purse(limits)))
     return Watch(guards)
 
 

@@ -183,7 +183,7 @@ async def followed(
     def fold(news: Iterable[Stamped]) -> bool:
         """Whether there was anything of this call."""
         nonlocal progress
-        mine = [stamped for stamped in news if stamped.origin.parent_tool_use_id == call.lineage.parent_call]
+        mine = [stamped for stamped in news if _is_of(call, stamped)]
         for stamped in mine:
             progress = progress.after(stamped)
         return bool(mine)
@@ -211,3 +211,13 @@ async def followed(
         with anyio.move_on_after(LAST_SHOW), suppress(Lagged):
             await show(watcher.waiting())
     return result, progress
+
+
+def _is_of(call: Call, stamped: Stamped) -> bool:
+    """Whether it happened in a run of this call; the calls of two models may have the same id."""
+    theirs, ours = stamped.origin, call.lineage
+    return (
+        theirs.parent_tool_use_id == ours.parent_call
+        and theirs.parent_run == ours.parent_run
+        and theirs.root == ours.root
+    )

@@ -7,8 +7,9 @@ from msgspec import structs
 
 from retinue.engines.pi.installation import Installation
 from retinue.engines.pi.launch import EXTENSION, launch, unapplied
+from retinue.secret import Secret
 from retinue.testing.engines import run_spec
-from retinue.types import Grant, Secret, Subagent
+from retinue.types import Grant, Subagent
 
 PI = Installation("/bin/pi", (1, 5, 0), (1, 1))
 SESSION = "0123456789abcdef0123456789abcdef"

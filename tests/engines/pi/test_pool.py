@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 from tests.pi_stage import OLD, alive, ended, pi_stage, play, reported, task, until_told, words
 
 from retinue import Agent
@@ -13,7 +14,7 @@ from retinue.engines.pi.pool import Bounds
 from retinue.events import MessageEnded, Text
 from retinue.testing.fake_pi import deed as do
 from retinue.testing.fake_pi import install
-from retinue.types import Code
+from retinue.types import Code, Plan
 
 pytestmark = pytest.mark.process
 
@@ -325,6 +326,16 @@ async def test_a_tool_pi_does_not_have_fails_the_run_by_name_unless_it_is_option
         assert ended(needs) == (Code.UNSUPPORTED, "missing_tool")
         assert "lsp" in words(needs)
         assert likes.text == "Done."
+
+
+async def test_a_tool_that_only_the_host_has_is_done_without(scratch_home):
+    """An agent that names no tools inherits those of its host: it asked for none of them by name."""
+    async with pi_stage(scratch_home, agents=[Agent(name="plain")]) as retinue:
+        call = structs.replace(retinue.call("fanout"), host_tools=("read", "bash", "only_there"))
+        plan = Plan(tasks=(task(do("say", "Done."), agent="plain"),))
+        (result,) = await retinue.carry_out(plan, call)
+        assert (ended(result), result.text) == ((None, None), "Done.")
+        assert any("only_there" in notice for notice in result.actual.notices)
 
 
 async def until_gone(process: int) -> None:

@@ -236,7 +236,7 @@ RUN = [
 ]  # fmt: skip
 ACTUAL = [
     "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",
-    "limits", "attempts", "masks", "droppedBytes", "process", "notices", "saved",
+    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "notices", "saved",
 ]  # fmt: skip
 
 

@@ -1,7 +1,11 @@
 // Loaded into every pi that Retinue starts, and nowhere else.
 //
-// `subagent_finalize` exists only here. `/retinue_configure {…}` makes a warm process ready for one run: its tools and
-// its prompts. pi loads extensions anew with every session, so nothing of one run is left for the next.
+// `subagent_finalize` exists only here. `/retinue_configure {…}` makes a warm process ready for one run: its tools, its
+// prompts, and where it calls home to delegate. pi loads extensions anew with every session, so nothing of one run is
+// left for the next.
+
+import { connect } from "node:net";
+import { StringDecoder } from "node:string_decoder";
 
 const FINALIZE = "subagent_finalize";
 
@@ -43,6 +47,53 @@ async function useOwnKey(pi, { model, modelRegistry }) {
   else pi.registerProvider(model.provider, { apiKey: key });
 }
 
+// One order to the process that started this run, on a connection of its own; resolves with its answer. The protocol is
+// that of the control socket. The token is known only here: not in the arguments, the environment, or any file.
+function tellHome({ socket: path, token }, order, { signal, onPartial } = {}) {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    const text = new StringDecoder("utf8");
+    const stop = () => end(reject, new Error("Aborted"));
+    let parts = []; // of a line that is not whole yet
+    function end(settle, value) {
+      signal?.removeEventListener("abort", stop);
+      socket.destroy(); // stops what was asked for, if it is not done
+      settle(value);
+    }
+    if (signal?.aborted) return stop();
+    signal?.addEventListener("abort", stop);
+    socket.on("error", (error) => end(reject, new Error(`Retinue cannot be reached: ${error.message}`)));
+    socket.on("close", () => end(reject, new Error("Retinue did not answer: the run is over.")));
+    socket.on("data", (chunk) => {
+      parts.push(text.write(chunk));
+      if (!parts.at(-1).includes("\n")) return;
+      const lines = parts.join("").split("\n");
+      parts = [lines.pop()];
+      for (const answer of lines.map((line) => JSON.parse(line))) {
+        if (answer.type === "declined") end(reject, new Error(answer.message));
+        else if (answer.type === "partial") onPartial?.(answer.result);
+        else if (answer.type !== "welcome") end(resolve, answer);
+      }
+    });
+    for (const said of [{ type: "hello", v: 1, token }, order]) socket.write(`${JSON.stringify(said)}\n`);
+  });
+}
+
+function delegation(home, { name, description, inputSchema }) {
+  return {
+    name,
+    label: name,
+    description,
+    parameters: inputSchema,
+    async execute(call, given, signal, onUpdate) {
+      const order = { type: "call", tool: name, call, arguments: given, partial: Boolean(onUpdate) };
+      const { result } = await tellHome(home, order, { signal, onPartial: onUpdate });
+      if (result.isError) throw new Error(result.content.map((part) => part.text).join("\n"));
+      return result;
+    },
+  };
+}
+
 export default function retinue(pi) {
   let run; // what this session was configured for
 
@@ -53,8 +104,13 @@ export default function retinue(pi) {
   pi.registerCommand("retinue_configure", {
     description: "Used by Retinue to make this process ready for one run",
     handler: async (given, context) => {
-      run = JSON.parse(given);
+      const { home, ...rest } = JSON.parse(given);
+      run = rest;
       await useOwnKey(pi, context);
+      if (home) {
+        const { tools } = await tellHome(home, { type: "tools" }).catch(() => ({ tools: [] })); // told as missing
+        for (const tool of tools) pi.registerTool(delegation(home, tool));
+      }
       const known = new Set(pi.getAllTools().map((tool) => tool.name));
       pi.setActiveTools(run.tools);
       const missing = run.tools.filter((name) => !known.has(name));

@@ -22,6 +22,7 @@ from retinue.engines.pi.launch import tools_of
 from retinue.engines.pi.telling import Telling, failed_to_start, gone
 from retinue.engines.pi.wire import Configured, Dialog, Reader, Response, Said, Settled
 from retinue.events import NativeSession, Notice
+from retinue.tool_names import DELEGATION, FINALIZE
 from retinue.types import Code, Failure, RunSpec
 
 START = 60.0
@@ -125,15 +126,18 @@ class Conversation:
 
     async def _configure(self, spec: RunSpec) -> None:
         wanted = tools_of(spec)
-        config = {"tools": wanted, "system": spec.system_prompt, "append": spec.append_prompt}
+        config: dict[str, Any] = {"tools": wanted, "system": spec.system_prompt, "append": spec.append_prompt}
+        if spec.home:
+            config["home"] = {"socket": spec.home.address, "token": spec.home.token.reveal()}
         self._configured = None
         await self._command("prompt", message=f"/retinue_configure {msgspec.json.encode(config).decode()}")
         configured = self._configured
         if configured is None:
             # The command may have gone to the model, as if it were a task: this process is of no use.
             raise engine_error(NOT_CONFIGURED, code=Code.SPAWN_FAILED, reason="extension_missing")
-        required = [tool for tool in configured.missing if tool not in spec.agent.tools.optional]
-        if required:
+        # What an agent asked for by name it needs; what it would only have inherited it does without.
+        asked = {*(spec.agent.tools.allow or ()), *DELEGATION, FINALIZE} - {*spec.agent.tools.optional}
+        if required := [tool for tool in configured.missing if tool in asked]:
             raise EngineError(_lacking(spec, required))
         if configured.missing and self._telling:
             message = f"This pi does not have {', '.join(configured.missing)}, which the agent can do without."

@@ -17,6 +17,11 @@ from retinue.engines.processes.keeper import Family, Keeper
 from retinue.events import Notice
 from retinue.types import RunSpec
 
+NO_DELEGATION = (
+    "The agent cannot delegate here: its pi is older than 0.87, or is started with arguments of the agent's own, and "
+    "takes no commands."
+)
+
 
 class PiEngine:
     """Runs specs on the `pi` of their environment."""
@@ -61,6 +66,8 @@ class PiEngine:
     async def _once(self, spec: RunSpec, start: Launch, emit: Emit) -> None:
         import tempfile
 
+        if spec.home:
+            await emit(Notice("not_applied", NO_DELEGATION))
         assert self._keeper is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             async with child(start.once(spec, Path(folder)), self._keeper) as process:

@@ -98,6 +98,7 @@ CAPABILITIES = Capabilities(
     resumes=True,
     resumes_natively=True,
     finalizes=True,
+    nests=True,
     states_cost=True,
     environment=ENVIRONMENT,
 )

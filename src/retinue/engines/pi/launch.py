@@ -13,7 +13,7 @@ from msgspec import Struct
 from retinue.engines.child import Command, Stdin
 from retinue.engines.pi.installation import Installation
 from retinue.folders import native_file
-from retinue.tool_names import FINALIZE
+from retinue.tool_names import FINALIZE, is_delegation
 from retinue.types import RunSpec
 
 EXTENSION = Path(__file__).with_name("child.js")
@@ -48,7 +48,8 @@ class Launch(Struct, frozen=True):
 
     def once(self, spec: RunSpec, folder: Path) -> Command:
         """A process for this run alone, which reads its prompt from its standard input."""
-        tools = ["--tools", ",".join(tools_of(spec))] if tools_of(spec) else ["--no-tools"]
+        granted = [tool for tool in tools_of(spec) if not is_delegation(tool)]
+        tools = ["--tools", ",".join(granted)] if granted else ["--no-tools"]
         prompts = [
             part
             for flag, text in (

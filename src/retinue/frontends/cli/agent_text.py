@@ -9,7 +9,7 @@ from retinue.agents.definition import Agent
 from retinue.agents.roster import Entry, Status
 from retinue.frontends.cli.table import table
 from retinue.output.frame import one_line, plain
-from retinue.types import Secret
+from retinue.secret import Secret
 
 MASK = "****"
 MOST = 500

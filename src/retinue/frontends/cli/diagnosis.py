@@ -20,6 +20,7 @@ from msgspec import Struct
 from retinue import __version__
 from retinue.app import Retinue
 from retinue.folders import config_folder
+from retinue.frontends.hosts.checking import HostFound, installations
 from retinue.settings import KEYS, SURFACES, Problem
 from retinue.types import Refused
 
@@ -68,6 +69,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
     """What holds the processes of an agent together."""
     agents: int
     broken_agents: tuple[str, ...]
+    hosts: tuple[HostFound, ...]
+    """Other programs in which we are installed."""
     settings: tuple[SettingFound, ...]
     problems: tuple[Problem, ...]
     """Of settings: what was not taken as it is written."""
@@ -80,7 +83,7 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
     engines = tuple(_engines(retinue))
     state = await _state(retinue)
     problems = tuple(dict.fromkeys(problem for name in SURFACES for problem in retinue.settings(name).problems))
-    roster = retinue.roster()
+    roster, hosts = retinue.roster(), tuple(installations(os.environ, Path(retinue.cwd)))
     return Diagnosis(
         version=__version__,
         python=platform.python_version(),
@@ -91,9 +94,10 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
         processes=retinue.containment[1],
         agents=len(roster.names()),
         broken_agents=tuple(map(str, roster.problems)),
+        hosts=hosts,
         settings=tuple(_settings(retinue)),
         problems=problems,
-        broken=tuple(_broken(retinue, engines, state, problems)),
+        broken=(*_broken(retinue, engines, state, problems), *(host.fault for host in hosts if host.fault)),
     )
 
 

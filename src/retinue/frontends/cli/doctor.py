@@ -53,6 +53,7 @@ def _told(found: Diagnosis) -> Iterator[str]:
     yield from _section("State", _state(found))
     yield from _section("Processes", [found.processes])
     yield from _section("Agents", _agents(found))
+    yield from _section("Installed in", _hosts(found))
     yield from _section("Terminal", [", ".join(f"{name} {value}" for name, value in found.terminal.items())])
     settings = [["NAME", "VALUE", "FROM", "WHAT IT IS"], *map(_setting, found.settings)]
     yield from _section("Settings", table(settings, columns=screen_columns() - len(INDENT)))
@@ -92,6 +93,11 @@ def _agents(found: Diagnosis) -> Iterator[str]:
     if count := len(found.broken_agents):
         yield f"{counted(count, 'file')} cannot be used (retinue agents check)"
     yield from (f"✗ {one_line(remark, MOST)}" for remark in found.broken_agents)
+
+
+def _hosts(found: Diagnosis) -> list[str]:
+    rows = [["✗" if host.fault else "✓", host.title, one_line(host.file, MOST)] for host in found.hosts]
+    return table(rows, columns=MOST) if rows else ["no other program (retinue install)"]
 
 
 def _setting(setting: SettingFound) -> list[str]:

@@ -9,6 +9,9 @@ without a script is repeated. What `install` is given is done at the start, befo
     say TEXT deltas= stop= error= usage=        an assistant message
     call TOOL ARGS returns= is_error= updates=  an assistant message with a tool call, and its result
     finalize RESULT error=                      the same with `subagent_finalize`
+    home TOOL ARGS abandon=                     the same with a tool that calls home; abandon: does not wait for it.
+                                                `{prompt}` as a task is what it was itself given
+    homes TOOL *ARGS                            several of them at once
     fail ERROR will_retry=                      the provider fails; pi tries again by itself, or not
     report *VARIABLES                           says, as JSON, what it knows: pid, cwd, context, tools, environment …
     ask TITLE                                   an extension asks, and waits for the answer

@@ -61,6 +61,33 @@ class Deeds:
         said = {key: value for key, value in said.items() if value is not None}
         self.call(FINALIZE, said, returns="finalized", details=said)
 
+    def home(self, tool: str, args: Record, *, abandon: bool = False) -> None:
+        from .calling import Home
+
+        if args.get("task") == "{prompt}":
+            args = {**args, "task": self._pi.prompt}
+        called = self._begin_call(tool, args)
+        home = Home(self._pi.home)
+        home.ask(tool, called["toolCallId"], args)
+        if abandon:
+            home.close()
+            self._end_call(called, "Aborted", is_error=True)
+            return
+        for shown in home.partial():
+            self._pi.tell({"type": "tool_execution_update", **called, "partialResult": shown})
+        self._end_home_call(called, home.result)
+
+    def homes(self, tool: str, *args: Record) -> None:
+        from .calling import Home
+
+        calls = [self._begin_call(tool, each) for each in args]
+        homes = [Home(self._pi.home) for _ in args]
+        for called, home in zip(calls, homes, strict=True):
+            home.ask(tool, called["toolCallId"], called["args"])
+        for called, home in zip(calls, homes, strict=True):
+            list(home.partial())
+            self._end_home_call(called, home.result)
+
     def fail(self, error: str, *, will_retry: bool = False) -> None:
         self._pi.add(self._pi.message([], "error", error=error))
         if will_retry:
@@ -195,6 +222,10 @@ class Deeds:
 
     def unload(self) -> None:
         self._pi.has_extension = False
+
+    def _end_home_call(self, called: Record, result: Record) -> None:
+        text = "".join(part["text"] for part in result["content"])
+        self._end_call(called, text, is_error=result.get("isError", False), details=result.get("details"))
 
     def _begin_call(self, tool: str, args: Record) -> Record:
         call = self._pi.next_call()

@@ -88,8 +88,12 @@ class FakePi:
         self.tools: Sequence[str] = TOOLS
         self.has_extension = True
         self.configured: Record = self._configured_by_arguments()
+        self.home: Record = {}
+        """Where it calls to delegate."""
         self.refusals: dict[str, str] = {}
         self.is_settled = True
+        self.prompt = ""
+        """What it is at work on."""
         self._rest = b""
         self.held: list[bytes] = []
         """Memory it does not give back."""
@@ -151,7 +155,9 @@ class FakePi:
         message = command["message"]
         if message.startswith(CONFIGURE) and self.has_extension:
             self.configured = json.loads(message.removeprefix(CONFIGURE))
-            told = {"missing": [tool for tool in self.configured["tools"] if tool not in self.tools]}
+            self.home = self.configured.get("home", {})
+            known = [*self.tools, *self._tools_of_home()]
+            told = {"missing": [tool for tool in self.configured["tools"] if tool not in known]}
             asked = {"type": "extension_ui_request", "id": "1", "method": "notify", "notifyType": "info"}
             self.tell({**asked, "message": f"retinue {json.dumps(told)}"})
             self.respond(command, disposition="handled")
@@ -159,10 +165,21 @@ class FakePi:
             self.respond(command, disposition="started")
             self.run(message)
 
+    def _tools_of_home(self) -> list[str]:
+        if not self.home:
+            return []
+        from .calling import Home
+
+        home = Home(self.home)
+        tools = home.tools()
+        home.close()
+        return tools
+
     # -- a run ---------------------------------------------------------------------------------------
 
     def run(self, prompt: str) -> None:
         self.is_settled = False
+        self.prompt = prompt
         text, _, rest = prompt.partition(MARK)
         self.tell({"type": "agent_start"}, {"type": "turn_start"})
         self.add({"role": "user", "content": [{"type": "text", "text": prompt}]})

@@ -1,0 +1,53 @@
+"""How an engine of this process calls home: by the socket any child uses, so that there is one way in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from retinue.engines.toolbox import Declaration, Outcome
+from retinue.types import Args, Home, ToolUse
+
+ANSWER_BYTES = 256 * 2**20
+OVER = "There was no answer: the run is over."
+
+
+async def tools_at_home(home: Home) -> tuple[Declaration, ...]:
+    """What a model is told of the tools to delegate; nothing where home cannot be reached."""
+    told = await _told(home, {"type": "tools"})
+    return tuple(
+        Declaration(tool["name"], tool["description"], tool["inputSchema"]) for tool in told.get("tools", ())
+    )
+
+
+async def call_home(home: Home, use: ToolUse) -> Outcome:
+    """What came of a tool call. Whatever goes wrong is an outcome; cancelling it ends what it asked for."""
+    order = {"type": "call", "tool": use.name, "call": use.id, "arguments": use.args}
+    match await _told(home, order):
+        case {"type": "result", "result": {"content": list(parts), **more}}:
+            return Outcome("\n".join(part["text"] for part in parts), is_error=bool(more.get("isError")))
+        case told:
+            return Outcome(str(told.get("message", OVER)), is_error=True)
+
+
+async def _told(home: Home, order: Mapping[str, Any]) -> Args:
+    hello = {"type": "hello", "v": 1, "token": home.token.reveal()}
+    try:
+        async with await anyio.connect_unix(home.address) as stream:
+            await stream.send(b"".join(msgspec.json.encode(said) + b"\n" for said in (hello, order)))
+            return await _answer(stream)
+    except (OSError, anyio.BrokenResourceError, anyio.IncompleteRead):
+        return {"message": OVER}
+
+
+async def _answer(stream: SocketStream) -> Args:
+    answers = BufferedByteReceiveStream(stream)
+    while True:
+        answer: Args = msgspec.json.decode(await answers.receive_until(b"\n", ANSWER_BYTES))
+        if answer["type"] != "welcome":
+            return answer

@@ -1,0 +1,162 @@
+"""What an extension and Retinue say to each other: one JSON object per line, in UTF-8, its `type` first.
+
+| the extension says | with | which |
+|---|---|---|
+| `tools` | `id`, `cwd?` | asks for the tools that may be registered there |
+| `call` | `id`, `tool`, `arguments`, `cwd?`, `toolCall?`, `hostTools?`, `partials?` | calls a tool; many at once |
+| `cancel` | `id` | stops the runs of a call; its result tells what they had |
+
+| Retinue says | with | which |
+|---|---|---|
+| `hello` | `protocol`, `version`, `surface`, `maxLineBytes` | comes first, once |
+| `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema` | answers `tools` |
+| `partial` | `id`, `result`: `content`, `details`; `view?` | tells of a call while it runs; slow readers miss some |
+| `ended` | `id`, `session`: what there is to remember of it | tells that a run of a call has ended |
+| `result` | `id`, `result`: `content`, `details`, `isError?`; `view?` | answers `call` |
+| `refused` | `id?`, `message` | answers what means nothing; nothing was done |
+
+A `view` draws the runs of a call: `lines`, and `expanded` for whoever wants to see all; a line is a list of `[text,
+style]`, plain text in the styles `name`, `muted`, `running`, `good`, `error`, `warning` or none.
+
+Every `tools` and every `call` is answered once, whatever happens. `cwd` is where the call is made from, the bridge's
+own directory by default; `toolCall` the host's own id of the call, under which its events are told; `hostTools` the
+tools that are active in the host. Fields that mean nothing are ignored; fields may be added, never changed. When the
+extension closes its end, all that runs is stopped and the bridge ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from retinue.output.texts import changed_texts, mended
+from retinue.surfaces.base import JsonObject, Tool
+
+PROTOCOL = 1
+
+
+class Tools(Struct, frozen=True, kw_only=True, tag="tools", rename="camel"):
+    id: str
+    cwd: str | None = None
+
+
+class CallTool(Struct, frozen=True, kw_only=True, tag="call", rename="camel"):
+    id: str
+    tool: str
+    arguments: Any
+    cwd: str | None = None
+    tool_call: str | None = None
+    host_tools: tuple[str, ...] | None = None
+    partials: bool = False
+
+
+class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
+    id: str
+
+
+Asked = Tools | CallTool | Cancel
+
+
+class Hello(Struct, frozen=True, kw_only=True, tag="hello", rename="camel"):
+    version: str
+    surface: str
+    max_line_bytes: int
+    protocol: int = PROTOCOL
+
+
+Drawn = Sequence[Sequence[tuple[str, str]]]
+"""Lines of text in styles."""
+
+
+class Offered(Struct, frozen=True, kw_only=True, tag="tools"):
+    id: str
+    tools: Sequence[JsonObject]
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """The runs of a call as a screen of any width shows them."""
+
+    lines: Drawn
+    expanded: Drawn
+
+
+class Partial(Struct, frozen=True, kw_only=True, tag="partial"):
+    id: str
+    result: JsonObject
+    view: View | UnsetType = UNSET
+
+
+class Session(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Seed 003's `SubagentSessionData`. What was said is in Retinue's own store, so there are no messages in it."""
+
+    session_id: str
+    task_name: str
+    prompt: str
+    cwd: str
+    profile_name: str | None
+    status: str
+    exit_code: int
+    model: str | None
+    stop_reason: str | None
+    error_message: str | None
+    started_at: int
+    """Milliseconds."""
+    messages: tuple[()] = ()
+
+
+class Ended(Struct, frozen=True, kw_only=True, tag="ended"):
+    id: str
+    session: Session
+
+
+class Result(Struct, frozen=True, kw_only=True, tag="result"):
+    id: str
+    result: JsonObject
+    view: View | UnsetType = UNSET
+
+
+class Refusal(Struct, frozen=True, kw_only=True, tag="refused"):
+    message: str
+    id: str | UnsetType = UNSET
+
+
+Said = Hello | Offered | Partial | Ended | Result | Refusal
+
+
+def heard(line: str) -> Asked | Refusal:
+    """What a line asks for; if nothing, the answer to it."""
+    try:
+        return _ASKED.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Refusal(message=f"The line cannot be understood: {error}. Nothing was done.", id=_id(line))
+
+
+def line_of(said: Said) -> str:
+    """The line that says it."""
+    try:
+        return msgspec.json.encode(said).decode() + "\n"
+    except UnicodeEncodeError:  # a name or path that is no text: broken characters are better than no answer
+        return msgspec.json.encode(changed_texts(msgspec.to_builtins(said), mended)).decode() + "\n"
+
+
+def offered(id_: str, tools: Sequence[Tool]) -> Offered:
+    told = [{"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in tools]
+    return Offered(id=id_, tools=told)
+
+
+_ASKED: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)
+
+
+class _Named(Struct):
+    id: str | UnsetType = UNSET
+
+
+def _id(line: str) -> str | UnsetType:
+    """The id in a line of which the rest means nothing, if it has one."""
+    try:
+        return msgspec.json.decode(line, type=_Named).id
+    except (msgspec.DecodeError, RecursionError):
+        return UNSET

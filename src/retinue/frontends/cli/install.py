@@ -1,0 +1,140 @@
+"""`retinue install` and `uninstall`: our tools in the configuration of another program, and out of it again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.options import WORD, json_option
+from retinue.frontends.cli.talk import answer_json, examples, note, sayable, warn
+from retinue.frontends.cli.trusting import is_interactive
+from retinue.frontends.hosts.changes import Change, installing, make, uninstalling
+from retinue.frontends.hosts.forms import Unfit
+from retinue.frontends.hosts.table import HOSTS, Host, own_command
+
+MOST = 500
+"""Characters of a line that is shown."""
+CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
+
+_host = click.argument("host", type=click.Choice(list(HOSTS)))
+_project = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Only show the change.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+@click.command(
+    epilog=examples(
+        "retinue install pi", "retinue install claude --dry-run", "retinue install codex --project --yes", then=CODES
+    )
+)
+@_host
+@_project
+@click.option(
+    "--surface", type=WORD, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
+)
+@_dry_run
+@_yes
+@json_option
+@click.pass_context
+def install(
+    ctx: click.Context, host: str, project: bool, surface: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Give another program our tools, in its own configuration.
+
+    HOST is pi, for which it is an extension, or a program that speaks MCP: claude, codex, gemini, opencode, cursor or
+    vscode. The change is shown first; what was there is kept beside the file. Doing it again changes nothing more.
+    """
+    found = HOSTS[host]
+    file = found.file(os.environ, Path() if project else None)
+    entry = found.entry(own_command(), surface)
+    try:
+        change = installing(file, found.form, entry)
+        if found.speaks_mcp:
+            _say_if_missing()
+        is_done = _carried_out(change, found, "install", dry_run=dry_run, yes=yes)
+    except Unfit as error:
+        raise Unreadable(
+            f"{file} was not changed: {error}. Add this by hand:\n\n{found.form.by_hand(entry)}"
+        ) from error
+    _tell(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
+
+
+@click.command(epilog=examples("retinue uninstall pi", "retinue uninstall claude --yes", then=CODES))
+@_host
+@_project
+@_dry_run
+@_yes
+@json_option
+@click.pass_context
+def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Take our tools out of another program's configuration.
+
+    If nothing else has changed since `retinue install`, the file is as it was before; else only our entry goes.
+    """
+    found = HOSTS[host]
+    file = found.file(os.environ, Path() if project else None)
+    try:
+        change = uninstalling(file, found.form)
+        is_done = _carried_out(change, found, "uninstall", dry_run=dry_run, yes=yes)
+    except Unfit as error:
+        raise Unreadable(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
+    _tell(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+
+
+def _carried_out(change: Change, host: Host, word: str, *, dry_run: bool, yes: bool) -> bool:
+    """Shows a change and makes it, if it is wanted; whether all is as it should be then.
+
+    Raises:
+        Unfit: it cannot be made.
+    """
+    if not change.is_one:
+        return True
+    note(f"{host.title}: {change.file}")
+    for line in change.lines():
+        click.secho(sayable(line)[:MOST], err=True, fg="green" if line.startswith("+") else "red")
+    if dry_run:
+        return False
+    if not yes and not is_interactive():
+        raise click.UsageError(f"There is nobody to ask here: give --yes to {word}, or --dry-run to only look.")
+    if not yes and not click.confirm("Make this change?", default=False, err=True):
+        return False
+    make(change)
+    return True
+
+
+def _say_if_missing() -> None:
+    from retinue.frontends.mcp.sdk import missing
+
+    if sentence := missing():
+        warn(f"{sentence.removesuffix(' and start again.')}: until then it cannot serve.")
+
+
+def _tell(
+    ctx: click.Context, host: Host, change: Change, *, is_done: bool, is_wanted: bool, dry_run: bool, as_json: bool
+) -> None:
+    is_installed = is_wanted if is_done else not is_wanted
+    is_changed = is_done and change.is_one
+    backup = str(change.backup) if is_changed and change.keeps else None
+    if as_json:
+        answer_json(
+            {
+                "host": host.name,
+                "file": str(change.file),
+                "installed": is_installed,
+                "changed": is_changed,
+                "backup": backup,
+                "change": [sayable(line) for line in change.lines()],
+            }
+        )
+    if is_installed:
+        state = "is already" if is_wanted and not change.is_one else "is"
+    else:
+        state = "is no longer" if is_changed else "is not"
+    kept = f" What was there: {backup}." if backup else ""
+    note(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
+    if is_wanted and is_changed:
+        note(f"Start {host.title} anew to use it; `retinue doctor` checks it.")
+    ctx.exit(0 if is_done or dry_run else 1)

@@ -1,0 +1,127 @@
+"""`retinue install` and `uninstall`: what is shown, what is asked, what is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.frontends.cli.terminal import ON_A_TERMINAL
+
+from retinue.frontends.hosts.table import HOSTS, own_command
+
+SECRET = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
+CONFIG = f'{{"mcpServers": {{"demo": {{"command": "demo", "env": {{"TOKEN": "{SECRET}"}}}}}}}}'
+
+
+@pytest.fixture
+def config() -> Path:
+    return Path(os.environ["HOME"]) / ".claude.json"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_is_given_our_tools_and_loses_them_again(cli, place, host):
+    done = cli("install", host, "--yes")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"Retinue is installed in {HOSTS[host].title} (" in done.stderr
+    assert "+" in done.stderr
+    again = cli("install", host)
+    assert (again.exit_code, "already installed" in again.stderr) == (0, True)
+    assert cli("doctor", "--json").exit_code == 0
+    gone = cli("uninstall", host, "--yes")
+    assert (gone.exit_code, "is no longer installed" in gone.stderr) == (0, True)
+    assert "Retinue is not installed" in cli("uninstall", host).stderr
+
+
+def test_only_looking_changes_nothing(cli, config):
+    config.write_text(CONFIG)
+    done = cli("install", "claude", "--dry-run", "--json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert (told["installed"], told["changed"], told["backup"]) == (False, False, None)
+    assert config.read_text() == CONFIG
+    assert list(config.parent.glob(".claude.json?*")) == []
+
+
+def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
+    config.write_text(CONFIG)
+    done = cli("install", "claude", "--yes", "--json", "--surface", "sticky")
+    told = json.loads(done.stdout)
+    change = told.pop("change")
+    assert told == {
+        "host": "claude",
+        "file": str(config),
+        "installed": True,
+        "changed": True,
+        "backup": f"{config}.before-retinue",
+    }
+    assert len(change) == 2
+    command, *arguments = own_command()
+    assert json.loads(config.read_text())["mcpServers"]["retinue"] == {
+        "type": "stdio",
+        "command": command,
+        "args": [*arguments, "mcp", "--surface", "sticky"],
+        "env": {},
+    }
+    assert SECRET in config.read_text()
+    assert SECRET not in done.output, "what stands beside our entry is nobody's business"
+
+
+def test_a_file_with_comments_is_left_alone_and_what_to_add_is_shown(cli, config):
+    config.write_text('{\n  // mine\n  "mcpServers": {}\n}\n')
+    before = config.read_text()
+    done = cli("install", "claude", "--yes", "--json")
+    assert done.exit_code == 2
+    assert "Comments and trailing commas are left to you. Add this by hand:" in done.stderr
+    assert '"retinue": {' in done.stderr
+    assert json.loads(done.stdout)["status"] == "refused"
+    assert config.read_text() == before
+
+
+def test_without_anyone_to_ask_nothing_is_changed(cli, config):
+    done = cli("install", "claude")
+    assert (done.exit_code, config.exists()) == (2, False)
+    assert "give --yes to install, or --dry-run to only look" in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_on_a_terminal_it_asks(process, terminal, config, answer, code):
+    running = process.start(
+        "install",
+        "claude",
+        stdin=terminal.device,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.device,
+        environ=ON_A_TERMINAL,
+    )
+    assert "mcpServers" in terminal.read_until("Make this change?")
+    terminal.type(f"{answer}\n")
+    assert running.wait(30) == code
+    assert config.exists() is (answer == "y")
+
+
+def test_a_project_has_a_file_of_its_own(cli, place, config):
+    assert cli("install", "claude", "--project", "--yes").exit_code == 0
+    assert "retinue" in json.loads((place / ".mcp.json").read_text())["mcpServers"]
+    assert not config.exists()
+    assert cli("uninstall", "claude", "--project", "--yes").exit_code == 0
+    assert not (place / ".mcp.json").exists()
+
+
+def test_doctor_says_where_we_are_installed_and_what_does_not_lead_to_us(cli, config):
+    assert "no other program (retinue install)" in cli("doctor").stdout
+    cli("install", "claude", "--yes")
+    cli("install", "pi", "--yes")
+    config.write_text(config.read_text().replace(own_command()[0], "/nowhere/retinue"))
+    done = cli("doctor")
+    assert done.exit_code == 1
+    installed = done.stdout.partition("Installed in\n")[2].splitlines()
+    assert installed[0].split()[:2] == ["✓", "pi"]
+    assert installed[1].split()[:3] == ["✗", "Claude", "Code"]
+    assert (
+        "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
+        in done.stdout
+    )

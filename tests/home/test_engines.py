@@ -1,0 +1,171 @@
+"""Delegation from one engine to another: whichever asks, the counts and the events are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.home.told import SPAWN, answers, ends
+from tests.pi_stage import environment, until_told
+
+from retinue.agents.definition import Agent
+from retinue.app import Retinue
+from retinue.engines.base import Capabilities, EngineKind
+from retinue.engines.loop import Reply, Request, Say, converse
+from retinue.engines.scripted import CAPABILITIES, Hang, Script, ScriptedEngine, say, spawn
+from retinue.engines.toolbox import Toolbox
+from retinue.events import RunQueued, RunStarted, Text
+from retinue.testing.fake_pi import deed, install, script
+from retinue.types import Code, Plan, Removed, RunSpec, Task, ToolUse
+
+
+def agent(name: str, engine: str, *tools: str) -> Agent:
+    return Agent(name=name, engine=engine, tools=("read", *tools))
+
+
+LEADS = [agent("lead", "scripted", "subagent"), agent("pilot", "pi", "subagent"), agent("looper", "loop", "subagent")]
+WORKERS = [agent("worker", "scripted"), agent("pi_worker", "pi")]
+
+
+class Delegating:
+    """A model that delegates once what its task says, `agent: task`, and then repeats what it was answered."""
+
+    name = "delegating"
+
+    async def reply(self, request: Request, tell: Say) -> Reply:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return Reply(content=(Text(f"{last.text}!"),))
+        name, _, task = last.text.partition(": ")
+        assert [tool.name for tool in request.tools] == [SPAWN, "agent_info"]
+        return Reply(content=(ToolUse("toolu_1", SPAWN, {"agent": name, "task": task}),))
+
+
+class LoopEngine:
+    async def run(self, spec, emit):
+        await converse(Delegating(), spec, Toolbox(), emit)
+
+
+def scripts(spec: RunSpec) -> Script:
+    name, _, task = spec.task.partition(": ")
+    return (spawn(name, task), say("led")) if spec.agent.name == "lead" else (say(f"worked: {spec.task}"),)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Retinue]:
+    install(tmp_path / "bin")
+
+    def made(script_for: Callable[[RunSpec], Script] = scripts, **settings) -> Retinue:
+        from retinue.parts import engine_kinds
+
+        environ = {**environment(tmp_path), "TMPDIR": str(tmp_path)}
+        loop = Capabilities(tools=frozenset({"read"}), nests=True)
+        ours = {
+            "scripted": EngineKind(
+                name="scripted",
+                capabilities=CAPABILITIES,
+                make=lambda: ScriptedEngine(script_for),
+                missing=lambda: None,
+            ),
+            "loop": EngineKind(name="loop", capabilities=loop, make=LoopEngine, missing=lambda: None),
+        }
+        kinds = {**engine_kinds(environ), **ours}
+        return Retinue(cwd=tmp_path, engines=kinds, agents=[*LEADS, *WORKERS], environ=environ, settings=settings)
+
+    return made
+
+
+async def led(retinue: Retinue, name: str, task: str):
+    plan = Plan(tasks=(Task(agent=name, prompt=task),))
+    (result,) = await retinue.carry_out(plan, retinue.call("nested"))
+    return result
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "task", "expected"),
+    [
+        ("lead", "worker: x", ["worked: x"]),
+        ("lead", "pi_worker: x", ["ECHO: x"]),
+        ("looper", "worker: x", ["worked: x"]),
+        ("looper", "lead: pi_worker: x", ["ECHO: x", "led"]),
+        ("lead", "looper: worker: x", ["worked: x", "worked: x!"]),
+        ("pilot", script(deed("home", SPAWN, {"agent": "lead", "task": "worker: x"})), ["worked: x", "led"]),
+    ],
+)
+async def test_engines_delegate_to_each_other(opened, name, task, expected):
+    async with opened() as retinue, retinue.events(deltas=False) as watcher:
+        await led(retinue, name, task)
+        events = list(watcher.waiting())
+    assert answers(events) == expected
+    assert [depth for depth, _ in ends(events)] == list(range(len(expected) + 1, 0, -1))
+    queued = [one.origin for one in events if isinstance(one.event, RunQueued)]
+    assert [origin.parent_run for origin in queued] == [None, *(origin.run for origin in queued[:-1])]
+
+
+async def test_an_engine_that_cannot_delegate_says_so(opened):
+    async with opened() as retinue:
+        (result,) = await retinue.chain([("lead", "worker: x")], engine="offline")
+    assert [(one.tool, one.by) for one in result.actual.tools_removed] == [
+        (SPAWN, "engine"),
+        ("agent_info", "engine"),
+    ]
+
+
+async def test_at_the_last_level_there_is_nobody_to_delegate_to(opened):
+    async with opened(max_depth=2) as retinue, retinue.events(deltas=False) as watcher:
+        await led(retinue, "lead", "lead: worker: x")
+        events = list(watcher.waiting())
+    assert answers(events) == [f"Unknown tool: {SPAWN}", "led"]
+
+
+async def test_without_a_socket_a_run_does_without_its_tools_and_says_so(opened, tmp_path, caplog):
+    blocked = tmp_path / f"retinue-{tmp_path.stat().st_uid}"
+    blocked.mkdir(mode=0o755)
+    async with opened() as retinue:
+        result = await led(retinue, "lead", "worker: x")
+    assert result.failure is None
+    assert result.actual.tools_removed == (Removed(SPAWN, "home"), Removed("agent_info", "home"))
+    assert any(notice.startswith("The agent's tools to delegate were left out") for notice in result.actual.notices)
+    assert caplog.records
+
+
+async def test_the_timeout_of_a_parent_goes_on_while_it_waits_and_ends_its_children(opened):
+    def waits(spec: RunSpec) -> Script:
+        return (spawn("worker", "x"), say("led")) if spec.agent.name == "lead" else (Hang(),)
+
+    async with opened(waits) as retinue, retinue.events(deltas=False) as watcher:
+        plan = Plan(tasks=(Task(agent="lead", prompt="x y", timeout=1.0),))
+        (result,) = await retinue.carry_out(plan, retinue.call("nested", extend_timeout_debounce=0))
+        ended = ends(watcher.waiting())
+    assert result.failure
+    assert ended == [(2, Code.ABORTED), (1, Code.TIMEOUT)]
+
+
+async def test_a_caller_who_goes_away_ends_the_whole_tree(opened):
+    def waits(spec: RunSpec) -> Script:
+        return (spawn("worker", "x"), say("led")) if spec.agent.name == "lead" else (Hang(),)
+
+    async with opened(waits) as retinue, retinue.events(deltas=False) as watcher:
+        async with anyio.create_task_group() as group:
+            group.start_soon(led, retinue, "lead", "x y")
+            for _ in range(2):
+                await until_told(watcher, lambda event: isinstance(event, RunStarted))
+            group.cancel_scope.cancel()
+        assert ends(watcher.waiting()) == [(2, Code.ABORTED), (1, Code.ABORTED)]
+        assert len(retinue._orchestrator.household) == 0
+
+
+async def test_a_script_in_a_file_delegates(tmp_path):
+    play = {
+        "agents": {"lead": [{"spawn": {"agent": "worker", "task": "x"}}, {"say": "led"}]},
+        "steps": [{"say": "worked: {task}"}],
+    }
+    environ = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "RETINUE_SCRIPT": json.dumps(play)}
+    retinue = Retinue(cwd=tmp_path, agents=[*LEADS, *WORKERS], environ=environ, engine="scripted")
+    async with retinue, retinue.events(deltas=False) as watcher:
+        assert (await led(retinue, "lead", "go")).text == "led"
+        assert answers(list(watcher.waiting())) == ["worked: x"]
