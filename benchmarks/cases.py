@@ -236,6 +236,17 @@ CASES = (
         unit="KB",
         pairs=3,
     ),
+    *(
+        Case(
+            name=f"pi: {count} that think, of the time it must take",
+            ours=_on_pi("thinking", count),
+            floor=_constant(wall=-(-count // 4) * 0.2),
+            goal=1.1,
+            figure=wall,
+            pairs=2,
+        )
+        for count in (16, 64, 256)
+    ),
     Case(
         name="pi: 64 stopped, of 2 s",
         ours=_on_pi("obeying", 64),

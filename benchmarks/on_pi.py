@@ -217,6 +217,29 @@ def split(size: int) -> None:
         report(cpu=spent.own, wall=spent.wall)
 
 
+# -- children that think -------------------------------------------------------------------------------
+
+SLOTS = 4
+TURN = 0.05
+
+
+def thinking(count: int) -> None:
+    """Tasks for fake children that each think four times for 50 ms, four at once, on processes that run already."""
+    program = fake_pi.install(Path(scratch(), "bin"))
+    anyio.run(_thinking, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, count)
+
+
+async def _thinking(environ: dict[str, str], count: int) -> None:
+    turn = (fake_pi.deed("pause", TURN), fake_pi.deed("call", "read", {"path": "a.txt"}, returns="x"))
+    task = fake_pi.script(*turn * 3, fake_pi.deed("pause", TURN), fake_pi.deed("say", "done"))
+    async with opened(environ, model=None, max_concurrency=SLOTS, max_tasks=count) as retinue:
+        await retinue.delegate([("explorer", task)] * SLOTS)
+        spent = Spent()
+        results = await retinue.delegate([("explorer", task)] * count)
+        assert all(result.text == "done" for result in results)
+        report(cpu=spent.own / count, wall=spent.wall)
+
+
 # -- many that are stopped -----------------------------------------------------------------------------
 
 
@@ -261,7 +284,7 @@ async def _stopped(task: str, count: int) -> None:
 
 
 WORKS: dict[str, Callable[[int], Awaitable[None] | None]] = {
-    work.__name__: work for work in (bare, cold, warm, many, streamed, split, obeying, ignoring)
+    work.__name__: work for work in (bare, cold, warm, many, streamed, split, thinking, obeying, ignoring)
 }
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What every test stands on: asyncio unless it says otherwise, and a home that is nobody's."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, 
     if getattr(request, "param", None) == "virtual":
         return "trio", {"clock": MockClock(autojump_threshold=0)}
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A job in the background is started with SIGINT ignored, which its children inherit: Ctrl-C would mean nothing."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -257,10 +257,17 @@ async def test_closing_ends_idle_and_busy_processes(scratch_home):
 
 
 async def test_a_run_waits_for_a_busy_process_before_it_starts_one_too_many(scratch_home):
-    bounds = Bounds(starts=1, patience=20)
+    bounds = Bounds(starts=1, patience=20, unused=1)
     async with pi_stage(scratch_home, bounds=bounds) as retinue:
         results = await retinue.delegate([task(do("pause", 0.1), do("report"))] * 4)
         assert len({reported(result)["pid"] for result in results}) == 1
+
+
+async def test_where_the_cores_have_nothing_to_do_nobody_waits_for_long(scratch_home):
+    bounds = Bounds(starts=1, patience=20, unused=-1)
+    async with pi_stage(scratch_home, bounds=bounds) as retinue:
+        results = await retinue.delegate([task(do("pause", 0.3), do("report"))] * 4)
+        assert len({reported(result)["pid"] for result in results}) > 1
 
 
 async def test_patience_ends(scratch_home):

@@ -18,6 +18,7 @@ from msgspec import Struct
 from retinue.engines.base import EngineError, engine_error
 from retinue.engines.child import child
 from retinue.engines.pi.conversation import Conversation
+from retinue.engines.pi.cores import Cores
 from retinue.engines.pi.launch import Key, Launch
 from retinue.engines.processes.beside import Beside
 from retinue.engines.processes.keeper import Keeper
@@ -42,6 +43,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """Processes that start at once; as many are there before a run waits for one that is busy. 0: one per core."""
     turn: float = 5.0
     """Seconds for which one that does not begin keeps others from starting."""
+    unused: float = 0.4
+    """Share of the cores' time: where more is nobody's, runs wait for models: another is started. 1: never."""
     patience: float = 0.25
     """Seconds without one becoming free or beginning after which another is started for a run that waits."""
 
@@ -101,6 +104,7 @@ class Pool:
 
     async def _awaited(self, launch: Launch) -> _Lodger | None:
         """A process that becomes free, as long as that is quicker than starting; None: one more is to be started."""
+        cores = Cores(self._bounds.unused)
         while self._live.get(launch.key, 0) >= self._enough:
             # Those that start use the cores, and serve several short runs in the time it takes to start one.
             within = self._bounds.turn if self._starting else self._bounds.patience
@@ -108,7 +112,7 @@ class Pool:
                 await self._moved.wait()
             if lodger := self._found(launch):
                 return lodger
-            if scope.cancelled_caught:
+            if scope.cancelled_caught or (not self._starting and cores.are_idle()):
                 break
         return None
 
