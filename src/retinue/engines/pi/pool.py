@@ -24,6 +24,8 @@ from retinue.engines.processes.beside import Beside
 from retinue.engines.processes.keeper import Keeper
 from retinue.types import FOREVER
 
+LOOK = 0.05
+"""Seconds between two looks at whether the cores have anything to do."""
 ENDING = 12.0
 """Seconds in which the tree of a dismissed process has ended, whatever it does."""
 
@@ -104,15 +106,17 @@ class Pool:
 
     async def _awaited(self, launch: Launch) -> _Lodger | None:
         """A process that becomes free, as long as that is quicker than starting; None: one more is to be started."""
-        cores = Cores(self._bounds.unused)
+        cores, quiet = Cores(self._bounds.unused), anyio.current_time()
         while self._live.get(launch.key, 0) >= self._enough:
             # Those that start use the cores, and serve several short runs in the time it takes to start one.
-            within = self._bounds.turn if self._starting else self._bounds.patience
-            with anyio.move_on_after(within) as scope:
+            patience = self._bounds.turn if self._starting else self._bounds.patience
+            with anyio.move_on_after(min(LOOK, patience)) as scope:
                 await self._moved.wait()
             if lodger := self._found(launch):
                 return lodger
-            if scope.cancelled_caught or (not self._starting and cores.are_idle()):
+            if not scope.cancelled_caught:
+                quiet = anyio.current_time()
+            elif anyio.current_time() - quiet >= patience or (not self._starting and cores.are_idle()):
                 break
         return None
 
