@@ -76,7 +76,8 @@ class Retinue:
         Raises:
             ValueError: a setting of this name does not exist, or cannot have this value.
         """
-        self._environ = os.environ if environ is None else environ
+        # A copy: reading the process's own anew decodes every name and value again, for every run.
+        self._environ: Mapping[str, str] = dict(os.environ) if environ is None else environ
         self._cwd = str(Path(cwd or "").absolute())
         self._given = _checked({**(settings or {}), **({"engine": engine} if engine else {})})
         self._settings = SettingsFiles(self._environ)
