@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 import msgspec
-from tests.engines_real.install import STAMP, node_and_npm
+from tests.engines_real.install import PI, node_and_npm
 from tests.engines_real.pi_install import PiInstall, find_pi
 
 from benchmarks.gauge import resident_bytes, scratch
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def installed() -> PiInstall:
-    if not (TOOLS / STAMP).exists():
+    if not PI.is_in(TOOLS):
         raise SystemExit("There is no real pi: `make test` installs it into .tools.")
     cache = TOOLS / "node-cache"  # as on a machine where pi was used before
     cache.mkdir(exist_ok=True)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import anyio
 from msgspec import structs
 
+from retinue.beside import Beside
 from retinue.guards.budget import Purse
 from retinue.secret import Secret
 from retinue.slots import Seat, Slots
@@ -67,7 +68,6 @@ class Member:
         """Calls it waits for."""
         self._connections = 0
         self._is_live = False
-        self._group = anyio.create_task_group()
 
     def has(self, token: str) -> bool:
         import hmac
@@ -100,18 +100,12 @@ class Member:
 
     async def live(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does the run's own work; what it had asked for by then ends with it."""
-        failure: Exception | None = None
-        async with self._group as group:
+        async with Beside() as self._group:
             self._is_live = True
             try:
                 await work()
-            except Exception as error:  # noqa: BLE001 - raised again below: here the group would wrap it in another
-                failure = error
             finally:
                 self._is_live = False
-            group.cancel_scope.cancel()
-        if failure:
-            raise failure
 
     def begin(self, work: Callable[[], Awaitable[None]]) -> anyio.CancelScope | None:
         """Begins what the run asks for; it ends with the run, or with the scope. None if the run has ended."""

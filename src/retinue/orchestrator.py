@@ -10,7 +10,7 @@ import anyio
 from msgspec import Struct, structs
 
 from retinue.agents.roster import Roster
-from retinue.attempts import Recall, Tally, attempt
+from retinue.attempts import Tally, attempt
 from retinue.bus import Bus, Watcher
 from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted
@@ -29,7 +29,7 @@ from retinue.sessions.transcript import recalled
 from retinue.slots import Seat, Slots
 from retinue.supervise import Carry, Reins
 from retinue.tool_names import is_delegation
-from retinue.types import Call, Code, Failure, Home, Message, Mode, Plan, Refused, Removed, RunSpec, refused
+from retinue.types import Call, Code, Failure, Home, Mode, Plan, Refused, Removed, RunSpec, refused
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
@@ -260,8 +260,9 @@ class Orchestrator:
             for notice in tally.spec.notices:
                 await recorder.note(Notice("planning", notice))
             watch = guards_for(tally.spec.limits, anyio.current_time(), standing.purse)
-            carry = self._carry(standing, seat)
-            return await attempt(tally, carry, recorder.note, watch, reins, self._recall(tally.spec))
+            carry = self._carry(tally.spec, standing, seat)
+            recall = partial(recalled, self._store, tally.spec.session)
+            return await attempt(tally, carry, recorder.note, watch, reins, recall)
         finally:
             seat.give()
 
@@ -278,21 +279,17 @@ class Orchestrator:
         parent = self.household.member(spec.lineage.parent_run)
         return Purse(spec.limits, parent.purse if parent else None)
 
-    def _carry(self, standing: _Standing, seat: Seat) -> Carry:
-        async def carry(spec: RunSpec, emit: Emit) -> None:
-            if standing.below is None or spec.home is None:
-                await self._place.carry(spec, emit)
-                return
-            member = Member(spec.run, spec.home.token, standing.below, seat, standing.slots, standing.purse)
-            await self.household.host(member, partial(self._place.carry, spec, emit))
+    def _carry(self, spec: RunSpec, standing: _Standing, seat: Seat) -> Carry:
+        """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""
+        below, home = standing.below, spec.home
+        if below is None or home is None:
+            return self._place.carry
+
+        async def carry(attempted: RunSpec, emit: Emit) -> None:
+            member = Member(spec.run, home.token, below, seat, standing.slots, standing.purse)
+            await self.household.host(member, partial(self._place.carry, attempted, emit))
 
         return carry
-
-    def _recall(self, spec: RunSpec) -> Recall:
-        async def recall() -> tuple[Message, ...]:
-            return await recalled(self._store, spec.session)
-
-        return recall
 
 
 async def _seated(seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:

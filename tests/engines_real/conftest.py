@@ -1,17 +1,39 @@
-"""The real pi, both versions: what `make test` installed, or a skip that says so."""
+"""The real pi, both versions, and the real Claude Code: what `make test` installed, or a skip that says so."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
-from tests.engines_real.install import STAMP, node_and_npm, required
+from tests.engines_real.claude_install import need_claude
+from tests.engines_real.install import PI, node_and_npm, skip
 from tests.engines_real.pi_install import PiInstall, find_pi
+from tests.engines_real.programs import Program, claude_program, pi_program
 
 from retinue.testing.model_server import ModelServer
 
 TOOLS = Path(__file__).parents[2] / ".tools"
+SCOUT = """\
+---
+name: scout
+description: Fast codebase reconnaissance
+approved_tools:
+  - read
+  - bash
+---
+
+You are the scout.
+"""
+
+Answer = tuple[int, list[dict[str, Any]]]
+"""The exit code of a call, and its lines."""
+Call = Callable[..., Awaitable[Answer]]
 
 
 @pytest.fixture(scope="session")
@@ -51,11 +73,59 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(params=["pi_0_87", "pi_1_5", "claude"])
+def program(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Path) -> Program:
+    """Each program and version in turn, for what is promised of all."""
+    home = tmp_path / "home"
+    if request.param == "claude":
+        need_claude()
+        return claude_program(home, server.url)
+    return pi_program(request.getfixturevalue(request.param), home, server.url)
+
+
+@pytest.fixture
+def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
+    """Makes tool calls as a program does: `retinue call`, in a process of its own. There is an agent `scout`."""
+
+    def on(program: Program) -> Call:
+        program.agents.mkdir(parents=True)
+        (program.agents / "scout.md").write_text(SCOUT)
+        environ = {
+            **program.environ,
+            "RETINUE_ENGINE": program.engine,
+            "RETINUE_MODEL": program.model,
+            "RETINUE_STATE": str(tmp_path / "state"),
+        }
+
+        async def call(
+            arguments: dict[str, Any], surface: str, *options: str, tool: str = "subagent", **more: str
+        ) -> Answer:
+            done = await anyio.run_process(
+                [
+                    sys.executable,
+                    "-m",
+                    "retinue",
+                    "call",
+                    tool,
+                    json.dumps(arguments),
+                    "--surface",
+                    surface,
+                    *options,
+                ],
+                cwd=project,
+                env={**environ, **more},
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+        return call
+
+    return on
+
+
 def installed(name: str, scratch: Path) -> PiInstall:
-    if not (TOOLS / STAMP).exists():
-        sentence = "There is no real pi. `make test` installs it where a package registry can be reached."
-        if required():
-            pytest.fail(sentence)
-        pytest.skip(sentence)
+    if not PI.is_in(TOOLS):
+        skip("There is no real pi. `make test` installs it where a package registry can be reached.")
     node, _ = node_and_npm()
     return find_pi(TOOLS, name, node, scratch)

@@ -1,4 +1,4 @@
-"""Installs the real pi, both versions, for the tests beside this file.
+"""Installs programs from npm for the tests that run them; as a program the real pi, both versions.
 
     python tests/engines_real/install.py .tools          as the locks say
     python tests/engines_real/install.py --lock          writes the locks anew
@@ -16,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from msgspec import Struct
 
 HERE = Path(__file__).parent
-INSTALLS = ("pi-0.87", "pi-1.5")
-STAMP = ".pi"
-"""Written last, so that an installation that was cut off is begun again."""
 FILES = ("package.json", "package-lock.json", ".npmrc")
 PATIENCE = 600.0
 """Seconds for one installation; it takes about five."""
@@ -29,52 +31,80 @@ QUICK_TO_GIVE_UP = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fet
 
 
 class MissingError(Exception):
-    """Something that pi needs is not on this machine and cannot be fetched."""
+    """Something that an installation needs is not on this machine and cannot be fetched."""
 
 
-def main(arguments: list[str]) -> int:
+class Installation(Struct, frozen=True, kw_only=True):
+    """What is installed together, into folders of one folder of tools."""
+
+    title: str
+    stamp: str
+    """A file that is written last, so that an installation that was cut off is begun again."""
+    package: str
+    """One of its packages, by which the registry is tried."""
+    sources: Mapping[str, Path]
+    """Where the package files of each folder are."""
+
+    def is_in(self, tools: Path) -> bool:
+        return (tools / self.stamp).exists()
+
+    def install(self, tools: Path) -> None:
+        (tools / self.stamp).unlink(missing_ok=True)
+        tools.mkdir(parents=True, exist_ok=True)
+        # One question tells whether there is a registry at all; an installation asks for every package before it gives up.
+        npm("view", self.package, "version", *QUICK_TO_GIVE_UP, folder=tools)
+        for name, source in self.sources.items():
+            folder = tools / name
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            for file in FILES:
+                shutil.copy(source / file, folder / file)
+            npm("ci", "--omit=dev", *QUICK_TO_GIVE_UP, folder=folder)
+        (tools / self.stamp).touch()
+
+    def lock(self) -> None:
+        """Resolves what the package files ask for, and keeps of it what an installation is checked against."""
+        for source in self.sources.values():
+            path = source / "package-lock.json"
+            path.unlink(missing_ok=True)
+            npm("install", "--package-lock-only", folder=source)
+            found = json.loads(path.read_text())
+            for package in found["packages"].values():
+                package.pop("funding", None)
+            path.write_text(json.dumps(found, indent=2) + "\n")
+
+
+PI = Installation(
+    title="The real pi",
+    stamp=".pi",
+    package="@earendil-works/pi-coding-agent",
+    sources={name: HERE / name for name in ("pi-0.87", "pi-1.5")},
+)
+
+
+def main(what: Installation, arguments: list[str]) -> int:
     try:
         if arguments == ["--lock"]:
-            lock()
+            what.lock()
         else:
-            install(Path(arguments[0] if arguments else ".tools").absolute())
+            what.install(Path(arguments[0] if arguments else ".tools").absolute())
     except MissingError as why:
-        fate = "" if required() else " The tests that run a real pi are skipped."
-        sys.stderr.write(f"pi could not be installed: {why}{fate}\n")
+        fate = "" if required() else " The tests that run it are skipped."
+        sys.stderr.write(f"{what.title} could not be installed: {why}{fate}\n")
         return 1 if required() else 0
     return 0
 
 
 def required() -> bool:
-    """Whether the tests may not go without a real pi."""
+    """Whether the tests may not go without what is installed for them."""
     return bool(os.environ.get("CI") or os.environ.get("RETINUE_REQUIRE_REAL"))
 
 
-def install(tools: Path) -> None:
-    (tools / STAMP).unlink(missing_ok=True)
-    tools.mkdir(parents=True, exist_ok=True)
-    # One question tells whether there is a registry at all; an installation asks for every package before it gives up.
-    npm("view", "@earendil-works/pi-coding-agent", "version", *QUICK_TO_GIVE_UP, folder=tools)
-    for name in INSTALLS:
-        folder = tools / name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for file in FILES:
-            shutil.copy(HERE / name / file, folder / file)
-        npm("ci", "--omit=dev", *QUICK_TO_GIVE_UP, folder=folder)
-    (tools / STAMP).touch()
-
-
-def lock() -> None:
-    """Resolves what the package files ask for, and keeps of it what an installation is checked against."""
-    for name in INSTALLS:
-        path = HERE / name / "package-lock.json"
-        path.unlink(missing_ok=True)
-        npm("install", "--package-lock-only", folder=HERE / name)
-        found = json.loads(path.read_text())
-        for package in found["packages"].values():
-            package.pop("funding", None)
-        path.write_text(json.dumps(found, indent=2) + "\n")
+def skip(sentence: str) -> NoReturn:
+    """Skips a test because something is not there; fails it where that is required."""
+    if required():
+        pytest.fail(sentence)
+    pytest.skip(sentence)
 
 
 def npm(*arguments: str, folder: Path) -> None:
@@ -108,4 +138,4 @@ def node_and_npm() -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(PI, sys.argv[1:]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio.abc import SocketListener, SocketStream
 
+from retinue.beside import Beside
 from retinue.bus import Watcher
 from retinue.control import places
 from retinue.events import Stamped
@@ -34,6 +35,7 @@ class Door:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
+        self._beside = Beside()
         self._path: Path | None = None
         self._is_tried = False
         self._is_ending = False
@@ -45,8 +47,7 @@ class Door:
         self.clients = 0
 
     async def __aenter__(self) -> Self:
-        self._group = anyio.create_task_group()
-        await self._group.__aenter__()
+        self._group = await self._beside.__aenter__()
         return self
 
     async def __aexit__(
@@ -55,9 +56,7 @@ class Door:
         if self._path is not None:
             places.bury(str(self._path))
             await self._tell_the_rest()
-        self._group.cancel_scope.cancel()
-        # Without the error: it belongs to the block, and the group would wrap it in another.
-        await self._group.__aexit__(None, None, None)
+        await self._beside.__aexit__(kind, error, trace)
 
     def serve(self, orchestrator: Orchestrator, surface: Callable[[], Surface]) -> None:
         """Says whose runs are behind it, and what they delegate with; it stays closed."""

@@ -25,8 +25,8 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct
 
+from retinue.beside import Beside
 from retinue.engines.processes import pipes
-from retinue.engines.processes.beside import Beside
 from retinue.engines.processes.ending import GRACE, PROOF, end_tree
 from retinue.engines.processes.exits import read_end, until_exit
 from retinue.engines.processes.keeper import Keeper

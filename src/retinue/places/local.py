@@ -9,6 +9,7 @@ from typing import Self
 import anyio
 from anyio.abc import TaskGroup
 
+from retinue.beside import Beside
 from retinue.engines.base import Emit, Engine, EngineError, EngineKind, KeepsProcesses, engine_error
 from retinue.types import RunSpec
 
@@ -18,19 +19,17 @@ class Local:
         self._kinds = kinds
         self._engines: dict[str, Engine] = {}
         self._making = anyio.Lock()
+        self._beside = Beside()
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        self._group = await anyio.create_task_group().__aenter__()
+        self._group = await self._beside.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._group is not None
-        self._group.cancel_scope.cancel()
-        # What was raised within the block is the caller's own: the group must not wrap it.
-        await self._group.__aexit__(None, None, None)
+        await self._beside.__aexit__(kind, error, trace)
 
     async def carry(self, spec: RunSpec, emit: Emit) -> None:
         try:

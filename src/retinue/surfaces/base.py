@@ -18,7 +18,7 @@ from retinue.output.frame import one_line, plain
 from retinue.output.texts import changed_texts
 from retinue.progress import Progress
 from retinue.results import RunResult
-from retinue.types import Call, Code, ToolUse, refused
+from retinue.types import Call, Code, Failure, Refused, ToolUse, refused
 
 JsonObject = Mapping[str, Any]
 Value = TypeVar("Value")
@@ -35,6 +35,8 @@ MOST_DESCRIPTION = 200
 
 REFUSED = 2
 """Exit status of a call that was refused before anything ran."""
+CANCELLED = 130
+"""Exit status of what was stopped from outside."""
 
 BEFORE_THE_RUN = frozenset(
     {
@@ -107,6 +109,15 @@ class Surface(Protocol):
         """The answer to input that is not even JSON; what keeps the call from any answer at all comes first."""
 
 
+def unreadable_input(orchestrator: Orchestrator, tool: str, problem: str, call: Call) -> Failure:
+    """Why a call whose input is not even JSON is refused; what keeps it from any answer at all comes first."""
+    try:
+        orchestrator.admit(call)
+    except Refused as refusal:
+        return refusal.failure
+    return Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
+
+
 def required_text(arguments: JsonObject, name: str) -> str:
     """A field of the input that must be there.
 
@@ -152,7 +163,7 @@ def exit_status(results: Sequence[RunResult]) -> int:
     """The exit status of a call: 0 all completed, 130 cancelled, 124 nothing but timeouts, else 1."""
     codes = {result.failure.code for result in results if result.failure}
     if Code.ABORTED in codes:
-        return 130
+        return CANCELLED
     if codes and codes <= {Code.TIMEOUT, Code.IDLE_TIMEOUT}:
         return 124
     return 1 if codes else 0

@@ -25,6 +25,7 @@ from retinue.surfaces.base import (
     exit_status,
     required_text,
     streamed,
+    unreadable_input,
 )
 from retinue.types import Call, Code, Failure, Plan, Refused, Task, ToolUse, Usage, refused
 
@@ -80,11 +81,7 @@ class Single:
         return (Tool(name="subagent", description=self._description(call), input_schema=SCHEMA, run=self.subagent),)
 
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
-        try:
-            self._orchestrator.admit(call)
-        except Refused as refusal:
-            return self._refusal(refusal.failure)
-        return self._refusal(Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}"))
+        return self._refusal(unreadable_input(self._orchestrator, tool, problem, call))
 
     async def subagent(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Delegates one task and answers when it is done; a failure is an answer too."""

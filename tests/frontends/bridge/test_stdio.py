@@ -195,6 +195,18 @@ def test_when_the_extension_leaves_everything_ends(extension):
     assert events[-1]["failure"]["code"] == "aborted"
 
 
+def test_an_extension_that_only_stops_reading_has_left_as_well(extension):
+    bridge = extension("--root", "c1", script=HANGS)
+    bridge.call(partials=True)
+    bridge.until("partial")
+    assert bridge.process.stdout
+    bridge.process.stdout.close()
+    assert bridge.process.wait(PATIENCE) == 0
+    assert bridge.process.stderr
+    assert bridge.process.stderr.read() == b""
+    assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted"
+
+
 def test_events_carry_the_ids_of_the_host(extension):
     bridge = extension("--root", "conversation-7")
     bridge.call(toolCall="call_1|fc_2")

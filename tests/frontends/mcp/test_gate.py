@@ -9,9 +9,9 @@ import anyio
 import pytest
 from tests.stage import VIRTUAL_TIME
 
-from retinue.frontends.mcp.desk import Unservable
 from retinue.frontends.mcp.gate import BODY_SECONDS, GUESSES, MAX_BODY_BYTES, PENALTY, Gate
 from retinue.frontends.mcp.tokens import digest, token_of
+from retinue.frontends.server import Unservable
 
 PORT = 8765
 HOST = ("host", f"127.0.0.1:{PORT}")

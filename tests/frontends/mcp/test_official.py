@@ -15,8 +15,8 @@ from typing import Any
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from tests.engines_real.install import node_and_npm, required
-from tests.frontends.mcp.install import FOLDER, STAMP
+from tests.engines_real.install import node_and_npm, skip
+from tests.frontends.mcp.install import CLIENTS, FOLDER
 
 pytestmark = [pytest.mark.process, pytest.mark.real]
 
@@ -35,11 +35,8 @@ SCENARIOS = [
 
 def script(name: str) -> list[str]:
     """The command of an installed program."""
-    if not (TOOLS / STAMP).exists():
-        sentence = "The MCP suite and inspector are not here: `make test` installs them from a package registry."
-        if required():
-            pytest.fail(sentence)
-        pytest.skip(sentence)
+    if not CLIENTS.is_in(TOOLS):
+        skip("The MCP suite and inspector are not here: `make test` installs them from a package registry.")
     return [str(node_and_npm()[0]), str(TOOLS / FOLDER / "node_modules" / "@modelcontextprotocol" / name)]
 
 

@@ -13,6 +13,7 @@ from retinue.frontends.mcp import desk
 from retinue.frontends.mcp.background import Background
 from retinue.frontends.mcp.prompts import tokens
 from retinue.frontends.mcp.shapes import SHAPES
+from retinue.frontends.server import Unservable
 
 MOST_TOKENS = 1500
 DEFAULT = [
@@ -77,7 +78,7 @@ async def test_the_server_says_who_it_is_and_what_its_answers_are(connect):
 
 async def test_surfaces_with_tools_of_the_same_name_cannot_be_mounted_together(workplace):
     async with stage(workplace, say("done")) as retinue:
-        with pytest.raises(desk.Unservable) as clash:
+        with pytest.raises(Unservable) as clash:
             async with desk.opened(retinue, ["single", "sticky"], roots=[]):
                 pass
     assert str(clash.value) == "The surfaces single and sticky both have a tool subagent: mount one of them."

@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskStatus
 from msgspec import structs
 
+from retinue.beside import Beside
 from retinue.engines.base import Emit, EngineError
 from retinue.engines.child import Process, child
 from retinue.engines.claude import sdk
@@ -20,8 +21,8 @@ from retinue.engines.claude.own_tools import our_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
 from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
 from retinue.engines.claude.wire import Wire
-from retinue.engines.processes.beside import Beside
 from retinue.engines.processes.keeper import Family, Keeper
+from retinue.engines.prompt import prompt_of
 from retinue.events import NativeSession, Notice
 from retinue.types import Code, Failure, RunSpec
 
@@ -99,14 +100,6 @@ class ClaudeEngine:
 
 
 FORGOTTEN = "Claude Code has no record of this session any more: it goes on from the stored messages."
-
-
-def prompt_of(spec: RunSpec) -> str:
-    """The prompt, after what was said before where Claude Code's own session does not know it."""
-    if spec.native_session or not spec.history:
-        return spec.prompt
-    earlier = "\n\n".join(f"[{message.role}]\n{message.text}" for message in spec.history if message.text)
-    return f"Earlier in this conversation:\n\n{earlier}\n\nNow:\n\n{spec.prompt}"
 
 
 async def _remember(spec: RunSpec, session: str, emit: Emit) -> None:

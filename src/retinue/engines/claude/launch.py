@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import msgspec
 
 from retinue.engines.child import Command, Stdin
 from retinue.engines.claude.own_tools import SERVER, own_name, own_tools_of
+from retinue.engines.prompt import prompt_files
 from retinue.tool_names import claude_name
 from retinue.types import RunSpec
 
@@ -46,6 +46,7 @@ KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
 
 def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes: bool) -> Command:
     """A process for this run alone. `folder` is one of its own, for what is too long or too private for arguments."""
+    prompts = {"--system-prompt-file": spec.system_prompt, "--append-system-prompt-file": spec.append_prompt}
     servers = {SERVER: {"type": "sdk", "name": SERVER}} if own_tools_of(spec) else {}
     arguments = [
         *("--output-format", "stream-json", "--input-format", "stream-json"),
@@ -57,7 +58,7 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
         *("--tools", ",".join(built_in(spec))),
         *("--permission-mode", "dontAsk", "--allowedTools", ",".join(allowed(spec))),
         f"--resume={session}" if resumes else f"--session-id={session}",
-        *_prompts(spec, folder),
+        *prompt_files(folder, prompts),
         *_preferences(spec),
     ]
     return Command(argv=(program, *arguments), cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE)
@@ -82,16 +83,6 @@ def allowed(spec: RunSpec) -> list[str]:
     return [*built_in(spec), *map(own_name, own_tools_of(spec))]
 
 
-def _prompts(spec: RunSpec, folder: Path) -> list[str]:
-    flags = {"--system-prompt-file": spec.system_prompt, "--append-system-prompt-file": spec.append_prompt}
-    return [
-        part
-        for flag, text in flags.items()
-        if text
-        for part in (flag, _written(folder / f"{flag.strip('-')}.md", text))
-    ]
-
-
 def _preferences(spec: RunSpec) -> list[str]:
     arguments = []
     if spec.model:
@@ -114,10 +105,3 @@ def _environ(spec: RunSpec) -> dict[str, str]:
     # The key of another provider is not shown to this one.
     given = {KEY: key} if key and spec.agent.provider in {None, "anthropic"} else {}
     return {**RETRIES, **spec.environment, **secrets, **given, **SWITCHES}
-
-
-def _written(path: Path, text: str) -> str:
-    """A prompt in a file of its own: an argument could be too long, and others could read it."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    return str(path)

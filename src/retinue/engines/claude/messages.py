@@ -15,6 +15,7 @@ cost of a run is known at its very end: so the message that looks like the last 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from msgspec import structs
@@ -22,8 +23,10 @@ from msgspec import structs
 from retinue.engines.claude.open_message import OpenMessage
 from retinue.engines.claude.own_tools import our_name
 from retinue.engines.claude.said import Ended, Said, of_system
-from retinue.engines.claude.values import blocks_of, content_of, cost_of, finalization_of, text_of, usage_of
+from retinue.engines.claude.values import content_of, cost_of, usage_of
 from retinue.engines.claude.wire import Heard
+from retinue.engines.json_lines import blocks_of, finalization_of, text_of
+from retinue.engines.record_counts import RecordCounts, joined
 from retinue.events import (
     Event,
     Finalized,
@@ -42,23 +45,12 @@ from retinue.types import Args, Usage
 SYNTHETIC = "<synthetic>"
 """The model of messages that Claude Code itself has written."""
 
-NOISE_KEPT = 500
-"""Characters of what is no message, for a diagnosis."""
 
-
-class Reader:
+class Reader(RecordCounts):
     """The messages of one run."""
 
     def __init__(self) -> None:
-        self.stdout = 0
-        """Bytes of lines worth keeping."""
-        self.dropped = 0
-        """Bytes of lines that were too long, or no messages."""
-        self.noise = 0
-        """Lines that are no messages."""
-        self.first_noise = ""
-        self.is_cut = False
-        """Whether the last line is half a record."""
+        super().__init__()
         self._message: OpenMessage | None = None
         self._is_streamed = False
         self._calls: dict[str, tuple[str, Args]] = {}
@@ -75,14 +67,7 @@ class Reader:
 
     def read(self, lines: Iterable[Heard]) -> list[Said]:
         """What the lines say, with deltas that follow each other as one."""
-        said: list[Said] = []
-        for line in lines:
-            for one in self._one(line):
-                if isinstance(one, TextDelta) and said and isinstance(said[-1], TextDelta):
-                    said[-1] = TextDelta(said[-1].text + one.text)
-                else:
-                    said.append(one)
-        return said
+        return joined(chain.from_iterable(map(self._one, lines)))
 
     def release(self, cost: float | None = None) -> list[Event]:
         """What was held back; its first is the message that may have been the last."""
@@ -111,11 +96,7 @@ class Reader:
             self.dropped += line.size
             message = f"A line of {line.size} bytes from Claude Code was too long and is left out."
             return (Notice("line_too_long", message),) if line.size else ()
-        if line.raw.strip():
-            self.noise += 1
-            self.dropped += line.size
-            self.is_cut = line.raw.startswith(b"{")
-            self.first_noise = self.first_noise or line.raw[:NOISE_KEPT].decode(errors="replace")
+        self.no_record(line.raw)
         return ()
 
     # -- a message -----------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.claude.values import text_of, usage_of
+from retinue.engines.claude.values import usage_of
+from retinue.engines.json_lines import text_of
 from retinue.events import MessageEnded, StopReason
 from retinue.types import Usage
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from retinue.engines.claude.values import number, text_of
+from retinue.engines.json_lines import number_of, text_of
 from retinue.events import Event, Notice
 
 
@@ -36,8 +36,8 @@ def of_system(record: Mapping[str, Any]) -> Iterable[Said]:
         case {"subtype": "init", "session_id": str(session), "tools": list(tools)}:
             yield Begun(session, tuple(map(text_of, tools)))
         case {"subtype": "api_retry"}:
-            attempt, most = number(record.get("attempt")), number(record.get("max_retries"))
-            pause = number(record.get("retry_delay_ms")) / 1000
+            attempt, most = number_of(record.get("attempt")), number_of(record.get("max_retries"))
+            pause = number_of(record.get("retry_delay_ms")) / 1000
             why = " ".join(filter(None, (text_of(record.get("error_status")), text_of(record.get("error")))))
             yield Notice(
                 "provider_retry", f"Claude Code tries again in {pause:g}s ({attempt} of {most}) after: {why}"

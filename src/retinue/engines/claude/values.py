@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from retinue.results import Finalization
-from retinue.types import Args, Usage
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def number(value: Any) -> int:
-    try:
-        return int(value) if isinstance(value, int | float) else 0
-    except (OverflowError, ValueError):  # infinite, or no number
-        return 0
-
-
-def blocks_of(content: Any) -> Iterable[Mapping[str, Any]]:
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else ()
+from retinue.engines.json_lines import number_of, text_of_blocks
+from retinue.types import Usage
 
 
 def usage_of(value: Any, before: Usage = Usage()) -> Usage:  # noqa: B008 - it is frozen
     """What one message used. A later count replaces an earlier one, as far as it says anything."""
     said = value if isinstance(value, dict) else {}
     return Usage(
-        input=number(said.get("input_tokens")) or before.input,
-        output=number(said.get("output_tokens")) or before.output,
-        cache_read=number(said.get("cache_read_input_tokens")) or before.cache_read,
-        cache_write=number(said.get("cache_creation_input_tokens")) or before.cache_write,
+        input=number_of(said.get("input_tokens")) or before.input,
+        output=number_of(said.get("output_tokens")) or before.output,
+        cache_read=number_of(said.get("cache_read_input_tokens")) or before.cache_read,
+        cache_write=number_of(said.get("cache_creation_input_tokens")) or before.cache_write,
         turns=1,
     ).credible()
 
@@ -61,13 +44,4 @@ def content_of(content: Any) -> str:
     """The text of a result."""
     if isinstance(content, str):
         return content
-    return "\n".join(text for block in blocks_of(content) if (text := text_of(block.get("text"))))
-
-
-def finalization_of(args: Args) -> Finalization | None:
-    """What a finalize call says; None unless it keeps the rules, which the tool has checked before."""
-    try:
-        said = msgspec.convert(args, Finalization)
-    except msgspec.ValidationError:
-        return None
-    return said if said.is_valid else None
+    return text_of_blocks(content)

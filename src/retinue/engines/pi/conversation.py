@@ -19,8 +19,10 @@ from retinue.engines.base import Emit, EngineError, engine_error
 from retinue.engines.child import ChildGone, Process
 from retinue.engines.lines import Lines
 from retinue.engines.pi.launch import tools_of
-from retinue.engines.pi.telling import Telling, failed_to_start, gone
+from retinue.engines.pi.telling import PI, Telling
 from retinue.engines.pi.wire import Configured, Dialog, Reader, Response, Said, Settled
+from retinue.engines.prompt import prompt_of
+from retinue.engines.telling import end_of
 from retinue.events import NativeSession, Notice
 from retinue.tool_names import DELEGATION, FINALIZE
 from retinue.types import Code, Failure, RunSpec
@@ -74,7 +76,7 @@ class Conversation:
             try:
                 await self._command("get_state")
             except ChildGone:
-                raise await gone(self.child, self._reader) from None
+                raise PI.silent(self.child, self._reader, await end_of(self.child)) from None
             self._companions = await self.child.others()
             self.is_clean = True
         if scope.cancelled_caught:
@@ -160,7 +162,7 @@ class Conversation:
         """
         answer = await self._heard(Response, lambda response: response.id == number)
         if answer.error is not None:
-            raise failed_to_start(answer.error)
+            raise PI.failed_to_start(answer.error)
 
     async def _heard(self, kind: type[T], is_it: Callable[[T], bool] = lambda _: True) -> T:
         """The first thing of this kind that pi says; what it says before is passed on.
@@ -206,14 +208,6 @@ class Conversation:
                 return  # of nothing that is waited for
             case event if self._telling and (self._was_asked or isinstance(event, Notice)):
                 await self._telling.pass_on(event)
-
-
-def prompt_of(spec: RunSpec) -> str:
-    """The prompt, after what was said before where pi's own session does not know it."""
-    if spec.native_session or not spec.history:
-        return spec.prompt
-    earlier = "\n\n".join(f"[{message.role}]\n{message.text}" for message in spec.history if message.text)
-    return f"Earlier in this conversation:\n\n{earlier}\n\nNow:\n\n{spec.prompt}"
 
 
 def _literal(prompt: str) -> str:

@@ -8,12 +8,13 @@ from anyio.abc import TaskStatus
 
 from retinue.engines.base import Emit
 from retinue.engines.child import child
-from retinue.engines.pi.conversation import Stale, prompt_of
+from retinue.engines.pi.conversation import Stale
 from retinue.engines.pi.installation import found
 from retinue.engines.pi.launch import Launch, launch, unapplied
 from retinue.engines.pi.once import follow
 from retinue.engines.pi.pool import Bounds, Pool
 from retinue.engines.processes.keeper import Family, Keeper
+from retinue.engines.prompt import prompt_of
 from retinue.events import Notice
 from retinue.types import RunSpec
 

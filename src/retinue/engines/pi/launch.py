@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from retinue.engines.child import Command, Stdin
 from retinue.engines.pi.installation import Installation
+from retinue.engines.prompt import prompt_files
 from retinue.folders import native_file
 from retinue.tool_names import FINALIZE, is_delegation
 from retinue.types import RunSpec
@@ -50,15 +51,8 @@ class Launch(Struct, frozen=True):
         """A process for this run alone, which reads its prompt from its standard input."""
         granted = [tool for tool in tools_of(spec) if not is_delegation(tool)]
         tools = ["--tools", ",".join(granted)] if granted else ["--no-tools"]
-        prompts = [
-            part
-            for flag, text in (
-                ("--system-prompt", spec.system_prompt),
-                ("--append-system-prompt", spec.append_prompt),
-            )
-            if text
-            for part in (flag, _written(folder / f"{flag.strip('-')}.md", text))
-        ]
+        texts = {"--system-prompt": spec.system_prompt, "--append-system-prompt": spec.append_prompt}
+        prompts = prompt_files(folder, texts)
         return self._command("--mode", "json", "-p", *self.key.arguments, *self._kept(), *tools, *prompts)
 
     def _kept(self) -> tuple[str, ...]:
@@ -133,10 +127,3 @@ def _session_file(spec: RunSpec) -> str | None:
     except OSError:
         return None
     return str(path) if os.access(path.parent, os.W_OK | os.X_OK) else None
-
-
-def _written(path: Path, text: str) -> str:
-    """A prompt in a file of its own: an argument could be too long, and others could read it."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    return str(path)

@@ -15,12 +15,12 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
+from retinue.beside import Beside
 from retinue.engines.base import EngineError, engine_error
 from retinue.engines.child import child
 from retinue.engines.pi.conversation import Conversation
 from retinue.engines.pi.cores import Cores
 from retinue.engines.pi.launch import Key, Launch
-from retinue.engines.processes.beside import Beside
 from retinue.engines.processes.keeper import Keeper
 from retinue.types import FOREVER
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from retinue.engines.json_lines import decoded
+from retinue.engines.json_lines import blocks_of, decoded, finalization_of, number_of, text_of, text_of_blocks
 from retinue.engines.lines import TooLong
+from retinue.engines.record_counts import RecordCounts, joined
 from retinue.events import (
     Event,
     Finalized,
@@ -38,12 +39,8 @@ from retinue.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.results import Finalization
 from retinue.tool_names import FINALIZE
 from retinue.types import Usage
-
-NOISE_KEPT = 500
-"""Characters of what is no event, for a diagnosis."""
 
 _KIND = re.compile(rb'\{(?:"id":"[^"]*",)?"type":"([a-z_]+)"')
 _EVENT = b'"assistantMessageEvent":{'
@@ -95,19 +92,11 @@ class Configured(Struct, frozen=True):
 Said = Event | Settled | Response | Dialog | Configured
 
 
-class Reader:
+class Reader(RecordCounts):
     """The lines of one process while it serves one run."""
 
     def __init__(self) -> None:
-        self.stdout = 0
-        """Bytes of lines worth keeping."""
-        self.dropped = 0
-        """Bytes of lines that were too long, or no events."""
-        self.noise = 0
-        """Lines that are no events."""
-        self.first_noise = ""
-        self.is_cut = False
-        """Whether the last line is half a record."""
+        super().__init__()
         self._printed: dict[str, str] = {}
         self._called: set[str] = set()
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
@@ -126,14 +115,7 @@ class Reader:
 
     def read(self, lines: Iterable[bytes | TooLong]) -> list[Said]:
         """What the lines say, with deltas that follow each other as one."""
-        said: list[Said] = []
-        for line in lines:
-            for one in self._one(line):
-                if isinstance(one, TextDelta) and said and isinstance(said[-1], TextDelta):
-                    said[-1] = TextDelta(said[-1].text + one.text)
-                else:
-                    said.append(one)
-        return said
+        return joined(chain.from_iterable(map(self._one, lines)))
 
     def _one(self, line: bytes | TooLong) -> Iterable[Said]:
         if isinstance(line, TooLong):
@@ -151,18 +133,11 @@ class Reader:
             return ()
         record = decoded(line if found else _without_noise(line))
         if not isinstance(record, dict):
-            return self._no_event(line)
+            self.no_record(line)
+            return ()
         self.is_cut = False
-        reader = self._readers.get(_text(record.get("type")))
+        reader = self._readers.get(text_of(record.get("type")))
         return reader(record) if reader else ()
-
-    def _no_event(self, line: bytes) -> Iterable[Said]:
-        if line.strip():
-            self.noise += 1
-            self.dropped += len(line)
-            self.is_cut = line.startswith(b"{")
-            self.first_noise = self.first_noise or line[:NOISE_KEPT].decode(errors="replace")
-        return ()
 
     # -- by type -----------------------------------------------------------------------------------
 
@@ -170,16 +145,16 @@ class Reader:
         message = record.get("message")
         if not isinstance(message, dict) or message.get("role") != "assistant":
             return
-        for block in _blocks(message.get("content")):
+        for block in blocks_of(message.get("content")):
             match block.get("type"):
-                case "thinking" if text := _text(block.get("thinking")):
+                case "thinking" if text := text_of(block.get("thinking")):
                     yield Thinking(text)
-                case "text" if text := _text(block.get("text")):
+                case "text" if text := text_of(block.get("text")):
                     yield Text(text)
                 case "toolCall":
                     yield self._call(block.get("id"), block.get("name"), block.get("arguments"))
-        reason = _text(message.get("stopReason"))
-        error = _text(message.get("errorMessage"))
+        reason = text_of(message.get("stopReason"))
+        error = text_of(message.get("errorMessage"))
         if reason not in _STOP:
             error = error or f"pi ended its message with an unknown stop reason: {reason}"
         yield MessageEnded(
@@ -190,16 +165,16 @@ class Reader:
         )
 
     def _call(self, call: Any, name: Any, args: Any) -> ToolCalled:
-        self._called.add(_text(call))
-        return ToolCalled(_text(call), _text(name), args if isinstance(args, dict) else {"arguments": args})
+        self._called.add(text_of(call))
+        return ToolCalled(text_of(call), text_of(name), args if isinstance(args, dict) else {"arguments": args})
 
     def _tool_start(self, record: Mapping[str, Any]) -> Iterable[Said]:
         # A tool called by a tool stands in no message.
-        if _text(record.get("toolCallId")) not in self._called:
+        if text_of(record.get("toolCallId")) not in self._called:
             yield self._call(record.get("toolCallId"), record.get("toolName"), record.get("args"))
 
     def _tool_update(self, record: Mapping[str, Any]) -> Iterable[Said]:
-        call, text = _text(record.get("toolCallId")), _content(record.get("partialResult"))
+        call, text = text_of(record.get("toolCallId")), _content(record.get("partialResult"))
         before = self._printed.get(call, "")
         self._printed[call] = text
         # Past pi's own limit only the end of the output is repeated: then all of it is shown as new.
@@ -207,18 +182,18 @@ class Reader:
             yield ToolDelta(call, news)
 
     def _tool_end(self, record: Mapping[str, Any]) -> Iterable[Said]:
-        call, name = _text(record.get("toolCallId")), _text(record.get("toolName"))
+        call, name = text_of(record.get("toolCallId")), text_of(record.get("toolName"))
         self._printed.pop(call, None)
         result, is_error = record.get("result"), record.get("isError") is True
         yield ToolReturned(call, name, _content(result), is_error)
-        if name == FINALIZE and not is_error and (finalization := _finalization(result)):
+        if name == FINALIZE and not is_error and (finalization := finalization_of(_details(result))):
             yield Finalized(finalization)
 
 
 def _retry(record: Mapping[str, Any]) -> Iterable[Said]:
     attempt, most, delay = (record.get(key) for key in ("attempt", "maxAttempts", "delayMs"))
     pause = f" in {delay / 1000:g}s" if isinstance(delay, int) else ""
-    message = f"pi tries again{pause} ({attempt} of {most}) after: {_text(record.get('errorMessage'))}"
+    message = f"pi tries again{pause} ({attempt} of {most}) after: {text_of(record.get('errorMessage'))}"
     yield Notice("provider_retry", message)
 
 
@@ -227,23 +202,23 @@ def _compaction(_: Mapping[str, Any]) -> Iterable[Said]:
 
 
 def _extension_error(record: Mapping[str, Any]) -> Iterable[Said]:
-    where, error = _text(record.get("extensionPath")), _text(record.get("error"))
+    where, error = text_of(record.get("extensionPath")), text_of(record.get("error"))
     yield Notice("extension_error", f"An extension of pi failed ({where}): {error}")
 
 
 def _response(record: Mapping[str, Any]) -> Iterable[Said]:
     failed = record.get("success") is not True
-    yield Response(_text(record.get("id")), (_text(record.get("error")) or "no reason given") if failed else None)
+    yield Response(text_of(record.get("id")), (text_of(record.get("error")) or "no reason given") if failed else None)
 
 
 def _asked(record: Mapping[str, Any]) -> Iterable[Said]:
-    message = _text(record.get("message"))
-    if _text(record.get("method")) in {"select", "confirm", "input", "editor"}:
-        yield Dialog(_text(record.get("id")), _text(record.get("title")) or message)
+    message = text_of(record.get("message"))
+    if text_of(record.get("method")) in {"select", "confirm", "input", "editor"}:
+        yield Dialog(text_of(record.get("id")), text_of(record.get("title")) or message)
     elif message.startswith("retinue "):
         told = decoded(message.removeprefix("retinue ").encode(errors="replace"))
         missing = told.get("missing") if isinstance(told, dict) else None
-        yield Configured(tuple(map(_text, missing)) if isinstance(missing, list) else ())
+        yield Configured(tuple(map(text_of, missing)) if isinstance(missing, list) else ())
 
 
 def _delta(line: bytes) -> Iterable[Said]:
@@ -261,22 +236,17 @@ def _without_noise(line: bytes) -> bytes:
     return line[start:] if start > 0 else line
 
 
-def _blocks(content: Any) -> Iterable[Mapping[str, Any]]:
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else ()
-
-
 def _content(result: Any) -> str:
     """The text of a tool's result."""
-    blocks = _blocks(result.get("content")) if isinstance(result, dict) else ()
-    return "\n".join(text for block in blocks if (text := _text(block.get("text"))))
+    return text_of_blocks(result.get("content")) if isinstance(result, dict) else ""
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+def _details(result: Any) -> Any:
+    return result.get("details") if isinstance(result, dict) else None
 
 
 def _model(message: Mapping[str, Any]) -> str | None:
-    provider, model = _text(message.get("provider")), _text(message.get("model"))
+    provider, model = text_of(message.get("provider")), text_of(message.get("model"))
     return "/".join(filter(None, (provider, model))) or None
 
 
@@ -285,27 +255,10 @@ def _usage(value: Any) -> Usage:
     cost = said.get("cost")
     total = cost.get("total") if isinstance(cost, dict) else None
     return Usage(
-        input=_count(said.get("input")),
-        output=_count(said.get("output")),
-        cache_read=_count(said.get("cacheRead")),
-        cache_write=_count(said.get("cacheWrite")),
+        input=number_of(said.get("input")),
+        output=number_of(said.get("output")),
+        cache_read=number_of(said.get("cacheRead")),
+        cache_write=number_of(said.get("cacheWrite")),
         cost=float(total) if isinstance(total, int | float) else None,
         turns=1,
     ).credible()
-
-
-def _count(value: Any) -> int:
-    try:
-        return int(value) if isinstance(value, int | float) else 0
-    except (OverflowError, ValueError):  # infinite, or no number
-        return 0
-
-
-def _finalization(result: Any) -> Finalization | None:
-    """What a finalize call says; None unless it keeps the rules, which the child has checked before."""
-    try:
-        said = msgspec.convert(result.get("details") if isinstance(result, dict) else None, Finalization)
-    except msgspec.ValidationError:
-        return None
-    needed = said.result if said.status == "SUCCESS" else said.error
-    return said if needed and needed.strip() else None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 
 from retinue.frontends.bridge.protocol import Said, line_of
-from retinue.frontends.mcp.stdio import Writer
+from retinue.frontends.stdio import Writer
 
 PACE = 0.1
 """Seconds between two partial results of a call: each repeats the whole so far."""
@@ -45,7 +45,7 @@ class Outlet:
         """Writes what there is to say until it is cancelled.
 
         Raises:
-            OSError: nobody reads any more.
+            anyio.ClosedResourceError: nobody reads any more.
         """
         while True:
             await self._news.wait()

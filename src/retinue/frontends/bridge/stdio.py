@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -16,8 +16,8 @@ from retinue.events import Stamped
 from retinue.frontends.bridge.in_flight import InFlight
 from retinue.frontends.bridge.outlet import Outlet
 from retinue.frontends.bridge.protocol import CallTool, Cancel, Ended, Hello, Refusal, Tools, heard, offered
-from retinue.frontends.mcp.serving import until_signalled
-from retinue.frontends.mcp.stdio import MAX_LINE_BYTES, claimed
+from retinue.frontends.server import until_signalled
+from retinue.frontends.stdio import MAX_LINE_BYTES, claimed
 from retinue.surfaces.base import REFUSED, ToolResult, ToolRun
 from retinue.types import Call
 
@@ -168,9 +168,6 @@ async def on_stdio(retinue: Retinue, surface: str) -> int:
 
 async def _speak(outlet: Outlet, group: TaskGroup) -> None:
     """Speaks until nobody listens, which ends everything."""
-    try:
+    with suppress(anyio.ClosedResourceError):
         await outlet.speak()
-    except OSError as error:
-        if error.errno not in {errno.EPIPE, errno.ECONNRESET}:
-            raise
-        group.cancel_scope.cancel()
+    group.cancel_scope.cancel()

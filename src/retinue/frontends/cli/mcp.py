@@ -101,8 +101,8 @@ def mcp(
     On stdin and stdout, until the host closes them. Agents work in this directory, or --cwd, and below it. The engine
     auto never means offline here: a host's model must not take rules for an agent.
     """
-    from retinue.frontends.mcp.desk import Unservable
     from retinue.frontends.mcp.sdk import missing
+    from retinue.frontends.server import Unservable
 
     retinue = _opened(options)
     for name in surfaces:

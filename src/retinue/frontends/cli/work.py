@@ -15,10 +15,12 @@ from anyio.abc import TaskStatus
 
 from retinue.app import Retinue
 from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.main import CANCELLED
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.talk import warn
 from retinue.frontends.event_lines import EventLines
 from retinue.frontends.keys import Keyboard, Keyed
+from retinue.frontends.signals import stop_signals
 from retinue.frontends.streams import is_stuck
 from retinue.frontends.views import EngineNote, LinesView, View, is_screen, losses, show
 from retinue.frontends.wording import SHORT, counted
@@ -156,7 +158,7 @@ async def _stop_on_signal(
     retinue: Retinue, view: View, keyboard: Keyboard, options: Options, *, task_status: TaskStatus[None]
 ) -> None:
     """Waits for a signal, then stops all runs; the next signal ends the process at once."""
-    signals = _signals()
+    signals = stop_signals()
     if not signals:
         task_status.started()
         return
@@ -172,15 +174,7 @@ async def _stop_on_signal(
         await anyio.sleep_forever()
 
 
-def _signals() -> list[signal.Signals]:
-    """Those that stop runs. One that was ignored when we started, as under `nohup`, stays ignored."""
-    if os.name == "nt":
-        return []
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
-
-
 def _leave(view: View, keyboard: Keyboard) -> None:
     view.restore()
     keyboard.restore()
-    os._exit(130)
+    os._exit(CANCELLED)

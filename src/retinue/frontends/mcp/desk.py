@@ -17,6 +17,7 @@ from retinue.app import Retinue
 from retinue.frontends.mcp.following import Followed, Follower
 from retinue.frontends.mcp.prompts import TOOLS, Shown, delegating, shown_agents
 from retinue.frontends.mcp.shapes import SHAPES, Schema
+from retinue.frontends.server import Unservable
 from retinue.surfaces.base import REFUSED, Surface, ToolResult, ToolRun
 from retinue.types import Call
 
@@ -49,10 +50,6 @@ class Answer(Struct, frozen=True, kw_only=True):
     structured: Mapping[str, Any]
     is_error: bool = False
     meta: Mapping[str, Any] | None = None
-
-
-class Unservable(Exception):  # noqa: N818 - it says what the server's wish is
-    """What a server is to offer cannot be served; the message says why and what to do."""
 
 
 class Desk:

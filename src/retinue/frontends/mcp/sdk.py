@@ -19,7 +19,7 @@ from retinue import __version__
 from retinue.frontends.mcp.desk import Answer, Desk, Offer
 from retinue.frontends.mcp.gate import BODY_SECONDS, LOOPBACK, MAX_BODY_BYTES, App
 from retinue.frontends.mcp.prompts import Shown
-from retinue.frontends.mcp.stdio import claimed
+from retinue.frontends.stdio import claimed
 
 if TYPE_CHECKING:
     from mcp.server import Server

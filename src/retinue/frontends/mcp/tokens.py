@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.frontends.mcp.desk import Unservable
+from retinue.frontends.server import Unservable
 from retinue.regular_files import TooLarge, read_regular
 
 NAMES = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"

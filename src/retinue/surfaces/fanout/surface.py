@@ -11,7 +11,7 @@ from retinue.orchestrator import Orchestrator
 from retinue.results import AnswerKind, RunResult
 from retinue.retelling import clean, latest_text, transcript
 from retinue.sessions.store import SessionSummary, State
-from retinue.surfaces.base import REFUSED, Tool, ToolResult, ToolRun, Update, followed
+from retinue.surfaces.base import REFUSED, Tool, ToolResult, ToolRun, Update, followed, unreadable_input
 from retinue.surfaces.fanout.inputs import (
     NOTHING,
     SESSION,
@@ -78,13 +78,7 @@ class Fanout:
         )
 
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
-        try:
-            self._orchestrator.admit(call)
-        except Refused as refusal:
-            return self._refusal(refusal.failure, call)
-        return self._refusal(
-            Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}"), call
-        )
+        return self._refusal(unreadable_input(self._orchestrator, tool, problem, call), call)
 
     async def delegate(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Carries out the tasks and answers with a line each when all have ended; a failed task is an answer, too."""

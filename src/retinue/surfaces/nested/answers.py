@@ -9,11 +9,8 @@ from retinue.orchestrator import ABORTED
 from retinue.output.frame import neutralise, plain
 from retinue.progress import Phase, Progress, RunView
 from retinue.results import AnswerKind, RunResult
-from retinue.surfaces.base import BEFORE_THE_RUN, REFUSED, Clean, ToolResult, exit_status
+from retinue.surfaces.base import BEFORE_THE_RUN, CANCELLED, REFUSED, Clean, ToolResult, exit_status
 from retinue.types import Failure, Mode, Plan
-
-CANCELLED = 130
-"""Exit status of a chain that was stopped between two of its steps."""
 
 
 def answer(results: Sequence[RunResult], plan: Plan) -> ToolResult:

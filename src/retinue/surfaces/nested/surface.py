@@ -21,6 +21,7 @@ from retinue.surfaces.base import (
     agent_lines,
     required_text,
     streamed,
+    unreadable_input,
 )
 from retinue.surfaces.nested.answers import answer, cleaned, partial_answer, sentence
 from retinue.surfaces.nested.inputs import INFO, INFO_SCHEMA, SPAWN, decoded, ignored, meant_mode, spawn_schema
@@ -65,12 +66,7 @@ class Nested:
         )
 
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
-        try:
-            self._orchestrator.admit(call)
-        except Refused as refusal:
-            return self._refusal(tool, refusal.failure)
-        failure = Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
-        return self._refusal(tool, failure)
+        return self._refusal(tool, unreadable_input(self._orchestrator, tool, problem, call))
 
     async def spawn(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Carries the tasks out and answers when all have ended; a failure is an answer too."""

@@ -7,25 +7,27 @@ from types import TracebackType
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 
 class Beside:
-    """Like a task group, but what the block raises comes out as it is, not inside a group of exceptions.
+    """A task group for a block, cancelled at its end. What the block raises comes out as it is, not inside a group.
 
     The tasks themselves raise nothing.
     """
 
     def __init__(self, *tasks: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks = tasks
-        self._group = anyio.create_task_group()
 
-    async def __aenter__(self) -> None:
-        await self._group.__aenter__()
+    async def __aenter__(self) -> TaskGroup:
+        self._group = await anyio.create_task_group().__aenter__()
         for task in self._tasks:
             self._group.start_soon(task)
+        return self._group
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._group.cancel_scope.cancel()
+        # Without the error: it belongs to the block, and the group would wrap it in another.
         await self._group.__aexit__(None, None, None)

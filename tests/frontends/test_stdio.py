@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.frontends.mcp.stdio import Lines, Writer
+from retinue.frontends.stdio import Lines, Writer
 
 LIMIT = 20
 

@@ -1,7 +1,7 @@
 """The lines of stdin and stdout: bounded, without a thread for each, and given up at once when the server ends.
 
-The SDK's own wrappers read lines of any length, cannot be cancelled while they wait, and change threads three times
-for every call.
+The MCP SDK's own wrappers read lines of any length, cannot be cancelled while they wait, and change threads three
+times for every call.
 """
 
 from __future__ import annotations

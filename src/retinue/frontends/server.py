@@ -1,0 +1,51 @@
+"""A server of any protocol: it serves until it is done or a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import TaskStatus
+
+from retinue.frontends.signals import stop_signals
+from retinue.surfaces.base import CANCELLED
+
+
+class Unservable(Exception):  # noqa: N818 - it says what the server's wish is
+    """What a server is to offer cannot be served; the message says why and what to do."""
+
+
+async def until_signalled(work: Callable[[], Awaitable[None]]) -> int:
+    """Does the work until it is done or a signal ends it; a second signal ends the process at once.
+
+    Raises:
+        Unservable: it cannot be done.
+    """
+    fault: Unservable | None = None
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            await group.start(_cancel_on_signal, scope)
+            try:
+                await work()
+            except Unservable as error:  # caught here: the group would wrap it
+                fault = error
+            group.cancel_scope.cancel()
+    if fault:
+        raise fault
+    return CANCELLED if scope.cancel_called else 0
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    signals = stop_signals()
+    if not signals:
+        task_status.started()
+        return
+    with anyio.open_signal_receiver(*signals) as received:
+        task_status.started()
+        async for _ in received:
+            break
+    for number in signals:
+        signal.signal(number, lambda *_: os._exit(CANCELLED))
+    scope.cancel()
