@@ -37,6 +37,9 @@ class EngineFound(Struct, frozen=True, rename="camel"):
     """Why it cannot be used and what to do; None if it can."""
     is_chosen: bool
     """Whether `auto` takes it."""
+    is_automatic: bool = True
+    """Whether `auto` may take it."""
+    uses_models: bool = True
 
 
 class StateFound(Struct, frozen=True, rename="camel"):
@@ -80,7 +83,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def diagnose(retinue: Retinue) -> Diagnosis:
     """Looks at everything, changes nothing. Retinue need not be open."""
-    engines = tuple(_engines(retinue))
+    engines = tuple(engines_found(retinue))
     state = await _state(retinue)
     problems = tuple(dict.fromkeys(problem for name in SURFACES for problem in retinue.settings(name).problems))
     roster, hosts = retinue.roster(), tuple(installations(os.environ, Path(retinue.cwd)))
@@ -101,13 +104,14 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
     )
 
 
-def _engines(retinue: Retinue) -> Iterator[EngineFound]:
+def engines_found(retinue: Retinue) -> Iterator[EngineFound]:
+    """The engines in the order `auto` prefers them. Starts no process."""
     is_taken = False
     for kind in retinue.engines.values():
         missing = kind.passed_over()
         is_chosen = kind.automatic and missing is None and not is_taken
         is_taken = is_taken or is_chosen
-        yield EngineFound(kind.name, kind.about, missing, is_chosen)
+        yield EngineFound(kind.name, kind.about, missing, is_chosen, kind.automatic, kind.uses_models)
 
 
 # -- where everything is remembered ----------------------------------------------------------------

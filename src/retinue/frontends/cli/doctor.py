@@ -10,7 +10,7 @@ import anyio
 import click
 
 from retinue.app import Retinue
-from retinue.frontends.cli.diagnosis import Diagnosis, SettingFound, diagnose
+from retinue.frontends.cli.diagnosis import Diagnosis, EngineFound, SettingFound, diagnose
 from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.table import screen_columns, table
@@ -49,7 +49,7 @@ def doctor(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
 
 def _told(found: Diagnosis) -> Iterator[str]:
     yield click.style(f"retinue {found.version}", bold=True) + f" on Python {found.python}, {found.platform}"
-    yield from _section("Engines", _engines(found))
+    yield from _section("Engines", engine_lines(found.engines))
     yield from _section("State", _state(found))
     yield from _section("Processes", [found.processes])
     yield from _section("Agents", _agents(found))
@@ -73,9 +73,10 @@ def _section(title: str, told: Iterable[str]) -> Iterator[str]:
     yield from (f"{INDENT}{line}" for line in told)
 
 
-def _engines(found: Diagnosis) -> list[str]:
+def engine_lines(found: Iterable[EngineFound]) -> list[str]:
+    """A line for each engine: whether it can be used, and if not, what it lacks."""
     rows = []
-    for engine in found.engines:
+    for engine in found:
         chosen = " (auto takes this one)" if engine.is_chosen else ""
         rows.append(["✗" if engine.missing else "✓", engine.name, f"{engine.missing or engine.about}{chosen}"])
     return table(rows, columns=MOST)

@@ -7,22 +7,18 @@ from pathlib import Path
 
 import click
 
+from retinue.frontends.cli.changing import carried_out, dry_run_option, yes_option
 from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import WORD, json_option
 from retinue.frontends.cli.talk import answer_json, examples, note, sayable, warn
-from retinue.frontends.cli.trusting import is_interactive
-from retinue.frontends.hosts.changes import Change, installing, make, uninstalling
+from retinue.frontends.hosts.changes import Change, installing, uninstalling
 from retinue.frontends.hosts.forms import Unfit
 from retinue.frontends.hosts.table import HOSTS, Host, own_command
 
-MOST = 500
-"""Characters of a line that is shown."""
 CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
 _host = click.argument("host", type=click.Choice(list(HOSTS)))
 _project = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Only show the change.")
-_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @click.command(
@@ -35,8 +31,8 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option(
     "--surface", type=WORD, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
 )
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 @json_option
 @click.pass_context
 def install(
@@ -54,7 +50,7 @@ def install(
         change = installing(file, found.form, entry)
         if found.speaks_mcp:
             _say_if_missing()
-        is_done = _carried_out(change, found, "install", dry_run=dry_run, yes=yes)
+        is_done = carried_out(change, found.title, "install", dry_run=dry_run, yes=yes)
     except Unfit as error:
         raise Unreadable(
             f"{file} was not changed: {error}. Add this by hand:\n\n{found.form.by_hand(entry)}"
@@ -65,8 +61,8 @@ def install(
 @click.command(epilog=examples("retinue uninstall pi", "retinue uninstall claude --yes", then=CODES))
 @_host
 @_project
-@_dry_run
-@_yes
+@dry_run_option
+@yes_option
 @json_option
 @click.pass_context
 def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
@@ -78,31 +74,10 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
     file = found.file(os.environ, Path() if project else None)
     try:
         change = uninstalling(file, found.form)
-        is_done = _carried_out(change, found, "uninstall", dry_run=dry_run, yes=yes)
+        is_done = carried_out(change, found.title, "uninstall", dry_run=dry_run, yes=yes)
     except Unfit as error:
         raise Unreadable(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
     _tell(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
-
-
-def _carried_out(change: Change, host: Host, word: str, *, dry_run: bool, yes: bool) -> bool:
-    """Shows a change and makes it, if it is wanted; whether all is as it should be then.
-
-    Raises:
-        Unfit: it cannot be made.
-    """
-    if not change.is_one:
-        return True
-    note(f"{host.title}: {change.file}")
-    for line in change.lines():
-        click.secho(sayable(line)[:MOST], err=True, fg="green" if line.startswith("+") else "red")
-    if dry_run:
-        return False
-    if not yes and not is_interactive():
-        raise click.UsageError(f"There is nobody to ask here: give --yes to {word}, or --dry-run to only look.")
-    if not yes and not click.confirm("Make this change?", default=False, err=True):
-        return False
-    make(change)
-    return True
 
 
 def _say_if_missing() -> None:

@@ -43,6 +43,7 @@ SECTIONS = {
         "agents": Entry("agents:agents", "List, show, check, accept, begin, edit and delete agents."),
         "sessions": Entry("sessions:sessions", "List, read, continue and forget earlier runs."),
         "events": Entry("events:events", "Print what happened in a conversation, as JSON lines."),
+        "setup": Entry("setup:setup", "Find engines, write your configuration, and try it with one task."),
         "doctor": Entry("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
     },
     "Other programs": {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from retinue.frontends.hosts.forms import Entry, Unfit
+from retinue.frontends.hosts.toml_text import checked, parsed
 
 
 class TomlForm:
@@ -20,12 +20,12 @@ class TomlForm:
         self._header = re.compile(rf"\[\s*{re.escape(parent)}\s*\.{key}(?:\.[^\]]*)?\]\s*(?:#.*)?")
 
     def entry(self, text: str) -> Entry | None:
-        parent = _parsed(text).get(self._parent)
+        parent = parsed(text).get(self._parent)
         found = parent.get(self._name) if isinstance(parent, dict) else None
         return found if isinstance(found, dict) else None
 
     def with_entry(self, text: str, entry: Entry) -> str:
-        wanted = _parsed(text)
+        wanted = parsed(text)
         parent = wanted.setdefault(self._parent, {})
         if not isinstance(parent, dict):
             raise Unfit(f"{self._parent} in it is no table")
@@ -34,15 +34,15 @@ class TomlForm:
         line = "\r\n" if "\r\n" in text else "\n"
         before = f"{rest.rstrip()}{line}{line}" if rest.strip() else ""
         table = self.by_hand(entry).replace("\n", line)
-        return _checked(f"{before}{table}{line}", wanted)
+        return checked(f"{before}{table}{line}", wanted)
 
     def without_entry(self, text: str) -> str:
-        wanted = _parsed(text)
+        wanted = parsed(text)
         del wanted[self._parent][self._name]
         left = "".join(self._others(text.splitlines(keepends=True)))
-        if not wanted[self._parent] and self._parent not in _parsed(left):
+        if not wanted[self._parent] and self._parent not in parsed(left):
             del wanted[self._parent]
-        return _checked(left, wanted)
+        return checked(left, wanted)
 
     def by_hand(self, entry: Entry) -> str:
         lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items())
@@ -63,23 +63,3 @@ class TomlForm:
                 held.append(line)
             else:
                 held = []
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        raise Unfit(f"it is no TOML: {error}") from error
-
-
-def _checked(text: str, wanted: Any) -> str:
-    """The text, if it says what was wanted: a mistake of ours must not reach anyone's file."""
-    try:
-        found = _parsed(text)
-    except Unfit:
-        found = None
-    if found != wanted:
-        raise Unfit("it could not be changed safely, as it is written in an unusual way")
-    return text
