@@ -25,7 +25,7 @@ from retinue.engines.base import EngineKind
 from retinue.events import Stamped
 from retinue.folders import home_folder, state_folder
 from retinue.home import SURFACE
-from retinue.orchestrator import Orchestrator
+from retinue.orchestrator import Begun, Orchestrator
 from retinue.output.sanitise import Masker, known_secrets
 from retinue.parts import SURFACES, engine_kinds
 from retinue.places.local import Local
@@ -35,7 +35,8 @@ from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.owner import Owner
 from retinue.sessions.retention import Pruned
-from retinue.sessions.store import ALL, SessionStore, SessionSummary, Wanted
+from retinue.sessions.spending import spent_under
+from retinue.sessions.store import ALL, Conversation, SessionStore, SessionSummary, Wanted
 from retinue.settings import Layer as SettingsLayer
 from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
@@ -88,6 +89,8 @@ class Retinue:
         self._store = store or (ClientStore(self._state, client) if client else JsonlStore(self._state))
         self._is_own_store = store is None
         self._masker = Masker(known_secrets(self._environ))
+        self.client = client
+        """Whose sessions these are; None: the user's own."""
         self._root = root or client_root(client, os.urandom(16).hex())
         self._goes_on = root is not None
         self._offline_may_answer = offline_may_answer
@@ -114,8 +117,7 @@ class Retinue:
             if self.settings("nested").settings.vault:
                 planner.roster(self.call("nested"))  # the index of agents says what is true from the start
             if self._goes_on:
-                earlier = await self._store.list(Wanted(root=self._root))
-                orchestrator.remember(self._root, sum(session.runs for session in earlier))
+                orchestrator.remember(self._root, *await spent_under(self._store, self._root))
             self._exit = stack.pop_all()
         self._open = orchestrator
         return self
@@ -185,9 +187,9 @@ class Retinue:
         plan = Plan(tasks=tuple(map(_task, steps)), mode=Mode.CHAIN)
         return await self.carry_out(plan, self.call("nested", **settings))
 
-    async def carry_out(self, plan: Plan, call: Call) -> tuple[RunResult, ...]:
-        """Any plan, on behalf of any caller."""
-        return await self._orchestrator.carry_out(plan, call)
+    async def carry_out(self, plan: Plan, call: Call, begun: Begun | None = None) -> tuple[RunResult, ...]:
+        """Any plan, on behalf of any caller; `begun` is told its runs before the first starts, but for a chain."""
+        return await self._orchestrator.carry_out(plan, call, begun)
 
     def call(self, surface: str, *, parent_call: str | None = None, finalize: bool = False, **settings: Any) -> Call:
         """A call from this process: its place in the tree and its authority are what the environment says."""
@@ -210,6 +212,14 @@ class Retinue:
     def stop(self, run: str) -> bool:
         """Stops a live run; its result says `aborted` and keeps what it had."""
         return self._orchestrator.stop(run)
+
+    async def steer(self, run: str, text: str) -> None:
+        """Says something to the agent of a live run; see `Running.steer`."""
+        await self._orchestrator.running.steer(run, text)
+
+    async def extend(self, run: str, seconds: float) -> float:
+        """Gives a live run more time, at most a day at once; the timeout that holds then. See `Running.extend`."""
+        return await self._orchestrator.running.extend(run, seconds)
 
     def stop_all(self) -> int:
         """Stops every live run; how many there were."""
@@ -278,9 +288,20 @@ class Retinue:
 
     # -- what is remembered ------------------------------------------------------------------------
 
-    async def sessions(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
-        """Sessions, last changed first. Known without opening Retinue, like all that follows."""
-        return await self._store.list(wanted)
+    async def sessions(self, wanted: Wanted = ALL, *, look: bool = True) -> Sequence[SessionSummary]:
+        """Sessions, last changed first. Known without opening Retinue, like all that follows.
+
+        Without a look at what has changed they are as they were at the last look.
+        """
+        return await (self._store.list(wanted) if look else self._files.list(wanted, look=False))
+
+    async def conversations(self, wanted: Wanted, *, most: int, look: bool = True) -> Sequence[Conversation]:
+        """The root conversations of such sessions, last changed first, each with at most so many of its sessions."""
+        return await self._files.conversations(wanted, most=most, look=look)
+
+    async def names(self) -> frozenset[str]:
+        """The first 8 digits of every session and later run: who has seen them before knows which are new."""
+        return await self._files.names()
 
     async def session(self, name: str) -> SessionSummary | None:
         """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names."""

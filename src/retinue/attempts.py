@@ -12,9 +12,10 @@ import anyio
 from msgspec import structs
 
 from retinue.agents.policy import READ_ONLY
-from retinue.events import AttemptStarted, ModelChanged
+from retinue.events import AttemptStarted, ModelChanged, Notice, Steered
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
+from retinue.output.frame import one_line
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
 from retinue.supervise import Carry, Record, Reins, supervise
@@ -27,6 +28,9 @@ CORRECTION = (
     "You ended without a valid call of subagent_finalize. Call it now as your only action: status SUCCESS with a "
     "non-empty result, or status ERROR with a non-empty error (and what you found so far as result)."
 )
+UNHEARD = "The run ended before its agent was given what it was told: {}"
+QUOTED = 200
+"""Characters of what was said to an agent in vain."""
 CONTINUE = "The previous attempt was cut off by a provider error. Go on from where you stopped."
 
 Recall = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -64,6 +68,12 @@ class Tally:
         self._open = Attempt(len(self.attempts) + 1, reason, model)
         self.collectors.append(Collector())
         return self._open, self.collectors[-1]
+
+    def extend(self, timeout: float, seconds: float) -> None:
+        """The limits in force of a run that was given so many seconds more."""
+        limits = self.spec.limits
+        longer = structs.replace(limits, timeout=timeout, ceiling=limits.ceiling + seconds)
+        self.spec = structs.replace(self.spec, limits=longer)
 
     def end(self, failure: Failure | None) -> None:
         assert self._open is not None
@@ -119,15 +129,21 @@ async def attempt(
         started = AttemptStarted(begun.number, reason, spec.model)
         watch.observe(started, anyio.current_time())
         await record(started)
+        for text in reins.unheard:  # they stand in the prompt of this attempt
+            reins.hear()
+            await record(Steered(text))
         failure = await supervise(spec, carry, record, watch, reins, collector)
         if spec.finalize:
             failure = _unfinalized(failure, collector)
         tally.end(failure)
-        if failure is None or reins.failure:
-            return failure
-        following = await chances.after(failure, spec)
+        following = None
+        if failure and not reins.failure:
+            following = await chances.after(failure, spec)
+            failure = reins.failure or failure
         if following is None:
-            return reins.failure or failure
+            for text in reins.unheard:
+                collector.observe(await record(Notice("steer_missed", UNHEARD.format(one_line(text, QUOTED)))))
+            return failure
         reason, spec = following
 
 
@@ -143,6 +159,8 @@ class _Chances:
         self._models = list(tally.spec.agent.fallback_models)
         self._retries = tally.spec.limits.retry_attempts - 1
         self._corrections = tally.spec.limits.finalize_retries
+        self._in_prompt = 0
+        """How much of what was said to the agent the last prompt holds, or its session."""
 
     async def after(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """The next attempt, as its reason and its spec; None if the failure stands."""
@@ -162,7 +180,9 @@ class _Chances:
 
     async def _again(self, reason: str, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """Afresh where that is harmless, else from where the engine's session stands."""
-        return await self._continued(reason, spec, CONTINUE) if self._tally.wrote else (reason, spec)
+        if self._tally.wrote:
+            return await self._continued(reason, spec, CONTINUE)
+        return reason, structs.replace(spec, prompt=self._with_told(spec.prompt, since=self._in_prompt))
 
     async def _continued(self, reason: str, spec: RunSpec, prompt: str) -> tuple[str, RunSpec] | None:
         try:
@@ -170,7 +190,14 @@ class _Chances:
         except Refused:  # the record cannot be read: what stands is the failure that led here
             return None
         session = self._tally.native_session or spec.native_session
+        # What the agent has heard stands in its session.
+        prompt = self._with_told(prompt, since=len(self._reins.told) - len(self._reins.unheard))
         return reason, structs.replace(spec, prompt=prompt, native_session=session, history=history)
+
+    def _with_told(self, prompt: str, *, since: int) -> str:
+        """The prompt with what was said to the agent of an attempt that failed."""
+        self._in_prompt = len(self._reins.told)
+        return "\n\n".join((prompt, *self._reins.told[since:]))
 
     async def _pause(self) -> bool:
         """Waits before a retry; whether there is still time for one."""

@@ -7,7 +7,8 @@
        │  ├─ thinking, text                              whole blocks
        │  ├─ tool_called → tool_returned
        │  ├─ message_ended                               usage, stop reason
-       │  ├─ model_changed, notice, finalized
+       │  ├─ steered                                     what others said to the agent while it worked
+       │  ├─ model_changed, notice, finalized, deadline_extended
        │  └─ process_ended                               engines with a process
        └─ run_ended                 always, once, last, over all attempts
 
@@ -22,13 +23,16 @@ from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from retinue.results import Actual, AnswerKind, Finalization, ProcessEnd
 from retinue.types import Args, Failure, Lineage, RunSpec, Usage
 
 VERSION = 1
 """Of the wire format. Changes are additive; readers ignore what they do not know."""
+
+DEEPEST = 100
+"""Of nested arguments; a model that nests deeper wants to break its reader."""
 
 StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
 
@@ -159,6 +163,20 @@ class Notice(Struct, frozen=True, tag="notice", rename="camel"):
     message: str
 
 
+class Steered(Struct, frozen=True, tag="steered", rename="camel"):
+    """The agent was given a text while it worked: its model reads it next."""
+
+    text: str
+
+
+class DeadlineExtended(Struct, frozen=True, tag="deadline_extended", rename="camel"):
+    """Someone gave the run more time."""
+
+    seconds: float
+    timeout: float
+    """What its timeout is now."""
+
+
 class Finalized(Struct, frozen=True, tag="finalized", rename="camel"):
     """The agent called its finalize tool with valid arguments."""
 
@@ -203,6 +221,8 @@ Durable = (
     | MessageEnded
     | ModelChanged
     | Notice
+    | Steered
+    | DeadlineExtended
     | Finalized
     | ProcessEnded
     | NativeSession
@@ -283,10 +303,41 @@ _readers = _Readers()
 
 
 def to_line(stamped: Stamped) -> bytes:
-    """The event as one line of JSON, newline included."""
+    """The event as one line of JSON, newline included. What JSON cannot say is replaced, no event is lost to it."""
+    try:
+        return _line(stamped)
+    except (UnicodeEncodeError, TypeError, RecursionError):
+        return _line(_sayable(stamped))
+
+
+def _line(stamped: Stamped) -> bytes:
     # Three encoded objects joined into one: cheaper than a flat struct of every event's fields.
     head = _encode(_Head(VERSION, stamped.seq, stamped.time))
     return b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:])
+
+
+def _sayable(stamped: Stamped) -> Stamped:
+    event = stamped.event
+    if isinstance(event, ToolCalled):
+        event = structs.replace(event, args=_plain(event.args))
+    origin = msgspec.convert(_plain(msgspec.to_builtins(stamped.origin)), Origin)
+    return Stamped(origin, stamped.seq, stamped.time, msgspec.convert(_plain(msgspec.to_builtins(event)), Event))
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case None | bool() | int() | float():
+            return value
+        case _ if depth > DEEPEST:
+            return "…"
+        case dict():
+            return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item, depth + 1) for item in value]
+        case _:
+            return _plain(repr(value))
 
 
 def from_line(line: bytes) -> Stamped:

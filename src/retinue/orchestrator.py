@@ -14,7 +14,7 @@ from retinue.attempts import Tally, attempt
 from retinue.bus import Bus, Watcher
 from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted
-from retinue.guards.budget import Purse
+from retinue.guards.budget import NOT_STARTED, Purse
 from retinue.guards.watch import guards_for
 from retinue.home import Household, Member, new_token
 from retinue.output.sanitise import Masker
@@ -23,13 +23,14 @@ from retinue.planner import Admission, Planned, Planner
 from retinue.prompting.compose import chained, first_step, with_files
 from retinue.recorder import Recorder
 from retinue.results import RunResult
+from retinue.running import Running
 from retinue.secret import Secret
 from retinue.sessions.store import Events, RunRecord, SessionStore, SessionSummary
 from retinue.sessions.transcript import recalled
 from retinue.slots import Seat, Slots
 from retinue.supervise import Carry, Reins
 from retinue.tool_names import is_delegation
-from retinue.types import Call, Code, Failure, Home, Mode, Plan, Refused, Removed, RunSpec, refused
+from retinue.types import Call, Code, Failure, Home, Limits, Mode, Plan, Refused, Removed, RunSpec, Usage, refused
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
@@ -67,9 +68,12 @@ class Orchestrator:
         self._masker = masker
         self._slots: dict[int, Slots] = {}
         self._calls: set[Reins] = set()
-        self._runs: dict[str, Reins] = {}
+        self.running = Running(place, store)
+        """The runs that have not ended, for whoever stops, steers or extends them."""
         self._call_ended = anyio.Event()
         self._spawned: Counter[str] = Counter()
+        self._purses: dict[str, Purse] = {}
+        """What each root conversation has spent."""
         self.household = Household()
         """The runs that may delegate at this moment."""
 
@@ -92,11 +96,12 @@ class Orchestrator:
     @property
     def live(self) -> tuple[str, ...]:
         """Ids of the runs that have not ended."""
-        return tuple(self._runs)
+        return tuple(self.running)
 
-    def remember(self, root: str, runs: int) -> None:
-        """Counts runs that an earlier process started under a root."""
+    def remember(self, root: str, runs: int, usage: Usage) -> None:
+        """Counts runs that an earlier process started under a root, and what they consumed."""
         self._spawned[root] += runs
+        self._purse_of(root).spend(usage)
 
     async def session(self, name: str) -> SessionSummary | None:
         """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names.
@@ -140,17 +145,14 @@ class Orchestrator:
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""
-        reins = self._runs.get(run)
-        if reins is None:
-            return False
-        reins.stop(failure)
-        return True
+        return self.running.stop(run, failure)
 
     def stop_all(self, failure: Failure = ABORTED) -> int:
         """Stops every call: its live runs, and those it has not begun; how many were live."""
-        for reins in (*self._calls, *self._runs.values()):
+        for reins in self._calls:
             reins.stop(failure)
-        return len(self._runs)
+        self.running.stop_all(failure)
+        return len(self.running)
 
     async def close(self) -> None:
         """Stops what is left and waits until it has ended; bounded."""
@@ -223,7 +225,7 @@ class Orchestrator:
             record = await self._store.begin(spec)
         except Refused as lost:  # another process took the session since it was planned
             return RunResult(spec=spec, failure=lost.failure, exit_code=1)
-        reins = self._runs[spec.run] = Reins(hold.failure)
+        reins = Reins(hold.failure)
         if planned.below and not planned.failure:
             spec = self._at_home(spec)
         masker = self._masker.plus(secret.reveal() for secret in _secrets(spec))
@@ -231,14 +233,15 @@ class Orchestrator:
         standing = _Standing(slots, self._purse(spec), planned.below)
         queued = recorder.masked(RunQueued.of(spec))
         cancelled: BaseException | None = None
-        try:
-            if planned.failure:
-                await recorder.note(queued)
-            failure = planned.failure or await self._work(tally, recorder, queued, reins, standing)
-        except anyio.get_cancelled_exc_class() as error:
-            cancelled, failure = error, reins.failure or ABORTED
-        finally:
-            del self._runs[spec.run]
+        with self.running.held(spec, reins, recorder.note):
+            try:
+                if planned.failure:
+                    await recorder.note(queued)
+                failure = planned.failure or await self._work(tally, recorder, queued, reins, standing)
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled, failure = error, reins.failure or ABORTED
+        if reins.timeout:
+            tally.extend(reins.timeout, reins.extension)
         result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
         with anyio.move_on_after(LAST_WORDS, shield=True):
             await recorder.note(_ended(result))
@@ -253,13 +256,13 @@ class Orchestrator:
         """The run from its place in the queue to its last attempt; why it failed."""
         seat = standing.slots.seat()
         try:
-            await _seated(seat, recorder, queued, reins)
-            if reins.failure:
-                return reins.failure
+            if failure := await _seated(seat, recorder, queued, reins, standing.purse):
+                return failure
             tally.start()
             for notice in tally.spec.notices:
                 await recorder.note(Notice("planning", notice))
             watch = guards_for(tally.spec.limits, anyio.current_time(), standing.purse)
+            reins.begin(watch)
             carry = self._carry(tally.spec, standing, seat)
             recall = partial(recalled, self._store, tally.spec.session)
             return await attempt(tally, carry, recorder.note, watch, reins, recall)
@@ -277,7 +280,10 @@ class Orchestrator:
 
     def _purse(self, spec: RunSpec) -> Purse:
         parent = self.household.member(spec.lineage.parent_run)
-        return Purse(spec.limits, parent.purse if parent else None)
+        return Purse(spec.limits, parent.purse if parent else self._purse_of(spec.lineage.root))
+
+    def _purse_of(self, root: str) -> Purse:
+        return self._purses.setdefault(root, Purse(Limits()))
 
     def _carry(self, spec: RunSpec, standing: _Standing, seat: Seat) -> Carry:
         """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""
@@ -292,16 +298,20 @@ class Orchestrator:
         return carry
 
 
-async def _seated(seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins) -> None:
-    """Returns with the run started on its slot, or stopped while it waited for one."""
-    if not reins.failure and seat.take_at_once():
+async def _seated(seat: Seat, recorder: Recorder, queued: RunQueued, reins: Reins, purse: Purse) -> Failure | None:
+    """Why the run is not to work: it was stopped, or nothing is left to spend. None: it is started on its slot."""
+    failure = reins.failure or purse.overspent(NOT_STARTED)
+    if not failure and seat.take_at_once():
         await recorder.begin(queued)
-        return
+        return reins.failure
     await recorder.note(queued)
-    with reins.hold():
-        await seat.take()
-    if not reins.failure:
+    if not failure:
+        with reins.hold():
+            await seat.take()
+        failure = reins.failure or purse.overspent(NOT_STARTED)
+    if not failure:
         await recorder.note(RunStarted())
+    return failure or reins.failure
 
 
 def _identified(spec: RunSpec, store: SessionStore) -> RunSpec:

@@ -144,13 +144,13 @@ class Planner:
         """
         check_tasks(plan, admitted.settings)
         roster = self._roster(admitted.call, admitted.settings)
-        agents = [Agent(name="default") if task.agent is None else roster.find(task.agent) for task in plan.tasks]
-        check_agents(agent.as_subagent() for agent in agents if isinstance(agent, Agent))
+        found = [Agent(name="default") if task.agent is None else roster.find(task.agent) for task in plan.tasks]
+        agents = [_as_subagent(one, task) for one, task in zip(found, plan.tasks, strict=True)]
+        check_agents(agents)
         sessions = [await self._session(task, admitted.call) for task in plan.tasks]
         check_sessions([session for session in sessions if session])
         planned = [
-            await self._planned(task, agent, session, admitted)
-            for task, agent, session in zip(plan.tasks, agents, sessions, strict=True)
+            await self._planned(*one, admitted) for one in zip(plan.tasks, found, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _check_chain(planned)
@@ -173,9 +173,10 @@ class Planner:
             )
         return session
 
-    async def _planned(self, task: Task, found: Agent | Failure, session: str | None, admitted: Admission) -> Planned:
+    async def _planned(
+        self, task: Task, found: Agent | Failure, agent: Subagent, session: str | None, admitted: Admission
+    ) -> Planned:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
-        agent = found.as_subagent() if isinstance(found, Agent) else Subagent(name=task.agent or "", layer="")
         spec = RunSpec(
             run="",
             session=session or "",
@@ -315,6 +316,10 @@ def _check_chain(planned: list[Planned]) -> None:
 
 
 # -- parts of a spec -------------------------------------------------------------------------------
+
+
+def _as_subagent(found: Agent | Failure, task: Task) -> Subagent:
+    return found.as_subagent() if isinstance(found, Agent) else Subagent(name=task.agent or "", layer="")
 
 
 def _inherited(call: Call, task: Task, kind: EngineKind) -> Sequence[str] | None:

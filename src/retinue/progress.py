@@ -11,6 +11,7 @@ from msgspec import Struct, field, structs
 from retinue.events import (
     UNSHOWN_NOTICES,
     AttemptStarted,
+    DeadlineExtended,
     Event,
     MessageEnded,
     Notice,
@@ -18,6 +19,7 @@ from retinue.events import (
     RunQueued,
     RunStarted,
     Stamped,
+    Steered,
     Text,
     TextDelta,
     ToolCalled,
@@ -62,7 +64,13 @@ class Noted(Struct, frozen=True):
     message: str
 
 
-Item = Said | Called | Noted
+class Told(Struct, frozen=True):
+    """What others said to the agent while it worked."""
+
+    text: str
+
+
+Item = Said | Called | Noted | Told
 
 
 class RunView(Struct, frozen=True, kw_only=True):
@@ -86,6 +94,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     elapsed: float | None = None
     """Frozen at the end; until then a screen counts from `started`."""
     timeout: float = 0.0
+    """As it is now: it may be extended."""
     tools: int = 0
     todos: Todos = Todos()
     turns: int = 0
@@ -152,6 +161,8 @@ def _after(view: RunView, event: Event, time: float) -> RunView:
             )
         case RunStarted():
             return structs.replace(view, phase=Phase.RUNNING, started=time)
+        case DeadlineExtended(timeout=timeout):
+            return structs.replace(view, timeout=timeout)
         case AttemptStarted(number=number):
             return structs.replace(view, attempt=number, partial="")
         case RunEnded(failure=failure, elapsed=elapsed, usage=usage):
@@ -167,6 +178,8 @@ def _working(view: RunView, event: Event) -> RunView:
             return structs.replace(view, partial=(view.partial + text)[-PARTIAL_CHARS:])
         case Text(text=text):
             return structs.replace(_with(view, Said(text[:KEPT_CHARS]), len(text)), partial="")
+        case Steered(text=text):
+            return _with(view, Told(text[:KEPT_CHARS]), len(text))
         case ToolCalled(call=call, name=name, args=args):
             called = Called(call, name, args)
             return structs.replace(_with(view, called, _size(args)), tools=view.tools + 1)
@@ -202,7 +215,7 @@ def _bounded(view: RunView) -> RunView:
 
 def _chars(item: Item) -> int:
     match item:
-        case Said(text=text):
+        case Said(text=text) | Told(text=text):
             return len(text)
         case Called(args=args, result=result):
             return _size(args) + len(result or "")

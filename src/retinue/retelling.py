@@ -18,6 +18,7 @@ from retinue.events import (
     MessageEnded,
     RunEnded,
     RunQueued,
+    Steered,
     Text,
     ToolCalled,
     ToolReturned,
@@ -92,6 +93,8 @@ class Voice(Protocol):
 
     def asked(self, task: str) -> str | None: ...
 
+    def told(self, text: str) -> str: ...
+
     def said(self, text: str) -> str: ...
 
     def called(self, name: str, args: Args) -> str: ...
@@ -106,6 +109,9 @@ class Reader:
 
     def asked(self, task: str) -> str | None:
         return None
+
+    def told(self, text: str) -> str:
+        return f"[steered]: {clean(text)}"
 
     def said(self, text: str) -> str:
         return clean(text)
@@ -125,6 +131,9 @@ class Speaker:
 
     def asked(self, task: str) -> str | None:
         return f"User: {_speech(task)}"
+
+    def told(self, text: str) -> str:
+        return f"User: {_speech(text)}"
 
     def said(self, text: str) -> str:
         return f"Assistant: {_speech(text)}"
@@ -218,6 +227,9 @@ def _lines(run: Run, event: Event, voice: Voice, sentence: Sentence | None) -> l
             run.messages += 1
             told = voice.asked(task)
             return [told] if told else []
+        case Steered(text):
+            run.messages += 1
+            return [voice.told(text)]
         case Text(text) if text.strip():
             run.is_silent = False
             return [voice.said(text)]

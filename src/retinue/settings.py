@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -41,6 +42,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_turns: int = 0
     max_tokens: int = 0
     max_cost: float = 0.0
+    max_conversation_turns: int = 0
+    max_conversation_tokens: int = 0
+    max_conversation_cost: float = 0.0
     allow_write: bool = True
     project_agents: Literal["ask", "allow", "deny"] = "ask"
     """`ask`, `allow` or `deny`: whether a project's own agents run before they were accepted."""
@@ -66,8 +70,12 @@ class Settings(Struct, frozen=True, kw_only=True):
             max_turns=self.max_turns or None,
             max_tokens=self.max_tokens or None,
             max_cost=self.max_cost or None,
+            max_conversation_turns=self.max_conversation_turns or None,
+            max_conversation_tokens=self.max_conversation_tokens or None,
+            max_conversation_cost=self.max_conversation_cost or None,
             retry_attempts=self.retry_attempts,
             finalize_retries=self.finalize_retries,
+            max_task_bytes=self.max_task_bytes,
         )
 
 
@@ -129,6 +137,9 @@ KEYS: Mapping[str, Key] = {
     "max_turns": Key(zero_is_off=True, note="assistant messages of a run; 0 is off"),
     "max_tokens": Key(zero_is_off=True, note="tokens of a run; 0 is off"),
     "max_cost": Key(zero_is_off=True, note="dollars a run may cost; 0 is off"),
+    "max_conversation_turns": Key(zero_is_off=True, note="messages of all runs of a conversation; 0 is off"),
+    "max_conversation_tokens": Key(zero_is_off=True, note="tokens of all runs of a conversation; 0 is off"),
+    "max_conversation_cost": Key(zero_is_off=True, note="dollars all runs of a conversation may cost; 0 is off"),
     "allow_write": Key(in_project=_NEVER, note="whether agents may have tools that write or execute"),
     "project_agents": Key(
         in_project=_NEVER,
@@ -181,8 +192,7 @@ class Resolved(Struct, frozen=True):
 def resolve(surface: str, layers: list[Layer]) -> Resolved:
     """Merges the layers, strongest first, over the surface's defaults."""
     problems: list[Problem] = []
-    default = structs.asdict(structs.replace(Settings(), **SURFACES.get(surface, {})))
-    sources = {key: Source(value, f"default of {surface}") for key, value in default.items()}
+    sources = dict(_defaults(surface))
     for layer in reversed(layers):
         for key, value in _entries(layer, surface, problems):
             taken = _checked(layer, key, value, sources[key].value, problems)
@@ -190,6 +200,12 @@ def resolve(surface: str, layers: list[Layer]) -> Resolved:
                 sources[key] = Source(taken.value, layer.name)
     settings = Settings(**{key: source.value for key, source in sources.items()})
     return Resolved(settings, sources, tuple(problems))
+
+
+@lru_cache(maxsize=16)
+def _defaults(surface: str) -> Mapping[str, Source]:
+    default = structs.asdict(structs.replace(Settings(), **SURFACES.get(surface, {})))
+    return {key: Source(value, f"default of {surface}") for key, value in default.items()}
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:

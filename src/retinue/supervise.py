@@ -14,7 +14,7 @@ import anyio.lowlevel
 from msgspec import structs
 
 from retinue.engines.base import Emit, EngineError
-from retinue.events import LIVE, Event, MessageEnded, Notice
+from retinue.events import LIVE, Event, MessageEnded, Notice, Steered
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
 from retinue.types import FOREVER, Failure, RunSpec
@@ -34,11 +34,49 @@ Record = Callable[[Event], Awaitable[Event]]
 
 
 class Reins:
-    """The hold others have on a run: stops it wherever it is, queued or at work."""
+    """The hold others have on a run: stops it wherever it is, queued or at work; gives it time and words."""
 
     def __init__(self, failure: Failure | None = None) -> None:
         self.failure = failure
+        self.timeout: float | None = None
+        """As it is once it was moved."""
+        self.extension = 0.0
+        """Seconds it was given in all."""
+        self.told: list[str] = []
+        """What was said to its agent while it worked, in whatever attempt."""
+        self._heard = 0
+        """How many of these its agent was given."""
+        self._watch: Watch | None = None
         self._scope: anyio.CancelScope | None = None
+
+    @property
+    def is_queued(self) -> bool:
+        return self._watch is None
+
+    @property
+    def unheard(self) -> list[str]:
+        """What its agent has not been given yet."""
+        return self.told[self._heard :]
+
+    def hear(self) -> None:
+        """The agent was given the first of what it had not heard, maybe sooner than `told` has it."""
+        self._heard += 1
+
+    def begin(self, watch: Watch) -> None:
+        """The run has its slot, and its time counts."""
+        self._watch = watch
+
+    def extend(self, seconds: float) -> float | None:
+        """Moves the deadline of a run at work; the timeout that holds then. None: it is queued, or being stopped."""
+        if self._watch is None or self.failure or (self._scope and self._scope.cancel_called):
+            return None
+        before = self._watch.deadline
+        self.timeout = self._watch.extend(seconds)
+        self.extension += seconds
+        # A run that has answered has another deadline: it is being waited for, and more time is none of its matter.
+        if self._scope and self._scope.deadline == before:
+            self._scope.deadline = self._watch.deadline
+        return self.timeout
 
     def stop(self, failure: Failure) -> None:
         """Ends the run with this failure, unless it was stopped before."""
@@ -64,7 +102,7 @@ async def supervise(
 ) -> Failure | None:
     """Carries the spec out once and returns why it failed, or None; what it had is in the collector."""
     with reins.hold(watch.deadline) as scope:
-        overseer = _Overseer(record, watch, collector, scope)
+        overseer = _Overseer(record, watch, collector, reins, scope)
         try:
             await carry(spec, overseer.emit)
         except EngineError as error:
@@ -85,11 +123,14 @@ async def supervise(
 class _Overseer:
     """Takes the events of one attempt: records, collects and judges each, and cancels its scope where it must end."""
 
-    def __init__(self, record: Record, watch: Watch, collector: Collector, scope: anyio.CancelScope) -> None:
+    def __init__(
+        self, record: Record, watch: Watch, collector: Collector, reins: Reins, scope: anyio.CancelScope
+    ) -> None:
         self.failure: Failure | None = None
         self._record = record
         self._watch = watch
         self._collector = collector
+        self._reins = reins
         self._scope = scope
         self._seen = 0
         self._moved = 0.0
@@ -101,6 +142,8 @@ class _Overseer:
     async def emit(self, event: Event) -> None:
         if isinstance(event, MessageEnded):
             event = structs.replace(event, usage=event.usage.credible())
+        elif isinstance(event, Steered):
+            self._reins.hear()
         self._collector.observe(await self._record(event))
         now = anyio.current_time()
         if failure := self._watch.observe(event, now):

@@ -280,6 +280,10 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
+    max_conversation_turns: int | None = None
+    """Of this run and all others under its root, earlier ones included; likewise the next two."""
+    max_conversation_tokens: int | None = None
+    max_conversation_cost: float | None = None
     stdout_bytes: int = 64 * 2**20
     stderr_bytes: int = 64 * 2**20
     raw_bytes: int = 2**30
@@ -287,6 +291,8 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     retry_attempts: int = 1
     """Whole-run tries in all on transient provider errors."""
     finalize_retries: int = 2
+    max_task_bytes: int = 2**20
+    """Of a text said to its agent while it works."""
 
 
 class Removed(Struct, frozen=True):

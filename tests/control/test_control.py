@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import anyio
@@ -16,12 +17,15 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue import Retinue
 from retinue.control import places
 from retinue.control.client import Unreachable, connected
-from retinue.control.protocol import ORDER_BYTES, Cancelled
+from retinue.control.protocol import GREETING_BYTES, ORDER_BYTES, Cancelled, Extended, Steered
 from retinue.control.talking import MOST_CLIENTS
 from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
-from retinue.events import RunEnded, RunQueued, Stamped, Text, TextDelta
+from retinue.events import DeadlineExtended, RunEnded, RunQueued, Stamped, Text, TextDelta
+from retinue.events import Steered as SteeredEvent
 from retinue.orchestrator import ABORTED
+from retinue.sessions.jsonl import JsonlStore
+from retinue.types import Code
 
 PATIENCE = 20.0
 
@@ -29,13 +33,13 @@ PATIENCE = 20.0
 class Stage:
     """A Retinue whose runs wait for the test."""
 
-    def __init__(self, runtime: Path) -> None:
+    def __init__(self, runtime: Path, **options) -> None:
         self.begun, self.go_on = anyio.Event(), anyio.Event()
         self.left = 0
         """Runs that have not begun yet."""
         kind = EngineKind(name="scripted", capabilities=CAPABILITIES, make=self._engine, missing=lambda: None)
         environ = {"HOME": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
-        self.retinue = Retinue(engine="scripted", engines={"scripted": kind}, environ=environ, cwd=runtime)
+        self.retinue = Retinue(engine="scripted", engines={"scripted": kind}, environ=environ, cwd=runtime, **options)
         self.folder = runtime / "retinue"
 
     def _engine(self):
@@ -139,6 +143,52 @@ async def test_a_cancelled_run_has_ended_when_the_answer_comes(stage):
         assert len(await stage.retinue.owners()) == 1
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_run_is_steered_and_extended_by_another(stage):
+    async with stage.at_work() as (owner,), connected(owner.control) as control:
+        assert await control.steer(owner.run, "mind the gap") == Steered(owner.run)
+        assert await control.extend(owner.run, 60) == Extended(owner.run, 660.0)
+        stage.go_on.set()
+    events = [stamped.event async for stamped in stage.retinue.history(owner.run)]
+    assert events.count(SteeredEvent("mind the gap")) == 1
+    assert events.count(DeadlineExtended(60.0, 660.0)) == 1
+
+
+async def test_what_cannot_be_said_or_given_is_answered_with_why(stage):
+    async with stage.at_work() as (owner,), connected(owner.control) as control:
+        empty, unknown = await control.steer(owner.run, " \n"), await control.steer("f" * 32, "x")
+        nothing, nobody = await control.extend(owner.run, 0), await control.extend("f" * 32, 60)
+    answers: list[Steered | Extended] = [empty, unknown, nothing, nobody]
+    codes = [answer.failure and answer.failure.code for answer in answers]
+    assert codes == [Code.INVALID_INPUT, Code.SESSION_NOT_FOUND] * 2
+    assert (nothing.timeout, nobody.run) == (None, "f" * 32)
+
+
+async def test_an_order_with_the_wrong_fields_is_declined(stage):
+    wrong = [
+        b'{"type":"steer","run":"x"}\n',
+        b'{"type":"steer","run":"x","text":7}\n',
+        b'{"type":"steer","run":"x","text":"\xff"}\n',
+        b'{"type":"extend","run":"x","seconds":"60"}\n',
+        b'{"type":"extend","run":"x","seconds":NaN}\n',
+        b'{"type":"extend","run":"x","seconds":true}\n',
+    ]
+    async with stage.at_work() as (owner,):
+        _, *answers = await raw(owner.control, HELLO, *wrong)
+        assert [answer["type"] for answer in answers] == ["declined"] * len(wrong)
+        (_, huge) = await raw(owner.control, HELLO, b'{"type":"extend","run":"x","seconds":1e300}\n')
+        assert huge["failure"]["code"] == "invalid_input"
+
+
+async def test_a_text_as_long_as_a_task_may_be_is_said(stage):
+    text = "\u2603" * (2**20 // 3)
+    async with stage.at_work() as (owner,), connected(owner.control) as control:
+        assert (await control.steer(owner.run, text)).failure is None
+        too_long = await control.steer(owner.run, f"{text}{text}")
+        assert too_long.failure
+        assert "max_task_bytes" in too_long.failure.message
+
+
 # -- who is no friend ------------------------------------------------------------------------------
 
 
@@ -160,10 +210,10 @@ HELLO = b'{"type":"hello","v":1}\n'
 
 async def test_what_is_no_order_is_declined_and_the_connection_goes_on(stage):
     async with stage.at_work() as (owner,):
-        welcome, steer, noise, known = await raw(
-            owner.control, HELLO, b'{"type":"steer","run":"x"}\n', b"\xff\xfe\n", b'{"type":"cancel","run":"x"}\n'
+        welcome, promote, noise, known = await raw(
+            owner.control, HELLO, b'{"type":"promote","run":"x"}\n', b"\xff\xfe\n", b'{"type":"cancel","run":"x"}\n'
         )
-        assert (welcome["type"], steer["type"], noise["type"]) == ("welcome", "declined", "declined")
+        assert (welcome["type"], promote["type"], noise["type"]) == ("welcome", "declined", "declined")
         assert known == {"type": "cancelled", "run": "x", "found": False}
 
 
@@ -175,14 +225,60 @@ async def test_whoever_does_not_greet_in_this_version_is_declined(stage, first):
         assert [answer["type"] for answer in await raw(owner.control, first)] == ["declined"]
 
 
-async def test_a_line_without_an_end_costs_its_sender_the_connection_and_nobody_else(stage):
+@pytest.mark.parametrize("greeted", [True, False])
+async def test_a_line_without_an_end_costs_its_sender_the_connection_and_nobody_else(stage, greeted):
     async with stage.at_work() as (owner,):
-        assert await raw(owner.control, HELLO, b"x" * (ORDER_BYTES + 1)) == [
-            {"type": "welcome", "v": 1, "pid": os.getpid()},
-            None,
-        ]
+        most = ORDER_BYTES if greeted else GREETING_BYTES
+        *_, last = await raw(owner.control, *([HELLO] * greeted), b"x" * (most + 1))
+        assert last is None or last["type"] == "declined"
         async with connected(owner.control) as control:
             assert (await control.cancel(owner.run)).found
+
+
+async def test_whoever_knocks_while_there_is_no_descriptor_is_let_in_once_there_is(stage):
+    async with stage.at_work() as (owner,):
+        with socket.socket(socket.AF_UNIX) as early, no_more_descriptors():
+            early.connect(owner.control)
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(PATIENCE):
+            async with connected(owner.control) as control:
+                assert (await control.cancel(owner.run)).found
+
+
+@contextmanager
+def no_more_descriptors():
+    """A block in which nothing can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Faulty(JsonlStore):
+    """A store with a fault where a run is looked for that is not there."""
+
+    async def find(self, name):
+        raise ZeroDivisionError(name)
+
+
+async def test_a_fault_of_ours_ends_its_connection_is_logged_and_reaches_no_run(tmp_path_factory, caplog):
+    runtime = tmp_path_factory.mktemp("r")
+    runtime.chmod(0o700)
+    async with Faulty(runtime / "state") as store:
+        stage = Stage(runtime, store=store)
+        async with stage.at_work() as (owner,):
+            with pytest.raises(Unreachable, match="It ended before it had answered"):
+                async with connected(owner.control) as control:
+                    await control.steer("f" * 32, "x")
+            async with connected(owner.control) as control:
+                assert (await control.cancel(owner.run)).found
+    (record,) = caplog.records
+    assert "ZeroDivisionError" in record.exc_text
 
 
 async def test_only_so_many_are_served_at_once(stage):

@@ -7,14 +7,14 @@ from tests.pi_stage import OLD, alive, environment
 
 from retinue.engines.base import Emit, engine_error
 from retinue.engines.offline import OfflineEngine
-from retinue.engines.scripted import Hang, Raise, ScriptedEngine, Step, call, fail, finalize, say
+from retinue.engines.scripted import Hang, Hear, Raise, ScriptedEngine, Step, call, fail, finalize, say
 from retinue.events import Text
 from retinue.parts import engine_kinds
 from retinue.places.local import Local
 from retinue.testing import fake_pi
 from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
 from retinue.testing.fake_pi import deed as do
-from retinue.types import RunSpec
+from retinue.types import Failure, RunSpec
 
 SCRIPTS: dict[Deed, list[Step]] = {
     "answer": [say("An answer.", deltas=3)],
@@ -23,6 +23,7 @@ SCRIPTS: dict[Deed, list[Step]] = {
     "hang": [Text("thinking aloud"), Hang()],
     "break": [Raise(engine_error("It broke."))],
     "finalize": [say("text"), finalize("The result.")],
+    "steer": [call("read", path="x"), Hear(), say("I was told: {steer}")],
 }
 
 
@@ -32,6 +33,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 class TestScripted(EngineSuite):
+    can = frozenset({"steer"})
+
     def subject(self, deed: Deed, folder: Path) -> Subject:
         return Subject(ScriptedEngine(*SCRIPTS[deed]), run_spec(folder))
 
@@ -53,6 +56,7 @@ def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
         "test_a_provider_failure_is_a_message_not_an_exception",
         "test_a_failure_of_the_engine_is_an_engine_error_with_words",
         "test_a_silent_run_ends_when_it_is_cancelled",
+        "test_what_an_agent_is_told_stands_where_it_is_given_it",
     }
 
 
@@ -63,6 +67,7 @@ PI_SCRIPTS: dict[Deed, list[fake_pi.Deed]] = {
     "hang": [do("call", "read"), do("hang")],
     "break": [do("raw", '{"type":"message_end","mess'), do("exit", 0)],
     "finalize": [do("say", "text"), do("finalize", "The result.")],
+    "steer": [do("call", "read"), do("hear"), do("say", "Done.")],
 }
 
 
@@ -70,12 +75,18 @@ class Placed:
     """The pi engine as it lives in its place, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        async with Local(engine_kinds(spec.environment)) as place:
-            await place.carry(spec, emit)
+        async with Local(engine_kinds(spec.environment)) as self._place:
+            self._spec = spec
+            await self._place.carry(spec, emit)
+
+    async def steer(self, run: str, text: str) -> Failure | None:
+        assert run == self._spec.run
+        return await self._place.steer(self._spec, text)
 
 
 @pytest.mark.process
 class TestPi(EngineSuite):
+    can = frozenset({"steer"})
     version: str | None = None
 
     @pytest.fixture(autouse=True)
@@ -99,3 +110,4 @@ class TestPi(EngineSuite):
 
 class TestPiOncePerRun(TestPi):
     version = OLD
+    cannot = frozenset({"steer"})

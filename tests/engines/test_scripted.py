@@ -8,12 +8,13 @@ import anyio
 import pytest
 
 from retinue.engines import script_file
-from retinue.engines.base import EngineError, engine_error
+from retinue.engines.base import NOT_AT_WORK, EngineError, engine_error
 from retinue.engines.scripted import Do, Raise, ScriptedEngine, Wait, call, fail, finalize, say
 from retinue.events import (
     Finalized,
     MessageEnded,
     Notice,
+    Steered,
     Text,
     TextDelta,
     ToolCalled,
@@ -114,6 +115,24 @@ async def test_a_test_can_act_in_the_middle(tmp_path):
 
     await record(ScriptedEngine(Do(act), say("hi")), run_spec(tmp_path))
     assert done == ["acted"]
+
+
+async def test_what_a_run_is_told_is_heard_before_its_next_step(tmp_path):
+    engine = script_file.parse(b'{"steps": [{"call": "ls"}, {"hear": true}, {"say": "I heard: {steer}"}]}', name="x")
+    spec, events, has_called = run_spec(tmp_path), [], anyio.Event()
+
+    async def emit(event):
+        events.append(event)
+        if isinstance(event, ToolReturned):
+            has_called.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.run, spec, emit)
+        await has_called.wait()
+        assert await engine.steer(spec.run, "one") is None
+        assert await engine.steer(spec.run, "two") is None
+    assert events[-4:] == [Steered("one"), Steered("two"), Text("I heard: two"), ended("stop")]
+    assert await engine.steer(spec.run, "three") == NOT_AT_WORK
 
 
 STEPS = [

@@ -69,6 +69,43 @@ def test_text_buys_no_time():
     assert guard.deadline == 630.0
 
 
+def test_more_time_moves_the_timeout_and_the_ceiling():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=1000), start=100.0)
+    guard.extend(120.0)
+    assert (guard.deadline, guard.timeout) == (850.0, 720.0)
+    guard.observe(called(1), now=900.0)
+    assert guard.deadline == 930.0
+    guard.observe(called(2), now=1200.0)
+    assert guard.deadline == 1220.0
+    assert guard.expire().message.startswith("Timed out after 720s.")
+
+
+def test_more_time_where_there_is_no_grace_moves_the_hard_end():
+    guard = TimeoutGuard(Limits(timeout=900, grace=0, ceiling=900), start=0.0)
+    guard.observe(called(1), now=899.0)
+    guard.extend(60.0)
+    assert guard.deadline == 960.0
+
+
+def test_more_time_after_the_timeout_counts_from_the_last_call_that_bought_some():
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    guard.observe(called(1), now=700.0)
+    assert guard.deadline == 730.0
+    guard.extend(60.0)
+    assert (guard.deadline, guard.timeout) == (790.0, 760.0)
+
+
+@given(st.lists(st.floats(0.1, 1000), max_size=5), st.lists(st.floats(0, 5000), max_size=5))
+def test_more_time_moves_the_deadline_by_so_much(extensions, calls):
+    guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
+    for now in sorted(calls):
+        guard.observe(called(1), now)
+    for seconds in extensions:
+        before = guard.deadline
+        guard.extend(seconds)
+        assert guard.deadline == pytest.approx(before + seconds)
+
+
 # -- idle ------------------------------------------------------------------------------------------
 
 
@@ -271,3 +308,15 @@ def test_the_turns_of_a_run_are_its_own():
     below = BudgetGuard(Purse(Limits(), top))
     assert [below.observe(turn(stop="tool_use"), 0.0) for _ in range(3)] == [None] * 3
     assert top.overspent() is None
+
+
+def test_all_purses_of_a_conversation_draw_on_the_topmost():
+    conversation = Purse(Limits())
+    bounded = Limits(max_conversation_tokens=100)
+    earlier, run = Purse(bounded, conversation), Purse(bounded, conversation)
+    below = Purse(bounded, run)
+    earlier.spend(Usage(input=60))
+    assert BudgetGuard(below).observe(turn(input=40), 0.0) is None
+    failure = BudgetGuard(below).observe(turn(input=1), 0.0)
+    assert failure and failure.reason == "max_conversation_tokens"
+    assert [bool(purse.overspent()) for purse in (conversation, earlier, run)] == [False, True, True]

@@ -2,45 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from retinue.control.listening import next_order, until_gone
+from retinue.control.door import Door
+from retinue.control.listening import next_order
 from retinue.control.protocol import (
-    CALL_BYTES,
     Answer,
     CallTool,
     Declined,
+    Known,
     Offered,
+    Order,
     Partial,
     Returned,
+    TheseAgents,
     TheseTools,
+    WhichAgents,
     WhichTools,
     line,
 )
 from retinue.home import MOST_CONNECTIONS, Member
-from retinue.surfaces.base import Surface, ToolResult
+from retinue.orchestrator import Orchestrator
+from retinue.surfaces.base import MOST_AGENTS, Surface, ToolResult, named_tools, purpose, usable
 
 NOBODY = "No run that may delegate has this token: it was never given, or its run has ended."
 TOO_MANY = f"This run has {MOST_CONNECTIONS} calls under way already. Wait until one of them has been answered."
 
 
-async def serve(stream: SocketStream, orders: BufferedByteReceiveStream, member: Member, surface: Surface) -> None:
+async def serve(stream: SocketStream, orders: BufferedByteReceiveStream, member: Member, door: Door) -> None:
     """Speaks with a run until it leaves, or ends."""
-    while (given := await next_order(orders, CALL_BYTES)) is not None:
+    await _Talk(stream, orders, member, door).hold()
+
+
+class _Talk:
+    """One connection of a run: one call at a time. Leaving in the middle of it ends what it asked for."""
+
+    def __init__(self, stream: SocketStream, orders: BufferedByteReceiveStream, member: Member, door: Door) -> None:
+        self._stream = stream
+        self._orders = orders
+        self._member = member
+        self._surface = door.surface
+        self._orchestrator = door.orchestrator
+        self._news = _News()
+        self._sending = anyio.Lock(fast_acquire=True)
+        self._call: anyio.CancelScope | None = None
+        """What goes on; meanwhile nothing else is heard."""
+
+    async def hold(self) -> None:
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._tell, group)
+                while (given := await next_order(self._orders)) is not None:
+                    if self._call is None:
+                        await self._obey(given, group)
+                group.cancel_scope.cancel()
+        finally:
+            if self._call:
+                self._call.cancel()
+
+    async def _tell(self, group: TaskGroup) -> None:
+        """Tells what comes of calls, beside what is heard."""
+        while answer := await self._news.next():
+            if isinstance(answer, Returned):
+                # Before it is sent: whoever has it may ask again before we know that they have.
+                self._call = None
+            await self._say(answer)
+        group.cancel_scope.cancel()  # the run has ended, and with it all it asked for
+
+    async def _obey(self, given: Order | Declined, group: TaskGroup) -> None:
         match given:
             case WhichTools():
-                await stream.send(line(_tools(member, surface)))
+                await self._say(_tools(self._member, self._surface))
+            case WhichAgents():
+                await self._say(_agents(self._member, self._orchestrator))
             case CallTool():
-                if not await _called(stream, orders, given, member, surface):
-                    return
+                if declined := self._begin(given, group):
+                    await self._say(declined)
             case Declined():
-                await stream.send(line(given))
+                await self._say(given)
             case _:
-                await stream.send(line(Declined("A run may ask for its tools, and call them.")))
+                await self._say(Declined("A run may ask for its tools and agents, and call them."))
+
+    async def _say(self, answer: Answer) -> None:
+        async with self._sending:
+            await self._stream.send(line(answer))
+
+    def _begin(self, asked: CallTool, group: TaskGroup) -> Declined | None:
+        """Begins a call; why not, where it is none."""
+        run = self._surface.calls.get(asked.tool)
+        if run is None:
+            return Declined(f"There is no tool {asked.tool!r}. Tools: {', '.join(self._surface.calls)}.")
+        try:
+            call = self._member.tool_call(asked.call)
+        except ValueError as error:
+            return Declined(str(error))
+        news = self._news
+
+        async def work() -> None:
+            result: ToolResult | None = None
+            try:
+                result = await run(asked.arguments, call, news.show if asked.partial else None)
+            finally:
+                news.end(result)
+
+        self._call = self._member.begin(work)
+        if self._call is None:
+            group.cancel_scope.cancel()
+        return None
 
 
 def _tools(member: Member, surface: Surface) -> Answer:
@@ -49,53 +119,22 @@ def _tools(member: Member, surface: Surface) -> Answer:
     )
 
 
-async def _called(
-    stream: SocketStream,
-    orders: BufferedByteReceiveStream,
-    asked: CallTool,
-    member: Member,
-    surface: Surface,
-) -> bool:
-    """Whether the call was answered; else the client has left, or its run has ended."""
-    run = surface.calls.get(asked.tool)
-    if run is None:
-        await stream.send(line(Declined(f"There is no tool {asked.tool!r}. Tools: {', '.join(surface.calls)}.")))
-        return True
-    try:
-        call = member.tool_call(asked.call)
-    except ValueError as error:
-        await stream.send(line(Declined(str(error))))
-        return True
-    news = _News()
-
-    async def work() -> None:
-        result: ToolResult | None = None
-        try:
-            result = await run(asked.arguments, call, news.show if asked.partial else None)
-        finally:
-            news.end(result)
-
-    scope = member.begin(work)
-    if scope is None:
-        return False
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(until_gone, orders, group)
-            async for answer in news:
-                await stream.send(line(answer))
-            group.cancel_scope.cancel()
-    finally:
-        scope.cancel()
-    return news.is_answered
+def _agents(member: Member, orchestrator: Orchestrator) -> Answer:
+    """As subagents they have neither persona nor memory; no record has masked what their files say."""
+    found = [(entry.agent.as_subagent(), entry) for entry in usable(orchestrator, member.call)[:MOST_AGENTS]]
+    return TheseAgents(
+        tuple(
+            Known(agent.name, purpose(orchestrator, entry), orchestrator.masked(agent.body), named_tools(agent.tools))
+            for agent, entry in found
+        )
+    )
 
 
 class _News:
     """The newest partial result, and then the result. Whoever reads slowly misses some, and holds up nobody."""
 
     def __init__(self) -> None:
-        self.is_answered = False
-        self._newest: Answer | None = None
-        self._is_over = False
+        self._newest: Partial | Returned | None = None
         self._moved = anyio.Event()
 
     async def show(self, result: ToolResult) -> None:
@@ -105,16 +144,11 @@ class _News:
     def end(self, result: ToolResult | None) -> None:
         """There is no result where the run ended first."""
         self._newest = Returned(result.as_json()) if result else None
-        self._is_over = True
         self._moved.set()
 
-    async def __aiter__(self) -> AsyncIterator[Answer]:
-        while True:
-            await self._moved.wait()
-            self._moved = anyio.Event()
-            newest, self._newest = self._newest, None
-            self.is_answered = self._is_over and newest is not None
-            if newest:
-                yield newest
-            if self._is_over and self._newest is None:
-                return
+    async def next(self) -> Partial | Returned | None:
+        """What is new, once something is; None where there is no result."""
+        await self._moved.wait()
+        self._moved = anyio.Event()
+        newest, self._newest = self._newest, None
+        return newest

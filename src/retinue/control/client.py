@@ -1,15 +1,17 @@
-"""The end of the control socket that looks on: sees the runs of another process, and stops them."""
+"""The end of the control socket that looks on: sees the runs of another process, stops, steers and extends them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream
+from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from retinue.arriving import Arriving
 from retinue.control import places
 from retinue.control.protocol import (
     ANSWER_BYTES,
@@ -17,10 +19,15 @@ from retinue.control.protocol import (
     Cancel,
     Cancelled,
     Declined,
+    Extend,
+    Extended,
     Happened,
     Hello,
     Lagging,
     Live,
+    Order,
+    Steer,
+    Steered,
     Watch,
     Welcome,
     answer,
@@ -32,6 +39,11 @@ GREETING = 3.0
 """Seconds the other process has to greet us: one that is stopped never will."""
 
 
+GONE = "It ended before it had answered."
+
+Done = TypeVar("Done", Cancelled, Steered, Extended)
+
+
 class Unreachable(Exception):  # noqa: N818 - it says what the other process is
     """The other process cannot be spoken to; the message says why."""
 
@@ -39,9 +51,9 @@ class Unreachable(Exception):  # noqa: N818 - it says what the other process is
 class Connection:
     """A connection that has been greeted."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
-        self._answers = BufferedByteReceiveStream(stream)
+        self._answers = BufferedByteReceiveStream(Arriving(stream))
 
     async def greet(self) -> None:
         await self._stream.send(line(Hello()))
@@ -61,14 +73,23 @@ class Connection:
         Raises:
             Unreachable: the process ended first, or will not.
         """
-        await self._stream.send(line(Cancel(run)))
-        match await self._next():
-            case Cancelled() as done:
-                return done
-            case Declined(message=message):
-                raise Unreachable(message)
-            case _:
-                raise Unreachable("It ended before the run did.")
+        return await self._obeyed(Cancel(run), Cancelled)
+
+    async def steer(self, run: str, text: str) -> Steered:
+        """Says something to the agent of a run; returns once its engine has it, or could not take it.
+
+        Raises:
+            Unreachable: the process ended first, or will not.
+        """
+        return await self._obeyed(Steer(run, text), Steered)
+
+    async def extend(self, run: str, seconds: float) -> Extended:
+        """Gives a run more time.
+
+        Raises:
+            Unreachable: the same.
+        """
+        return await self._obeyed(Extend(run, seconds), Extended)
 
     async def watch(
         self,
@@ -97,6 +118,20 @@ class Connection:
                     raise Unreachable("More happened than could be shown; the runs go on.")
                 case _:
                     pass
+
+    async def _obeyed(self, given: Order, kind: type[Done]) -> Done:
+        """What came of an order."""
+        try:
+            await self._stream.send(line(given))
+        except anyio.BrokenResourceError:
+            raise Unreachable(GONE) from None
+        match await self._next():
+            case Declined(message=message):
+                raise Unreachable(message)
+            case done if isinstance(done, kind):
+                return done
+            case _:
+                raise Unreachable(GONE)
 
     async def _next(self) -> Answer | None:
         """The next answer that we know; None when there will be no more."""

@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream
 
 from retinue.beside import Beside
-from retinue.bus import Watcher
+from retinue.bus import Lagged, Watcher
 from retinue.control import places
 from retinue.events import Stamped
 from retinue.orchestrator import Orchestrator
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 FAREWELL = 1.0
 """Seconds watchers have to take the last events when everything ends."""
+REST = 0.25
+"""Seconds before someone is let in again after that could not be done."""
+LEAVING = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, Lagged)
+"""How a connection ends before all was said."""
+FAULT = "A connection to the runs of this process was ended by a fault of Retinue itself. The runs go on."
 UNREACHABLE = "Other processes cannot watch or cancel the runs of this one: no socket (%s). The runs go on."
 
 
@@ -115,18 +120,23 @@ class Door:
                 await self._idle.wait()
 
     async def _listen(self, bound: socket) -> None:
-        with suppress(Exception):
-            async with await SocketListener.from_socket(bound) as listener:
-                await listener.serve(self._let_in, self._group)
+        async with await SocketListener.from_socket(bound) as listener:
+            while True:
+                # Where there is no descriptor left for whoever knocks, there may be one later.
+                with suppress(OSError, anyio.BrokenResourceError):
+                    await listener.serve(self._let_in, self._group)
+                await anyio.sleep(REST)
 
     async def _let_in(self, stream: SocketStream) -> None:
         from retinue.control.talking import talk
 
         self.clients += 1
         try:
-            # Whoever leaves in the middle of a word, or says what nobody understands, ends only its own connection.
-            with suppress(Exception):
-                async with stream:
-                    await talk(stream, self)
+            async with stream:
+                await talk(stream, self)
+        except* LEAVING:
+            pass  # in the middle of a word, or too slow to be told everything
+        except* Exception:  # the last place before the group in which runs live: a fault of ours must not end them
+            logging.getLogger("retinue").exception(FAULT)
         finally:
             self.clients -= 1

@@ -8,6 +8,10 @@ r"""What is said on a control socket: one JSON object per line, `{"type": …}`;
     ← {"type":"lagged"}                         too far behind: the last line
     → {"type":"cancel","run":"…"}
     ← {"type":"cancelled","run":"…","found":true,"failure":{…}}     once the run has ended
+    → {"type":"steer","run":"…","text":"…"}
+    ← {"type":"steered","run":"…"}              once its engine has it; else with "failure": nothing was said
+    → {"type":"extend","run":"…","seconds":600}
+    ← {"type":"extended","run":"…","timeout":1500}     in seconds, as it is now; else "failure"
     ← {"type":"declined","message":"…"}         to an order that is none, or cannot be carried out
 
 A connection says hello, then gives orders one after the other; `watch` is its last. Changes are additive: readers
@@ -19,6 +23,8 @@ A run that may delegate says who it is, and has other orders:
     ← {"type":"welcome","v":1,"pid":4711}
     → {"type":"tools"}
     ← {"type":"tools","tools":[{"name":"spawn_subagent","description":"…","inputSchema":{…}}, …]}
+    → {"type":"agents"}                         for engines that announce them by themselves
+    ← {"type":"agents","agents":[{"name":"explorer","description":"…","body":"…","tools":["read", …]}, …]}
     → {"type":"call","tool":"spawn_subagent","call":"toolu_1","arguments":{…},"partial":true}
     ← {"type":"partial","result":{"content":[…],"details":{…}}}      while it goes on, where that was asked for
     ← {"type":"result","result":{"content":[…],"details":{…},"isError":true}}
@@ -38,10 +44,10 @@ from retinue.events import Stamped, from_line, to_line
 from retinue.types import Failure
 
 VERSION = 1
-ORDER_BYTES = 64 * 2**10
-"""Of an order; whoever sends more is no friend."""
-CALL_BYTES = 16 * 2**20
-"""Of an order of a run: the tasks of a call may be long."""
+GREETING_BYTES = 64 * 2**10
+"""Of the first line; whoever sends more is no friend."""
+ORDER_BYTES = 16 * 2**20
+"""Of an order: the tasks of a call, and what is said to an agent, may be long."""
 ANSWER_BYTES = 256 * 2**20
 """Of an answer: an event may carry the whole text of a run."""
 
@@ -60,7 +66,21 @@ class Cancel(Struct, frozen=True, tag="cancel"):
     run: str
 
 
+class Steer(Struct, frozen=True, tag="steer"):
+    run: str
+    text: str
+
+
+class Extend(Struct, frozen=True, tag="extend"):
+    run: str
+    seconds: float
+
+
 class WhichTools(Struct, frozen=True, tag="tools"):
+    pass
+
+
+class WhichAgents(Struct, frozen=True, tag="agents"):
     pass
 
 
@@ -73,7 +93,7 @@ class CallTool(Struct, frozen=True, tag="call"):
     """Whether partial results are wanted."""
 
 
-Order = Hello | Watch | Cancel | WhichTools | CallTool
+Order = Hello | Watch | Cancel | Steer | Extend | WhichTools | WhichAgents | CallTool
 
 
 class Welcome(Struct, frozen=True, tag="welcome"):
@@ -106,6 +126,20 @@ class Cancelled(Struct, frozen=True, tag="cancelled", omit_defaults=True):
     """How it ended; none if it had answered before it could be stopped."""
 
 
+class Steered(Struct, frozen=True, tag="steered", omit_defaults=True):
+    run: str
+    failure: Failure | None = None
+    """Why nothing was said to its agent."""
+
+
+class Extended(Struct, frozen=True, tag="extended", omit_defaults=True):
+    run: str
+    timeout: float | None = None
+    """As it is now."""
+    failure: Failure | None = None
+    """Why its time is as it was."""
+
+
 class Lagging(Struct, frozen=True, tag="lagged"):
     pass
 
@@ -126,6 +160,20 @@ class TheseTools(Struct, frozen=True, tag="tools"):
     tools: tuple[Offered, ...]
 
 
+class Known(Struct, frozen=True):
+    """An agent that a run may delegate to, as far as another may know it: no persona, no memory (decision D9)."""
+
+    name: str
+    description: str
+    body: str
+    tools: tuple[str, ...] | None
+    """In pi's names; None: those of its caller."""
+
+
+class TheseAgents(Struct, frozen=True, tag="agents"):
+    agents: tuple[Known, ...]
+
+
 class Partial(Struct, frozen=True, tag="partial"):
     result: Mapping[str, Any]
 
@@ -134,7 +182,20 @@ class Returned(Struct, frozen=True, tag="result"):
     result: Mapping[str, Any]
 
 
-Answer = Welcome | Live | Happened | Cancelled | Lagging | Declined | TheseTools | Partial | Returned
+Answer = (
+    Welcome
+    | Live
+    | Happened
+    | Cancelled
+    | Steered
+    | Extended
+    | Lagging
+    | Declined
+    | TheseTools
+    | TheseAgents
+    | Partial
+    | Returned
+)
 
 _encode = msgspec.json.Encoder().encode
 _read_order: Callable[[bytes], Order] = msgspec.json.Decoder(Order).decode

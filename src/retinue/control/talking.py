@@ -8,20 +8,26 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from retinue.arriving import Arriving
 from retinue.bus import Lagged
 from retinue.control import calling, places
 from retinue.control.door import Door
 from retinue.control.listening import next_order, until_gone
 from retinue.control.protocol import (
+    GREETING_BYTES,
     VERSION,
     Answer,
     Cancel,
     Cancelled,
     Declined,
+    Extend,
+    Extended,
     Hello,
     Lagging,
     Live,
     Order,
+    Steer,
+    Steered,
     Watch,
     Welcome,
     event_line,
@@ -29,6 +35,8 @@ from retinue.control.protocol import (
 )
 from retinue.events import RunEnded
 from retinue.home import MOST_CONNECTIONS
+from retinue.orchestrator import Orchestrator
+from retinue.types import Refused
 
 MOST_CLIENTS = 32
 """At once, beside those that the runs themselves may have; whoever comes then is declined."""
@@ -47,10 +55,10 @@ async def talk(stream: SocketStream, door: Door) -> None:
     if door.clients > MOST_CLIENTS + MOST_CONNECTIONS * len(door.orchestrator.household):
         await stream.send(line(Declined(TOO_MANY)))
         return
-    orders = BufferedByteReceiveStream(stream)
+    orders = BufferedByteReceiveStream(Arriving(stream))
     greeting: Order | Declined | None = None
     with anyio.move_on_after(GREETING):
-        greeting = await next_order(orders)
+        greeting = await next_order(orders, GREETING_BYTES)
     if not isinstance(greeting, Hello) or greeting.v != VERSION:
         await stream.send(line(Declined(OTHER_VERSION)))
         return
@@ -63,7 +71,7 @@ async def talk(stream: SocketStream, door: Door) -> None:
             if isinstance(given, Watch):
                 await _show(stream, orders, given, door)
                 return
-            await stream.send(line(given if isinstance(given, Declined) else await _obey(given, door)))
+            await stream.send(line(given if isinstance(given, Declined) else await _obey(given, door.orchestrator)))
 
 
 async def _let_home(stream: SocketStream, orders: BufferedByteReceiveStream, token: str, door: Door) -> None:
@@ -76,19 +84,36 @@ async def _let_home(stream: SocketStream, orders: BufferedByteReceiveStream, tok
             await stream.send(line(Declined(calling.TOO_MANY)))
             return
         await stream.send(line(Welcome(VERSION, os.getpid())))
-        await calling.serve(stream, orders, member, door.surface)
+        await calling.serve(stream, orders, member, door)
 
 
-async def _obey(given: Order, door: Door) -> Answer:
-    if not isinstance(given, Cancel):
-        return Declined("Nothing can be done about that now.")
-    async with door.orchestrator.watch(deltas=False) as watcher:
-        if not door.orchestrator.stop(given.run):
-            return Cancelled(given.run, found=False)
+async def _obey(given: Order, orchestrator: Orchestrator) -> Answer:
+    match given:
+        case Cancel(run=run):
+            return await _cancelled(run, orchestrator)
+        case Steer(run=run, text=text):
+            try:
+                await orchestrator.running.steer(run, text)
+            except Refused as refusal:
+                return Steered(run, refusal.failure)
+            return Steered(run)
+        case Extend(run=run, seconds=seconds):
+            try:
+                return Extended(run, await orchestrator.running.extend(run, seconds))
+            except Refused as refusal:
+                return Extended(run, failure=refusal.failure)
+        case _:
+            return Declined("Nothing can be done about that now.")
+
+
+async def _cancelled(run: str, orchestrator: Orchestrator) -> Cancelled:
+    async with orchestrator.watch(deltas=False) as watcher:
+        if not orchestrator.stop(run):
+            return Cancelled(run, found=False)
         while True:
             stamped = await anext(watcher)
-            if stamped.origin.run == given.run and isinstance(stamped.event, RunEnded):
-                return Cancelled(given.run, found=True, failure=stamped.event.failure)
+            if stamped.origin.run == run and isinstance(stamped.event, RunEnded):
+                return Cancelled(run, found=True, failure=stamped.event.failure)
 
 
 async def _show(stream: SocketStream, orders: BufferedByteReceiveStream, given: Watch, door: Door) -> None:

@@ -34,6 +34,17 @@ class KeepsProcesses(Protocol):
         """Lives until cancelled and ends all it has started before it returns; runs begin once it says `started`."""
 
 
+@runtime_checkable
+class Steers(Protocol):
+    """An engine whose agents can be told something while they work; its capabilities say so, too."""
+
+    async def steer(self, run: str, text: str) -> Failure | None:
+        """Hands a text to the agent of a run, which reads it before it asks its model again; why it cannot, or None.
+
+        The run emits `steered` where its agent is given the text: in the order its model sees it.
+        """
+
+
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do and enforce, known without starting it."""
 
@@ -54,6 +65,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     finalizes: bool = False
     nests: bool = False
     """Has the tools to delegate, which call home, where a run is given them."""
+    steers: bool = False
+    """Takes a text while an agent works: the engine `Steers`."""
     states_cost: bool = False
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, its provider's keys among them; `X_*`: all that begin so."""
@@ -86,6 +99,15 @@ class EngineError(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+NOT_AT_WORK = Failure(
+    Code.CONFLICT,
+    "The agent takes nothing more: it is done, or between two attempts. Nothing was said to it. Give what it should "
+    "know to the next run of its session.",
+    "not_at_work",
+)
+"""Of a text that comes too late."""
 
 
 def engine_error(message: str, *, code: Code = Code.ENGINE, reason: str | None = None) -> EngineError:

@@ -12,6 +12,7 @@ name, and wins over both. A step has one of these keys, and beside it what belon
     {"raise": "it broke"}                                          the engine fails
     {"finalize": "text"}    {"finalize": "partial", "error": "…"}
     {"wait": 1.5}           {"hang": true}
+    {"hear": true}                                                 until it is steered; {steer} is what it heard
     {"event": {"type": "notice", "code": "x", "message": "…"}}     any event as it is on the wire
 """
 
@@ -25,7 +26,20 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.engines.base import engine_error
-from retinue.engines.scripted import Call, Hang, Raise, Script, ScriptedEngine, Spawn, Step, Wait, fail, finalize, say
+from retinue.engines.scripted import (
+    Call,
+    Hang,
+    Hear,
+    Raise,
+    Script,
+    ScriptedEngine,
+    Spawn,
+    Step,
+    Wait,
+    fail,
+    finalize,
+    say,
+)
 from retinue.events import Event
 from retinue.regular_files import TooLarge, read_regular
 from retinue.types import Args, RunSpec
@@ -53,6 +67,7 @@ class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
     error: str | None = None
     wait: float | None = None
     hang: bool = False
+    hear: bool = False
     event: Event | None = None
 
 
@@ -125,11 +140,12 @@ def _step(entry: StepEntry) -> Step:
         entry.finalize,
         entry.wait,
         entry.hang or None,
+        entry.hear or None,
         entry.event,
     )
     if sum(kind is not None for kind in kinds) != 1:
         raise msgspec.ValidationError(
-            "a step needs exactly one of say, call, spawn, fail, raise, finalize, wait, hang and event"
+            "a step needs exactly one of say, call, spawn, fail, raise, finalize, wait, hang, hear and event"
         )
     match entry:
         case StepEntry(say=str(text)):
@@ -146,6 +162,8 @@ def _step(entry: StepEntry) -> Step:
             return finalize(text, error=entry.error)
         case StepEntry(wait=float(seconds)):
             return Wait(seconds)
+        case StepEntry(hear=True):
+            return Hear()
         case _:
             return entry.event or Hang()
 

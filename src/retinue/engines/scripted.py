@@ -15,11 +15,12 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import Capabilities, Emit, EngineError, engine_error
+from retinue.engines.base import NOT_AT_WORK, Capabilities, Emit, EngineError, engine_error
 from retinue.events import (
     Event,
     Finalized,
     MessageEnded,
+    Steered,
     StopReason,
     Text,
     TextDelta,
@@ -28,7 +29,7 @@ from retinue.events import (
 )
 from retinue.results import Finalization
 from retinue.tool_names import FINALIZE
-from retinue.types import Args, RunSpec, ToolUse, Usage
+from retinue.types import Args, Failure, RunSpec, ToolUse, Usage
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -38,6 +39,7 @@ CAPABILITIES = Capabilities(
     resumes=True,
     finalizes=True,
     nests=True,
+    steers=True,
 )
 
 SPAWN = "spawn_subagent"
@@ -59,6 +61,10 @@ class Raise(Struct, frozen=True):
     error: EngineError
 
 
+class Hear(Struct, frozen=True):
+    """Nothing happens until the run is steered, unless it was since the step before. Any step hears what was said."""
+
+
 class Do(Struct, frozen=True):
     """Awaits something of the test's own, such as an event it sets."""
 
@@ -66,7 +72,7 @@ class Do(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True, kw_only=True):
-    """One assistant message of text. `{task}` and `{agent}` in it are filled in."""
+    """One assistant message of text. `{task}`, `{agent}` and `{steer}`, what it heard last, are filled in."""
 
     text: str
     deltas: int = 0
@@ -104,7 +110,7 @@ class Finalize(Struct, frozen=True):
     finalization: Finalization
 
 
-Step = Event | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Raise | Do
+Step = Event | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Hear | Raise | Do
 Script = Sequence[Step]
 ScriptFor = Callable[[RunSpec], Script]
 
@@ -147,6 +153,7 @@ class ScriptedEngine:
         if functions and len(script) > 1:
             raise TypeError("a script is steps, or one function that returns them")
         self.script_for: ScriptFor = functions[0] if functions else lambda _: steps
+        self._players: dict[str, _Player] = {}
 
     @classmethod
     def in_turn(cls, *scripts: Script) -> ScriptedEngine:
@@ -159,9 +166,19 @@ class ScriptedEngine:
         return cls(following)
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        player = _Player(spec, emit)
-        for step in self.script_for(spec):
-            await player.play(step)
+        player = self._players[spec.run] = _Player(spec, emit)
+        try:
+            for step in self.script_for(spec):
+                await player.play(step)
+        finally:
+            self._players.pop(spec.run, None)
+
+    async def steer(self, run: str, text: str) -> Failure | None:
+        player = self._players.get(run)
+        if player is None:
+            return NOT_AT_WORK
+        player.tell(text)
+        return None
 
 
 class _Player:
@@ -171,9 +188,22 @@ class _Player:
         self._spec = spec
         self._emit = emit
         self._calls = 0
+        self._told: list[str] = []
+        """What it has not heard yet."""
+        self._was_told = anyio.Event()
+        self._heard = ""
+
+    def tell(self, text: str) -> None:
+        self._told.append(text)
+        self._was_told.set()
 
     async def play(self, step: Step) -> None:
+        has_heard = await self._hear()
         match step:
+            case Hear() if not has_heard:
+                self._was_told = anyio.Event()
+                await self._was_told.wait()
+                await self._hear()
             case Wait(seconds=seconds):
                 await anyio.sleep(seconds)
             case Hang():
@@ -203,10 +233,18 @@ class _Player:
                 args = {key: self._filled(value) for key, value in given.items() if value}
                 yield from self._called(Call(name=FINALIZE, args=args, returns="finalized"))
                 yield Finalized(msgspec.convert(args, Finalization))
-            case Wait() | Hang() | Raise() | Do() | Spawn():
+            case Wait() | Hang() | Hear() | Raise() | Do() | Spawn():
                 return
             case event:
                 yield event
+
+    async def _hear(self) -> bool:
+        """Tells what the agent was told since the last step; whether there was anything."""
+        was_told = bool(self._told)
+        while self._told:
+            self._heard = self._told.pop(0)
+            await self._emit(Steered(self._heard))
+        return was_told
 
     async def _delegate(self, args: Args) -> None:
         from retinue.engines.calling_home import call_home
@@ -233,7 +271,8 @@ class _Player:
         return MessageEnded(stop_reason=reason, model=self._spec.model or "scripted", usage=usage, error=error)
 
     def _filled(self, text: str) -> str:
-        return text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
+        named = text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
+        return named.replace("{steer}", self._heard)
 
 
 def _deltas(text: str, count: int) -> Iterator[TextDelta]:

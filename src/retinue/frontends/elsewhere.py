@@ -6,13 +6,15 @@ Their processes are found by the leases they hold, their past is in the store, t
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 from msgspec import Struct, structs
 
 from retinue.app import Retinue
-from retinue.control.client import Unreachable, connected
-from retinue.control.protocol import Cancelled
+from retinue.control.client import Connection, Unreachable, connected
+from retinue.control.protocol import Cancelled, Extended, Steered
 from retinue.events import RunEnded, RunStarted, Stamped
 from retinue.frontends.wording import SHORT, digits
 from retinue.sessions.owner import Owner
@@ -179,20 +181,51 @@ class Elsewhere:
         )
 
 
+@asynccontextmanager
+async def reached(owner: Owner) -> AsyncIterator[Connection]:
+    """A connection for the block to the process that carries a run out.
+
+    Raises:
+        Unreachable: it cannot be spoken to.
+    """
+    if owner.control is None:
+        raise Unreachable(NO_ORDERS)
+    async with connected(owner.control) as control:
+        yield control
+
+
 async def cancelled(owner: Owner) -> Cancelled:
     """Stops the run of an owner; returns once it has ended.
 
     Raises:
         Unreachable: its process cannot be spoken to.
     """
-    if owner.control is None:
-        raise Unreachable(NO_ORDERS)
-    async with connected(owner.control) as control:
+    async with reached(owner) as control:
         return await control.cancel(owner.run)
 
 
+async def steered(owner: Owner, text: str) -> Steered:
+    """Says something to the agent of an owner's run.
+
+    Raises:
+        Unreachable: the same.
+    """
+    async with reached(owner) as control:
+        return await control.steer(owner.run, text)
+
+
+async def extended(owner: Owner, seconds: float) -> Extended:
+    """Gives the run of an owner more time.
+
+    Raises:
+        Unreachable: the same.
+    """
+    async with reached(owner) as control:
+        return await control.extend(owner.run, seconds)
+
+
 def unreachable(owner: Owner, problem: str) -> str:
-    """Why the run of another process cannot be seen or stopped from here, and what helps."""
+    """Why the run of another process cannot be seen or given orders from here, and what helps."""
     return (
         f"Run {owner.run[:SHORT]} is carried out by process {owner.pid} on {owner.host}. {problem} "
         f"To see what it stored: retinue sessions show {owner.session[:SHORT]}. To stop it: kill {owner.pid}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from retinue.events import (
     UNSHOWN_NOTICES,
     AttemptStarted,
+    DeadlineExtended,
     Event,
     ModelChanged,
     Notice,
@@ -14,6 +15,7 @@ from retinue.events import (
     RunQueued,
     RunStarted,
     Stamped,
+    Steered,
     Text,
     ToolCalled,
     ToolReturned,
@@ -82,5 +84,9 @@ def _changed(event: Event) -> str | None:
             return f"model: {after} ({reason})"
         case Notice(code=code, message=message) if code not in UNSHOWN_NOTICES:
             return f"! {message}"
+        case Steered(text=text):
+            return f"» {first_line(text)}"
+        case DeadlineExtended(seconds=seconds, timeout=timeout):
+            return f"given {seconds:g}s more: its timeout is {timeout:g}s"
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Stops a run that has spent its turns, tokens or money, or whose runs below have."""
+"""Stops a run that has spent its turns, tokens or money, or whose runs below or whose conversation have."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ from retinue.events import Event, MessageEnded
 from retinue.guards.base import Kinds, Timeless
 from retinue.types import Code, Failure, Limits, Usage
 
+STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
+NOT_STARTED = "; the run was not started. Do without it, or raise"
+"""What a budget that is spent means for a run; it follows how much of it is."""
+
+Overrun = tuple[str, str]
+"""What of, as its setting is called after `max_`; how much of how much."""
+
 
 class Purse:
-    """What a run has spent, and the runs below it; whatever they spend, those above them have spent, too."""
+    """What a run has spent, and the runs below it; whatever they spend, those above them have spent, too.
+
+    The topmost purse is that of the conversation: all its runs, whatever call they belong to.
+    """
 
     def __init__(self, limits: Limits, above: Purse | None = None) -> None:
         self._limits = limits
@@ -20,26 +30,34 @@ class Purse:
         self.nested = Usage()
         self.above: tuple[Purse, ...] = (above, *above.above) if above else ()
 
+    @property
+    def spent(self) -> Usage:
+        return self.own + self.nested
+
     def spend(self, usage: Usage) -> None:
         self.own += usage
         for purse in self.above:
             purse.nested += usage
 
-    def overspent(self) -> Failure | None:
-        """Why there is nothing left: for the run itself, or for one above it."""
-        turns = self._limits.max_turns
-        if turns and self.own.turns >= turns:
-            return _budget("turns", f"{self.own.turns}", f"{turns}")
-        return next((failure for purse in (self, *self.above) if (failure := purse.emptied())), None)
+    def overspent(self, so: str = STOPPED) -> Failure | None:
+        """Why there is nothing left: for the run itself, for one above it, or for the conversation."""
+        purses, limits = (self, *self.above), self._limits
+        overrun = (
+            _overrun(self.own, turns=limits.max_turns)
+            or next((found for purse in purses if (found := purse.overrun())), None)
+            or _overrun(
+                purses[-1].spent,
+                "conversation_",
+                turns=limits.max_conversation_turns,
+                tokens=limits.max_conversation_tokens,
+                cost=limits.max_conversation_cost,
+            )
+        )
+        return overrun and _failure(*overrun, so)
 
-    def emptied(self) -> Failure | None:
-        """Why there is nothing left of what it shares with the runs below it."""
-        limits, spent = self._limits, self.own + self.nested
-        if limits.max_tokens and spent.tokens > limits.max_tokens:
-            return _budget("tokens", f"{spent.tokens}", f"{limits.max_tokens}")
-        if limits.max_cost and (spent.cost or 0.0) > limits.max_cost:
-            return _budget("cost", f"${spent.cost:.4f}", f"${limits.max_cost:.4f}")
-        return None
+    def overrun(self) -> Overrun | None:
+        """What there is nothing left of that it shares with the runs below it."""
+        return _overrun(self.spent, tokens=self._limits.max_tokens, cost=self._limits.max_cost)
 
 
 class BudgetGuard(Timeless):
@@ -57,10 +75,19 @@ class BudgetGuard(Timeless):
         return None if event.stop_reason == "stop" else self._purse.overspent()
 
 
-def _budget(what: str, spent: str, limit: str) -> Failure:
-    return Failure(
-        Code.BUDGET,
-        f"Budget of {what} spent ({spent} of {limit}) before a final answer; the run was stopped and what it had "
-        f"was kept. Resume it, or raise max_{what}.",
-        reason=f"max_{what}",
-    )
+def _overrun(
+    spent: Usage, whose: str = "", *, turns: int | None = None, tokens: int | None = None, cost: float | None = None
+) -> Overrun | None:
+    if turns and spent.turns >= turns:
+        return f"{whose}turns", f"{spent.turns} of {turns}"
+    if tokens and spent.tokens > tokens:
+        return f"{whose}tokens", f"{spent.tokens} of {tokens}"
+    if cost and (spent.cost or 0.0) > cost:
+        return f"{whose}cost", f"${spent.cost:.4f} of ${cost:.4f}"
+    return None
+
+
+def _failure(what: str, how_far: str, so: str) -> Failure:
+    whose, _, kind = what.rpartition("_")
+    budget = f"This {whose}'s budget of {kind} is" if whose else f"Budget of {kind}"
+    return Failure(Code.BUDGET, f"{budget} spent ({how_far}){so} max_{what}.", reason=f"max_{what}")

@@ -22,12 +22,30 @@ class TimeoutGuard:
         self._grace = limits.grace
         self._limit = start + limits.timeout
         self._ceiling = start + max(limits.ceiling, limits.timeout + limits.grace)
-        self.deadline = min(self._limit + self._grace, self._ceiling)
+        self._last_call = start
+        self.deadline = self._reckoned()
+
+    @property
+    def timeout(self) -> float:
+        """As it is now."""
+        return self._timeout
+
+    def extend(self, seconds: float) -> None:
+        """Moves the deadline by so much, and the ceiling; a timeout that is past is then what it should have been."""
+        moved = max(self._limit, self._last_call) + seconds
+        self._timeout += moved - self._limit
+        self._limit = moved
+        self._ceiling += seconds
+        self.deadline = self._reckoned()
 
     def observe(self, event: Event, now: float) -> Failure | None:
         if isinstance(event, ToolCalled):
-            self.deadline = min(max(self._limit, now) + self._grace, self._ceiling)
+            self._last_call = now
+            self.deadline = self._reckoned()
         return None
+
+    def _reckoned(self) -> float:
+        return min(max(self._limit, self._last_call) + self._grace, self._ceiling)
 
     def expire(self) -> Failure:
         return Failure(

@@ -18,21 +18,22 @@ from retinue.types import Failure, Limits
 
 def guards_for(limits: Limits, start: float, purse: Purse | None = None) -> Watch:
     """The guards the limits ask for, counting from `start`; with a purse, its owner's spending is counted there."""
-    guards: list[Guard] = [TimeoutGuard(limits, start), OutputGuard(limits)]
+    guards: list[Guard] = [OutputGuard(limits)]
     if limits.idle_timeout:
         guards.append(IdleGuard(limits.idle_timeout, start))
     if limits.loop_count or limits.pair_count:
         guards.append(LoopGuard(limits.loop_count, limits.pair_count))
     if purse or limits.max_turns or limits.max_tokens or limits.max_cost:
         guards.append(BudgetGuard(purse or Purse(limits)))
-    return Watch(guards)
+    return Watch(TimeoutGuard(limits, start), guards)
 
 
 class Watch:
     """Several guards as one: the first failure counts, the earliest deadline rules."""
 
-    def __init__(self, guards: list[Guard]) -> None:
-        self._guards = guards
+    def __init__(self, clock: TimeoutGuard, others: list[Guard]) -> None:
+        self._clock = clock
+        self._guards = guards = [clock, *others]
         self._judges = _judges(tuple(type(guard) for guard in guards))
 
     @property
@@ -45,6 +46,11 @@ class Watch:
             found = self._guards[number].observe(event, now)
             failure = failure or found
         return failure
+
+    def extend(self, seconds: float) -> float:
+        """Gives more time, and returns the timeout that holds from now on."""
+        self._clock.extend(seconds)
+        return self._clock.timeout
 
     def expire(self) -> Failure:
         return min(self._guards, key=lambda guard: guard.deadline).expire()

@@ -15,6 +15,7 @@ from retinue.events import (
     Notice,
     OutputCounted,
     ProcessEnded,
+    Steered,
     StopReason,
     Text,
     TextDelta,
@@ -35,10 +36,10 @@ NOTICES = 100
 ERROR_CHARS = 2000
 """Of a provider's words in a failure's message."""
 
-WORK = (TextDelta, ThinkingDelta, ToolDelta, Thinking, Text, ToolCalled, ToolReturned, MessageEnded, Finalized)
+OPENING = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled, Steered)
+"""Events after which a message is still to end: of its own, or what the agent was told and has to answer."""
+WORK = (*OPENING, ToolDelta, ToolReturned, MessageEnded, Finalized)
 """Events in which the agent did something."""
-OPENING = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled)
-"""Events that belong to a message whose end is still to come."""
 
 
 class Answer(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from retinue.engines.base import Emit
-from retinue.types import RunSpec
+from retinue.types import Failure, RunSpec
 
 
 class Place(Protocol):
@@ -15,3 +15,6 @@ class Place(Protocol):
         Raises:
             EngineError: the engine could not start or go on, or crashed.
         """
+
+    async def steer(self, spec: RunSpec, text: str) -> Failure | None:
+        """Hands a text to the agent of a run that is being carried out; why it cannot, or None."""

@@ -10,8 +10,17 @@ import anyio
 from anyio.abc import TaskGroup
 
 from retinue.beside import Beside
-from retinue.engines.base import Emit, Engine, EngineError, EngineKind, KeepsProcesses, engine_error
-from retinue.types import RunSpec
+from retinue.engines.base import (
+    NOT_AT_WORK,
+    Emit,
+    Engine,
+    EngineError,
+    EngineKind,
+    KeepsProcesses,
+    Steers,
+    engine_error,
+)
+from retinue.types import Code, Failure, RunSpec
 
 
 class Local:
@@ -45,6 +54,14 @@ class Local:
             message = f"The {spec.engine} engine crashed: {_described(rest)}. What the run had was kept."
             raise engine_error(message, reason="crashed") from crash
 
+    async def steer(self, spec: RunSpec, text: str) -> Failure | None:
+        if not self._kinds[spec.engine].capabilities.steers:
+            return _unsteerable(spec, [kind.name for kind in self._kinds.values() if kind.capabilities.steers])
+        engine = self._engines.get(spec.engine)
+        if engine is None or not isinstance(engine, Steers):
+            return NOT_AT_WORK
+        return await engine.steer(spec.run, text)
+
     async def _made(self, name: str) -> Engine:
         async with self._making:
             if name not in self._engines:
@@ -54,6 +71,17 @@ class Local:
                     await self._group.start(engine.keep)
                 self._engines[name] = engine
         return self._engines[name]
+
+
+def _unsteerable(spec: RunSpec, others: list[str]) -> Failure:
+    return Failure(
+        Code.UNSUPPORTED,
+        f"The {spec.engine} engine takes nothing while its agents work: nothing was said to this one, it goes on. "
+        f"Engines whose agents can be steered: {', '.join(others) or '(none)'}. Else stop the run, and resume its "
+        "session with what it should know.",
+        "steer",
+        {"engine": spec.engine},
+    )
 
 
 def _crash(error: BaseException) -> BaseException | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from retinue.events import (
+    DeadlineExtended,
     Event,
     Finalized,
     MessageEnded,
@@ -18,6 +19,7 @@ from retinue.events import (
     RunEnded,
     RunQueued,
     Stamped,
+    Steered,
     Text,
     ToolCalled,
     ToolReturned,
@@ -66,6 +68,9 @@ class Conversation:
             case RunQueued(task=task):
                 self._close()
                 self._put(Message(role="user", text=task))
+            case Steered(text):
+                self._close()
+                self._put(Message(role="user", text=text))
             case Text(text) if text.strip():
                 self._texts.append(text)
             case ToolCalled(call, name, args) if call not in self._open:
@@ -159,6 +164,8 @@ def _said(event: Event) -> str | None:
             return call_line(name, args)
         case ToolReturned(_, _, text, is_error):
             return f"{'[tool error]' if is_error else '[tool result]'}: {shortened(text, RESULT)}"
+        case Steered(text):
+            return f"[steered]: {text}"
         case Finalized(finalization):
             said = finalization.result if finalization.status == "SUCCESS" else finalization.error
             return f"[finalized {finalization.status}]: {said or ''}"
@@ -174,6 +181,8 @@ def _noted(event: Event) -> str | None:
             return f"[model: {after} ({reason})]"
         case Notice(code, message):
             return f"[{code}: {message}]"
+        case DeadlineExtended(seconds, timeout):
+            return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
         case RunEnded(failure=None):
             return "[completed]"
         case RunEnded(failure=Failure(message=message)):

@@ -18,7 +18,7 @@ from retinue.output.frame import one_line, plain
 from retinue.output.texts import changed_texts
 from retinue.progress import Progress
 from retinue.results import RunResult
-from retinue.types import Call, Code, Failure, Refused, ToolUse, refused
+from retinue.types import Call, Code, Failure, Refused, ToolPolicy, ToolUse, refused
 
 JsonObject = Mapping[str, Any]
 Value = TypeVar("Value")
@@ -111,11 +111,17 @@ class Surface(Protocol):
 
 def unreadable_input(orchestrator: Orchestrator, tool: str, problem: str, call: Call) -> Failure:
     """Why a call whose input is not even JSON is refused; what keeps it from any answer at all comes first."""
+    unreadable = Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
+    return first_refusal(orchestrator, call) or unreadable
+
+
+def first_refusal(orchestrator: Orchestrator, call: Call) -> Failure | None:
+    """What keeps a call from any answer at all, whatever its input; None: nothing."""
     try:
         orchestrator.admit(call)
     except Refused as refusal:
         return refusal.failure
-    return Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
+    return None
 
 
 def required_text(arguments: JsonObject, name: str) -> str:
@@ -134,19 +140,30 @@ def required_text(arguments: JsonObject, name: str) -> str:
 
 def agent_lines(orchestrator: Orchestrator, call: Call) -> list[str]:
     """The agents that would run if they were called, a line each, for a tool's description."""
-    agents = [entry for entry in orchestrator.roster(call).listing() if entry.status is Status.USED]
-    lines = [_agent_line(orchestrator, entry) for entry in agents[:MOST_AGENTS]]
+    agents = usable(orchestrator, call)
+    lines = [f"- {entry.agent.name}: {purpose(orchestrator, entry)}" for entry in agents[:MOST_AGENTS]]
     if len(agents) > MOST_AGENTS:
         lines.append(f"- … and {len(agents) - MOST_AGENTS} more")
     return lines
 
 
-def _agent_line(orchestrator: Orchestrator, entry: Entry) -> str:
-    """One agent. What a file says of itself reaches a model here: a line of plain text, whatever it holds."""
-    agent = entry.agent
-    said = one_line(orchestrator.masked(agent.description), MOST_DESCRIPTION)
-    is_unaccepted = agent.layer is Layer.PROJECT and not entry.accepted
-    return f"- {agent.name}: {said}" + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
+def usable(orchestrator: Orchestrator, call: Call) -> list[Entry]:
+    """The agents that would run if they were called."""
+    return [entry for entry in orchestrator.roster(call).listing() if entry.status is Status.USED]
+
+
+def purpose(orchestrator: Orchestrator, entry: Entry) -> str:
+    """What an agent's file says of it. It reaches a model here: a line of plain text, whatever it holds."""
+    said = one_line(orchestrator.masked(entry.agent.description), MOST_DESCRIPTION)
+    is_unaccepted = entry.agent.layer is Layer.PROJECT and not entry.accepted
+    return said + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
+
+
+def named_tools(policy: ToolPolicy) -> tuple[str, ...] | None:
+    """The tools an agent asks for by name; None: those of its caller."""
+    if policy.nothing:
+        return ()
+    return None if policy.allow is None else tuple(dict.fromkeys((*policy.allow, *policy.optional)))
 
 
 def display_items(items: Iterable[str | ToolUse], clean: Clean) -> list[dict[str, Any]]:

@@ -19,9 +19,10 @@ import anyio.lowlevel
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.engines.base import Emit, Engine, EngineError
+from retinue.engines.base import Emit, Engine, EngineError, Steers
 from retinue.events import (
     AttemptStarted,
+    DeadlineExtended,
     Event,
     Finalized,
     MessageEnded,
@@ -31,6 +32,7 @@ from retinue.events import (
     RunQueued,
     RunStarted,
     Stamped,
+    Steered,
     Text,
     TextDelta,
     Thinking,
@@ -42,15 +44,17 @@ from retinue.events import (
 from retinue.tool_names import FINALIZE
 from retinue.types import Failure, Grant, Lineage, Message, RunSpec, Subagent, ToolUse
 
-Deed = Literal["answer", "call", "fail", "hang", "break", "finalize"]
+Deed = Literal["answer", "call", "fail", "hang", "break", "finalize", "steer"]
 """What an engine is to be brought to: to answer; to call a tool and then answer; to have its provider fail; to emit
-something and then go silent; to fail itself; to finalize."""
+something and then go silent; to fail itself; to finalize; to answer only once it was told something more."""
+MORE: frozenset[Deed] = frozenset({"steer"})
+"""Deeds of some engines only."""
 
 STOPS_WITHIN = 5.0
 """Seconds in which a cancelled run is gone, its processes included."""
 _STOPS = 12
 """Points of a run at which it is stopped."""
-_OF_OTHERS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, RunEnded)
+_OF_OTHERS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, DeadlineExtended, RunEnded)
 """Events the code around engines emits, never an engine."""
 
 
@@ -129,15 +133,17 @@ def _about(deed: Deed) -> Callable[[T], T]:
 
 
 class EngineSuite(ABC):
-    """The tests. `subject` is all a subclass must say; `cannot` and `leftovers` what it can."""
+    """The tests. `subject` is all a subclass must say; `cannot`, `can` and `leftovers` what it may."""
 
     cannot: ClassVar[frozenset[Deed]] = frozenset()
     """Deeds the engine cannot be brought to, all but `answer`: it gets no tests of these."""
+    can: ClassVar[frozenset[Deed]] = frozenset()
+    """Of the deeds of some engines only, those it can be brought to: it is tested for these, too."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name in filter(lambda name: name.startswith("test_"), dir(cls)):
-            if getattr(getattr(cls, name), "deed", None) in cls.cannot:
+            if getattr(getattr(cls, name), "deed", None) in cls.cannot | (MORE - cls.can):
                 setattr(cls, name, None)
 
     @abstractmethod
@@ -279,6 +285,29 @@ class EngineSuite(ABC):
         assert Finalized in kinds
         before = events[: kinds.index(Finalized)]
         assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE]
+
+    @_about("steer")
+    async def test_what_an_agent_is_told_stands_where_it_is_given_it(self, tmp_path: Path) -> None:
+        subject = self.subject("steer", tmp_path)
+        engine, run = subject.engine, subject.spec.run
+        assert isinstance(engine, Steers)
+        events: list[Event] = []
+        spoke = anyio.Event()
+
+        async def emit(event: Event) -> None:
+            events.append(event)
+            spoke.set()
+            await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as running:
+            running.start_soon(engine.run, subject.spec, emit)
+            await spoke.wait()
+            assert await engine.steer(run, "Be brief.") is None
+        check_order(events)
+        assert events.count(Steered("Be brief.")) == 1
+        answer = events[events.index(Steered("Be brief.")) :]
+        assert transcript(answer)[-1].text.strip()
+        assert await engine.steer(run, "Too late.")
 
     async def _recorded(self, deed: Deed, folder: Path) -> list[Event]:
         subject = self.subject(deed, folder)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.engines.lines import Lines, TooLong
-from retinue.engines.pi.wire import Configured, Dialog, Reader, Response, Settled
+from retinue.engines.pi.wire import Configured, Dialog, Given, Reader, Response, Settled
 from retinue.events import (
     Finalized,
     MessageEnded,
@@ -67,9 +67,13 @@ def test_an_assistant_message_is_its_blocks_its_calls_and_its_end():
     ]
 
 
-@pytest.mark.parametrize("role", ["user", "system", "toolResult"])
+@pytest.mark.parametrize("role", ["system", "toolResult"])
 def test_what_others_say_is_no_message_of_the_agent(role):
     assert read(message_end({"type": "text", "text": "x"}, role=role)) == []
+
+
+def test_what_the_user_says_is_told_as_given():
+    assert read(message_end({"type": "text", "text": "x"}, role="user")) == [Given()]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 ready         it answers
 switch        to the file of the run's session: nothing of the run before is known there
 configure     its tools and its prompts, through our own extension
-prompt        and then pi's events, until it has settled
+prompt        and then pi's events, until it has settled; what others say to the agent goes to it meanwhile
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from retinue.engines.child import ChildGone, Process
 from retinue.engines.lines import Lines
 from retinue.engines.pi.launch import tools_of
 from retinue.engines.pi.telling import PI, Telling
-from retinue.engines.pi.wire import Configured, Dialog, Reader, Response, Said, Settled
+from retinue.engines.pi.wire import Configured, Dialog, Given, Reader, Response, Said, Settled
 from retinue.engines.prompt import prompt_of
+from retinue.engines.steering import Steering, not_taken
 from retinue.engines.telling import end_of
-from retinue.events import NativeSession, Notice
+from retinue.events import NativeSession, Notice, Steered
 from retinue.tool_names import DELEGATION, FINALIZE
 from retinue.types import Code, Failure, RunSpec
 
@@ -37,7 +38,7 @@ NOT_CONFIGURED = (
     "pi did not load Retinue's extension, or that failed, so the agent's tools could not be bounded. The task was "
     "not given to it. See what `pi -e` says to other extensions, and `retinue doctor`."
 )
-NO_EVENTS = (Response, Configured, Settled, Dialog)
+NO_EVENTS = (Response, Given, Configured, Settled, Dialog)
 
 
 class Stale(Exception):  # noqa: N818 - it names what it is
@@ -59,10 +60,14 @@ class Conversation:
         self._reader = Reader()
         self._waiting: deque[Said] = deque()
         self._commands = 0
+        self._writing = anyio.Lock()
         self._telling: Telling | None = None
+        self._steering = Steering()
         self._configured: Configured | None = None
         self._was_asked = False
         """Whether the run has begun: what is said before belongs to none, or to the one before."""
+        self._has_task = False
+        """Whether its agent has been given its task."""
         self._companions = 0
         """Processes it has from the start, such as servers of its extensions; any more were left by a run."""
 
@@ -82,7 +87,7 @@ class Conversation:
         if scope.cancelled_caught:
             raise engine_error(f"pi did not answer within {START:g}s of its start.", code=Code.SPAWN_FAILED)
 
-    async def serve(self, spec: RunSpec, session: str | None, emit: Emit) -> None:
+    async def serve(self, spec: RunSpec, session: str | None, emit: Emit, steering: Steering) -> None:
         """Carries the spec out in the session of this file, or of none; returns when pi has settled, or is gone.
 
         Raises:
@@ -93,22 +98,25 @@ class Conversation:
         self.runs += 1
         self._reader = Reader()
         self._waiting.clear()
-        self._was_asked = False
+        self._was_asked = self._has_task = False
         self._telling = Telling(self.child, self._reader, emit)
+        self._steering = steering
         try:
             await self._telling.begin()
             await self._enter(session)
             await self._configure(spec)
             self._was_asked = True
             await self._command("prompt", message=_literal(prompt_of(spec)))
+            steering.begin(self._steer)
             if session:
                 await emit(NativeSession(session))
             await self._heard(Settled)
+            is_heard = steering.end()
             self.child.answered = True
             self._telling.late += sum(not isinstance(said, NO_EVENTS) for said in self._waiting)
             await self._telling.end()
             is_alone = await self._telling.leftovers(self._companions) == 0
-            self.is_clean = is_alone and self._telling.went_well
+            self.is_clean = is_alone and is_heard and self._telling.went_well
         except ChildGone:
             if self.runs > 1 and not self._was_asked:
                 raise Stale from None
@@ -151,8 +159,15 @@ class Conversation:
     async def _send(self, kind: str, **fields: Any) -> str:
         self._commands += 1
         number = f"r{self._commands}"
-        await self.child.send(msgspec.json.encode({"id": number, "type": kind, **fields}) + b"\n")
+        await self._write({"id": number, "type": kind, **fields})
         return number
+
+    async def _steer(self, name: str, text: str) -> None:
+        await self._write({"id": name, "type": "steer", "message": _literal(text)})
+
+    async def _write(self, said: dict[str, Any]) -> None:
+        async with self._writing:  # what others say comes at any time, and lines must not mix
+            await self.child.send(msgspec.json.encode(said) + b"\n")
 
     async def _answered(self, number: str) -> None:
         """Returns when the command was done.
@@ -197,14 +212,23 @@ class Conversation:
         match said:
             case Dialog(id=number, title=title):
                 # Nobody is there to answer, and waiting would be for ever.
-                answer = {"type": "extension_ui_response", "id": number, "cancelled": True}
-                await self.child.send(msgspec.json.encode(answer) + b"\n")
+                await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
                 if self._telling:
                     message = f"An extension of pi asked, and nobody could answer: {title}"
                     await self._telling.pass_on(Notice("question", message))
             case Configured():
                 self._configured = said
-            case Response() | Settled():
+            case Response(id=name, error=error):
+                if error is None:
+                    self._steering.taken(name)
+                else:
+                    self._steering.refused(name, not_taken("pi", error))
+            case Given() if self._telling:
+                # The first is the task itself. What was told while pi works is given in the order pi took it.
+                if self._has_task and (text := self._steering.given()):
+                    await self._telling.pass_on(Steered(text))
+                self._has_task = True
+            case Settled() | Given():
                 return  # of nothing that is waited for
             case event if self._telling and (self._was_asked or isinstance(event, Notice)):
                 await self._telling.pass_on(event)

@@ -15,13 +15,23 @@ from retinue.engines.pi.once import follow
 from retinue.engines.pi.pool import Bounds, Pool
 from retinue.engines.processes.keeper import Family, Keeper
 from retinue.engines.prompt import prompt_of
+from retinue.engines.steering import SteeredRuns, Steering
 from retinue.events import Notice
-from retinue.types import RunSpec
+from retinue.types import Code, Failure, RunSpec
 
 NO_DELEGATION = (
     "The agent cannot delegate here: its pi is older than 0.87, or is started with arguments of the agent's own, and "
     "takes no commands."
 )
+
+
+ONCE = Failure(
+    Code.UNSUPPORTED,
+    "This pi takes nothing while its agent works: it is older than 0.87, or has arguments of the agent's own. "
+    "Nothing was said to it, and it goes on. Stop it, and resume its session with what it should know.",
+    "steer",
+)
+"""Of a process that is given its task and nothing else."""
 
 
 class PiEngine:
@@ -35,18 +45,27 @@ class PiEngine:
         self._bounds = bounds
         self._keeper: Keeper | None = None
         self._pool: Pool | None = None
+        self._steered = SteeredRuns()
 
     async def keep(self, *, task_status: TaskStatus[None]) -> None:
         async with Keeper(owns_process=self._owns_process, family=self._family) as self._keeper:
             self._pool = Pool(self._keeper, self._bounds)
             await self._pool.keep(task_status=task_status)
 
+    async def steer(self, run: str, text: str) -> Failure | None:
+        return await self._steered.tell(run, text)
+
     async def run(self, spec: RunSpec, emit: Emit) -> None:
+        with self._steered.at_work(spec.run) as steering:
+            await self._run(spec, emit, steering)
+
+    async def _run(self, spec: RunSpec, emit: Emit, steering: Steering) -> None:
         installation = found(spec.environment)
         start = launch(spec, installation)
         for sentence in unapplied(spec, start):
             await emit(Notice("not_applied", sentence))
         if spec.agent.extra_args or not installation.converses:
+            steering.end(ONCE)
             await self._once(spec, start, emit)
             return
         assert self._pool is not None
@@ -54,7 +73,7 @@ class PiEngine:
             try:
                 async with self._pool.lent(start, reuse=spec.warm) as conversation:
                     await self._warn(emit)
-                    await conversation.serve(spec, start.session, emit)
+                    await conversation.serve(spec, start.session, emit, steering)
             except Stale:
                 continue
             else:

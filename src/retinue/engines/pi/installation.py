@@ -99,6 +99,7 @@ CAPABILITIES = Capabilities(
     resumes_natively=True,
     finalizes=True,
     nests=True,
+    steers=True,
     states_cost=True,
     environment=ENVIRONMENT,
 )

@@ -10,7 +10,7 @@ from retinue.engines.base import Emit
 from retinue.engines.child import ChildGone, Process
 from retinue.engines.lines import Lines
 from retinue.engines.pi.telling import Telling
-from retinue.engines.pi.wire import Configured, Dialog, Reader, Response, Settled
+from retinue.engines.pi.wire import Configured, Dialog, Given, Reader, Response, Settled
 from retinue.events import NativeSession
 
 GOODBYE = 1.0
@@ -46,7 +46,7 @@ async def _told_to_the_end(process: Process, telling: Telling) -> bool:
                 if isinstance(said, Settled):
                     process.answered = has_settled = True
                     goodbye.deadline = anyio.current_time() + GOODBYE
-                elif isinstance(said, Response | Dialog | Configured):
+                elif isinstance(said, Response | Given | Dialog | Configured):
                     continue
                 elif has_settled:
                     telling.late += 1

@@ -3,7 +3,7 @@
     session                                  --mode json only
     agent_start, turn_start, message_start   nothing new in them
     message_update                           a delta, beside the whole message so far in older versions
-    message_end                              assistant: blocks, usage, stop reason
+    message_end                              assistant: blocks, usage, stop reason; user: that the agent has it
     tool_execution_start | _update | _end    _update repeats the output so far
     auto_retry_start, compaction_start …     notices
     agent_end                                may be followed by a retry
@@ -75,6 +75,10 @@ class Response(Struct, frozen=True):
     """Why it was not done."""
 
 
+class Given(Struct, frozen=True):
+    """The agent was given a message of the user's: its task, or what it was told meanwhile."""
+
+
 class Dialog(Struct, frozen=True):
     """An extension asks a question, and waits for the answer."""
 
@@ -89,7 +93,7 @@ class Configured(Struct, frozen=True):
     """Tools this pi does not have."""
 
 
-Said = Event | Settled | Response | Dialog | Configured
+Said = Event | Settled | Response | Given | Dialog | Configured
 
 
 class Reader(RecordCounts):
@@ -143,7 +147,10 @@ class Reader(RecordCounts):
 
     def _message_end(self, record: Mapping[str, Any]) -> Iterable[Said]:
         message = record.get("message")
-        if not isinstance(message, dict) or message.get("role") != "assistant":
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "user":
+            yield Given()
+        if not isinstance(message, dict) or role != "assistant":
             return
         for block in blocks_of(message.get("content")):
             match block.get("type"):

@@ -60,3 +60,12 @@ def session_ids(_ctx: click.Context, _param: click.Parameter, incomplete: str) -
 
     found = anyio.run(Retinue().sessions, Wanted(limit=LATEST))
     return [summary.session[:SHORT] for summary in found if summary.session.startswith(incomplete)]
+
+
+def run_ids(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """What runs at this moment, in whatever process."""
+    import anyio
+
+    from retinue.app import Retinue
+
+    return [owner.run[:SHORT] for owner in anyio.run(Retinue().owners) if owner.run.startswith(incomplete)]

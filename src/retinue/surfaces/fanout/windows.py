@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from retinue.output.frame import one_line
-from retinue.progress import KEPT_ITEMS, Called, Item, Noted, Phase, Progress, RunView, Said
+from retinue.progress import KEPT_ITEMS, Called, Item, Noted, Phase, Progress, RunView, Said, Told
 from retinue.results import RunResult, exit_code
 from retinue.retelling import clean
 from retinue.sessions.transcript import call_line
@@ -150,6 +150,8 @@ def _message(item: Item) -> str:
             return call_line(name, args)
         case Noted(message=message):
             return f"! {message}"
+        case Told(text=text):
+            return f"» {text}"
 
 
 def _line(window: Mapping[str, Any]) -> str:

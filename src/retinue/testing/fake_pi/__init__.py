@@ -15,6 +15,8 @@ without a script is repeated. What `install` is given is done at the start, befo
     fail ERROR will_retry=                      the provider fails; pi tries again by itself, or not
     report *VARIABLES                           says, as JSON, what it knows: pid, cwd, context, tools, environment …
     ask TITLE                                   an extension asks, and waits for the answer
+    hear settle= drop= refuse=                  waits until it is steered, and has that as a message of the user's;
+                                                settle: tells first that the run is over; drop: never has it
     settle                                      tells that the run is over now: what follows comes late
     emit RECORD                                 a line of JSON
     long SIZE                                   an assistant message in a line of so many bytes

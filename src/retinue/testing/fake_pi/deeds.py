@@ -123,6 +123,18 @@ class Deeds:
         empty = len(json.dumps(line(""), separators=(",", ":")))
         self._pi.tell(line("x" * (size - empty)))
 
+    def hear(self, *, settle: bool = False, drop: bool = False, refuse: str = "") -> None:
+        for command in self._pi.commands():
+            if command["type"] != "steer":
+                self._pi.respond(command, error="Agent is already processing.")
+                continue
+            if settle:
+                self._pi.settle()
+            self._pi.respond(command, error=refuse or None, disposition="queued")
+            if not (settle or drop or refuse):
+                self._pi.add({"role": "user", **_content(command["message"])})
+            return
+
     def settle(self) -> None:
         self._pi.settle()
 

@@ -1,0 +1,436 @@
+"""Runs that others steer and extend while they work."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from msgspec import structs
+from tests.stage import VIRTUAL_TIME, stage
+
+from retinue.attempts import CORRECTION
+from retinue.engines.base import EngineKind
+from retinue.engines.scripted import CAPABILITIES, Do, Hang, Hear, ScriptedEngine, Wait, call, fail, finalize, say
+from retinue.events import DeadlineExtended, Notice, RunQueued, Steered, Text, Thinking
+from retinue.progress import Progress, Told
+from retinue.results import Finalization, RunResult
+from retinue.running import LONGEST, MOST_TOLD, TOLD_CHARS
+from retinue.sessions.transcript import Transcript, recalled
+from retinue.types import Code, Message, Plan, Refused, Task
+
+AT_WORK = Thinking("at work")
+
+
+class Scene:
+    """A run, and what becomes of it."""
+
+    def __init__(self, retinue, run):
+        self.retinue = retinue
+        self.run = run
+        self.results = []
+
+    @property
+    def result(self):
+        (result,) = self.results
+        return result
+
+    async def events(self, *kinds):
+        return [s.event async for s in self.retinue.history(self.run) if isinstance(s.event, kinds or object)]
+
+
+@asynccontextmanager
+async def at_work(home, *script, **options):
+    """A run that works: its script says so, or has it said for it."""
+    task = Task(agent="explorer", prompt="look", timeout=options.pop("timeout", None))
+    finalize = options.pop("finalize", False)
+    async with stage(home, *script, **options) as retinue, anyio.create_task_group() as group:
+        scene = Scene(retinue, "")
+
+        async def work():
+            scene.results += await retinue.carry_out(Plan(tasks=(task,)), retinue.call("single", finalize=finalize))
+
+        async with retinue.events(deltas=False) as events:
+            group.start_soon(work)
+            async for stamped in events:
+                if isinstance(stamped.event, Thinking | Text):
+                    scene.run = stamped.origin.run
+                    break
+        yield scene
+
+
+async def refusal(work):
+    with pytest.raises(Refused) as caught:
+        await work
+    return caught.value.failure
+
+
+# -- steering --------------------------------------------------------------------------------------
+
+
+async def test_what_is_said_to_an_agent_is_heard_recorded_and_answered(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("I was told: {steer}")) as scene:
+        await scene.retinue.steer(scene.run, "look into tests, too")
+    assert scene.result.text == "I was told: look into tests, too"
+    events = await scene.events(Thinking, Text, Steered)
+    assert events == [AT_WORK, Steered("look into tests, too"), Text("I was told: look into tests, too")]
+
+
+async def test_what_is_said_before_the_answer_comes_has_the_run_go_on_after_it(scratch_home):
+    """An answer is no end while the agent has something to answer: the time to say goodbye does not count."""
+    heard = anyio.Event()
+    script = (say("early answer"), Do(heard.wait), say("better answer"))
+    async with at_work(scratch_home, *script) as scene:
+        await scene.retinue.steer(scene.run, "more")
+        heard.set()
+    assert (scene.result.text, scene.result.failure) == ("better answer", None)
+
+
+@VIRTUAL_TIME
+async def test_a_run_that_works_on_what_it_was_told_is_not_ended_for_having_answered(scratch_home):
+    async with at_work(scratch_home, say("early answer"), Hear(), Wait(60), say("better answer")) as scene:
+        await scene.retinue.steer(scene.run, "more")
+    assert (scene.result.text, scene.result.elapsed) == ("better answer", 60)
+
+
+async def test_secrets_that_are_said_are_masked_in_the_record_and_not_for_the_agent(scratch_home):
+    key = "sk-ant-api03-" + "a" * 40
+    heard = []
+    engine = ScriptedEngine(AT_WORK, Hear(), say("done"))
+
+    class Listening:
+        run = staticmethod(engine.run)
+
+        async def steer(self, run, text):
+            heard.append(text)
+            return await engine.steer(run, text)
+
+    kind = EngineKind(name="scripted", capabilities=CAPABILITIES, make=Listening, missing=lambda: None)
+    async with at_work(scratch_home, engines={"scripted": kind}) as scene:
+        await scene.retinue.steer(scene.run, f"use {key}")
+    assert heard == [f"use {key}"]
+    (steered,) = await scene.events(Steered)
+    assert "a" * 40 not in steered.text
+    assert scene.result.actual.masks == 1
+
+
+async def test_what_is_no_text_is_taken_out_of_what_is_said(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("{steer}")) as scene:
+        await scene.retinue.steer(scene.run, "  \x1b[31mred\x1b[0m\x00 and \ud800 half  ")
+    assert scene.result.text == "red and \ufffd half"
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "\x00\x07", "\x1b[2J"])
+async def test_nothing_is_not_said(scratch_home, text):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("{steer}")) as scene:
+        failure = await refusal(scene.retinue.steer(scene.run, text))
+        assert failure.code is Code.INVALID_INPUT
+        assert failure.message == "The text is empty: say what the agent should know"
+        await scene.retinue.steer(scene.run, "go on")
+    assert scene.result.text == "go on"
+
+
+async def test_a_text_longer_than_a_task_may_be_is_refused(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("{steer}"), settings={"max_task_bytes": 10}) as scene:
+        failure = await refusal(scene.retinue.steer(scene.run, "ö" * 6))
+        assert failure.code is Code.INVALID_INPUT
+        assert failure.message.startswith("The text has 12 bytes; the limit is 10 (max_task_bytes).")
+        await scene.retinue.steer(scene.run, "ö" * 5)
+    assert scene.result.text == "ö" * 5
+
+
+async def test_a_run_is_told_only_so_much(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Do(anyio.sleep_forever), settings={"max_task_bytes": 2**30}) as scene:
+        await scene.retinue.steer(scene.run, "x" * (TOLD_CHARS - 1))
+        failure = await refusal(scene.retinue.steer(scene.run, "yy"))
+        assert (failure.code, failure.reason) == (Code.CONFLICT, "told_enough")
+        await scene.retinue.steer(scene.run, "y")
+        scene.retinue.stop_all()
+    async with at_work(scratch_home, AT_WORK, Do(anyio.sleep_forever)) as scene:
+        for _ in range(MOST_TOLD):
+            await scene.retinue.steer(scene.run, "x")
+        assert (await refusal(scene.retinue.steer(scene.run, "x"))).reason == "told_enough"
+        scene.retinue.stop_all()
+
+
+async def test_an_engine_that_cannot_says_so_and_which_can(scratch_home):
+    go_on = anyio.Event()
+    deaf = EngineKind(
+        name="scripted",
+        capabilities=structs.replace(CAPABILITIES, steers=False),
+        make=lambda: ScriptedEngine(AT_WORK, Do(go_on.wait), say("done")),
+        missing=lambda: None,
+    )
+    other = structs.replace(deaf, name="hearing", capabilities=CAPABILITIES)
+    async with at_work(scratch_home, engines={"scripted": deaf, "hearing": other}) as scene:
+        failure = await refusal(scene.retinue.steer(scene.run, "more"))
+        go_on.set()
+    assert failure.code is Code.UNSUPPORTED
+    assert "The scripted engine takes nothing while its agents work" in failure.message
+    assert "Engines whose agents can be steered: hearing." in failure.message
+    assert (scene.result.text, scene.result.actual.notices) == ("done", ())
+
+
+async def test_what_has_ended_waits_or_never_was_is_not_steered_and_not_extended(scratch_home):
+    go_on = anyio.Event()
+    async with stage(scratch_home, AT_WORK, Do(go_on.wait), say("done")) as retinue:
+        async with anyio.create_task_group() as group, retinue.events(deltas=False) as events:
+            two = [Task(agent="explorer", prompt="x"), Task(agent="explorer", prompt="y")]
+            group.start_soon(lambda: retinue.delegate(two, max_concurrency=1))
+            queued = []
+            async for stamped in events:
+                if isinstance(stamped.event, RunQueued):
+                    queued.append(stamped.origin.run)
+                if isinstance(stamped.event, Thinking) and len(queued) == 2:
+                    waiting = next(run for run in queued if run != stamped.origin.run)
+                    break
+            steered = await refusal(retinue.steer(waiting, "more"))
+            extended = await refusal(retinue.extend(waiting, 60))
+            go_on.set()
+        assert (steered.code, steered.reason) == (extended.code, extended.reason) == (Code.CONFLICT, "queued")
+        assert steered.message == (
+            f"Run {waiting[:8]} waits for a slot: its agent has not begun, and nothing was said to it. "
+            "Try again once it has started."
+        )
+        for work in (retinue.steer(waiting, "more"), retinue.extend(waiting, 60)):
+            failure = await refusal(work)
+            assert (failure.code, failure.reason) == (Code.CONFLICT, "ended")
+            assert failure.message == f"Run {waiting[:8]} has ended. Resume its session to go on."
+        for work in (retinue.steer("f" * 32, "more"), retinue.extend("../..", 60)):
+            failure = await refusal(work)
+            assert failure.code is Code.SESSION_NOT_FOUND
+
+
+async def test_what_comes_too_late_is_told_with_the_result(scratch_home):
+    told = anyio.Event()
+    async with at_work(scratch_home, AT_WORK, Do(told.wait)) as scene:
+        await scene.retinue.steer(scene.run, "too\nlate")
+        told.set()
+    assert await scene.events(Steered) == []
+    sentence = "The run ended before its agent was given what it was told: too late"
+    assert await scene.events(Notice) == [Notice("steer_missed", sentence)]
+    assert scene.result.actual.notices == (sentence,)
+
+
+async def test_whenever_something_is_said_it_is_refused_heard_or_told_of_with_the_result(scratch_home):
+    script = (call("read", path="x"), Wait(0), Wait(0), say("early"), Wait(0), Wait(0), say("done"), Wait(0))
+    outcomes = set()
+    for turns in range(40):
+        async with stage(scratch_home, *script) as retinue, anyio.create_task_group() as group:
+            results: list[RunResult] = []
+
+            async def work(retinue=retinue, results=results):
+                results.append(await retinue.run("explorer", "look"))
+
+            async with retinue.events(deltas=False) as events:
+                group.start_soon(work)
+                run = (await anext(events)).origin.run
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+            try:
+                await retinue.steer(run, "more")
+            except Refused as refused:
+                expected = f"refused: {refused.failure.reason}"
+            else:
+                expected = "taken"
+            while not results:
+                await anyio.lowlevel.checkpoint()
+            told = [s.event async for s in retinue.history(run) if isinstance(s.event, Steered | Notice)]
+        assert len(told) == (expected == "taken"), f"{expected} after {turns} turns, but {told}"
+        outcomes |= {expected, *(type(event).__name__ for event in told)}
+    assert {"taken", "Steered", "refused: ended"} <= outcomes
+
+
+@VIRTUAL_TIME
+async def test_what_was_said_in_an_attempt_that_failed_stands_in_the_prompt_of_the_next(scratch_home):
+    told, prompts = anyio.Event(), []
+    scripts = ScriptedEngine.in_turn(
+        [AT_WORK, Hear(), fail("529 overloaded_error: Overloaded"), Do(told.wait)], [say("second try")]
+    )
+
+    def noted(spec):
+        prompts.append(spec.prompt)
+        return scripts.script_for(spec)
+
+    async with at_work(scratch_home, noted) as scene:
+        await scene.retinue.steer(scene.run, "heard")
+        await scene.retinue.steer(scene.run, "not heard")
+        told.set()
+    assert prompts == ["look", "look\n\nheard\n\nnot heard"]
+    assert await scene.events(Steered) == [Steered("heard"), Steered("not heard")]
+    assert scene.result.text == "second try"
+
+
+@VIRTUAL_TIME
+async def test_what_was_said_stands_in_a_prompt_only_once(scratch_home):
+    told, prompts = [anyio.Event(), anyio.Event()], []
+    failed = (fail("529 overloaded_error: Overloaded"),)
+    scripts = ScriptedEngine.in_turn(
+        [AT_WORK, Do(told[0].wait), *failed], [AT_WORK, Do(told[1].wait), *failed], [say("third try")]
+    )
+
+    def noted(spec):
+        prompts.append(spec.prompt)
+        return scripts.script_for(spec)
+
+    async with at_work(scratch_home, noted, settings={"retry_attempts": 3}) as scene:
+        for number, event in enumerate(told, 1):
+            await anyio.sleep(10)  # longer than the pause before an attempt
+            await scene.retinue.steer(scene.run, f"text {number}")
+            event.set()
+    assert prompts == ["look", "look\n\ntext 1", "look\n\ntext 1\n\ntext 2"]
+    assert scene.result.text == "third try"
+
+
+@VIRTUAL_TIME
+async def test_a_correction_brings_what_was_not_heard(scratch_home):
+    told, prompts = anyio.Event(), []
+    scripts = ScriptedEngine.in_turn([say("no finalization"), Do(told.wait)], [finalize("final")])
+
+    def noted(spec):
+        prompts.append(spec.prompt)
+        return scripts.script_for(spec)
+
+    async with at_work(scratch_home, noted, finalize=True) as scene:
+        await scene.retinue.steer(scene.run, "not heard")
+        told.set()
+    assert prompts == ["look", f"{CORRECTION}\n\nnot heard"]
+    assert await scene.events(Steered) == [Steered("not heard")]
+    assert scene.result.finalized == Finalization("SUCCESS", "final")
+
+
+async def test_a_session_remembers_what_was_said_where_the_agent_heard_it(scratch_home):
+    script = (AT_WORK, call("read", path="a", returns="A"), Hear(), call("read", path="b", returns="B"), say("done"))
+    async with at_work(scratch_home, *script) as scene:
+        await scene.retinue.steer(scene.run, "read b, too")
+        while not scene.results:
+            await anyio.lowlevel.checkpoint()
+        messages = await recalled(scene.retinue._store, scene.run)
+        transcript = Transcript()
+        lines = [line async for s in scene.retinue.history(scene.run) for line in transcript.lines(s)]
+    roles = [message.role for message in messages]
+    assert roles == ["user", "assistant", "tool", "user", "assistant", "tool", "assistant"]
+    assert messages[3] == Message(role="user", text="read b, too")
+    assert "[steered]: read b, too" in lines
+
+
+# -- extending -------------------------------------------------------------------------------------
+
+
+@VIRTUAL_TIME
+async def test_a_run_that_is_given_more_time_ends_that_much_later(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hang(), timeout=100) as scene:
+        await anyio.sleep(60)
+        assert await scene.retinue.extend(scene.run, 50) == 150
+        assert await scene.retinue.extend(scene.run, 10.5) == 160.5
+    assert scene.result.elapsed == 160.5
+    assert scene.result.failure.code is Code.TIMEOUT
+    assert scene.result.failure.message.startswith("Timed out after 160.5s.")
+    assert await scene.events(DeadlineExtended) == [DeadlineExtended(50, 150), DeadlineExtended(10.5, 160.5)]
+    limits = scene.result.actual.limits
+    assert (limits.timeout, limits.ceiling) == (160.5, 160.5)
+
+
+@VIRTUAL_TIME
+async def test_a_run_that_needs_the_time_completes(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Wait(170), say("made it"), timeout=100) as scene:
+        await scene.retinue.extend(scene.run, 150)
+    assert (scene.result.failure, scene.result.text, scene.result.elapsed) == (None, "made it", 170)
+
+
+@VIRTUAL_TIME
+async def test_more_time_is_none_of_the_idle_guards_matter(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hang(), timeout=100, settings={"idle_timeout": 30}) as scene:
+        await scene.retinue.extend(scene.run, 1000)
+    assert (scene.result.failure.code, scene.result.elapsed) == (Code.IDLE_TIMEOUT, 30)
+
+
+@VIRTUAL_TIME
+async def test_a_run_that_has_answered_is_not_waited_for_any_longer(scratch_home):
+    async with at_work(scratch_home, AT_WORK, say("done"), Hang()) as scene:
+        await anyio.sleep(1)
+        await scene.retinue.extend(scene.run, 1000)
+    assert (scene.result.text, scene.result.elapsed) == ("done", 2)
+
+
+@VIRTUAL_TIME
+async def test_a_run_that_is_being_stopped_is_given_no_time(scratch_home):
+    async def linger():
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(5)
+
+    async with at_work(scratch_home, AT_WORK, Do(linger), say("done"), timeout=1) as scene:
+        await anyio.sleep(2)
+        failure = await refusal(scene.retinue.extend(scene.run, 60))
+    assert (failure.code, failure.reason) == (Code.CONFLICT, "ending")
+    assert await scene.events(DeadlineExtended) == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), -float("inf"), LONGEST + 1, 10**400])
+async def test_no_other_time_is_given_than_up_to_a_day(scratch_home, seconds):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("done")) as scene:
+        failure = await refusal(scene.retinue.extend(scene.run, seconds))
+        assert (failure.code, failure.message) == (
+            Code.INVALID_INPUT,
+            "A run is given more than 0 and at most 86400 seconds at once",
+        )
+        assert await scene.retinue.extend(scene.run, LONGEST) == 900 + LONGEST
+        await scene.retinue.steer(scene.run, "go on")
+    assert [event.timeout for event in await scene.events(DeadlineExtended)] == [900 + LONGEST]
+
+
+async def test_a_screen_shows_what_was_said_and_the_time_there_is(scratch_home):
+    progress = Progress()
+    async with at_work(scratch_home, AT_WORK, Hear(), say("done")) as scene:
+        await scene.retinue.extend(scene.run, 100)
+        await scene.retinue.steer(scene.run, "more")
+    async for stamped in scene.retinue.history(scene.run):
+        progress = progress.after(stamped)
+    view = progress.runs[scene.run]
+    assert view.timeout == 1000
+    assert Told("more") in view.items
+
+
+async def test_the_window_of_a_fanout_shows_what_was_said(scratch_home):
+    answers = []
+    async with stage(scratch_home, AT_WORK, Hear(), say("done")) as retinue, anyio.create_task_group() as group:
+        call_fanout = retinue.surface("fanout").calls["delegate_to_subagents"]
+
+        async def work():
+            tasks = {"tasks": [{"name": "a", "prompt": "look"}]}
+            answers.append(await call_fanout(tasks, retinue.call("fanout"), None))
+
+        async with retinue.events(deltas=False) as events:
+            group.start_soon(work)
+            async for stamped in events:
+                if isinstance(stamped.event, Thinking):
+                    break
+        await retinue.steer(stamped.origin.run, "mind the gap")
+    (answer,) = answers
+    assert "» mind the gap" in str(answer.details)
+
+
+# -- others ----------------------------------------------------------------------------------------
+
+
+async def test_only_the_run_that_is_named_is_steered_and_extended(scratch_home):
+    begun = []
+    script = (AT_WORK, Hear(), say("{task}: {steer}"))
+    async with stage(scratch_home, *script) as retinue, anyio.create_task_group() as group:
+        results: list[RunResult] = []
+
+        async def work():
+            results.extend(await retinue.delegate([("explorer", "one"), ("explorer", "two")]))
+
+        async with retinue.events(deltas=False) as events:
+            group.start_soon(work)
+            async for stamped in events:
+                if isinstance(stamped.event, Thinking):
+                    begun.append(stamped.origin.run)
+                if len(begun) == 2:
+                    break
+        for run in begun:
+            await retinue.steer(run, run)
+            await retinue.extend(run, 1 + begun.index(run))
+    assert sorted(result.text for result in results) == sorted(
+        f"{result.spec.task}: {result.spec.run}" for result in results
+    )
+    assert {result.actual.limits.timeout for result in results} == {601, 602}
