@@ -6,9 +6,11 @@ It speaks as the real one was heard to, as far as the SDK and the engine listen.
              deltas                                  flood    a line of so many bytes
     gate     says which of these tools are let through
     fail     the provider fails                      finalize calls our own tool, which runs in this process
+    delegate with these arguments, `by` a tool it names; `old`: without knowing that ours stands for its own
     raw      this line                               hang     nothing more, for ever
     exit     ends with this code                     signal   ends by this signal
-    pause    so many seconds
+    pause    so many seconds                         hear     waits until it is told something; `late`: its turn is
+                                                              over first; `drop`: its agent is never given it
     stay     neither the end of its input nor SIGTERM ends it
     silent   never says that the run is over         complain to stderr
 """
@@ -33,7 +35,7 @@ PROGRAM = r"""
 import base64, json, os, signal, sys, time
 
 SESSION = next(a.partition("=")[2] for a in sys.argv if a.startswith(("--session-id=", "--resume=")))
-COUNT = {"message": 0, "call": 0}
+COUNT = {"message": 0, "call": 0, "rpc": 1}
 STATE = {"silent": False}
 
 def tell(**record):
@@ -75,30 +77,61 @@ def result(**more):
     if not STATE["silent"]:
         tell(**{"subtype": "success", "is_error": False, "session_id": SESSION, "type": "result", **more})
 
-def finalize(args):
-    call = use("mcp__retinue__subagent_finalize", args)
-    def rpc(method, number=None, **params):
-        body = {"jsonrpc": "2.0", "method": method, "params": params}
-        return ask(subtype="mcp_message", server_name="retinue", message=body if number is None else {**body, "id": number})
-    rpc("initialize", 1, protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "fake", "version": "1"})
-    rpc("notifications/initialized")
-    said = rpc("tools/call", 2, name="subagent_finalize", arguments=args)["mcp_response"]["result"]
+def rpc(method, number=None, **params):
+    body = {"jsonrpc": "2.0", "method": method, "params": params}
+    return ask(subtype="mcp_message", server_name="retinue", message=body if number is None else {**body, "id": number})
+
+def ours(call, name, args):
+    # a tool that runs in the other process
+    if not STATE.get("met"):
+        rpc("initialize", 1, protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "fake", "version": "1"})
+        rpc("notifications/initialized")
+        STATE["met"] = True
+    COUNT["rpc"] += 1
+    said = rpc("tools/call", COUNT["rpc"], name=name, arguments=args)["mcp_response"]["result"]
     returned(call, said["content"][0]["text"], said.get("isError", False))
+
+def gated(name, args, call=None):
+    # what the gate of the other process says to a tool call
+    given = {"tool_name": name, "tool_input": args}
+    told = ask(subtype="hook_callback", callback_id=STATE["gate"], input=given, tool_use_id=call)
+    return told.get("hookSpecificOutput", {})
+
+def delegate(args, by, old=False):
+    call = use(by, args)
+    name = by if old else STATE["aliases"].get(by, by)
+    said = gated(name, args, call)
+    if said["permissionDecision"] == "deny":
+        returned(call, said["permissionDecisionReason"], True)
+    else:
+        ours(call, name.removeprefix("mcp__retinue__"), said["updatedInput"])
+
+def hear(how):
+    asked = json.loads(sys.stdin.readline())
+    states = {"late": ["queued"], "drop": ["queued"]}.get(how, ["queued", "started", "completed"])
+    for state in states:
+        tell(type="command_lifecycle", command_uuid=asked["uuid"], state=state, session_id=SESSION)
+    STATE["heard"] = asked["message"]["content"]
+    if how == "late":
+        result()
+        tell(type="command_lifecycle", command_uuid=asked["uuid"], state="started", session_id=SESSION)
+        tell(type="system", subtype="init", session_id=SESSION, tools=[], model="fake-1")
 
 def do(deed):
     match deed:
         case {"say": text, **how}:
+            text = text.replace("{heard}", STATE.get("heard", ""))
             message([{"type": "text", "text": text * how.get("times", 1)}], "end_turn", how.get("deltas", 1))
         case {"call": name, **how}:
             returned(use(name, how.get("args", {})), how.get("returns", ""), how.get("is_error", False))
         case {"fail": words}:
             result(is_error=True, result=words, api_error_status=None)
         case {"finalize": args}:
-            finalize(args)
+            ours(use("mcp__retinue__subagent_finalize", args), "subagent_finalize", args)
+        case {"delegate": args, "by": tool, **how}:
+            delegate(args, tool, **how)
         case {"gate": tools}:
-            asks = [{"tool_name": name, "tool_input": {}} for name in tools]
-            told = [ask(subtype="hook_callback", callback_id=STATE["gate"], input=one) for one in asks]
-            words = [one.get("hookSpecificOutput", {}).get("permissionDecision", "allow") for one in told]
+            words = [gated(name, {}).get("permissionDecision", "allow") for name in tools]
             message([{"type": "text", "text": " ".join(words)}], "end_turn")
         case {"raw": line}:
             sys.stdout.write(line)
@@ -111,6 +144,8 @@ def do(deed):
             time.sleep(600)
         case {"pause": seconds}:
             time.sleep(seconds)
+        case {"hear": how}:
+            hear(how)
         case {"exit": code}:
             os._exit(code)
         case {"signal": number}:
@@ -127,6 +162,7 @@ for line in sys.stdin:
     asked = json.loads(line)
     if asked["type"] == "control_request":
         STATE["gate"] = asked["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"][0]
+        STATE["aliases"] = asked["request"].get("toolAliases", {})
         answer = {"hook_on_failure_supported": True}
         tell(type="control_response", response={"subtype": "success", "request_id": asked["request_id"], "response": answer})
     elif asked["type"] == "user":

@@ -55,7 +55,7 @@ def pi_program(pi: PiInstall, home: Path, url: str) -> Program:
 
 
 def claude_program(home: Path, url: str) -> Program:
-    own = ("ls", "subagent_finalize")
+    own = ("ls", "subagent_finalize", "spawn_subagent", "agent_info")
     return Program(
         engine="claude",
         model="scripted-1",

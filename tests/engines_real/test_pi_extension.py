@@ -98,9 +98,12 @@ def drawn(end: Record) -> list[str]:
     return ["".join(text for text, _ in line) for line in end["result"]["details"]["view"]["lines"]]
 
 
-def is_at_work(record: Record) -> bool:
-    """Whether the sleeping child has been seen."""
-    return record["type"] == "tool_execution_update" and "sleep 600" in json.dumps(record["partialResult"]["details"])
+def is_at_work(record: Record, count: int = 1) -> bool:
+    """Whether so many sleeping children have been seen."""
+    if record["type"] != "tool_execution_update":
+        return False
+    windows = record["partialResult"]["details"]["windows"]
+    return sum("sleep 600" in json.dumps(window) for window in windows) >= count
 
 
 async def until_gone(home: Path, words: str = "") -> None:
@@ -188,7 +191,7 @@ async def test_what_a_surface_throws_is_an_error_with_its_details(inside):
 async def test_an_abort_ends_the_children_and_keeps_what_they_had(inside):
     async with inside.start("--no-session") as pi:
         await pi.ask("prompt", message=script64([delegates(SLEEPS, SLEEPS), {"text": "never"}]))
-        await pi.until(is_at_work)
+        await pi.until(lambda record: is_at_work(record, 2))
         _, records = await pi.ask("abort")
         end = result_of(records, "delegate_to_subagents")
         assert [window["status"] for window in end["result"]["details"]["windows"]] == ["error", "error"]
@@ -257,6 +260,16 @@ async def test_a_new_session_is_another_conversation(inside):
     assert len(set(roots)) == 2
     for root in roots:
         assert (await inside.retinue("events", root))[-1]["type"] == "run_ended"
+
+
+@NEWEST
+async def test_arguments_it_was_installed_with_hold_for_the_one_process_there_is(inside):
+    await inside.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", "--", "--timeout", "7m"])
+    async with inside.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([delegates(SLEEPS, SLEEPS), {"text": "never"}]))
+        await pi.until(lambda record: is_at_work(record) and "s/420s" in json.dumps(record, ensure_ascii=False))
+        (bridge,) = (command for command in alive(inside.home) if " bridge " in command)
+        assert bridge.rstrip().endswith("--timeout 7m")
 
 
 @NEWEST

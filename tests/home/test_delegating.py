@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -164,6 +165,26 @@ async def test_stopping_a_run_stops_all_below_it_and_leaves_no_process(home):
         assert anyio.current_time() - began < 4.0  # the parent itself takes five
         ended.append(await until_told(watcher, is_end))
     assert ends(ended) == [(3, Code.ABORTED), (2, Code.ABORTED), (1, Code.ABORTED)]
+    assert alive(home) == []
+
+
+async def test_cancelling_a_run_signals_its_whole_tree_within_two_seconds(home):
+    def watched(level: int):
+        """Starts a process beside pi that writes down when it was asked to end."""
+        noted = f"trap 'date +%s.%N > {home}/{level}.asked; exit' TERM; : > {home}/{level}.up"
+        started = f"until test -e {home}/{level}.up; do sleep 0.01; done"
+        return deed("shell", f"({noted}; while :; do sleep 0.05; done) > /dev/null 2>&1 & {started}")
+
+    lowest = spawn(watched(3), deed("bash", "sleep 99"))
+    middle = spawn(watched(2), lowest, agent="lead")
+    async with opened(home) as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+        group.start_soon(lambda: led(retinue, watched(1), middle))
+        await until_told(watcher, lambda event: isinstance(event, ToolCalled) and event.name == "bash")
+        began = time.time()
+        retinue.stop(retinue._orchestrator.live[0])
+        ended = [await until_told(watcher, is_end) for _ in range(3)]
+    assert ends(ended) == [(3, Code.ABORTED), (2, Code.ABORTED), (1, Code.ABORTED)]
+    assert all(float((home / f"{level}.asked").read_text()) - began < 2.0 for level in (1, 2, 3))
     assert alive(home) == []
 
 

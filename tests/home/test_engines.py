@@ -26,7 +26,13 @@ def agent(name: str, engine: str, *tools: str) -> Agent:
     return Agent(name=name, engine=engine, tools=("read", *tools))
 
 
-LEADS = [agent("lead", "scripted", "subagent"), agent("pilot", "pi", "subagent"), agent("looper", "loop", "subagent")]
+LEADS = [
+    agent("lead", "scripted", "subagent"),
+    agent("pilot", "pi", "subagent"),
+    agent("looper", "loop", "subagent"),
+    agent("ruler", "offline", "subagent"),
+]
+RULES = "Rule-based search, not a language model"
 WORKERS = [agent("worker", "scripted"), agent("pi_worker", "pi")]
 
 
@@ -63,6 +69,7 @@ def opened(tmp_path: Path) -> Callable[..., Retinue]:
 
         environ = {**environment(tmp_path), "TMPDIR": str(tmp_path)}
         loop = Capabilities(tools=frozenset({"read"}), nests=True)
+        alone = Capabilities(tools=frozenset({"read"}))
         ours = {
             "scripted": EngineKind(
                 name="scripted",
@@ -71,6 +78,7 @@ def opened(tmp_path: Path) -> Callable[..., Retinue]:
                 missing=lambda: None,
             ),
             "loop": EngineKind(name="loop", capabilities=loop, make=LoopEngine, missing=lambda: None),
+            "alone": EngineKind(name="alone", capabilities=alone, make=LoopEngine, missing=lambda: None),
         }
         kinds = {**engine_kinds(environ), **ours}
         return Retinue(cwd=tmp_path, engines=kinds, agents=[*LEADS, *WORKERS], environ=environ, settings=settings)
@@ -93,6 +101,8 @@ async def led(retinue: Retinue, name: str, task: str):
         ("looper", "worker: x", ["worked: x"]),
         ("looper", "lead: pi_worker: x", ["ECHO: x", "led"]),
         ("lead", "looper: worker: x", ["worked: x", "worked: x!"]),
+        ("ruler", "ask worker: x", ["worked: x"]),
+        ("lead", "ruler: ask pi_worker: x", ["ECHO: x", f"{RULES}; asked pi_worker:\n\nECHO: x"]),
         ("pilot", script(deed("home", SPAWN, {"agent": "lead", "task": "worker: x"})), ["worked: x", "led"]),
     ],
 )
@@ -108,7 +118,7 @@ async def test_engines_delegate_to_each_other(opened, name, task, expected):
 
 async def test_an_engine_that_cannot_delegate_says_so(opened):
     async with opened() as retinue:
-        (result,) = await retinue.chain([("lead", "worker: x")], engine="offline")
+        (result,) = await retinue.chain([("lead", "worker: x")], engine="alone")
     assert [(one.tool, one.by) for one in result.actual.tools_removed] == [
         (SPAWN, "engine"),
         ("agent_info", "engine"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from socket import AF_UNIX, socket
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import structs
@@ -207,6 +209,42 @@ async def test_a_run_has_so_many_connections_and_a_flood_of_them_keeps_out_nobod
 async def _greeted(home: Home) -> dict[str, Any]:
     async with calling(home) as (_, answer):
         return answer
+
+
+@pytest.mark.parametrize("flood", [b"x" * (17 * 2**20), b'{"type":"tools"}\n' * 100_000], ids=["one line", "orders"])
+async def test_a_caller_who_floods_us_while_it_waits_harms_only_itself(stage, flood):
+    stage.worker_waits = True
+    async with stage.leading() as home, stage.retinue.events() as watcher:
+        with anyio.fail_after(30):
+            async with calling(home) as (caller, _):
+                await caller._stream.send(json.dumps(work()).encode() + b"\n")
+                await until_told(watcher, lambda event: isinstance(event, RunStarted))
+                with suppress(anyio.BrokenResourceError):  # it is cut off, or nothing of it is heard
+                    await caller._stream.send(flood)
+            assert ends([await until_told(watcher, is_end)]) == [(2, Code.ABORTED)]
+            stage.worker_waits = False
+            async with calling(home) as (caller, _):
+                assert (await caller.ask(**work()))["type"] == "result"
+
+
+@BACKENDS
+async def test_a_caller_may_ask_again_as_soon_as_it_has_its_answer(stage):
+    """From a thread: it asks the moment it has its answer, before whoever sent that knows that it is sent."""
+
+    def ask(home: Home) -> list[str]:
+        with socket(AF_UNIX) as connection, connection.makefile("rb") as answers:
+            connection.settimeout(20)
+            connection.connect(home.address)
+            said = [{"type": "hello", "v": 1, "token": home.token.reveal()}]
+            said += [work(arguments={"agent": "explorer", "task": str(number)}) for number in range(200)]
+            heard = []
+            for one in said:
+                connection.sendall(json.dumps(one).encode() + b"\n")
+                heard.append(json.loads(answers.readline()))
+            return [answer["result"]["content"][0]["text"] for answer in heard[1:]]
+
+    async with stage.leading() as home:
+        assert await anyio.to_thread.run_sync(ask, home) == [f"worked: {number}" for number in range(200)]
 
 
 async def test_a_caller_who_leaves_ends_what_it_asked_for(stage):

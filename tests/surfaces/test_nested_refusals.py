@@ -113,10 +113,11 @@ async def test_an_agent_that_is_not_there_is_named_and_is_never_a_path(open_host
 
 @pytest.mark.parametrize("depth", [3, 4])
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
-async def test_below_the_last_depth_nothing_is_dispatched(open_host, depth, tool):
+@pytest.mark.parametrize("arguments", [TASK, {}, None], ids=["right", "empty", "none"])
+async def test_below_the_last_depth_nothing_is_dispatched(open_host, depth, tool, arguments):
     async with open_host(say("done"), surface="nested") as host:
         lineage = Lineage(root="r", parent_call="toolu_1", parent_run="a" * 32, depth=depth)
-        result = await host.use(TASK, tool=tool, call=structs.replace(host.call(), lineage=lineage))
+        result = await host.use(arguments, tool=tool, call=structs.replace(host.call(), lineage=lineage))
     assert result.text == f"Subagent depth exceeded ({depth}/3). Nested subagents are not allowed."
     assert (result.details["error"]["code"], result.exit_code, host.specs) == ("depth_exceeded", 2, [])
 
@@ -128,8 +129,9 @@ async def test_a_child_cannot_raise_the_depth_its_parent_allows(open_host):
 
 
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
-async def test_nothing_is_dispatched_where_it_is_disabled(open_host, tool):
-    result, _ = await answered(open_host, TASK, tool=tool, settings={"enabled": False})
+@pytest.mark.parametrize("arguments", [TASK, {}], ids=["right", "empty"])
+async def test_nothing_is_dispatched_where_it_is_disabled(open_host, tool, arguments):
+    result, _ = await answered(open_host, arguments, tool=tool, settings={"enabled": False})
     assert (result.text, result.exit_code) == ("Subagents are disabled in configuration", 2)
 
 

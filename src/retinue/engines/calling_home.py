@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
 import msgspec
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
+from msgspec import Struct
 
-from retinue.engines.toolbox import Declaration, Outcome
+from retinue.arriving import Arriving
+from retinue.engines.toolbox import Declaration, Elsewhere, Outcome
 from retinue.types import Args, Home, ToolUse
 
 ANSWER_BYTES = 256 * 2**20
 OVER = "There was no answer: the run is over."
 
 
-async def tools_at_home(home: Home) -> tuple[Declaration, ...]:
-    """What a model is told of the tools to delegate; nothing where home cannot be reached."""
+class KnownAgent(Struct, frozen=True):
+    """An agent that a run may delegate to, as far as another may know it."""
+
+    name: str
+    description: str
+    body: str
+    tools: tuple[str, ...] | None = None
+    """In pi's names; None: those of its caller."""
+
+
+async def tools_at_home(home: Home) -> tuple[Elsewhere, ...]:
+    """The tools to delegate with; none where home cannot be reached."""
     told = await _told(home, {"type": "tools"})
     return tuple(
-        Declaration(tool["name"], tool["description"], tool["inputSchema"]) for tool in told.get("tools", ())
+        Elsewhere(
+            Declaration(tool["name"], tool["description"], tool["inputSchema"]),
+            partial(call_home, home),
+        )
+        for tool in told.get("tools", ())
     )
+
+
+async def agents_at_home(home: Home) -> tuple[KnownAgent, ...]:
+    """Whom a run may delegate to, for engines that announce them; nobody where home cannot be reached."""
+    told = await _told(home, {"type": "agents"})
+    return msgspec.convert(told.get("agents", ()), tuple[KnownAgent, ...])
 
 
 async def call_home(home: Home, use: ToolUse) -> Outcome:
@@ -46,7 +69,7 @@ async def _told(home: Home, order: Mapping[str, Any]) -> Args:
 
 
 async def _answer(stream: SocketStream) -> Args:
-    answers = BufferedByteReceiveStream(stream)
+    answers = BufferedByteReceiveStream(Arriving(stream))
     while True:
         answer: Args = msgspec.json.decode(await answers.receive_until(b"\n", ANSWER_BYTES))
         if answer["type"] != "welcome":

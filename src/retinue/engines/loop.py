@@ -8,7 +8,6 @@ can be rebuilt from them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Protocol
 
 import anyio
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from retinue.engines.base import Emit
 from retinue.engines.finalize import finalize_tool
-from retinue.engines.toolbox import Declaration, Elsewhere, Outcome, Toolbox
+from retinue.engines.toolbox import Declaration, Outcome, Toolbox
 from retinue.events import (
     Finalized,
     MessageEnded,
@@ -31,7 +30,7 @@ from retinue.events import (
 )
 from retinue.results import Finalization
 from retinue.tool_names import FINALIZE
-from retinue.types import Home, Message, RunSpec, ToolUse, Usage
+from retinue.types import Message, RunSpec, ToolUse, Usage
 
 Say = Callable[[TextDelta | ThinkingDelta], Awaitable[None]]
 """Where a model tells what it is writing, while it writes. Awaiting it is a checkpoint."""
@@ -90,7 +89,9 @@ async def converse(model: Model, spec: RunSpec, toolbox: Toolbox, emit: Emit) ->
     """
     tools = toolbox.only(spec.grant.tools)
     if spec.home:
-        tools = tools.plus(*await _delegation_tools(spec.home))
+        from retinue.engines.calling_home import tools_at_home
+
+        tools = tools.plus(*await tools_at_home(spec.home))
     if spec.finalize:
         tools = tools.plus(finalize_tool())
     messages = _begun(spec)
@@ -109,12 +110,6 @@ async def converse(model: Model, spec: RunSpec, toolbox: Toolbox, emit: Emit) ->
             Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error)
             for use, outcome in zip(calls, outcomes, strict=True)
         )
-
-
-async def _delegation_tools(home: Home) -> list[Elsewhere]:
-    from retinue.engines.calling_home import call_home, tools_at_home
-
-    return [Elsewhere(tool, partial(call_home, home)) for tool in await tools_at_home(home)]
 
 
 def _begun(spec: RunSpec) -> list[Message]:

@@ -11,7 +11,7 @@ from retinue.engines.base import Emit
 from retinue.parts import engine_kinds
 from retinue.places.local import Local
 from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
-from retinue.types import RunSpec
+from retinue.types import Failure, RunSpec
 
 SCRIPTS: dict[Deed, list[Deeds]] = {
     "answer": [{"say": "An answer.", "deltas": 3}],
@@ -23,6 +23,7 @@ SCRIPTS: dict[Deed, list[Deeds]] = {
     "fail": [{"call": "Read"}, {"fail": "429 rate limit"}],
     "hang": [{"call": "Read"}, {"hang": True}],
     "break": [{"raw": '{"type":"assistant","mess'}, {"exit": 0}],
+    "steer": [{"call": "Read"}, {"hear": "now"}, {"say": "Done."}],
     "finalize": [{"say": "text"}, {"finalize": {"status": "SUCCESS", "result": "The result."}}],
 }
 
@@ -36,12 +37,19 @@ class Placed:
     """The engine as it lives in its place, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        async with Local(engine_kinds(spec.environment)) as place:
-            await place.carry(spec, emit)
+        async with Local(engine_kinds(spec.environment)) as self._place:
+            self._spec = spec
+            await self._place.carry(spec, emit)
+
+    async def steer(self, run: str, text: str) -> Failure | None:
+        assert run == self._spec.run
+        return await self._place.steer(self._spec, text)
 
 
 @pytest.mark.process
 class TestClaude(EngineSuite):
+    can = frozenset({"steer"})
+
     @pytest.fixture(autouse=True)
     def home(self, scratch_home: Path) -> None:
         self._home = scratch_home

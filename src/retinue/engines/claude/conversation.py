@@ -7,9 +7,11 @@ import anyio
 from retinue.engines.base import Emit, EngineError
 from retinue.engines.child import Process
 from retinue.engines.claude.messages import Reader
-from retinue.engines.claude.said import Begun, Ended, Said
+from retinue.engines.claude.said import Begun, Ended, Given, Said, Taken
 from retinue.engines.claude.wire import Wire
+from retinue.engines.steering import Steering
 from retinue.engines.telling import ProcessTelling, Program, end_of
+from retinue.events import Steered
 from retinue.results import ProcessEnd
 from retinue.types import Code, Failure
 
@@ -31,8 +33,9 @@ class Forgotten(Exception):  # noqa: N818 - it names what happened
 class Telling(ProcessTelling):
     """Passes on what happens in one run on a Claude Code of its own."""
 
-    def __init__(self, process: Process, wire: Wire, emit: Emit) -> None:
+    def __init__(self, process: Process, wire: Wire, emit: Emit, steering: Steering) -> None:
         self._reader = Reader()
+        self._steering = steering
         super().__init__(CLAUDE, process, self._reader, emit)
         self._wire = wire
         self._waiting: list[Said] = []
@@ -42,9 +45,14 @@ class Telling(ProcessTelling):
         return await self._until((Begun, Ended))
 
     async def until_ended(self) -> Ended | None:
-        """Passes events on until the run is over; None if the output ended without a word about that."""
-        ended = await self._until((Ended,))
-        return ended if isinstance(ended, Ended) else None
+        """Passes events on until the run is over; None if the output ended without a word about that.
+
+        What was said too late for a turn begins another one.
+        """
+        while isinstance(ended := await self._until((Ended,)), Ended):
+            if ended.subtype != "success" or not self._steering.is_pending:
+                return ended
+        return None
 
     async def _until(self, kinds: tuple[type[Begun | Ended], ...]) -> Begun | Ended | None:
         while True:
@@ -52,8 +60,16 @@ class Telling(ProcessTelling):
                 said = self._waiting.pop(0)
                 if isinstance(said, kinds):
                     return said
-                if not isinstance(said, Begun | Ended):
-                    await self.pass_on(said)
+                match said:
+                    case Taken(name=name):
+                        self._steering.taken(name)
+                    case Given(name=name):
+                        if text := self._steering.given(name):
+                            await self.pass_on(Steered(text))
+                    case Begun() | Ended():
+                        pass
+                    case event:
+                        await self.pass_on(event)
             if not await self._receive():
                 return None
 

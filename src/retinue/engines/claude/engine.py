@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -12,17 +13,20 @@ from msgspec import structs
 
 from retinue.beside import Beside
 from retinue.engines.base import Emit, EngineError
+from retinue.engines.calling_home import agents_at_home
 from retinue.engines.child import Process, child
 from retinue.engines.claude import sdk
 from retinue.engines.claude.conversation import Forgotten, Telling, check_known
+from retinue.engines.claude.delegating import SPAWN, aliases
 from retinue.engines.claude.installation import found
 from retinue.engines.claude.launch import allowed, built_in, command, unapplied
-from retinue.engines.claude.own_tools import our_name, own_toolbox
+from retinue.engines.claude.own_tools import our_name, own_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
 from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
 from retinue.engines.claude.wire import Wire
 from retinue.engines.processes.keeper import Family, Keeper
 from retinue.engines.prompt import prompt_of
+from retinue.engines.steering import SteeredRuns, Steering
 from retinue.events import NativeSession, Notice
 from retinue.types import Code, Failure, RunSpec
 
@@ -38,20 +42,28 @@ class ClaudeEngine:
         self._family = family
         self._keeper: Keeper | None = None
         self._readers = CapacityLimiter(READERS)
+        self._steered = SteeredRuns()
 
     async def keep(self, *, task_status: TaskStatus[None]) -> None:
         async with Keeper(owns_process=self._owns_process, family=self._family) as self._keeper:
             task_status.started()
             await anyio.sleep_forever()
 
+    async def steer(self, run: str, text: str) -> Failure | None:
+        return await self._steered.tell(run, text)
+
     async def run(self, spec: RunSpec, emit: Emit) -> None:
+        with self._steered.at_work(spec.run) as steering:
+            await self._run(spec, emit, steering)
+
+    async def _run(self, spec: RunSpec, emit: Emit, steering: Steering) -> None:
         program = found(spec.environment)
         for sentence in unapplied(spec):
             await emit(Notice("not_applied", sentence))
         session = resumable(spec)
         if session:
             try:
-                await self._carry(spec, program, session, emit, resumes=True)
+                await self._carry(spec, program, session, emit, steering, resumes=True)
             except Forgotten:
                 pass
             else:
@@ -59,9 +71,11 @@ class ClaudeEngine:
         if spec.native_session:
             await emit(Notice("native_session", FORGOTTEN))
             spec = structs.replace(spec, native_session=None)
-        await self._carry(spec, program, new_session(), emit, resumes=False)
+        await self._carry(spec, program, new_session(), emit, steering, resumes=False)
 
-    async def _carry(self, spec: RunSpec, program: str, session: str, emit: Emit, *, resumes: bool) -> None:
+    async def _carry(
+        self, spec: RunSpec, program: str, session: str, emit: Emit, steering: Steering, *, resumes: bool
+    ) -> None:
         """Carries the spec out in a session, begun here or gone on with.
 
         Raises:
@@ -75,23 +89,27 @@ class ClaudeEngine:
                 if self._keeper.unguarded:
                     await emit(Notice("unguarded", self._keeper.unguarded))
                 await sdk.load()
-                await self._converse(spec, process, emit)
+                await self._converse(spec, process, emit, steering)
 
-    async def _converse(self, spec: RunSpec, process: Process, emit: Emit) -> None:
-        wire = Wire(process)
-        telling = Telling(process, wire, emit)
+    async def _converse(self, spec: RunSpec, process: Process, emit: Emit, steering: Steering) -> None:
+        wire = Wire(process, aliases(own_name(SPAWN)) if spec.home else None)
+        telling = Telling(process, wire, emit, steering)
         await telling.begin()
+        toolbox = await own_toolbox(spec, self._readers)
+        agents = await agents_at_home(spec.home) if spec.home else ()
         async with (
             Beside(wire.pump),
-            sdk.connected(wire, own_toolbox(spec, self._readers), allowed(spec)) as client,
+            sdk.connected(wire, toolbox, allowed(spec), agents) as client,
         ):
             if client:
                 await client.query(prompt_of(spec))
             said = await telling.until_begun()
-            if isinstance(said, Begun):
+            if client and isinstance(said, Begun):
+                steering.begin(partial(sdk.say, client))
                 await _check_tools(spec, said, emit)
                 await _remember(spec, said.session, emit)
                 said = await telling.until_ended()
+                steering.end()
             if isinstance(said, Ended):
                 check_known(said)
                 await telling.over(said)

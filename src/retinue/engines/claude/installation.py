@@ -65,6 +65,8 @@ CAPABILITIES = Capabilities(
     resumes=True,
     resumes_natively=True,
     finalizes=True,
+    nests=True,
+    steers=True,
     states_cost=True,
     environment=ENVIRONMENT,
 )

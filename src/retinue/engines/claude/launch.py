@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from retinue.engines.child import Command, Stdin
+from retinue.engines.claude.delegating import NATIVE
 from retinue.engines.claude.own_tools import SERVER, own_name, own_tools_of
 from retinue.engines.prompt import prompt_files
-from retinue.tool_names import claude_name
+from retinue.tool_names import claude_name, is_delegation
 from retinue.types import RunSpec
 
 SWITCHES = {
@@ -22,6 +23,9 @@ SWITCHES = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     # Else our own tools stand behind a search for tools, and are not offered.
     "ENABLE_TOOL_SEARCH": "false",
+    # The agents there are, are ours: none of Claude Code's own, and no copies of the run itself.
+    "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",
+    "CLAUDE_CODE_FORK_SUBAGENT": "0",
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
 }
 """What every child is told."""
@@ -55,7 +59,7 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
         *("--setting-sources=", "--strict-mcp-config"),
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
-        *("--tools", ",".join(built_in(spec))),
+        *("--tools", ",".join([*built_in(spec), *(NATIVE if spec.home else ())])),
         *("--permission-mode", "dontAsk", "--allowedTools", ",".join(allowed(spec))),
         f"--resume={session}" if resumes else f"--session-id={session}",
         *prompt_files(folder, prompts),
@@ -75,7 +79,7 @@ def unapplied(spec: RunSpec) -> Iterator[str]:
 def built_in(spec: RunSpec) -> list[str]:
     """The granted tools that are Claude Code's own, by its names."""
     own = own_tools_of(spec)
-    return [claude_name(tool) for tool in spec.grant.tools if tool not in own]
+    return [claude_name(tool) for tool in spec.grant.tools if tool not in own and not is_delegation(tool)]
 
 
 def allowed(spec: RunSpec) -> list[str]:

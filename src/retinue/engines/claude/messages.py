@@ -6,6 +6,7 @@
     assistant                          one whole block of a message; or an error of the provider, as if it were one
     user                               results of tools
     result                             the end of the run, and what it cost
+    command_lifecycle                  what becomes of a text that was said meanwhile
 
 Claude Code runs tools while the message that calls them is still being written: their results wait for its end. A
 message of which no stream is seen, because Claude Code asked again without one, ends with what comes after it. The
@@ -20,9 +21,10 @@ from typing import Any
 
 from msgspec import structs
 
+from retinue.engines.claude.delegating import as_ours
 from retinue.engines.claude.open_message import OpenMessage
 from retinue.engines.claude.own_tools import our_name
-from retinue.engines.claude.said import Ended, Said, of_system
+from retinue.engines.claude.said import Ended, Said, of_lifecycle, of_system
 from retinue.engines.claude.values import content_of, cost_of, usage_of
 from retinue.engines.claude.wire import Heard
 from retinue.engines.json_lines import blocks_of, finalization_of, text_of
@@ -39,7 +41,7 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.tool_names import FINALIZE
+from retinue.tool_names import FINALIZE, is_delegation
 from retinue.types import Args, Usage
 
 SYNTHETIC = "<synthetic>"
@@ -63,6 +65,7 @@ class Reader(RecordCounts):
             "assistant": self._assistant,
             "user": self._user,
             "result": self._result,
+            "command_lifecycle": of_lifecycle,
         }
 
     def read(self, lines: Iterable[Heard]) -> list[Said]:
@@ -146,7 +149,8 @@ class Reader(RecordCounts):
     def _call(self, block: Mapping[str, Any]) -> ToolCalled:
         call, args = text_of(block.get("id")), block.get("input")
         name = our_name(text_of(block.get("name")))
-        self._calls[call] = name, args if isinstance(args, dict) else {"arguments": args}
+        given = args if isinstance(args, dict) else {"arguments": args}
+        self._calls[call] = name, as_ours(given) if is_delegation(name) else given
         if self._message:
             self._message.calls.append(name)
         return ToolCalled(call, *self._calls[call])

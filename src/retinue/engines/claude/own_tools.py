@@ -1,9 +1,11 @@
-"""The tools Claude Code does not have, which a run calls in this process: `ls`, and the one that finalizes."""
+"""The tools Claude Code does not have, which a run calls in this process: `ls`, to delegate, and to finalize."""
 
 from __future__ import annotations
 
 from anyio import CapacityLimiter
 
+from retinue.engines.calling_home import tools_at_home
+from retinue.engines.claude.delegating import NATIVE, SPAWN, delegation_tools
 from retinue.engines.finalize import finalize_tool
 from retinue.engines.toolbox import Toolbox, tool
 from retinue.engines.tools.folder import Folder
@@ -19,11 +21,15 @@ LS = "ls"
 
 def own_tools_of(spec: RunSpec) -> tuple[str, ...]:
     """Their names, as far as the run has them."""
-    return (*((LS,) if LS in spec.grant.tools else ()), *((FINALIZE,) if spec.finalize else ()))
+    listing = (LS,) if LS in spec.grant.tools else ()
+    return (*listing, *delegation_tools(spec), *((FINALIZE,) if spec.finalize else ()))
 
 
-def own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> Toolbox:
-    return Toolbox((tool(ls, Folder(spec.cwd), readers), finalize_tool())).only(own_tools_of(spec))
+async def own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> Toolbox:
+    toolbox = Toolbox((tool(ls, Folder(spec.cwd), readers), finalize_tool()))
+    if spec.home:
+        toolbox = toolbox.plus(*await tools_at_home(spec.home))
+    return toolbox.only(own_tools_of(spec))
 
 
 def own_name(tool: str) -> str:
@@ -33,4 +39,6 @@ def own_name(tool: str) -> str:
 
 def our_name(tool: str) -> str:
     """What we call a tool that Claude Code names."""
+    if tool in NATIVE:
+        return SPAWN
     return tool.removeprefix(PREFIX) if tool.startswith(PREFIX) else pi_name(tool)

@@ -27,7 +27,28 @@ class Ended(Struct, frozen=True):
     """Why, where it is not the provider's fault."""
 
 
-Said = Event | Begun | Ended
+class Taken(Struct, frozen=True):
+    """Claude Code has a text that was said while the agent works."""
+
+    name: str
+
+
+class Given(Struct, frozen=True):
+    """Its agent has been given it."""
+
+    name: str
+
+
+Said = Event | Begun | Ended | Taken | Given
+
+
+def of_lifecycle(record: Mapping[str, Any]) -> Iterable[Said]:
+    """What becomes of a text that was sent under a name."""
+    match record:
+        case {"command_uuid": str(name), "state": "queued"}:
+            yield Taken(name)
+        case {"command_uuid": str(name), "state": "started"}:
+            yield Given(name)
 
 
 def of_system(record: Mapping[str, Any]) -> Iterable[Said]:

@@ -9,14 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio.to_thread
 
 from retinue.engines.base import engine_error
+from retinue.engines.calling_home import KnownAgent
+from retinue.engines.claude.delegating import CALL, NATIVE, SPAWN, as_ours
 from retinue.engines.claude.own_tools import SERVER, our_name, own_name
 from retinue.engines.claude.wire import Wire
 from retinue.engines.toolbox import Declaration, Toolbox
-from retinue.tool_names import FINALIZE
+from retinue.tool_names import FINALIZE, claude_name, is_delegation
 from retinue.types import Code, ToolUse
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import ClaudeSDKClient, HookMatcher, McpSdkServerConfig, SdkMcpTool, Transport
+    from claude_agent_sdk import (
+        AgentDefinition,
+        ClaudeSDKClient,
+        HookMatcher,
+        McpSdkServerConfig,
+        SdkMcpTool,
+        Transport,
+    )
+
+MOST_RESULT = 100_000
+"""Characters, more than a tool of ours ever answers; what Claude Code takes for too much it puts aside in a file."""
+NOT_HANDED_OVER = f"This Claude Code would run agents by itself, uncounted. Use the tool {own_name(SPAWN)} instead."
 
 
 class Finalizing:
@@ -32,10 +45,13 @@ async def load() -> None:
 
 
 @asynccontextmanager
-async def connected(wire: Wire, toolbox: Toolbox, allowed: Collection[str]) -> AsyncIterator[ClaudeSDKClient | None]:
+async def connected(
+    wire: Wire, toolbox: Toolbox, allowed: Collection[str], agents: Collection[KnownAgent] = ()
+) -> AsyncIterator[ClaudeSDKClient | None]:
     """A conversation with the Claude Code at the end of the wire; None if its output ended before it answered.
 
-    It can call the tools of the toolbox, and no others than the allowed ones, by its own names, are executed.
+    It can call the tools of the toolbox, and no others than the allowed ones, by its own names, are executed. The
+    agents are announced to its model.
 
     Raises:
         EngineError: it does not understand the SDK.
@@ -45,6 +61,7 @@ async def connected(wire: Wire, toolbox: Toolbox, allowed: Collection[str]) -> A
     finalizing = Finalizing()
     options = ClaudeAgentOptions(
         mcp_servers={SERVER: _server(toolbox, finalizing)} if toolbox.declarations else {},
+        agents={agent.name: _definition(agent) for agent in agents},
         hooks={"PreToolUse": [_gate(frozenset(allowed))], "PostToolUse": [_ending(finalizing)]},
         # A task is text: neither a slash at its beginning nor an @ within it means anything.
         verbatim_prompts=True,
@@ -60,18 +77,47 @@ async def connected(wire: Wire, toolbox: Toolbox, allowed: Collection[str]) -> A
         await client.disconnect()
 
 
+def _definition(agent: KnownAgent) -> AgentDefinition:
+    from claude_agent_sdk import AgentDefinition
+
+    tools = None if agent.tools is None else list(map(claude_name, agent.tools))
+    # One of them without words, and Claude Code takes none of them.
+    return AgentDefinition(agent.description or agent.name, agent.body or agent.name, tools)
+
+
+async def say(client: ClaudeSDKClient, name: str, text: str) -> None:
+    """Says something to the agent while it works; what becomes of it is told by this name, a UUID."""
+
+    async def one() -> AsyncIterator[dict[str, Any]]:
+        yield {
+            "type": "user",
+            "message": {"role": "user", "content": text},
+            "parent_tool_use_id": None,
+            "uuid": name,
+        }
+
+    await client.query(one())
+
+
 def _gate(allowed: frozenset[str]) -> HookMatcher:
     """The last gate: whatever makes a tool available, only granted ones are executed."""
     from claude_agent_sdk import HookMatcher
 
-    async def check(given: Any, _use: str | None, _context: Any) -> Any:
+    async def check(given: Any, use: str | None, _context: Any) -> Any:
         name = given["tool_name"]
-        if name in allowed:
-            return {}
-        refusal = {"permissionDecision": "deny", "permissionDecisionReason": f"Tool {our_name(name)} not found"}
-        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **refusal}}
+        if name not in allowed:
+            is_its_own = name in NATIVE and own_name(SPAWN) in allowed
+            reason = NOT_HANDED_OVER if is_its_own else f"Tool {our_name(name)} not found"
+            return _decided(permissionDecision="deny", permissionDecisionReason=reason)
+        if is_delegation(our_name(name)):
+            return _decided(permissionDecision="allow", updatedInput={**as_ours(given["tool_input"]), CALL: use})
+        return {}
 
     return HookMatcher(hooks=[check], on_failure="block")
+
+
+def _decided(**decision: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
 
 
 def _ending(finalizing: Finalizing) -> HookMatcher:
@@ -90,11 +136,15 @@ def _server(toolbox: Toolbox, finalizing: Finalizing) -> McpSdkServerConfig:
 
 
 def _tool(declaration: Declaration, toolbox: Toolbox, finalizing: Finalizing) -> SdkMcpTool[Any]:
-    from claude_agent_sdk import tool
+    from claude_agent_sdk import ToolAnnotations, tool
 
-    @tool(declaration.name, declaration.description, declaration.schema)
+    # Of the calls of one message, Claude Code carries out only those of tools that read side by side.
+    treated = ToolAnnotations(readOnlyHint=declaration.name != FINALIZE, maxResultSizeChars=MOST_RESULT)
+
+    @tool(declaration.name, declaration.description, declaration.schema, treated)
     async def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        outcome = await toolbox.call(ToolUse("", declaration.name, arguments))
+        use = arguments.pop(CALL, "")
+        outcome = await toolbox.call(ToolUse(use, declaration.name, arguments))
         if declaration.name == FINALIZE and not outcome.is_error:
             finalizing.is_done = True
         return {"content": [{"type": "text", "text": outcome.text}], "is_error": outcome.is_error}

@@ -6,11 +6,12 @@ So it is given this as its transport: the process is one of our children, and th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import anyio
+import msgspec
 from msgspec import Struct
 
 from retinue.engines.child import ChildGone, Process
@@ -71,8 +72,10 @@ class Backlog:
 class Wire:
     """As the SDK's `Transport` has it, and beside it `receive` for the run."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, aliases: Mapping[str, str] | None = None) -> None:
+        """With `aliases`, tools by the names models call them are carried out by those of other names."""
         self._process = process
+        self._aliases = aliases
         self._for_run = Backlog()
         self._for_sdk = Backlog()
         self._writing = anyio.Lock()
@@ -122,6 +125,8 @@ class Wire:
         return not self.has_ended
 
     async def write(self, data: str) -> None:
+        if self._aliases:
+            data, self._aliases = _aliased(data, self._aliases), None
         # A process that is gone reads no answers; the end of its output says so to whom it concerns.
         with suppress(ChildGone):
             async with self._writing:
@@ -137,6 +142,13 @@ class Wire:
 
     async def close(self) -> None:
         self._process.close_stdin()
+
+
+def _aliased(greeting: str, aliases: Mapping[str, str]) -> str:
+    """The SDK's first request with what it has no words for, unlike the one for TypeScript."""
+    said = msgspec.json.decode(greeting)
+    said["request"]["toolAliases"] = aliases
+    return msgspec.json.encode(said).decode() + "\n"
 
 
 def heard(line: bytes | TooLong) -> Heard:

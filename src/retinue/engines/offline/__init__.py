@@ -2,6 +2,7 @@
 
 It searches and reads with the run's own tools and answers with `path:line` evidence, and says that it is no model.
 
+    handing    what the task asks of others: `ask explorer: …`
     terms      what a task is about
     inquiry    what the tools are asked, turn by turn, and everything found out: the `Case`
     ranking    which files and lines count     sources: what a file and a line are
@@ -22,6 +23,7 @@ CAPABILITIES = Capabilities(
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     resumes=True,
     finalizes=True,
+    nests=True,
     states_cost=True,
 )
 

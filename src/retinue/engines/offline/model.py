@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from retinue.engines.loop import Reply, Request, Say
 from retinue.engines.offline.form import Section, limits, rendered, template
+from retinue.engines.offline.handing import SPAWN, Handing, divided
 from retinue.engines.offline.inquiry import Ask, Case, Got, Inquiry, investigate
 from retinue.engines.offline.roles import Role, main_symbol
 from retinue.engines.offline.roles.explorer import EXPLORER
@@ -18,7 +19,7 @@ from retinue.engines.offline.roles.reviewer import REVIEWER
 from retinue.engines.offline.roles.tester import TESTER
 from retinue.engines.offline.terms import Question, continued, question
 from retinue.events import Text, TextDelta
-from retinue.tool_names import FINALIZE
+from retinue.tool_names import FINALIZE, is_delegation
 from retinue.types import Args, Message, RunSpec, ToolUse, Usage
 
 MODEL = "offline-rules"
@@ -46,13 +47,23 @@ class RuleModel:
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._role = _role_for(spec.agent.name, spec.task)
-        self._question = _asked(spec, self._role)
+        self._handing = divided(spec.task) if SPAWN in spec.grant.tools else Handing()
+        self._told: Message | None = None
+        """What those answered who were asked."""
+        task = self._handing.rest if self._handing.errands else spec.task
+        self._role = _role_for(spec.agent.name, task)
+        self._question = _asked(spec, task, self._role)
         self._inquiry: Inquiry | None = None
         self._asked: Sequence[Ask] = ()
         self._calls = 0
 
     async def reply(self, request: Request, say: Say) -> Reply:
+        if self._handing.errands and self._told is None:
+            if request.messages[-1].role == "user":
+                return _reply(self._use(SPAWN, self._handing.arguments))
+            self._told = request.messages[-1]
+        if self._told and not self._handing.rest:
+            return await self._say(f"{_HONEST}; {self._passed_on()}", request, say, is_error=self._told.is_error)
         match self._advance(request):
             case Case() as case:
                 return await self._answer(case, request, say)
@@ -64,7 +75,7 @@ class RuleModel:
         """The next things to ask or, when all is asked, what came of it."""
         try:
             if self._inquiry is None:
-                tools = frozenset(tool.name for tool in request.tools) - {FINALIZE}
+                tools = frozenset(tool.name for tool in request.tools if not is_delegation(tool.name)) - {FINALIZE}
                 self._inquiry = investigate(self._question, tools, self._role.follow)
                 return next(self._inquiry)
             return self._inquiry.send(_answers(self._asked, request.messages))
@@ -74,8 +85,12 @@ class RuleModel:
 
     async def _answer(self, case: Case, request: Request, say: Say) -> Reply:
         text = self._text(case) if case.tools else _WITHOUT_TOOLS
+        passed_on = f"\n\nBeside that, {self._passed_on()}" if self._told else ""
+        return await self._say(text + passed_on, request, say, is_error=not case.tools)
+
+    async def _say(self, text: str, request: Request, say: Say, *, is_error: bool) -> Reply:
         if any(tool.name == FINALIZE for tool in request.tools):
-            done = {"status": "SUCCESS", "result": text} if case.tools else {"status": "ERROR", "error": text}
+            done = {"status": "ERROR", "error": text} if is_error else {"status": "SUCCESS", "result": text}
             return _reply(self._use(FINALIZE, done))
         for line in text.splitlines(keepends=True):
             await say(TextDelta(line))
@@ -86,6 +101,11 @@ class RuleModel:
         nothing = Section("findings", "Findings", [f"Nothing found about {case.question.subject}."])
         sections = self._role.answer(case) if case.ranked else (nothing, limits(case))
         return f"{_HONEST}; {_headline(case)}.\n\n{rendered(sections, form, case.question.subject)}"
+
+    def _passed_on(self) -> str:
+        """What came of the part that was somebody else's."""
+        said = self._told.text if self._told else ""
+        return f"asked {self._handing.agents}:\n\n{said}"
 
     def _use(self, tool: str, args: Args) -> ToolUse:
         self._calls += 1
@@ -99,10 +119,10 @@ def _role_for(agent: str, task: str) -> Role:
     return next(iter((*by_name, *by_task)), EXPLORER)
 
 
-def _asked(spec: RunSpec, role: Role) -> Question:
+def _asked(spec: RunSpec, task: str, role: Role) -> Question:
     """What the task is about; where it says little, what its files or earlier runs say too."""
     earlier = [message.text for message in reversed(spec.history) if message.role == "user"]
-    asked = continued(question(spec.task), [spec.prompt, *earlier])
+    asked = continued(question(task), [spec.prompt, *earlier])
     return replace(asked, about=asked.about | {role.prefers}) if role.prefers else asked
 
 

@@ -19,6 +19,8 @@ from retinue.surfaces.base import (
     ToolRun,
     Update,
     agent_lines,
+    first_refusal,
+    named_tools,
     required_text,
     streamed,
     unreadable_input,
@@ -72,10 +74,9 @@ class Nested:
         """Carries the tasks out and answers when all have ended; a failure is an answer too."""
         mode = meant_mode(arguments)
         try:
-            self._orchestrator.admit(call)
             plan = decoded(arguments)
         except Refused as refusal:
-            return self._refusal(SPAWN, refusal.failure, mode)
+            return self._refusal(SPAWN, first_refusal(self._orchestrator, call) or refusal.failure, mode)
         call = structs.replace(call, notices=(*call.notices, *ignored(arguments)))
         order: list[str] = []
 
@@ -144,8 +145,7 @@ class Nested:
 
 def _tools(policy: ToolPolicy) -> list[str] | None:
     """The tools an agent asks for; None: those of its caller."""
-    if policy.nothing:
-        return []
-    if policy.allow is None:
+    named = named_tools(policy)
+    if named is None:
         return None
-    return list(dict.fromkeys([*policy.allow, *policy.optional, *([SPAWN] if policy.delegates else [])]))
+    return [*named, *([SPAWN] if policy.delegates and not policy.nothing else [])]

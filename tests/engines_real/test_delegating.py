@@ -1,4 +1,4 @@
-"""The real pi, both versions, that delegates: its tools call home, and a real pi below it answers."""
+"""The real programs delegate: their tools call home, and a real program below answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.engines_real.programs import Step
 from tests.home.told import SPAWN, answers, ends, is_end
 from tests.pi_stage import alive, until_told
 
@@ -21,22 +22,27 @@ WORKER = Agent(name="worker", body="You work.", tools=("read", "bash"))
 
 
 @pytest.fixture
-def opened(pi, server, project, tmp_path):
+def opened(program, project, tmp_path):
     def made(**settings) -> Retinue:
         return Retinue(
             cwd=project,
-            engine="pi",
+            engine=program.engine,
             agents=[LEAD, WORKER],
-            environ=pi.environ_in(tmp_path / "home", server.url),
+            environ=program.environ,
             state=tmp_path / "state",
-            settings={"model": "local/scripted-1", **settings},
+            settings={"model": program.model, **settings},
         )
 
     return made
 
 
-def spawn(agent: str, steps: list[Any]) -> dict[str, Any]:
-    return {"text": "I ask.", "tool": SPAWN, "args": {"agent": agent, "task": script64(steps)}}
+@pytest.fixture
+def spawn(program):
+    def step(agent: str, steps: list[Any]) -> Step:
+        asked: Step = program.uses(SPAWN, agent=agent, task=script64(steps))
+        return {"text": "I ask.", **asked}
+
+    return step
 
 
 async def led(retinue: Retinue, steps: list[Any]):
@@ -49,9 +55,8 @@ def depths(events: list[Stamped], kind: type) -> list[int]:
     return [one.origin.depth for one in events if isinstance(one.event, kind)]
 
 
-async def test_the_real_pi_delegates_three_levels_deep_and_is_answered(opened, server, tmp_path):
-    read = {"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}
-    lowest = [read, {"text": "It is XYZZY."}]
+async def test_a_real_program_delegates_three_levels_deep_and_is_answered(opened, program, server, spawn, project):
+    lowest = [{"text": "I look.", **program.reads(project / "a.txt")}, {"text": "It is XYZZY."}]
     middle = [spawn("worker", lowest), {"text": "They say it is XYZZY."}]
     async with opened() as retinue, retinue.events() as watcher:
         result = await led(retinue, [spawn("lead", middle), {"text": "So it is."}])
@@ -60,17 +65,17 @@ async def test_the_real_pi_delegates_three_levels_deep_and_is_answered(opened, s
     assert answers(events) == ["It is XYZZY.", "They say it is XYZZY."]
     assert depths(events, RunQueued) == [1, 2, 3]
     assert ends(events) == [(3, None), (2, None), (1, None)]
-    assert 1 in depths(events, ToolDelta)  # partial results on their way
+    assert (1 in depths(events, ToolDelta)) is (program.engine == "pi"), "which shows what comes meanwhile"
     calls = {one.event.call: one.origin for one in events if isinstance(one.event, ToolCalled)}
     for one in events:
         if one.origin.depth > 1:
             assert calls[one.origin.parent_tool_use_id].run == one.origin.parent_run
-    first = server.requests[0]
-    assert {SPAWN, "agent_info"} <= set(first.tools)
-    assert SPAWN not in server.requests[2].tools  # the worker
+    assert program.tools(SPAWN, "agent_info") <= set(server.requests[0].tools)
+    assert not program.tools(SPAWN) & set(server.requests[2].tools), "the worker does not"
+    assert result.actual.nested_usage.turns == 4
 
 
-async def test_the_real_pi_tells_its_model_what_was_refused(opened, server):
+async def test_a_real_program_tells_its_model_what_was_refused(opened, spawn):
     steps = [spawn("nobody", [{"text": "?"}]), {"text": "Then not."}]
     async with opened() as retinue, retinue.events(deltas=False) as watcher:
         result = await led(retinue, steps)
@@ -80,18 +85,21 @@ async def test_the_real_pi_tells_its_model_what_was_refused(opened, server):
     assert answer.text.startswith("Unknown agent: nobody. Available agents: ")
 
 
-async def test_stopping_a_real_pi_ends_the_whole_tree(opened, tmp_path):
-    waits = [{"text": "I wait.", "tool": "bash", "args": {"command": "sleep 99"}}, {"text": "?"}]
+async def test_stopping_a_real_program_ends_the_whole_tree(opened, spawn, program, tmp_path):
+    command = program.uses("bash", command="tail -f /dev/null", description="Waits.")
+    waits = [{"text": "I wait.", **command}, {"text": "?"}]
     async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
         group.start_soon(led, retinue, [spawn("worker", waits), {"text": "?"}])
         await until_told(watcher, lambda event: isinstance(event, ToolCalled) and event.name == "bash")
+        began = anyio.current_time()
         retinue.stop(retinue._orchestrator.live[0])
         ended = [await until_told(watcher, is_end) for _ in range(2)]
+        assert anyio.current_time() - began < 4.0
     assert ends(ended) == [(2, Code.ABORTED), (1, Code.ABORTED)]
     assert alive(tmp_path) == []
 
 
-async def test_a_token_is_in_no_file_of_a_real_pi(opened, tmp_path):
+async def test_a_token_is_in_no_file_of_a_real_program(opened, spawn, tmp_path):
     tokens: list[bytes] = []
     async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
         group.start_soon(led, retinue, [spawn("worker", [{"text": "Done."}]), {"text": "Done."}])

@@ -1,0 +1,115 @@
+"""A Claude Code that does as it is told, and delegates: by our tool and by its own, to runs of any engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.claude_stage import claude_stage, deeds, environment
+from tests.home.told import SPAWN, answers, ends
+from tests.pi_stage import alive, until_told
+
+from retinue.agents.definition import Agent
+from retinue.app import Retinue
+from retinue.engines.base import EngineKind
+from retinue.engines.claude.sdk import NOT_HANDED_OVER
+from retinue.engines.scripted import CAPABILITIES, Do, Hang, Script, ScriptedEngine, Step, say
+from retinue.events import RunStarted, ToolCalled
+from retinue.parts import engine_kinds
+from retinue.sessions.memory import MemoryStore
+from retinue.types import Code, Plan, Task
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
+
+LEAD = Agent(name="lead", body="You lead.", tools=("read", "Task"), engine="claude")
+WORKER = Agent(name="worker", body="You work.", tools=("read",), engine="scripted")
+OURS = f"mcp__retinue__{SPAWN}"
+NATIVE = {"description": "d", "prompt": "x", "subagent_type": "worker"}
+SAY = {"say": "Done."}
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def opened(scratch_home: Path) -> Callable[..., Retinue]:
+    """Retinue whose lead is on Claude Code, and whose worker does these steps."""
+
+    def made(*steps: Step, **settings: Any) -> Retinue:
+        script: Script = steps or (say("worked: {task}"),)
+        kind = EngineKind(
+            name="scripted",
+            capabilities=CAPABILITIES,
+            make=lambda: ScriptedEngine(*script),
+            missing=lambda: None,
+        )
+        kinds = {**engine_kinds(environment(scratch_home)), "scripted": kind}
+        options: dict[str, Any] = {"engines": kinds, "engine": None, "store": MemoryStore()}
+        return claude_stage(scratch_home, agents=[LEAD, WORKER], settings=settings, **options)
+
+    return made
+
+
+async def led(retinue: Retinue, *given: Any):
+    plan = Plan(tasks=(Task(agent="lead", prompt=deeds(*given)),))
+    async with retinue.events(deltas=False) as watcher:
+        (result,) = await retinue.carry_out(plan, retinue.call("nested"))
+        return result, list(watcher.waiting())
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [(OURS, {"agent": "worker", "task": "x"}), ("Agent", NATIVE), ("Task", NATIVE)],
+    ids=["ours", "its own", "its own by the older name"],
+)
+async def test_a_run_delegates_and_is_told_in_our_words(opened, tool, given):
+    async with opened() as retinue:
+        result, events = await led(retinue, {"delegate": given, "by": tool}, SAY)
+    assert (result.failure, result.text, ends(events)) == (None, "Done.", [(2, None), (1, None)])
+    assert answers(events) == ["worked: x"]
+    (call,) = [one.event for one in events if isinstance(one.event, ToolCalled)]
+    assert (call.name, call.args) == (SPAWN, {"agent": "worker", "task": "x"})
+    assert {one.origin.parent_tool_use_id for one in events if one.origin.depth == 2} == {call.call}
+
+
+async def test_one_that_would_run_agents_by_itself_may_not(opened):
+    async with opened() as retinue:
+        _, events = await led(retinue, {"delegate": NATIVE, "by": "Agent", "old": True}, SAY)
+    assert (answers(events), ends(events)) == ([NOT_HANDED_OVER], [(1, None)])
+
+
+async def test_one_that_is_killed_while_it_waits_ends_what_it_asked_for(opened, scratch_home):
+    async def kill() -> None:
+        (lead,) = {int(one.split()[0]) for one in alive(scratch_home) if "fake-claude" in one}
+        os.kill(lead, signal.SIGKILL)
+
+    async with opened(Do(kill), Hang()) as retinue:
+        result, events = await led(retinue, {"delegate": NATIVE, "by": "Agent"}, SAY)
+    assert result.failure
+    assert result.failure.code is Code.SIGNALLED
+    assert ends(events) == [(2, Code.ABORTED), (1, Code.SIGNALLED)]
+    assert alive(scratch_home) == []
+
+
+async def test_stopping_a_run_ends_what_it_waits_for_even_if_it_does_not_listen(opened, scratch_home):
+    results = []
+
+    async def work() -> None:
+        results.append(await led(retinue, {"stay": True}, {"delegate": NATIVE, "by": "Agent"}, SAY))
+
+    async with opened(Hang()) as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+        group.start_soon(work)
+        for _ in range(2):
+            await until_told(watcher, lambda event: isinstance(event, RunStarted))
+        retinue.stop(retinue._orchestrator.live[0])
+    ((result, events),) = results
+    assert result.failure
+    assert ends(events) == [(2, Code.ABORTED), (1, Code.ABORTED)]
+    assert alive(scratch_home) == []

@@ -1,0 +1,109 @@
+"""Trees of different programs: a real pi, a real Claude Code and the offline engine below each other are one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import structs
+from tests.engines_real.claude_install import claude_environ, need_claude
+from tests.engines_real.programs import Program, Step, claude_program, pi_program
+from tests.home.told import SPAWN, answers, ends, is_end
+from tests.nested_contract import ROOT, check_delegation
+from tests.pi_stage import alive, until_told
+
+from retinue import Agent, Retinue
+from retinue.events import RunQueued, ToolCalled
+from retinue.testing.model_server import script64
+from retinue.types import Code, Plan, Task
+
+pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
+
+OFFLINE = Agent(name="ruler", body="You look things up.", tools=("read", "grep", "find", "ls"), engine="offline")
+
+
+@pytest.fixture
+def programs(pi_1_5, server, tmp_path) -> dict[str, Program]:
+    """Both in one home."""
+    need_claude()
+    home = tmp_path / "home"
+    pi = pi_program(pi_1_5, home, server.url)
+    environ = {**claude_environ(home, server.url), **pi.environ}
+    return {
+        "pi": structs.replace(pi, environ=environ),
+        "claude": structs.replace(claude_program(home, server.url), environ=environ),
+    }
+
+
+@pytest.fixture
+def vault(tmp_path):
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def opened(programs, project, tmp_path, vault) -> Callable[..., Retinue]:
+    """Retinue in which `pi` and `claude` are agents that may delegate, each on the engine of its name."""
+
+    def leads() -> Iterator[Agent]:
+        for name, program in programs.items():
+            tools = ("read", "bash", "grep", "find", "ls", "Task")
+            yield Agent(name=name, body="You lead.", tools=tools, engine=name, model=program.model)
+
+    def made(**settings: Any) -> Retinue:
+        return Retinue(
+            cwd=project,
+            agents=[*leads(), OFFLINE],
+            environ=programs["pi"].environ,
+            state=tmp_path / "state",
+            root=ROOT,
+            settings={"vault": str(vault), **settings},
+        )
+
+    return made
+
+
+def asks(program: Program, agent: str, task: str) -> Step:
+    return {"text": "I ask.", **program.uses(SPAWN, agent=agent, task=task)}
+
+
+@pytest.mark.parametrize("engines", [["pi", "claude", "offline"], ["claude", "pi", "offline"]])
+async def test_programs_below_each_other_are_one_tree_in_events_and_sessions(opened, programs, vault, engines):
+    first, second, _ = engines
+    middle = script64([asks(programs[second], "ruler", "Where is the secret word?"), {"text": "In a.txt."}])
+    highest = script64([asks(programs[first], second, middle), {"text": "They found it in a.txt."}])
+    async with opened() as retinue:
+        events = await check_delegation(retinue, vault, first, highest, engines=engines)
+    found, told = answers(events)
+    assert "a.txt:1" in found
+    assert told == "In a.txt."
+
+
+async def test_the_runs_of_all_programs_are_counted_as_one(opened, programs):
+    again = asks(programs["claude"], "ruler", "Where is the word?")
+    middle = script64([asks(programs["claude"], "ruler", "Where is the secret?"), again, {"text": "Found."}])
+    plan = Plan(tasks=(Task(agent="pi", prompt=script64([asks(programs["pi"], "claude", middle), {"text": "So."}])),))
+    async with opened(max_spawns=3) as retinue, retinue.events(deltas=False) as watcher:
+        await retinue.carry_out(plan, retinue.call("nested"))
+        events = list(watcher.waiting())
+    assert answers(events)[1].startswith("This conversation has started 3 runs and may start 3 (max_spawns); 1 more")
+    assert sum(isinstance(one.event, RunQueued) for one in events) == 3
+
+
+@pytest.mark.parametrize(("first", "second"), [("pi", "claude"), ("claude", "pi")])
+async def test_stopping_one_program_ends_another_below_it(opened, programs, first, second, tmp_path):
+    waits = {"text": "I wait.", **programs[second].uses("bash", command="tail -f /dev/null", description="Waits.")}
+    task = script64([asks(programs[first], second, script64([waits, {"text": "?"}])), {"text": "?"}])
+    plan = Plan(tasks=(Task(agent=first, prompt=task),))
+    async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+        group.start_soon(retinue.carry_out, plan, retinue.call("nested"))
+        await until_told(watcher, lambda event: isinstance(event, ToolCalled) and event.name == "bash")
+        began = anyio.current_time()
+        retinue.stop(retinue._orchestrator.live[0])
+        ended = [await until_told(watcher, is_end) for _ in range(2)]
+        assert anyio.current_time() - began < 4.0
+    assert ends(ended) == [(2, Code.ABORTED), (1, Code.ABORTED)]
+    assert alive(tmp_path) == []
