@@ -5,8 +5,12 @@ import pytest
 from tests.stage import VIRTUAL_TIME, scripted, stage
 
 from retinue import Agent
+from retinue.attempts import CORRECTION
+from retinue.engines.base import Capabilities, EngineKind
+from retinue.engines.loop import Reply, converse
 from retinue.engines.scripted import Hang, ScriptedEngine, Wait, call, fail, finalize, say
-from retinue.events import AttemptStarted, MessageEnded, ModelChanged, ToolCalled
+from retinue.engines.toolbox import Toolbox
+from retinue.events import AttemptStarted, MessageEnded, ModelChanged, Text, ToolCalled
 from retinue.results import AnswerKind, Attempt
 from retinue.types import Code, Plan, Task, Usage
 
@@ -47,6 +51,21 @@ async def test_a_transient_provider_error_is_tried_once_more(scratch_home):
     assert 0.75 <= result.elapsed <= 1.25
 
 
+async def test_a_correction_that_the_provider_cuts_off_is_tried_once_more_as_it_was(scratch_home):
+    prompts = []
+    engine = ScriptedEngine.in_turn([say("no finalization")], [fail(OVERLOADED)], [finalize("final")])
+
+    def noted(spec):
+        prompts.append(spec.prompt)
+        return engine.script_for(spec)
+
+    async with stage(scratch_home, noted) as retinue:
+        plan = Plan(tasks=(Task(agent="explorer", prompt="do it"),))
+        (result,) = await retinue.carry_out(plan, retinue.call("single", finalize=True))
+    assert prompts == ["do it", CORRECTION, CORRECTION]
+    assert result.finalized
+
+
 async def test_two_attempts_in_all_are_made_and_no_more(scratch_home):
     scripts = [[fail(OVERLOADED)]] * 3
     result, specs, _ = await run(scratch_home, *scripts, agent=plain())
@@ -81,6 +100,40 @@ async def test_context_overflow_burns_no_fallback(scratch_home):
     result, specs, _ = await run(scratch_home, [fail(error)], [say("never")])
     assert len(specs) == 1
     assert result.failure and result.failure.reason == "context_overflow"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "models"),
+    [
+        ("429 rate limit exceeded", "rate_limit", ["big", "medium"]),
+        ("prompt is too long: 210000 tokens > 200000 maximum", "context_overflow", ["big"]),
+    ],
+)
+async def test_the_agent_loop_has_the_same_fallbacks(scratch_home, error, reason, models):
+    class Provider:
+        def __init__(self, spec):
+            self.name = spec.model
+
+        async def reply(self, request, say):
+            if self.name == "big":
+                return Reply(stop_reason="error", error=error)
+            return Reply(content=(Text(f"from {self.name}"),))
+
+    class Engine:
+        async def run(self, spec, emit):
+            await converse(Provider(spec), spec, Toolbox(), emit)
+
+    capabilities = Capabilities(tools=frozenset({"read", "bash"}), knows=frozenset({"model"}))
+    kind = EngineKind(name="scripted", capabilities=capabilities, make=Engine, missing=lambda: None)
+    async with stage(scratch_home, engines={"scripted": kind}, agents=[AGENT]) as retinue:
+        result = await retinue.run("worker", "do it", allow_write=True)
+        events = [stamped.event async for stamped in retinue.history(result.session)]
+    assert [attempt.model for attempt in result.actual.attempts] == models
+    first = result.actual.attempts[0].failure
+    assert first and first.reason == reason
+    changes = [event for event in events if isinstance(event, ModelChanged)]
+    assert changes == [ModelChanged("big", after, reason) for after in models[1:]]
+    assert (result.failure is None) == (len(models) > 1)
 
 
 async def test_after_a_writing_tool_ran_nothing_starts_afresh(scratch_home):

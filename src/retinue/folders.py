@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 NOWHERE = Path("/nonexistent")
@@ -81,8 +82,14 @@ def project_levels(cwd: Path) -> tuple[Path, ...]:
 
     Outside a repository the working directory stands alone: what lies above it is nobody's project.
     """
-    levels = (cwd, *cwd.parents)[:MAX_LEVELS]
-    for i, level in enumerate(levels):
-        if os.path.exists(level / ".git"):  # noqa: PTH110 - Path.exists raises where nothing may be looked at
-            return levels[: i + 1]
+    for above, mark in _levels(cwd):
+        if os.path.exists(mark):  # noqa: PTH110 - Path.exists raises where nothing may be looked at
+            return above
     return (cwd,)
+
+
+@lru_cache(maxsize=256)
+def _levels(cwd: Path) -> tuple[tuple[tuple[Path, ...], str], ...]:
+    """What the levels are if a repository begins at one of them, with what would mark it. Every call asks."""
+    levels = (cwd, *cwd.parents)[:MAX_LEVELS]
+    return tuple((levels[: i + 1], str(level / ".git")) for i, level in enumerate(levels))

@@ -25,12 +25,14 @@ class SettingsFiles:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
+        self._from_environ = environment_layer(environ)
+        self._user = config_folder(environ), pi_folder(environ)
         self._read: dict[Path, tuple[tuple[int, int, int], Mapping[str, Any], Problem | None]] = {}
         self._found: dict[tuple[Path, ...], list[tuple[Path, Read, bool]]] = {}
 
     def resolve(self, surface: str, cwd: Path, call: Mapping[str, Any] | None = None) -> Resolved:
         """The settings of a call made in `cwd` on a surface."""
-        layers, problems = [Layer(name="call", values=call or {}), environment_layer(self._environ)], []
+        layers, problems = [Layer(name="call", values=call or {}), self._from_environ], []
         for path, read, is_project in self._places(cwd):
             values, problem = self._values(path, read)
             if values:
@@ -45,10 +47,10 @@ class SettingsFiles:
 
     def _places(self, cwd: Path) -> list[tuple[Path, Read, bool]]:
         """The files to look at from a directory. Every call asks, and joining paths costs more than the looks."""
-        levels, user, pi = project_levels(cwd), config_folder(self._environ), pi_folder(self._environ)
-        known = self._found.get((*levels, user, pi))
+        levels = project_levels(cwd)
+        known = self._found.get(levels)
         if known is None:
-            known = self._found[*levels, user, pi] = self._joined(levels, user, pi)
+            known = self._found[levels] = self._joined(levels, *self._user)
         return known
 
     def _joined(self, levels: Sequence[Path], user: Path, pi: Path) -> list[tuple[Path, Read, bool]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 DELEGATION = frozenset(
     {
@@ -101,6 +102,7 @@ def nearest(name: str) -> str | None:
     return _TO_PI[alike[0]] if alike else None
 
 
+@lru_cache(maxsize=512)
 def split_pattern(name: str) -> tuple[str, str | None]:
     """The tool and its argument pattern: `Bash(git:*)` → `Bash`, `git:*`."""
     tool, parenthesis, rest = name.partition("(")
@@ -112,6 +114,7 @@ def is_pattern(name: str) -> bool:
     return "(" in name or "*" in name
 
 
+@lru_cache(maxsize=512)
 def is_delegation(name: str) -> bool:
     return split_pattern(pi_name(name))[0] in DELEGATION
 

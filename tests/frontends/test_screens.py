@@ -69,6 +69,39 @@ def hostile(story):
     story.happens("f", RunEnded(failure=Failure(Code.ENGINE, evil)))
 
 
+def a_tree(story):
+    """A lead that waits for two, one of which waits for two of its own; a flat one beside it."""
+    story.begins("lead", engine="pi", **MODEL)
+    story.happens(
+        "lead",
+        ToolCalled(
+            "1", "spawn_subagent", {"mode": "parallel", "tasks": [{"agent": "explorer"}, {"agent": "reviewer"}]}
+        ),
+    )
+    story.begins("alone", engine="offline")
+    story.happens("alone", Text("Nobody is asked here."))
+    below = {"parent": "lead", "depth": 2}
+    story.begins("explorer", engine="offline", **below)
+    story.happens("explorer", ToolCalled("1", "grep", {"pattern": "bus"}), ToolReturned("1", "grep", "a:1"), **below)
+    story.happens("explorer", Text("Found: src/bus.py:4"), RunEnded(elapsed=2.0), **below)
+    story.begins("reviewer", engine="claude", model="big-2", **below)
+    story.happens("reviewer", ToolCalled("1", "spawn_subagent", {"agent": "tester", "task": "Test it"}), **below)
+    deepest = {"parent": "reviewer", "depth": 3}
+    story.begins("tester", engine="pi", **MODEL, **deepest)
+    story.happens("tester", TextDelta("I run the tests"), **deepest)
+    story.begins("linter", engine="pi", **deepest)
+    failure = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept.")
+    story.happens("linter", RunEnded(failure=failure, elapsed=1.0), **deepest)
+
+
+def a_deep_one(story):
+    """Runs below one another, deeper than can be drawn."""
+    for depth in range(1, 15):
+        parent = f"run-{depth - 1}" if depth > 1 else None
+        story.begins(f"run-{depth}", parent=parent, depth=depth, engine="offline")
+        story.happens(f"run-{depth}", Text(f"level {depth} {'and more ' * 20}"), parent=parent, depth=depth)
+
+
 def drawn(story, size, picture=frame):
     """The screen after many pictures, one per event, and the last of them."""
     terminal = Emulator(*size)
@@ -85,7 +118,9 @@ def drawn(story, size, picture=frame):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("tells", [as_the_seed_has_it, sixteen, hostile], ids=lambda tells: tells.__name__)
+@pytest.mark.parametrize(
+    "tells", [as_the_seed_has_it, sixteen, hostile, a_tree, a_deep_one], ids=lambda tells: tells.__name__
+)
 def test_a_screen_of_agents_at_work(story, tells, size, snapshot):
     tells(story)
     assert drawn(story, size) == snapshot
@@ -96,6 +131,15 @@ def test_what_stays_when_all_is_done(story, size, snapshot):
     as_the_seed_has_it(story)
     for run in "ab":
         story.happens(run, RunEnded(elapsed=50.0))
+    assert drawn(story, size, closing) == snapshot
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_what_stays_of_a_tree_when_all_is_done(story, size, snapshot):
+    a_tree(story)
+    parents = {"tester": ("reviewer", 3), "reviewer": ("lead", 2), "lead": (None, 1), "alone": (None, 1)}
+    for run, (parent, depth) in parents.items():
+        story.happens(run, RunEnded(elapsed=50.0), parent=parent, depth=depth)
     assert drawn(story, size, closing) == snapshot
 
 

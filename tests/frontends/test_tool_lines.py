@@ -29,6 +29,12 @@ from retinue.progress import Called
         ),
         ("write", {"path": "a.py", "content": "x\ny\n"}, "write → a.py +2"),
         ("subagent", {"agent": "explorer", "task": "look\nhard"}, "subagent → explorer: look"),
+        ("spawn_subagent", {"agent": "explorer", "task": "look"}, "spawn_subagent → explorer: look"),
+        (
+            "spawn_subagent",
+            {"mode": "parallel", "tasks": [{"agent": "explorer"}, {"agent": "tester"}, 1]},
+            "spawn_subagent → parallel: explorer, tester",
+        ),
         ("web_search", {"query": "rich live"}, "web_search → rich live"),
         ("write_todos", {"mode": "append", "todos": [{"text": "a"}, {"text": "b"}]}, "write_todos → 2 todos written"),
         ("edit_todos", {"action": "complete", "indices": [0, 2]}, "edit_todos → complete [0, 2]"),

@@ -215,7 +215,7 @@ def test_nested_runs_stand_under_the_one_that_asked_for_them(story):
         "Sub-agents: 3 running",
         "⠋ top • 0 tools • 0s/600s",
         "  (starting...)",
-        "  ⠋ below • 0 tools • 0s/600s",
+        "↳ ⠋ below • 0 tools • 0s/600s",
         "    deep",
         "⠋ other • 0 tools • 0s/600s",
         "  (starting...)",

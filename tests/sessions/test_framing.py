@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.events import Origin, RunEnded, RunStarted, Stamped, Text, ToolCalled, ToolReturned, to_line
-from retinue.sessions.framing import Decoder, Header, Newer, header, line_of
+from retinue.sessions.framing import Decoder, Header, Newer, header
 from retinue.types import Code, Failure
 
 SESSION = "a" * 32
@@ -33,23 +33,23 @@ def stamped(event, seq=1, origin=ORIGIN):
 @settings(max_examples=150, deadline=None)
 @given(some_events)
 def test_any_event_becomes_one_line_and_comes_back(event):
-    line = line_of(stamped(event))
+    line = to_line(stamped(event))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     decoder = Decoder(SESSION)
     (read,) = decoder.events(line)
     assert decoder.damaged == 0
     assert type(read.event) is type(event)
-    assert line_of(read) == line
+    assert to_line(read) == line
 
 
 def test_half_characters_are_replaced_and_the_rest_is_kept():
-    (read,) = Decoder(SESSION).events(line_of(stamped(Text("a\ud83db\u2028c"))))
+    (read,) = Decoder(SESSION).events(to_line(stamped(Text("a\ud83db\u2028c"))))
     assert read.event == Text("a?b\u2028c")
 
 
 def test_arguments_that_json_cannot_say_are_shown_as_they_print():
-    (read,) = Decoder(SESSION).events(line_of(stamped(ToolCalled("c", "x", {"at": 1 + 2j, "ok": [1, {"y": None}]}))))
+    (read,) = Decoder(SESSION).events(to_line(stamped(ToolCalled("c", "x", {"at": 1 + 2j, "ok": [1, {"y": None}]}))))
     assert read.event == ToolCalled("c", "x", {"at": "(1+2j)", "ok": [1, {"y": None}]})
 
 
@@ -57,7 +57,7 @@ def test_arguments_nested_to_break_the_reader_are_cut():
     nested: dict[str, object] = {}
     for _ in range(5000):
         nested = {"x": nested}
-    (read,) = Decoder(SESSION).events(line_of(stamped(ToolCalled("c", "x", nested))))
+    (read,) = Decoder(SESSION).events(to_line(stamped(ToolCalled("c", "x", nested))))
     assert isinstance(read.event, ToolCalled)
     assert "…" in json.dumps(read.event.args, ensure_ascii=False)
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import anyio
 import pytest
 
-from retinue.sessions.index import Index, stamps
+from retinue.sessions.index import Index, Records, stamps
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import Layout
 from retinue.sessions.store import INTERRUPTED, SessionSummary, State, Wanted
@@ -32,7 +32,8 @@ def answer(folder, wanted: Wanted, patience: float = 0.05) -> tuple[list[Session
         read.append(name)
         return find_summary(layout, layout.sessions / name, lambda _: False)
 
-    return Index(layout.index, patience=patience).list(stamps(layout.sessions), reading, wanted), read
+    records = Records(lambda: stamps(layout.sessions), reading)
+    return list(Index(layout.index, patience=patience).list(records, wanted)), read
 
 
 async def test_only_what_changed_is_read_again(folder):
@@ -156,3 +157,26 @@ async def test_claims_without_a_record_are_not_listed(folder):
         assert await store.list() == []
         assert set(stamps(folder / "sessions")) == {session[:8]}
     assert stamps(folder / "none") == {}
+
+
+async def test_without_a_look_it_answers_as_it_was_when_someone_last_looked(folder):
+    listed = await some_sessions(folder)
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session, root="late"), time=99_000.0)
+        assert list(await store.list(look=False)) == listed
+        assert await store.conversations(Wanted(root="late"), most=9, look=False) == []
+        assert (await store.list())[0].session == session
+        assert (await store.list(look=False))[0].session == session
+        (folder / "index.sqlite").unlink()
+        assert (await store.list(look=False))[0].session == session
+
+
+async def test_the_names_of_all_ids_are_known_at_once(folder):
+    async with JsonlStore(folder) as store:
+        assert await store.names() == frozenset()
+        session = store.claim()
+        assert await store.names() == {session[:8]}
+        await record_run(store, run_spec(session))
+        run = store.claim(session)
+        assert await store.names() == {session[:8], run[:8]}

@@ -34,6 +34,8 @@ PROJECT_FOLDERS = (
 )
 """At each level of a project, the strongest first."""
 
+_REMEMBERED = 1024
+"""Working directories; more than one process sees."""
 _SUFFIXES = (".md", ".markdown")
 _WORKSPACE = ("config.yaml", "AGENTS.md", "SOUL.md", "MEMORY.md")
 
@@ -62,11 +64,18 @@ class Folders:
         self._user = tuple(_user_folders(environ))
         self._mine = {place for folder in self._user for place in (folder.path, _real(folder.path))}
         self._builtin = (*_workspaces(bundle, Layer.BUILTIN), Folder(BUILTIN, Origin(Layer.BUILTIN)))
+        self._project: dict[tuple[Path, ...], tuple[Folder, ...]] = {}
 
     def around(self, cwd: Path, *, vault: Path | None = None) -> tuple[Folder, ...]:
         """The folders that count in a working directory, the strongest first."""
-        # In a working directory of ~ the user's folders look like a project's: the user's reading wins.
-        project = (folder for folder in _project_folders(cwd) if folder.path not in self._mine)
+        levels = project_levels(_real(cwd))
+        project = self._project.get(levels)
+        if project is None:
+            # In a working directory of ~ the user's folders look like a project's: the user's reading wins.
+            found = (folder for folder in _project_folders(levels) if folder.path not in self._mine)
+            if len(self._project) >= _REMEMBERED:
+                self._project.clear()
+            project = self._project[levels] = tuple(found)
         return (*project, *_workspaces(vault, Layer.VAULT), *self._user, *self._builtin)
 
 
@@ -174,8 +183,7 @@ def _loop(path: Path) -> Path:
     return path
 
 
-def _project_folders(cwd: Path) -> Iterator[Folder]:
-    levels = project_levels(_real(cwd))
+def _project_folders(levels: tuple[Path, ...]) -> Iterator[Folder]:
     for level in levels:
         for relative, dialect in PROJECT_FOLDERS:
             yield Folder(level / relative, Origin(Layer.PROJECT, dialect, str(level), beneath=levels[-1]))

@@ -119,8 +119,8 @@ def unenforceable(
     forbidden = [RESTRICTIONS[field] for field in RESTRICTIONS if getattr(agent, field)]
     kept = [RESTRICTIONS[field] for field in RESTRICTIONS if field in capabilities.enforces]
     broken = [name for name in forbidden if name not in kept]
-    if limits and limits.max_cost and not capabilities.states_cost:
-        broken.append("max_cost")
+    if limits and not capabilities.states_cost:
+        broken += [name for name in ("max_cost", "max_conversation_cost") if getattr(limits, name)]
     return _cannot_enforce(agent, engine, broken) if broken else None
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct, structs
 
 from retinue.frontends.cells import wrap
-from retinue.frontends.fitting import as_tree
+from retinue.frontends.fitting import tree_of
 from retinue.frontends.keys import Key
 from retinue.frontends.spans import Line, Span, fitted
 from retinue.frontends.window_lines import backwards, error_lines, line_of
@@ -88,7 +88,7 @@ def chosen(look: Look, progress: Progress) -> Look:
     """The look with a run chosen, as soon as there is one: the first that is at work."""
     if look.chosen in progress.runs or not progress.runs:
         return look
-    views = as_tree(progress.runs.values())
+    views = tree_of(progress.runs.values())
     first = next((view for view in views if view.phase is Phase.RUNNING), views[0])
     return structs.replace(look, chosen=first.run)
 
@@ -139,7 +139,7 @@ def _moved(look: Look, key: str, progress: Progress, screen: Screen) -> Look:
     }
     if look.chosen is None or key not in steps:
         return look
-    order = [view.run for view in as_tree(progress.runs.values())]
+    order = [view.run for view in tree_of(progress.runs.values())]
     place = order.index(look.chosen) + steps[key]
     # From the last on to the first with Tab, as everywhere; the arrows stay.
     place = place % len(order) if key in {Key.TAB, Key.BACK_TAB} else min(max(place, 0), len(order) - 1)

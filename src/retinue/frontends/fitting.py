@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
+from retinue.frontends.trees import as_tree
 from retinue.progress import Phase, RunView
 
 
-def as_tree(views: Iterable[RunView]) -> list[RunView]:
-    """Nested runs right after the run that asked for them."""
-    everyone = list(views)
-    known = {view.run for view in everyone}
-    below: dict[str | None, list[RunView]] = {}
-    for view in everyone:
-        below.setdefault(view.parent_run if view.parent_run in known else None, []).append(view)
+def tree_of(views: Iterable[RunView]) -> list[RunView]:
+    """Nested runs right after the run that asked for them; their depth is counted from the first that is shown."""
+    branches = as_tree(views, lambda view: view.run, lambda view: view.parent_run)
+    return [_at(branch.item, branch.level) for branch in branches]
 
-    def walk(parent: str | None) -> Iterator[RunView]:
-        for view in below.get(parent, ()):
-            yield view
-            yield from walk(view.run)
 
-    return list(walk(None))
+def _at(view: RunView, level: int) -> RunView:
+    return view if view.depth == level else structs.replace(view, depth=level)
 
 
 def that_fit(views: Sequence[RunView], rows: int, chosen: str | None = None) -> tuple[list[RunView], int]:

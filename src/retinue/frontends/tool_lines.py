@@ -94,6 +94,15 @@ def _delegated(args: Args) -> str:
     return ": ".join(filter(None, (_text(args, "agent"), task)))
 
 
+def _spawned(args: Args) -> str:
+    """`explorer: Where is it?`, or `parallel: explorer, reviewer`."""
+    tasks = args.get("tasks")
+    if not isinstance(tasks, list):
+        return _delegated(args)
+    agents = ", ".join(_text(task, "agent") for task in tasks if isinstance(task, dict))
+    return ": ".join(filter(None, (_text(args, "mode"), agents)))
+
+
 def _delegation(args: Args) -> str:
     """`3 sub-agents (default profile: researcher) profiles: [writer, researcher]`, as seed 003 draws this call."""
     tasks = args.get("tasks")
@@ -131,7 +140,7 @@ _CALLS: Mapping[str, Callable[[Args], str]] = {
     "web_search": lambda args: _text(args, "query"),
     "fetch_content": lambda args: _text(args, "url"),
     "subagent": _delegated,
-    "spawn_subagent": _delegated,
+    "spawn_subagent": _spawned,
     "get_subagent_output": lambda args: _text(args, "sessionId"),
     "get_subagent_session": lambda args: _text(args, "sessionId"),
     "write_todos": _written_todos,

@@ -8,10 +8,14 @@ from retinue.frontends.cells import wrap
 from retinue.frontends.spans import Line, Span
 from retinue.frontends.tool_lines import call_line, error_line, result_line
 from retinue.output.frame import one_line
-from retinue.progress import Called, Noted, RunView, Said
+from retinue.progress import Called, Noted, RunView, Said, Told
 
 INDENT = "  "
 """Of a line below its header, and of a run below the one that asked for it."""
+MOST_LEVELS = 10
+"""Runs below one another that are drawn so; what stands deeper says how deep."""
+BELOW = "↳ "
+"""Before a run that another asked for, within its indent."""
 ERROR_LINES = 3
 NOTICE_LINES = 15
 TEXT_CHARS = 8_000
@@ -34,6 +38,9 @@ def backwards(view: RunView, columns: int, *, most_chars: int = TEXT_CHARS) -> I
             case Noted(message=message):
                 told = wrap(f"! {one_line(message, MOST_COLUMNS)}", room(view, columns), NOTICE_LINES)
                 yield from (line_of(view, line, "warning") for line in reversed(told))
+            case Told(text=text):
+                told = wrap(f"» {one_line(text, MOST_COLUMNS)}", room(view, columns), NOTICE_LINES)
+                yield from (line_of(view, line, "name") for line in reversed(told))
             case Called():
                 yield from _called(view, item)
 
@@ -48,12 +55,25 @@ def error_lines(view: RunView, columns: int) -> list[Line]:
 
 def line_of(view: RunView, text: str, style: str = "", *, indent: int = 0) -> Line:
     """A line in the window of a run, made plain."""
-    return (Span(INDENT * view.depth + " " * indent), Span(one_line(text, MOST_COLUMNS), style))
+    return (Span(INDENT * level(view) + " " * indent), Span(one_line(text, MOST_COLUMNS), style))
 
 
 def room(view: RunView, columns: int) -> int:
     """Columns beside the indent of a run."""
-    return columns - len(INDENT) * view.depth
+    return columns - len(INDENT) * level(view)
+
+
+def level(view: RunView) -> int:
+    """How far in a run is drawn; 1: not at all."""
+    return min(view.depth, MOST_LEVELS)
+
+
+def before_header(view: RunView) -> str:
+    """What stands before the header of a run: nothing, or the indent and the sign of one that another asked for."""
+    if view.depth <= 1:
+        return ""
+    columns = len(INDENT) * (level(view) - 2)
+    return (f"…{view.depth}" if view.depth > MOST_LEVELS else "").ljust(columns) + BELOW
 
 
 def _said(view: RunView, text: str, most_chars: int) -> Iterator[Line]:

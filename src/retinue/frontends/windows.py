@@ -12,9 +12,9 @@ from itertools import islice
 from msgspec import Struct
 
 from retinue.frontends.cells import wrap
-from retinue.frontends.fitting import as_tree, shares, that_fit
+from retinue.frontends.fitting import shares, that_fit, tree_of
 from retinue.frontends.spans import Line, Span, fitted
-from retinue.frontends.window_lines import INDENT, MOST_COLUMNS, backwards, error_lines, line_of
+from retinue.frontends.window_lines import INDENT, MOST_COLUMNS, backwards, before_header, error_lines, line_of
 from retinue.output.frame import one_line
 from retinue.progress import Phase, Progress, RunView
 
@@ -45,7 +45,7 @@ class Screen(Struct, frozen=True):
 
 def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     """All windows at this time of the wall clock, the status of all above them, the footer once all is done."""
-    views = as_tree(progress.runs.values())
+    views = tree_of(progress.runs.values())
     head = [status(progress)] if screen.height > 1 else []
     tail = _footer(views, screen, screen.height - len(head))
     rows = screen.height - len(head) - len(tail)
@@ -69,7 +69,7 @@ def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
 
     Answers and errors are told in full by whoever asked for them.
     """
-    views = as_tree(progress.runs.values())
+    views = tree_of(progress.runs.values())
     lines = [status(progress), *(header(view, now) for view in views), *sessions(views, screen.width)]
     return tuple(fitted(line, screen.width) for line in lines)
 
@@ -87,7 +87,7 @@ def header(view: RunView, now: float) -> Line:
     agent = f" • {view.agent}" if view.agent not in {view.name, NOBODY, ""} else ""
     facts = one_line(f"{agent}{_answering(view)}{_work(view)}{_time(view, now)}", MOST_COLUMNS)
     return (
-        Span(INDENT * (view.depth - 1)),
+        Span(before_header(view), "muted"),
         Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
         Span(one_line(view.name, MOST_COLUMNS), "name"),
         Span(f" {facts}" if facts else "", "muted"),
@@ -95,8 +95,11 @@ def header(view: RunView, now: float) -> Line:
 
 
 def sessions(views: Iterable[RunView], columns: int) -> list[Line]:
-    """The ids by which the sessions are found again; in as many lines as they need, for half an id finds nothing."""
-    ids = dict.fromkeys(view.session[:SESSION_DIGITS] for view in views)
+    """The ids by which the sessions are found again; in as many lines as they need, for half an id finds nothing.
+
+    Nested ones are found by those at the top.
+    """
+    ids = dict.fromkeys(view.session[:SESSION_DIGITS] for view in views if view.depth == 1)
     told = f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}"
     return [(Span(line, "muted"),) for line in wrap(told, columns, lines=len(ids) + 1)]
 
@@ -116,9 +119,10 @@ def _icon(view: RunView, now: float) -> str:
 
 
 def _answering(view: RunView) -> str:
-    """Who answers: the model, with provider and thinking level where known, else the engine."""
-    model = "/".join(filter(None, (view.provider, view.model))) or view.engine
-    answering = " ".join(filter(None, (model, view.thinking)))
+    """Who answers: the model, with provider and thinking level where known, else the engine; nested, both."""
+    model = "/".join(filter(None, (view.provider, view.model)))
+    engine = view.engine if not model or (view.depth > 1 and view.engine != model) else ""
+    answering = " ".join(filter(None, (engine, model, view.thinking)))
     return f" ({answering})" if answering else ""
 
 

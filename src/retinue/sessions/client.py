@@ -7,8 +7,9 @@ from pathlib import Path
 
 from msgspec import structs
 
+from retinue.sessions.grouping import grouped
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.store import ALL, SessionSummary, Wanted
+from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
 
 
 class ClientStore(JsonlStore):
@@ -29,9 +30,12 @@ class ClientStore(JsonlStore):
         found = await super().summary(session)
         return found if found and found.root.startswith(self._roots) else None
 
-    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
-        every = await super().list(structs.replace(wanted, limit=None))
+    async def list(self, wanted: Wanted = ALL, *, look: bool = True) -> Sequence[SessionSummary]:
+        every = await super().list(structs.replace(wanted, limit=None), look=look)
         return [each for each in every if each.root.startswith(self._roots)][: wanted.limit]
+
+    async def conversations(self, wanted: Wanted = ALL, *, most: int, look: bool = True) -> Sequence[Conversation]:
+        return grouped(await self.list(look=look), wanted, most)
 
 
 def client_root(client: str | None, conversation: str) -> str:

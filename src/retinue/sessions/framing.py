@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
-from retinue.events import VERSION, Event, Origin, Stamped, ToolCalled, from_line, to_line
+from retinue.events import VERSION, Origin, Stamped, from_line
 
 _PREFIX = b'{"v":%d,' % VERSION
 _HEADER = b'"type":"session"'
 _HEADER_WITHIN = 32
 """Bytes from the start of a line within which a header names its type."""
-_DEPTH = 100
-"""Of nested arguments; a model that nests deeper wants to break its reader."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -100,35 +97,3 @@ class Decoder:
             else:
                 self.damaged += 1
             start = following
-
-
-def line_of(stamped: Stamped) -> bytes:
-    """The event as one line, whatever it holds: what JSON cannot say is replaced, never the whole event lost."""
-    try:
-        return to_line(stamped)
-    except (UnicodeEncodeError, TypeError, RecursionError):
-        return to_line(_sayable(stamped))
-
-
-def _sayable(stamped: Stamped) -> Stamped:
-    event = stamped.event
-    if isinstance(event, ToolCalled):
-        event = replace(event, args=_plain(event.args))
-    origin = msgspec.convert(_plain(msgspec.to_builtins(stamped.origin)), Origin)
-    return Stamped(origin, stamped.seq, stamped.time, msgspec.convert(_plain(msgspec.to_builtins(event)), Event))
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case None | bool() | int() | float():
-            return value
-        case _ if depth > _DEPTH:
-            return "…"
-        case dict():
-            return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
-        case list() | tuple():
-            return [_plain(item, depth + 1) for item in value]
-        case _:
-            return _plain(repr(value))

@@ -4,36 +4,51 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from retinue.sessions.parts import session_parts
 from retinue.sessions.paths import open_private
-from retinue.sessions.store import SessionSummary, Wanted
+from retinue.sessions.store import Conversation, SessionSummary, Wanted
 from retinue.sessions.summary import Found
 
 if TYPE_CHECKING:
     import sqlite3
 
-_VERSION = 1
+Answer = TypeVar("Answer")
+
+_VERSION = 2
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
-    folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER,
-    session TEXT, updated REAL, root TEXT, agent TEXT, state TEXT, searchable BLOB, summary BLOB);
+    folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER, session TEXT, updated REAL,
+    root TEXT, agent TEXT, engine TEXT, state TEXT, searchable BLOB, summary BLOB);
+CREATE INDEX IF NOT EXISTS by_time ON sessions (updated DESC, session);
+CREATE INDEX IF NOT EXISTS by_root ON sessions (root, updated);
 PRAGMA user_version = {_VERSION};
 """
-_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_READ = """
-SELECT summary FROM sessions
-WHERE (:root IS NULL OR root = :root) AND (:agent IS NULL OR agent = :agent)
-  AND (:state IS NULL OR state = :state) AND (:text IS NULL OR instr(searchable, :text) > 0)
-ORDER BY updated DESC, session LIMIT :limit
+_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_READ = "SELECT summary FROM sessions WHERE {which} ORDER BY updated DESC, session LIMIT :limit"
+_ROOTS = """
+SELECT root, max(updated) AS updated FROM sessions WHERE {which} GROUP BY root
+HAVING :root_seen IS NULL OR max(updated) < :seen OR (max(updated) = :seen AND root > :root_seen)
+ORDER BY max(updated) DESC, root LIMIT :limit
 """
+_UNDER = "SELECT summary FROM sessions WHERE root = :under ORDER BY {which} DESC, updated DESC, session LIMIT :most"
+_COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
+_CONDITIONS = {
+    "root": "root = :root",
+    "agent": "agent = :agent",
+    "engine": "engine = :engine",
+    "state": "state = :state",
+    "text": "instr(searchable, :text) > 0",
+}
+_BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
 
 class Stamp(Struct, frozen=True):
@@ -70,6 +85,29 @@ class _Unusable(Exception):  # noqa: N818 - it says what the file is
     """The file is not ours to use."""
 
 
+class Records:
+    """The records that an index is derived from."""
+
+    def __init__(
+        self, stamps: Callable[[], Mapping[str, Stamp]], read: Callable[[str], Found | None], *, look: bool = True
+    ) -> None:
+        """Reads one by the name of its folder; without a look an index answers as it is."""
+        self.look = look
+        self._stamps = stamps
+        self._read = read
+        self._seen: dict[str, Found | None] = {}
+
+    @cached_property
+    def stamps(self) -> Mapping[str, Stamp]:
+        return self._stamps()
+
+    def read(self, folder: str) -> Found | None:
+        """What is in a folder; read at most once."""
+        if folder not in self._seen:
+            self._seen[folder] = self._read(folder)
+        return self._seen[folder]
+
+
 class Index:
     """Answers lists. Every trouble with its file is its own: the answer then comes straight from the records."""
 
@@ -80,27 +118,28 @@ class Index:
         # Closing a second descriptor of the file would drop the locks of the first.
         self._alone = threading.Lock()
 
-    def list(
-        self, records: Mapping[str, Stamp], read: Callable[[str], Found | None], wanted: Wanted
-    ) -> list[SessionSummary]:
+    def list(self, records: Records, wanted: Wanted) -> Sequence[SessionSummary]:
         """The wanted sessions among these records, last changed first; reads only what has changed."""
+        return self._answered(records, lambda database: _list(database, wanted))
+
+    def conversations(self, records: Records, wanted: Wanted, most: int) -> Sequence[Conversation]:
+        """The root conversations of the wanted sessions, with at most so many sessions each."""
+        return self._answered(records, lambda database: _conversations(database, wanted, most))
+
+    def _answered(self, records: Records, answer: Callable[[sqlite3.Connection], Answer]) -> Answer:
         import sqlite3
-
-        seen: dict[str, Found | None] = {}
-
-        def read_once(folder: str) -> Found | None:
-            if folder not in seen:
-                seen[folder] = read(folder)
-            return seen[folder]
 
         try:
             with self._alone, closing(self._open()) as database:
-                return _answer(database, records, read_once, wanted)
+                if _prepare(database) or records.look:
+                    _refresh(database, records)
+                return answer(database)
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _Unusable) as error:
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.executescript(_CREATE)
-            return _answer(database, records, read_once, wanted)
+            _refresh(database, records)
+            return answer(database)
 
     def _open(self) -> sqlite3.Connection:
         import sqlite3
@@ -110,13 +149,7 @@ class Index:
         if not self._path.exists():
             with suppress(FileExistsError):
                 os.close(open_private(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-        database = sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
-        try:
-            _prepare(database)
-        except (sqlite3.Error, _Unusable):
-            database.close()
-            raise
-        return database
+        return sqlite3.connect(self._path, timeout=self._patience, isolation_level=None)
 
     def _discard_if_damaged(self, error: Exception) -> None:
         import sqlite3
@@ -130,45 +163,78 @@ class Index:
                 self._path.unlink(missing_ok=True)
 
 
-def _prepare(database: sqlite3.Connection) -> None:
+def _prepare(database: sqlite3.Connection) -> bool:
+    """Makes the tables ours; whether they are new, and know nothing yet."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > _VERSION:
         raise _Unusable
     if version < _VERSION:
         database.executescript(f"BEGIN IMMEDIATE; DROP TABLE IF EXISTS sessions; {_CREATE} COMMIT")
+    return bool(version < _VERSION)
 
 
-def _answer(
-    database: sqlite3.Connection,
-    records: Mapping[str, Stamp],
-    read: Callable[[str], Found | None],
-    wanted: Wanted,
-) -> list[SessionSummary]:
-    _refresh(database, records, read)
-    values = {
+def _list(database: sqlite3.Connection, wanted: Wanted) -> list[SessionSummary]:
+    which = [*_conditions(wanted), *([_BEFORE] if wanted.before else [])]
+    return _summaries(database.execute(_READ.format(which=_all_of(which)), _values(wanted)))
+
+
+def _conversations(database: sqlite3.Connection, wanted: Wanted, most: int) -> list[Conversation]:
+    which, values = _all_of(_conditions(wanted)), _values(wanted)
+    found = database.execute(_ROOTS.format(which=which), values).fetchall()
+    return [
+        Conversation(
+            root=root,
+            updated=updated,
+            count=database.execute(_COUNT, (root,)).fetchone()[0],
+            sessions=_summaries(
+                database.execute(_UNDER.format(which=f"({which})"), {**values, "under": root, "most": most})
+            ),
+        )
+        for root, updated in found
+    ]
+
+
+def _conditions(wanted: Wanted) -> list[str]:
+    return [condition for name, condition in _CONDITIONS.items() if getattr(wanted, name) is not None]
+
+
+def _all_of(conditions: list[str]) -> str:
+    return " AND ".join(conditions) or "1 = 1"
+
+
+def _values(wanted: Wanted) -> dict[str, str | float | bytes | None]:
+    seen, name = wanted.before or (None, None)
+    return {
         "root": wanted.root,
         "agent": wanted.agent,
+        "engine": wanted.engine,
         "state": wanted.state and wanted.state.value,
         "text": None if wanted.text is None else wanted.text.casefold().encode("utf-8", "replace"),
         "limit": -1 if wanted.limit is None else wanted.limit,
+        "seen": seen,
+        "session_seen": name,
+        "root_seen": name,
     }
-    decode = msgspec.json.Decoder(SessionSummary).decode
-    return [decode(summary) for (summary,) in database.execute(_READ, values)]
 
 
-def _refresh(database: sqlite3.Connection, records: Mapping[str, Stamp], read: Callable[[str], Found | None]) -> None:
+def _summaries(rows: Iterable[tuple[bytes]]) -> list[SessionSummary]:
+    # Joined, as one array: a call for each of thousands would cost more than the reading.
+    return msgspec.json.decode(b"[%b]" % b",".join(summary for (summary,) in rows), type=list[SessionSummary])
+
+
+def _refresh(database: sqlite3.Connection, records: Records) -> None:
     """Brings the rows up to date with the records, in one short transaction."""
     rows = database.execute(
         "SELECT folder, size, changed, settled, CASE settled WHEN 0 THEN summary END FROM sessions"
     )
     known = {folder: (size, changed, settled, summary) for folder, size, changed, settled, summary in rows}
-    gone = known.keys() - records.keys()
+    gone = known.keys() - records.stamps.keys()
     fresh = []
-    for folder, stamp in records.items():
+    for folder, stamp in records.stamps.items():
         # An unsettled row is never trusted: its run ends with its process, without a word in the record.
         if known.get(folder) == (stamp.size, stamp.changed, 1, None):
             continue
-        found = read(folder)
+        found = records.read(folder)
         if found is None:
             gone |= {folder} & known.keys()
             continue
@@ -193,6 +259,7 @@ def _row(folder: str, stamp: Stamp, found: Found) -> tuple[str | int | float | b
         summary.updated,
         summary.root,
         summary.agent,
+        summary.engine,
         summary.latest.state.value,
         summary.searchable.encode(),
         msgspec.json.encode(summary),

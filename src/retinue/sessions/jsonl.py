@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +14,12 @@ from typing import Self
 
 import anyio
 
-from retinue.events import Stamped
+from retinue.events import Stamped, to_line
 from retinue.sessions import faults
 from retinue.sessions.claims import Claim, claim, random_id, read_claim
 from retinue.sessions.flusher import Flusher
-from retinue.sessions.framing import Header, line_of
-from retinue.sessions.index import Index, stamps
+from retinue.sessions.framing import Header
+from retinue.sessions.index import Index, Records, Stamp, stamps
 from retinue.sessions.lease import Lease, boot_id, busy, is_held, live_owners, read_owner, take
 from retinue.sessions.opening import Opened, create, resume
 from retinue.sessions.owner import Owner
@@ -29,13 +30,15 @@ from retinue.sessions.record import RELEASE, FileRecord
 from retinue.sessions.recover import Interrupted, recover
 from retinue.sessions.retention import Pruned, Pruner
 from retinue.sessions.rotating import RootLogs, RootSource
-from retinue.sessions.store import ALL, SessionSummary, Wanted
+from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
 from retinue.sessions.summary import Found, find_beginning, find_summary
 from retinue.sessions.writer import Bounds
 from retinue.types import Refused, RunSpec
 
 POLL = 0.1
 """Seconds between two looks of a follower."""
+_A_MOMENT = 2 * 10**9
+"""Nanoseconds in which a folder that changed is read again."""
 _PATIENCE = (0.0, 0.01, 0.03, 0.06)
 """Pauses before a session is called busy: others look at its lease for an instant, too."""
 
@@ -61,6 +64,7 @@ class JsonlStore:
         self._index = Index(self._layout.index)
         self._logs = RootLogs(self._layout, bounds)
         self._records: dict[str, FileRecord] = {}
+        self._names: tuple[int, frozenset[str]] = (0, frozenset())
         self._flusher: Flusher | None = None
 
     async def __aenter__(self) -> Self:
@@ -142,15 +146,33 @@ class JsonlStore:
         found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
         return found.summary if found and session.startswith(found.summary.session) else None
 
-    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
-        sessions = self._layout.sessions
+    async def list(self, wanted: Wanted = ALL, *, look: bool = True) -> Sequence[SessionSummary]:
+        """Sessions, last changed first; without a look at the records, as they were when someone last looked."""
+        return await anyio.to_thread.run_sync(lambda: self._index.list(self._records_of(look=look), wanted))
 
-        def answer() -> Sequence[SessionSummary]:
-            with faults.refusing(self._whole):
-                records = stamps(sessions)
-            return self._index.list(records, lambda name: self._find_summary(sessions / name), wanted)
+    async def conversations(self, wanted: Wanted = ALL, *, most: int, look: bool = True) -> Sequence[Conversation]:
+        def answer() -> Sequence[Conversation]:
+            return self._index.conversations(self._records_of(look=look), wanted, most)
 
         return await anyio.to_thread.run_sync(answer)
+
+    async def names(self) -> frozenset[str]:
+        """The first digits of every id there is, of sessions and of later runs; quick however many there are.
+
+        Raises:
+            Refused: `storage`.
+        """
+
+        def look() -> frozenset[str]:
+            with faults.refusing(self._whole), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                changed = self._layout.sessions.stat().st_mtime_ns
+                # A clock that ticks coarsely: what changed a moment ago may change again at the same time.
+                if changed != self._names[0] or time.time_ns() - changed < _A_MOMENT:
+                    self._names = (changed, frozenset(os.listdir(self._layout.sessions)))  # noqa: PTH208 - the names
+                return self._names[1]
+            return frozenset()
+
+        return await anyio.to_thread.run_sync(look)
 
     def events(self, session: str, *, run: str | None = None) -> EventReader:
         locate = partial(find_beginning, self._layout, run) if run else None
@@ -230,6 +252,15 @@ class JsonlStore:
     def _take_for_pruning(self, session: str) -> Lease | None:
         return take(self._layout.lease(session), self._owner(session, "(pruning)"))
 
+    def _records_of(self, *, look: bool) -> Records:
+        sessions = self._layout.sessions
+
+        def all_stamps() -> Mapping[str, Stamp]:
+            with faults.refusing(self._whole):
+                return stamps(sessions)
+
+        return Records(all_stamps, lambda name: self._find_summary(sessions / name), look=look)
+
     def _find_summary(self, folder: Path) -> Found | None:
         return find_summary(self._layout, folder, self._is_live)
 
@@ -244,7 +275,7 @@ class JsonlStore:
 
     def _log(self, run: Interrupted) -> None:
         root, vault = run.ended.origin.root, run.vault
-        self._logs.open(root, vault).append(run.ended, line_of(run.ended))
+        self._logs.open(root, vault).append(run.ended, to_line(run.ended))
         self._logs.close(root, vault)
 
     def _closed(self, session: str, root: str, vault: str | None) -> None:

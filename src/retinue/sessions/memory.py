@@ -10,9 +10,10 @@ import anyio
 
 from retinue.events import RunQueued, RunStarted, Stamped
 from retinue.sessions.claims import random_id
+from retinue.sessions.grouping import grouped, in_order
 from retinue.sessions.lease import busy
 from retinue.sessions.paths import SHORT, digits
-from retinue.sessions.store import ALL, SessionSummary, Wanted
+from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
 from retinue.sessions.summary import Beginning, facts_of, summary_of
 from retinue.types import Code, Refused, RunSpec, refused
 
@@ -62,9 +63,11 @@ class MemoryStore:
 
     async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
         await anyio.lowlevel.checkpoint()
-        summaries = filter(None, (session.summary() for session in self._sessions.values()))
-        found = sorted(filter(wanted.matches, summaries), key=lambda summary: (-summary.updated, summary.session))
-        return found[: wanted.limit]
+        return in_order(self._summaries(), wanted)
+
+    async def conversations(self, wanted: Wanted = ALL, *, most: int) -> Sequence[Conversation]:
+        await anyio.lowlevel.checkpoint()
+        return grouped(self._summaries(), wanted, most)
 
     def events(self, session: str, *, run: str | None = None) -> _Events:
         found = self._sessions.get(session)
@@ -78,6 +81,9 @@ class MemoryStore:
     async def recover(self) -> Sequence[SessionSummary]:
         await anyio.lowlevel.checkpoint()
         return ()
+
+    def _summaries(self) -> Iterator[SessionSummary]:
+        return filter(None, (session.summary() for session in self._sessions.values()))
 
     def _has_begun(self, session: str) -> bool:
         return session in self._sessions and bool(self._sessions[session].events)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import anyio
 
-from retinue.events import TRANSITIONS, RunEnded, Stamped
+from retinue.events import TRANSITIONS, RunEnded, Stamped, to_line
 from retinue.sessions import faults
 from retinue.sessions.claims import Claim, Place, place_run
 from retinue.sessions.flusher import Flusher
-from retinue.sessions.framing import line_of
 from retinue.sessions.opening import Opened
 from retinue.sessions.paths import Layout
 from retinue.sessions.rotating import RootLog
@@ -64,7 +63,7 @@ class FileRecord:
             # Without the lease the file may be another's by now.
             self._missed_some = True
             return
-        data = line_of(stamped)
+        data = to_line(stamped)
         is_transition = isinstance(stamped.event, TRANSITIONS)
         self._writer.write(Line(data, stamped.seq, is_transition))
         self._log.append(stamped, data)

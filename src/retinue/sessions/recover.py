@@ -22,11 +22,12 @@ from retinue.events import (
     RunStarted,
     Stamped,
     Text,
+    to_line,
 )
 from retinue.results import AnswerKind, Finalization, exit_code
 from retinue.sessions import faults
 from retinue.sessions.flusher import make_durable
-from retinue.sessions.framing import Decoder, Header, Newer, header, line_of
+from retinue.sessions.framing import Decoder, Header, Newer, header
 from retinue.sessions.lease import Lease, adopt
 from retinue.sessions.parts import Parts, backwards, session_parts
 from retinue.sessions.paths import Layout, open_private
@@ -156,7 +157,7 @@ def _keep(folder: Path, torn: bytes) -> None:
 
 
 def _write_durably(writer: Writer, head: Header, ended: Stamped) -> None:
-    writer.write(Line(line_of(ended), ended.seq, must=True))
+    writer.write(Line(to_line(ended), ended.seq, must=True))
     if work := writer.unsynced():
         make_durable([work])
         writer.synced(work)

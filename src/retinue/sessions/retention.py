@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.events import NativeSession, RunEnded, RunQueued, RunStarted
+from retinue.events import NativeSession, RunEnded, RunQueued, RunStarted, to_line
 from retinue.sessions.claims import random_id, read_claim
-from retinue.sessions.framing import Decoder, Header, line_of
+from retinue.sessions.framing import Decoder, Header
 from retinue.sessions.lease import Lease
 from retinue.sessions.parts import Cursor, Parts, session_parts
 from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file, vault_logs
@@ -218,7 +218,7 @@ def _results(parts: Parts, head: Header) -> Iterator[bytes]:
     cursor = Cursor(parts, beginning(parts, head))
     while lines := cursor.read():
         for line in lines:
-            yield from (line_of(each) for each in decoder.events(line) if isinstance(each.event, RESULTS))
+            yield from (to_line(each) for each in decoder.events(line) if isinstance(each.event, RESULTS))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -36,6 +36,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     exit_code: int = 0
     usage: Usage = Usage()
+    queued: float = 0.0
+    """When it was accepted."""
+    tools: int = 0
+    """Calls of tools, once it has ended."""
 
 
 class SessionSummary(Struct, frozen=True, kw_only=True):
@@ -50,9 +54,14 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     surface: str
     engine: str
     model: str | None = None
+    provider: str | None = None
     root: str
     parent_run: str | None = None
+    parent_call: str = ""
+    """The tool call that asked for the latest run."""
     depth: int = 1
+    timeout: float = 0.0
+    """Of the latest run."""
     created: float
     updated: float
     runs: int
@@ -78,15 +87,19 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """At most so many, the last changed first."""
     root: str | None = None
     agent: str | None = None
+    engine: str | None = None
     state: State | None = None
     text: str | None = None
     """Looked for in name, agent, task and preview, whatever the case."""
+    before: tuple[float, str] | None = None
+    """Only what comes after this in the list: the time and the id of the last that was seen."""
 
     def matches(self, summary: SessionSummary) -> bool:
-        """Whether a session is one of these, whatever the limit."""
+        """Whether a session is one of these, whatever the limit and wherever it stands."""
         return (
             self.root in {None, summary.root}
             and self.agent in {None, summary.agent}
+            and self.engine in {None, summary.engine}
             and self.state in {None, summary.latest.state}
             and (self.text is None or self.text.casefold() in summary.searchable)
         )
@@ -94,6 +107,18 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 ALL = Wanted()
 """Every session."""
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """A root conversation, with the sessions under it."""
+
+    root: str
+    updated: float
+    """When one of the sessions that were asked for was last changed."""
+    count: int
+    """Of its sessions, all of them."""
+    sessions: Sequence[SessionSummary]
+    """The last changed first, those that were asked for before the others; not more than were wanted."""
 
 
 class Events(Protocol):
@@ -169,6 +194,15 @@ class SessionStore(Protocol):
 
         Raises:
             Refused: `storage`: none can be read. One that cannot be read alone is listed with its failure.
+        """
+
+    async def conversations(self, wanted: Wanted = ALL, *, most: int) -> Sequence[Conversation]:
+        """Root conversations with such a session, last changed first, each with at most so many of its sessions.
+
+        Limit and place in the list are the conversations'.
+
+        Raises:
+            Refused: `storage`: none can be read.
         """
 
     def events(self, session: str, *, run: str | None = None) -> Events:

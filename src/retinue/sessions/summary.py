@@ -207,9 +207,12 @@ def summary_of(facts: Facts, *, live: bool) -> SessionSummary:
         surface=queued.surface,
         engine=queued.engine,
         model=(ended and ended.actual.model) or queued.model,
+        provider=queued.provider,
         root=origin.root,
         parent_run=origin.parent_run,
+        parent_call=origin.parent_tool_use_id,
         depth=origin.depth,
+        timeout=queued.timeout,
         created=facts.created,
         updated=facts.last.time,
         runs=facts.number,
@@ -239,6 +242,8 @@ def _run_summary(facts: Facts, *, live: bool) -> RunSummary:
             failure=ended.failure,
             exit_code=ended.exit_code,
             usage=ended.usage,
+            queued=facts.queued.time,
+            tools=sum(ended.actual.tools_used.values()),
         )
     failure = None if live else INTERRUPTED
     return RunSummary(
@@ -248,6 +253,7 @@ def _run_summary(facts: Facts, *, live: bool) -> RunSummary:
         elapsed=max(0.0, facts.last.time - began.time) if facts.started else 0.0,
         failure=failure,
         exit_code=exit_code(failure),
+        queued=facts.queued.time,
     )
 
 

@@ -307,6 +307,28 @@ async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
     await record.release()
 
 
+async def a_list_goes_on_where_the_last_ended(store: SessionStore) -> None:
+    for i in range(5):
+        await record_run(store, run_spec(store.claim()), time=1000.0 * (i // 2))
+    every = list(await store.list())
+    for i, last in enumerate(every):
+        assert list(await store.list(Wanted(limit=2, before=(last.updated, last.session)))) == every[i + 1 : i + 3]
+
+
+async def sessions_stand_under_their_root_conversation(store: SessionStore) -> None:
+    for i, (root, agent) in enumerate([("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("a", "x")]):
+        await record_run(store, run_spec(store.claim(), agent=agent, root=root), time=1000.0 * i)
+
+    async def told(wanted: Wanted, most: int = 9) -> Sequence[tuple[str, int, list[float]]]:
+        found = await store.conversations(wanted, most=most)
+        return [(each.root, each.count, [one.latest.started for one in each.sessions]) for each in found]
+
+    a, b, c = ("a", 3, [4002.0, 2002.0, 2.0]), ("b", 1, [1002.0]), ("c", 1, [3002.0])
+    assert await told(Wanted()) == [a, c, b]
+    assert await told(Wanted(limit=1, before=(4003.0, "a"))) == [c]
+    assert await told(Wanted(agent="y"), most=2) == [("a", 3, [2002.0, 4002.0]), b]
+
+
 async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
     session = store.claim()
     events = await record_run(store, run_spec(session), *(Text(f"{i} " * 50) for i in range(300)))
@@ -357,6 +379,8 @@ CHECKS: tuple[Check, ...] = (
     later_runs_belong_to_their_session,
     a_list_shows_the_last_changed_first,
     a_list_can_be_narrowed_down,
+    a_list_goes_on_where_the_last_ended,
+    sessions_stand_under_their_root_conversation,
     a_tail_is_the_end_in_order,
     recovering_leaves_live_runs_alone,
     a_summary_names_the_model_that_answered,

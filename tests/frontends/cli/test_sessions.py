@@ -63,6 +63,89 @@ def test_a_session_is_shown_by_any_form_of_its_id(cli, session):
         assert cli("sessions", "show", name).stdout == whole.stdout
 
 
+ASKS_TWO = {"mode": "parallel", "tasks": [{"agent": "mid", "task": "b"}, {"agent": "tester", "task": "c"}]}
+WORK = [{"call": "ls", "args": {"path": "src"}}, {"say": "ok"}]
+PLAY = {
+    "agents": {
+        "lead": [{"spawn": ASKS_TWO}, {"say": "led"}],
+        "mid": [{"spawn": {"agent": "explorer", "task": "d"}}, {"say": "led"}],
+    },
+    "steps": WORK,
+}
+
+
+@pytest.fixture
+def tree(cli, place):
+    """The id of a session that asked for two others, one of which asked for one more; there is another beside it."""
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    for name in ("lead", "mid"):
+        header = f"---\nname: {name}\ndescription: Leads.\ntools: read, ls, subagent\n---\n"
+        (agents / f"{name}.md").write_text(f"{header}Lead.\n")
+    cli("run", "reviewer", "beside", *SCRIPTED, script=WORK)
+    options = ("--max-depth", "3", "--project-agents", "allow", "--json")
+    return json.loads(cli("run", "lead", "a", *SCRIPTED, *options, script=PLAY).stdout)["session"]
+
+
+def shape(node):
+    facts = ("agent", "task", "depth", "tools", "state")
+    return {tuple(one[fact] for fact in facts): shape(one) for one in node["children"]}
+
+
+def test_a_session_is_shown_with_whom_it_asked_at_any_depth(cli, tree):
+    told = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]
+    assert (told["session"], told["agent"], told["engine"], told["parentRun"]) == (tree, "lead", "scripted", None)
+    assert shape(told) == {
+        ("mid", "b", 2, 1, "completed"): {("explorer", "d", 3, 1, "completed"): {}},
+        ("tester", "c", 2, 1, "completed"): {},
+    }
+    for columns in ("80", "200"):
+        shown = cli("sessions", "show", tree, COLUMNS=columns).stdout
+        _, _, section = shown.partition("=== Whom it asked ===\n")
+        head, *rows = section.partition("\n\n")[0].splitlines()
+        assert head.split() == ["AGENT", "ENGINE", "STATE", "TIME", "TOOLS", "SESSION", "TASK"]
+        assert [(row[:12].rstrip(), row.split()[-1]) for row in rows] == [
+            ("lead", "a"),
+            ("├ mid", "b"),
+            ("│ └ explorer", "d"),
+            ("└ tester", "c"),
+        ]
+        assert max(map(len, section.partition("\n\n")[0].splitlines())) <= int(columns)
+
+
+def test_a_nested_session_says_who_asked_and_shows_only_what_is_below_it(cli, tree):
+    below = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"]
+    mid, tester = sorted(below, key=lambda one: one["agent"])
+    shown = cli("sessions", "show", mid["session"]).stdout
+    assert f"asked by      lead ({tree[:8]})" in shown
+    section = shown.partition("=== Whom it asked ===")[2].partition("\n\n")[0]
+    assert re.findall(r"└ \w+|├ \w+", section) == ["└ explorer"]
+    assert "Whom it asked" not in cli("sessions", "show", tester["session"]).stdout
+
+
+def test_a_session_that_goes_on_elsewhere_keeps_its_tree(cli, tree):
+    options = (*SCRIPTED, "--project-agents", "allow", "--max-depth", "3")
+    asks = {"agents": {"lead": [{"spawn": {"agent": "reviewer", "task": "e"}}, {"say": "ok"}]}, "steps": WORK}
+    cli("sessions", "resume", tree, "again", *options, script=asks)
+    cli("sessions", "resume", tree, "and again", *options, script=WORK)
+    told = json.loads(cli("sessions", "show", tree, "--json").stdout)
+    assert told["session"]["runs"] == 3
+    assert [one["agent"] for one in told["tree"]["children"]] == ["mid", "tester", "reviewer"]
+
+
+def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cli, tree):
+    rows = cli("sessions", "list").stdout.splitlines()[1:]
+    assert [" ↳ " in row for row in rows] == ["explorer" in row or "tester" in row or " mid" in row for row in rows]
+    drawn = cli("sessions", "list", "--tree").stdout.splitlines()[1:]
+    assert [re.findall(r"completed  (\W*\w+)", row) for row in drawn] in (
+        [["lead"], ["├ tester"], ["└ mid"], ["  └ explorer"], ["reviewer"]],
+        [["lead"], ["├ mid"], ["│ └ explorer"], ["└ tester"], ["reviewer"]],
+    )
+    root = json.loads(cli("sessions", "show", tree, "--json").stdout)["session"]["root"]
+    found = json.loads(cli("sessions", "list", "--root", root, "--json").stdout)["sessions"]
+    assert sorted(one["agent"] for one in found) == ["explorer", "lead", "mid", "tester"]
+
+
 def test_a_sessions_events_are_json_lines(cli, session):
     types = [json.loads(line)["type"] for line in cli("sessions", "show", session, "--events").stdout.splitlines()]
     assert types[:2] == ["run_queued", "run_started"]

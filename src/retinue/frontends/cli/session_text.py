@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from retinue.frontends.cli.results import whole
-from retinue.frontends.cli.table import table
+from retinue.frontends.cli.table import Cell, table
 from retinue.frontends.wording import SHORT, UNKNOWN, moment
 from retinue.output.truncate import human_size
 from retinue.results import Actual, Attempt
 from retinue.sessions.store import SessionSummary
 from retinue.types import Limits
 
+BELOW = "↳ "
+"""Before the agent of a session that another run asked for."""
 MOST = 500
 """Columns of a fact: not cut to the screen, for half a path finds nothing."""
 _STEPS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
@@ -20,16 +22,19 @@ _WEEK = 7 * 86400.0
 _LONGEST = 100 * 365 * 86400.0
 
 
-def list_lines(summaries: Sequence[SessionSummary], now: float) -> list[str]:
-    """One line per session."""
-    rows = [
-        [one.session[:SHORT], ago(one.updated, now), state_text(one), one.agent, f"{one.task} → {one.preview}"]
-        for one in summaries
-    ]
+def list_lines(summaries: Sequence[SessionSummary], now: float, guides: Sequence[str] = ()) -> list[str]:
+    """One line per session. Before its agent stands its guide or, without one, a sign if another run asked for it."""
+    drawn = guides or [""] * len(summaries)
+    rows = [_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
     return table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows])
 
 
-def fact_lines(summary: SessionSummary) -> list[str]:
+def _row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
+    agent = (guide or (BELOW if one.parent_run else ""), one.agent)
+    return [one.session[:SHORT], ago(one.updated, now), state_text(one), agent, f"{one.task} → {one.preview}"]
+
+
+def fact_lines(summary: SessionSummary, asked_by: SessionSummary | None = None) -> list[str]:
     """What is known of a session beside what was said in it."""
     usage = summary.latest.usage
     cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
@@ -43,6 +48,7 @@ def fact_lines(summary: SessionSummary) -> list[str]:
         ["runs", str(summary.runs)],
         ["usage", f"{usage.tokens} tokens, {usage.turns} turns{cost}"],
         ["conversation", summary.root],
+        ["asked by", f"{asked_by.agent} ({asked_by.session[:SHORT]})" if asked_by else ""],
         ["file", f"{summary.file} ({human_size(summary.size_bytes)})" if summary.file else ""],
         ["damaged", f"{summary.damaged} records could not be read and are left out" if summary.damaged else ""],
     )
@@ -104,6 +110,9 @@ def _limits(limits: Limits) -> Iterator[str]:
         "turns": limits.max_turns,
         "tokens": limits.max_tokens,
         "cost": limits.max_cost and f"${limits.max_cost:g}",
+        "turns of the conversation": limits.max_conversation_turns,
+        "tokens of the conversation": limits.max_conversation_tokens,
+        "cost of the conversation": limits.max_conversation_cost and f"${limits.max_conversation_cost:g}",
     }
     yield from (f"{name} {value}" for name, value in named.items() if value)
 

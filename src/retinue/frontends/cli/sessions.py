@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from retinue.app import Retinue
 from retinue.events import RunEnded, RunQueued, Stamped, Text, to_line
-from retinue.frontends.cli import session_text
+from retinue.frontends.cli import session_text, session_tree
 from retinue.frontends.cli.completion import agent_names, session_ids
 from retinue.frontends.cli.dispatching import task_text
 from retinue.frontends.cli.endings import Declined
-from retinue.frontends.cli.options import EXIT_CODES, WORD, Options, Seconds, json_option, run_options
+from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, WORD, Options, Seconds, json_option, run_options
 from retinue.frontends.cli.outcome import dispatch
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.talk import answer, answer_json, answer_line, examples, fault, lines, note
@@ -70,7 +70,11 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
 
 @sessions.command(
     "list",
-    epilog=examples("retinue sessions list --agent explorer --state error", "retinue sessions list --search retry"),
+    epilog=examples(
+        "retinue sessions list --agent explorer --state error",
+        "retinue sessions list --search retry",
+        "retinue sessions list --tree",
+    ),
 )
 @click.option(
     "--limit", type=click.IntRange(1), default=LATEST, show_default=True, metavar="N", help="At most so many."
@@ -79,16 +83,30 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
 @click.option("--agent", type=WORD, metavar="NAME", shell_complete=agent_names, help="Only of this agent.")
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Only in this state.")
 @click.option("--search", type=WORD, metavar="TEXT", help="Only with this text in name, agent, task or answer.")
+@click.option("--root", type=HOST_ID, metavar="ID", help="Only of this conversation.")
+@click.option("--tree", "as_a_tree", is_flag=True, help="Put those that another asked for below that one.")
 @json_option
 def list_sessions(
-    limit: int, everything: bool, agent: str | None, state: str | None, search: str | None, as_json: bool
+    limit: int,
+    everything: bool,
+    agent: str | None,
+    state: str | None,
+    search: str | None,
+    root: str | None,
+    as_a_tree: bool,
+    as_json: bool,
 ) -> None:
-    """List sessions, the last changed first."""
+    """List sessions, the last changed first. A ↳ marks those that another run asked for."""
     most = None if everything else limit
-    wanted = Wanted(limit=most, agent=agent, state=State(state) if state else None, text=search)
-    found = anyio.run(Retinue().sessions, wanted)
+    wanted = Wanted(limit=most, root=root, agent=agent, state=State(state) if state else None, text=search)
+    retinue = Retinue()
+    found = anyio.run(retinue.sessions, wanted)
     if as_json:
         answer_json({"sessions": [session_text.summary_json(summary) for summary in found]})
+    elif found and as_a_tree:
+        tree = session_tree.in_tree(found, anyio.run(session_tree.parents_of, retinue, found))
+        guides = [branch.guide for branch in tree]
+        lines(session_text.list_lines([branch.item for branch in tree], time.time(), guides))
     elif found:
         lines(session_text.list_lines(found, time.time()))
     else:
@@ -103,9 +121,10 @@ def list_sessions(
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N events.")
 @json_option
 def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
-    """Show what is known of a session, what was said in it, and what its last run really did.
+    """Show what is known of a session, whom it asked, what was said in it, and what its last run really did.
 
-    With --json: session, report (what was declared against what happened; null while it runs) and transcript.
+    With --json: session, tree (the same session with those it asked as children, and so on), report (what was
+    declared against what happened; null while it runs) and transcript.
     """
     retinue = Retinue()
 
@@ -116,15 +135,26 @@ def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
                 answer_line(to_line(stamped))
             return
         report, transcript = await _report(retinue, summary.session), Transcript()
+        tree = await session_tree.tree_below(retinue, summary)
         if as_json:
             said = [
                 plain(line)
                 async for stamped in _events(retinue, summary.session, tail)
                 for line in transcript.lines(stamped)
             ]
-            answer_json({"session": session_text.summary_json(summary), "report": whole(report), "transcript": said})
+            answer_json(
+                {
+                    "session": session_text.summary_json(summary),
+                    "tree": session_tree.tree_json(tree, time.time()),
+                    "report": whole(report),
+                    "transcript": said,
+                }
+            )
             return
-        lines([*session_text.fact_lines(summary), ""])
+        asked_by = await retinue.session(summary.parent_run) if summary.parent_run else None
+        lines([*session_text.fact_lines(summary, asked_by), ""])
+        if len(tree) > 1:
+            lines(["=== Whom it asked ===", *session_tree.tree_lines(tree, time.time()), ""])
         async for stamped in _events(retinue, summary.session, tail):
             lines(map(plain, transcript.lines(stamped)))
         if report:

@@ -17,18 +17,27 @@ MOST = 1_000
 """Characters of a cell that are looked at."""
 
 
-def table(rows: Sequence[Sequence[str]], *, columns: int | None = None) -> list[str]:
+Cell = str | tuple[str, str]
+"""A text that is made plain; or one with what is drawn before it, as it is."""
+
+
+def table(rows: Sequence[Sequence[Cell]], *, columns: int | None = None) -> list[str]:
     """The rows as lines, cells made plain and put below each other; the last cell takes what is left."""
     if not rows:
         return []
     room = columns or screen_columns()
-    cells = [[one_line(cell, MOST) for cell in row] for row in rows]
+    cells = [[_plain(cell) for cell in row] for row in rows]
     widths = [max(width(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
     left = max(room - sum(widths) - len(GAP) * len(widths), NARROWEST)
     return [
         GAP.join([*(pad(cell, size) for cell, size in zip(row, widths, strict=False)), fit(row[-1], left)]).rstrip()
         for row in cells
     ]
+
+
+def _plain(cell: Cell) -> str:
+    drawn, text = ("", cell) if isinstance(cell, str) else cell
+    return drawn + one_line(text, MOST)
 
 
 def screen_columns() -> int:
