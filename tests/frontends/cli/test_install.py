@@ -125,3 +125,43 @@ def test_doctor_says_where_we_are_installed_and_what_does_not_lead_to_us(cli, co
         "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
         in done.stdout
     )
+
+
+# -- what the host will start ----------------------------------------------------------------------
+
+
+def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config):
+    assert (
+        cli("install", "claude", "--yes", "--surface", "fanout", "--", "--background", "--engine", "pi").exit_code
+        == 0
+    )
+    entry = json.loads(config.read_text())["mcpServers"]["retinue"]
+    assert entry["args"][-6:] == ["mcp", "--surface", "fanout", "--background", "--engine", "pi"]
+    assert cli("doctor", "--json").exit_code == 0
+
+
+def test_the_extension_of_pi_hands_it_on(cli):
+    assert cli("install", "pi", "--yes", "--", "--engine", "pi").exit_code == 0
+    file = Path(os.environ["HOME"]) / ".pi" / "agent" / "extensions" / "retinue.js"
+    assert '"arguments": ["--engine", "pi"]' in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("claude", "--surface", "singel"), "Unknown surface: singel. Did you mean single?"),
+        (("claude", "--surface", "single,sticky"), "both have a tool subagent: mount one of them."),
+        (("pi", "--surface", "single,fanout"), "Unknown surface: single,fanout."),
+        (("claude", "--", "--bogus"), "No such option '--bogus'."),
+        (("claude", "--", "--timeout", "soon"), "Invalid value for '--timeout'"),
+        (("claude", "--", "--http", "80"), "a host starts its own."),
+        (("claude", "--", "--root", "."), "Give . as a whole path"),
+        (("pi", "--", "--cwd", "."), "Give . as a whole path"),
+        (("pi", "--", "--background"), "No such option '--background'."),
+    ],
+)
+def test_what_would_not_start_is_not_written(cli, place, arguments, sentence):
+    before = sorted(Path(os.environ["HOME"]).rglob("*"))
+    done = cli("install", "--yes", *arguments)
+    assert (done.exit_code, sentence in done.stderr) == (2, True), done.stderr
+    assert sorted(Path(os.environ["HOME"]).rglob("*")) == before

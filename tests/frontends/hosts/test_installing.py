@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from retinue.frontends.hosts.changes import Change, installing, make, uninstalling
-from retinue.frontends.hosts.checking import installations
+from retinue.frontends.hosts.checking import installations, path_of
 from retinue.frontends.hosts.forms import Unfit
+from retinue.frontends.hosts.places import Machine
 from retinue.frontends.hosts.table import HOSTS, Host, own_command
 
 FILES = Path(__file__).parent / "files"
@@ -38,7 +39,9 @@ def servers(host: Host, content: bytes) -> Any:
 
 
 def install(host: Host, file: Path, **more: Any) -> Change:
-    change = installing(file, host.form, host.entry(more.get("command", COMMAND), more.get("surface")))
+    change = installing(
+        file, host.form, host.entry(more.get("command", COMMAND), more.get("surface"), more.get("arguments", ()))
+    )
     make(change)
     return change
 
@@ -65,7 +68,7 @@ def test_the_entry_is_added_and_all_else_stays_as_it_is(host, file):
     install(host, file)
     after = file.read_bytes()
     found = servers(host, after)
-    assert found.pop("retinue") == host.entry(COMMAND, None)
+    assert found.pop("retinue") == host.entry(COMMAND, None, ())
     assert found == servers(host, before)
     ends = {line for line in after.splitlines(keepends=True) if line.strip()}
     changed = [line for line in before.splitlines(keepends=True) if line.strip() and line not in ends]
@@ -100,7 +103,7 @@ def test_without_a_file_one_is_made_and_undoing_it_removes_it(host, tmp_path):
     file = tmp_path / "not" / "there" / "yet"
     install(host, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert host.form.entry(file.read_text()) == host.entry(COMMAND, None)
+    assert host.form.entry(file.read_text()) == host.entry(COMMAND, None, ())
     uninstall(host, file)
     assert list(file.parent.iterdir()) == []
 
@@ -110,7 +113,7 @@ def test_an_entry_of_an_earlier_installation_is_replaced(host, file):
     original = file.read_bytes() if file.exists() else None
     install(host, file, command=("/old/retinue",))
     install(host, file, surface="nested")
-    assert host.form.entry(file.read_text()) == host.entry(COMMAND, "nested")
+    assert host.form.entry(file.read_text()) == host.entry(COMMAND, "nested", ())
     assert "/old/retinue" not in file.read_text()
     uninstall(host, file)
     assert (file.read_bytes() if file.exists() else None) == original
@@ -145,7 +148,7 @@ def test_a_link_stays_a_link(tmp_path):
 def test_a_file_that_changes_between_looking_and_writing_is_left_alone(tmp_path):
     host, file = HOSTS["claude"], tmp_path / ".claude.json"
     file.write_bytes(real(host))
-    change = installing(file, host.form, host.entry(COMMAND, None))
+    change = installing(file, host.form, host.entry(COMMAND, None, ()))
     file.write_text("{}")
     with pytest.raises(Unfit, match="changed meanwhile"):
         make(change)
@@ -162,23 +165,84 @@ def test_a_file_of_somebody_elses_extension_is_left_alone(tmp_path):
 def test_places_follow_the_variables_of_the_hosts(tmp_path):
     environ = {
         "HOME": "/home/me",
-        "PI_CODING_AGENT_DIR": "/p",
+        "PI_CODING_AGENT_DIR": "~/p",
         "CLAUDE_CONFIG_DIR": "/c",
         "CODEX_HOME": "/x",
+        "GEMINI_CLI_HOME": "/g",
         "XDG_CONFIG_HOME": str(tmp_path),
     }
-    assert {name: str(host.file(environ, None)) for name, host in HOSTS.items() if host.user} == {
-        "pi": "/p/extensions/retinue.js",
+    assert {name: str(host.file(Machine(environ, "linux"), None)) for name, host in HOSTS.items()} == {
+        "pi": "/home/me/p/extensions/retinue.js",
         "claude": "/c/.claude.json",
         "codex": "/x/config.toml",
-        "gemini": "/home/me/.gemini/settings.json",
+        "gemini": "/g/.gemini/settings.json",
         "opencode": f"{tmp_path}/opencode/opencode.json",
         "cursor": "/home/me/.cursor/mcp.json",
+        "vscode": f"{tmp_path}/Code/User/mcp.json",
     }
     (tmp_path / "opencode").mkdir()
     (tmp_path / "opencode" / "opencode.jsonc").touch()
-    assert HOSTS["opencode"].file(environ, None).name == "opencode.jsonc"
-    assert str(HOSTS["vscode"].file(environ, Path("/some/project"))) == "/some/project/.vscode/mcp.json"
+    assert HOSTS["opencode"].file(Machine(environ), None).name == "opencode.jsonc"
+    assert str(HOSTS["vscode"].file(Machine(environ), Path("/some/project"))) == "/some/project/.vscode/mcp.json"
+
+
+def test_on_macos_only_vs_code_has_another_place():
+    on = {platform: Machine({"HOME": "/Users/me"}, platform) for platform in ("linux", "darwin")}
+    moved = {name for name, host in HOSTS.items() if host.file(on["linux"], None) != host.file(on["darwin"], None)}
+    assert moved == {"vscode"}
+    assert str(HOSTS["vscode"].file(on["darwin"], None)) == (
+        "/Users/me/Library/Application Support/Code/User/mcp.json"
+    )
+
+
+def test_on_windows_places_are_below_the_profile_whatever_home_a_shell_has(tmp_path):
+    profile, roaming = tmp_path / "Users" / "me", tmp_path / "Roaming"
+    environ = {"HOME": "/c/Users/me", "USERPROFILE": str(profile), "APPDATA": str(roaming)}
+    assert {name: host.file(Machine(environ, "win32"), None) for name, host in HOSTS.items()} == {
+        "pi": profile / ".pi" / "agent" / "extensions" / "retinue.js",
+        "claude": profile / ".claude.json",
+        "codex": profile / ".codex" / "config.toml",
+        "gemini": profile / ".gemini" / "settings.json",
+        "opencode": profile / ".config" / "opencode" / "opencode.json",
+        "cursor": profile / ".cursor" / "mcp.json",
+        "vscode": roaming / "Code" / "User" / "mcp.json",
+    }
+    del environ["APPDATA"]
+    assert HOSTS["vscode"].file(Machine(environ, "win32"), None) == (
+        profile / "AppData" / "Roaming" / "Code" / "User" / "mcp.json"
+    )
+
+
+@each_host
+def test_a_path_of_windows_comes_back_as_it_was_given(host, tmp_path):
+    command = (r"C:\Users\Jörg Müller\new\tools\Scripts\retinue.EXE",)
+    install(host, tmp_path / "file", command=command)
+    entry = host.form.entry((tmp_path / "file").read_text())
+    assert entry == host.entry(command, None, ())
+    first, *_ = entry["command"] if isinstance(entry["command"], list) else [entry["command"]]
+    assert first == command[0]
+    assert uninstall(host, tmp_path / "file").after is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "platform", "path"),
+    [
+        ("file:///C:/Program%20Files/index.js", "win32", "C:/Program Files/index.js"),
+        ("file:///home/a%20b/index.js", "linux", "/home/a b/index.js"),
+        ("file:///home/index.js", "win32", "/home/index.js"),
+    ],
+)
+def test_an_extension_is_looked_for_where_its_address_leads(uri, platform, path):
+    assert path_of(uri, platform) == path
+
+
+def test_what_starts_us_is_our_program_or_python_itself(tmp_path):
+    assert own_command(str(tmp_path / "python")) == (str(tmp_path / "python"), "-P", "-m", "retinue")
+    for folder in ("Scripts", "."):
+        script = tmp_path / folder / "retinue"
+        script.parent.mkdir(exist_ok=True)
+        script.touch(0o755)
+        assert own_command(str(tmp_path / "python")) == (str(script),)
 
 
 # -- what doctor sees ------------------------------------------------------------------------------
@@ -186,28 +250,28 @@ def test_places_follow_the_variables_of_the_hosts(tmp_path):
 
 @each_host
 def test_an_installation_that_works_has_no_fault(host, tmp_path):
-    environ = {"HOME": str(tmp_path)}
-    file = host.file(environ, tmp_path if host.user is None else None)
+    machine = Machine({"HOME": str(tmp_path)})
+    file = host.file(machine, None)
     install(host, file, command=own_command())
-    (found,) = installations(environ, tmp_path)
+    (found,) = installations(machine, tmp_path)
     assert (found.name, found.file, found.fault) == (host.name, str(file), None)
 
 
 @each_host
 def test_a_command_that_is_gone_is_a_fault_with_what_to_do(host, tmp_path):
-    environ = {"HOME": str(tmp_path / "home")}
-    install(host, host.file(environ, tmp_path), command=("/nowhere/retinue",))
-    (found,) = installations(environ, tmp_path)
-    project = " --project" if host.user else ""
+    machine = Machine({"HOME": str(tmp_path / "home")})
+    install(host, host.file(machine, tmp_path), command=("/nowhere/retinue",))
+    (found,) = installations(machine, tmp_path)
     assert found.fault == (
-        f"{host.title} starts a program that is not there (/nowhere/retinue). Run: retinue install {host.name}{project}"
+        f"{host.title} starts a program that is not there (/nowhere/retinue). "
+        f"Run: retinue install {host.name} --project"
     )
 
 
 def test_an_extension_that_is_gone_is_a_fault(tmp_path):
-    host, environ = HOSTS["pi"], {"HOME": str(tmp_path)}
-    entry = {**host.entry(own_command(), None), "extension": "file:///nowhere/index.js"}
-    make(installing(host.file(environ, None), host.form, entry))
-    (found,) = installations(environ, tmp_path / "elsewhere")
+    host, machine = HOSTS["pi"], Machine({"HOME": str(tmp_path)})
+    entry = {**host.entry(own_command(), None, ()), "extension": "file:///nowhere/index.js"}
+    make(installing(host.file(machine, None), host.form, entry))
+    (found,) = installations(machine, tmp_path / "elsewhere")
     assert found.fault
     assert "loads an extension that is not there any more (file:///nowhere/index.js)" in found.fault

@@ -44,10 +44,11 @@ def connect(workplace: Path, mode: str) -> Connect:
         background: bool = False,
         most_calls: int = desk.MOST_CALLS,
         client: dict[str, Any] | None = None,
+        client_name: str | None = None,
         **options: Any,
     ) -> AsyncIterator[Client]:
         async with (
-            stage(workplace, *script, **options) as retinue,
+            stage(workplace, *script, client=client_name, **options) as retinue,
             desk.opened(
                 retinue, surfaces, roots=[str(workplace)], background=background, most_calls=most_calls
             ) as opened,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import anyio
 import jsonschema
 import pytest
-from tests.stage import VIRTUAL_TIME
+from msgspec import structs
+from tests.stage import VIRTUAL_TIME, scripted
 
-from retinue.engines.scripted import Do, Hang, Wait, call, fail, say
+from retinue.engines.scripted import CAPABILITIES, Do, Hang, Hear, ScriptedEngine, Wait, call, fail, say
 from retinue.events import Text
 from retinue.frontends.mcp.desk import RUNS
 from retinue.sessions.memory import MemoryStore
@@ -87,6 +88,34 @@ async def test_cancelled_work_keeps_what_it_had(connect):
     assert again.structured_content == result.structured_content
 
 
+async def test_work_is_steered_by_its_id(connect):
+    async with connect(Text("So far."), Hear(), say("I was told: {steer}"), background=True) as client:
+        started = await use(client, "start", **TASK)
+        name = started.structured_content["id"]
+        steered = await use(client, "steer", id=name, text="Mind the gap.")
+        result = await use(client, "wait", id=name)
+        again = await use(client, "steer", id=name, text="Once more.")
+    assert steered.content[0].text == f"explorer (id {name}): told; it reads that before it asks its model again"
+    assert steered.structured_content == {"id": name, "agent": "explorer", "state": "working"}
+    assert result.structured_content["result"].endswith("I was told: Mind the gap.")
+    assert again.is_error
+    assert again.structured_content["error"]["code"] == "conflict"
+    assert again.content[0].text == (
+        f"{name} has ended, and nothing was said to it. subagent_start with this id goes on with its context."
+    )
+
+
+async def test_work_whose_engine_cannot_be_steered_goes_on(connect):
+    deaf = scripted(ScriptedEngine(Text("So far."), Hang()), structs.replace(CAPABILITIES, steers=False))
+    async with connect(background=True, engines=deaf) as client:
+        name = (await use(client, "start", **TASK)).structured_content["id"]
+        refused = await use(client, "steer", id=name, text="Mind the gap.")
+        looked = await use(client, "status", id=name)
+    assert refused.is_error
+    assert refused.structured_content["error"]["code"] == "unsupported"
+    assert looked.structured_content["state"] == "working"
+
+
 async def test_work_that_failed_says_why(connect):
     async with connect(fail("401 invalid key"), background=True) as client:
         started = await use(client, "start", **TASK)
@@ -157,6 +186,8 @@ async def test_a_start_nobody_hears_of_leaves_nothing_running(connect):
         ("status", {}, "invalid_input", "Missing required parameter: id"),
         ("wait", {"id": "../../etc"}, "session_not_found", 'There is no work of the id "../../etc".'),
         ("wait", {"id": "x", "seconds": "5"}, "invalid_input", "Parameter seconds must be a number of seconds"),
+        ("steer", {"id": "a1b2c3d4e5f6a7b8", "text": "x"}, "session_not_found", "There is no work of the id"),
+        ("steer", {"text": "x"}, "invalid_input", "Missing required parameter: id"),
         ("cancel", {"id": "a1b2c3d4e5f6a7b8"}, "session_not_found", "There is no work of the id"),
     ],
 )

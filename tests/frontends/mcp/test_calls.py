@@ -10,7 +10,7 @@ from tests.stage import VIRTUAL_TIME, stage
 
 from retinue.app import Retinue
 from retinue.engines.scripted import Do, call, finalize, say
-from retinue.frontends.mcp.desk import RUNS, opened
+from retinue.frontends.mcp.desk import DETAILS, RUNS, opened
 from retinue.sessions.memory import MemoryStore
 from retinue.sessions.store import State
 from retinue.types import Code
@@ -20,15 +20,48 @@ ON_STREAMS = pytest.mark.parametrize("mode", ["legacy"])
 TASK = {"agent": "explorer", "task": "Find auth code"}
 
 
-async def test_an_answer_is_text_and_structure_exactly_as_the_surface_has_them(connect, workplace):
+async def test_an_answer_is_text_and_details_exactly_as_the_surface_has_them(connect, workplace):
     async with stage(workplace, say("In auth.py.")) as retinue:
         surface = retinue.surface("single")
         wanted = (await surface.calls["subagent"](TASK, retinue.call("single"), None)).as_json()
     async with connect(say("In auth.py.")) as client:
         result = await client.call_tool("subagent", TASK)
     assert [block.text for block in result.content] == [wanted["content"][0]["text"]] == ["In auth.py."]
-    assert {**result.structured_content, "runId": None} == {**wanted["details"], "runId": None}
+    assert {**result.meta[DETAILS], "runId": None} == {**wanted["details"], "runId": None}
     assert result.is_error is False
+
+
+@pytest.mark.parametrize(
+    ("surfaces", "tool", "arguments", "facts"),
+    [
+        (("single",), "subagent", TASK, {"runId"}),
+        (("sticky",), "subagent", TASK, {"sessionId"}),
+        (
+            ("fanout",),
+            "delegate_to_subagents",
+            {"tasks": [{"name": "a", "prompt": "b"}]},
+            {"globalStatus", "sessionIds"},
+        ),
+        (("fanout",), "get_subagent_output", {"sessionId": "@"}, {"sessionId", "status"}),
+        (("fanout",), "get_subagent_session", {"sessionId": "@"}, {"sessionId", "status"}),
+        (("fanout",), "list_subagent_profiles", {}, {"count"}),
+        (("nested",), "spawn_subagent", TASK, {"mode"}),
+        (("nested",), "agent_info", {"agent": "explorer"}, {"name"}),
+    ],
+)
+async def test_a_host_that_shows_its_model_only_the_structure_shows_all_of_the_text_and_no_more(
+    connect, surfaces, tool, arguments, facts
+):
+    async with connect(
+        lambda spec: [finalize("done") if spec.finalize else say("done")], surfaces=surfaces
+    ) as client:
+        if arguments.get("sessionId"):
+            tasks = {"tasks": [{"name": "a", "prompt": "b"}]}
+            (session,) = (await client.call_tool("delegate_to_subagents", tasks)).structured_content["sessionIds"]
+            arguments = {"sessionId": session}
+        result = await client.call_tool(tool, arguments)
+    details = {key: result.meta[DETAILS][key] for key in facts}
+    assert result.structured_content == {"text": result.content[0].text, **details}
 
 
 async def test_beside_an_answer_stands_what_really_happened(connect):

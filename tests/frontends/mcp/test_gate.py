@@ -9,9 +9,11 @@ import anyio
 import pytest
 from tests.stage import VIRTUAL_TIME
 
-from retinue.frontends.mcp.gate import BODY_SECONDS, GUESSES, MAX_BODY_BYTES, PENALTY, Gate
-from retinue.frontends.mcp.tokens import digest, token_of
+from retinue.frontends.mcp.gate import Gate
 from retinue.frontends.server import Unservable
+from retinue.frontends.web.asgi import BODY_SECONDS, MAX_BODY_BYTES
+from retinue.frontends.web.names import GUESSES, PENALTY
+from retinue.frontends.web.tokens import digest, token_of
 
 PORT = 8765
 HOST = ("host", f"127.0.0.1:{PORT}")

@@ -22,8 +22,11 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from tests.frontends.mcp.tasks_client import TasksExtension, ask, begin, ended
 
-from retinue.frontends.mcp import sdk
+from retinue.frontends.mcp.task_files import INTERRUPTED
+from retinue.frontends.web.serving import serve_http
 
 pytestmark = pytest.mark.process
 
@@ -62,11 +65,11 @@ class Served:
         return self.process.stderr.readline()
 
     @asynccontextmanager
-    async def client(self, name: str = "alice", mode: str = "auto") -> AsyncIterator[Client]:
+    async def client(self, name: str = "alice", mode: str = "auto", **more: Any) -> AsyncIterator[Client]:
         headers = {"Authorization": f"Bearer {self.tokens[name]}"}
         async with (
             create_mcp_http_client(headers=headers) as transport,
-            Client(streamable_http_client(self.url, http_client=transport), mode=mode) as client,
+            Client(streamable_http_client(self.url, http_client=transport), mode=mode, **more) as client,
         ):
             yield client
 
@@ -129,6 +132,7 @@ async def test_a_client_finds_no_session_of_another_whichever_way_it_looks(serve
             ("delegate_to_subagents", resumed),
             ("subagent_status", {"id": mine}),
             ("subagent_wait", {"id": mine}),
+            ("subagent_steer", {"id": mine, "text": "Tell me what you know."}),
             ("subagent_cancel", {"id": mine}),
             ("subagent_start", {**TASK, "id": mine}),
         ]
@@ -176,19 +180,19 @@ async def test_closing_the_stream_of_a_request_stops_its_agents(served):
             if "read" in (message or ""):
                 working.set()
 
-        async def ask() -> None:
+        async def call() -> None:
             arguments = {"agent": "tester", "task": "close me"}
             await client.call_tool("subagent", arguments, progress_callback=progressed)
 
-        group.start_soon(ask)
+        group.start_soon(call)
         await working.wait()
         group.cancel_scope.cancel()
     with anyio.fail_after(PATIENCE):
         while not (
-            ended := [each for each in served.sessions() if each["task"] == "close me" and each["latest"]["ended"]]
+            found := [each for each in served.sessions() if each["task"] == "close me" and each["latest"]["ended"]]
         ):
             await anyio.lowlevel.checkpoint()
-    assert ended[0]["latest"]["failure"]["code"] == "aborted"
+    assert found[0]["latest"]["failure"]["code"] == "aborted"
 
 
 async def test_long_work_outlives_the_connection_it_was_started_on(served):
@@ -196,9 +200,39 @@ async def test_long_work_outlives_the_connection_it_was_started_on(served):
         name = (await client.call_tool("subagent_start", {"agent": "tester", "task": "x"})).structured_content["id"]
     async with served.client("bob", "legacy") as client:
         looked = await client.call_tool("subagent_status", {"id": name})
-        ended = await client.call_tool("subagent_cancel", {"id": name})
+        stopped = await client.call_tool("subagent_cancel", {"id": name})
     assert looked.structured_content["doing"] == "→ read a.py (1 tool call so far)"
-    assert ended.structured_content["state"] == "cancelled"
+    assert stopped.structured_content["state"] == "cancelled"
+
+
+async def test_a_task_outlives_the_connection_it_was_begun_on_and_is_its_clients_alone(served):
+    extensions = [TasksExtension()]
+    async with served.client("bob", extensions=extensions) as client:
+        task = (await begin(client, agent="tester", task="x"))["taskId"]
+    async with served.client("alice", extensions=extensions) as client:
+        with pytest.raises(MCPError, match="There is no task of the id"):
+            await ask(client.session, "tasks/get", task)
+    async with served.client("bob", extensions=extensions) as client:
+        looked = await ask(client.session, "tasks/get", task)
+        await ask(client.session, "tasks/cancel", task)
+        done = await ended(client.session, task)
+    assert (looked["status"], looked["statusMessage"]) == ("working", "tester: → read a.py")
+    assert done["status"] == "cancelled"
+
+
+async def test_a_task_whose_server_was_killed_is_said_to_have_failed_by_the_next_one(tmp_path):
+    extensions = [TasksExtension()]
+    first = Served(tmp_path, "--background")
+    async with first.client("bob", extensions=extensions) as client:
+        task = (await begin(client, agent="tester", task="x"))["taskId"]
+        working = await ask(client.session, "tasks/get", task)
+    first.end()
+    second = Served(tmp_path, "--background")
+    async with second.client("bob", extensions=extensions) as client:
+        told = await ask(client.session, "tasks/get", task)
+    second.end()
+    assert working["status"] == "working"
+    assert (told["status"], told["error"]["message"]) == ("failed", INTERRUPTED)
 
 
 def test_the_checks_hold_on_the_wire(served):
@@ -237,7 +271,7 @@ async def test_a_connection_on_which_nothing_comes_is_closed():
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         async with anyio.create_task_group() as group:
-            group.start_soon(partial(sdk.serve_http, nobody, listening, patience=0.1))
+            group.start_soon(partial(serve_http, nobody, listening, patience=0.1))
             async with await anyio.connect_tcp("127.0.0.1", listening.getsockname()[1]) as connection:
                 await connection.send(b"POST /mcp HTTP/1.1\r\nHost: ")
                 with anyio.fail_after(PATIENCE), pytest.raises(anyio.EndOfStream):

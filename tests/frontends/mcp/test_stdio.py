@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mcp import Client, StdioServerParameters
 pytestmark = pytest.mark.process
 
 PATIENCE = 30.0
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 TASK = {"agent": "explorer", "task": "look"}
 HANGS = json.dumps({"steps": [{"call": "read", "args": {"path": "a.py"}}, {"hang": True}]})
 ENVELOPE = {
@@ -200,7 +202,8 @@ main(["mcp"])
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False
     )
     assert (result.returncode, result.stdout) == (2, "")
-    assert "pip install 'retinue[mcp]'" in result.stderr
+    (needed,) = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["mcp"]
+    assert f"pip install '{needed}'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ DEFAULT = [
     "get_subagent_session",
     "list_subagent_profiles",
 ]
-BACKGROUND = ["subagent_start", "subagent_status", "subagent_wait", "subagent_cancel"]
+BACKGROUND = ["subagent_start", "subagent_status", "subagent_wait", "subagent_steer", "subagent_cancel"]
 
 
 def on_the_wire(tools):

@@ -24,7 +24,8 @@ export default function retinue(pi, settings = {}) {
   function connected(context) {
     if (!bridge?.isOpen) {
       const root = context.sessionManager.getSessionId();
-      bridge = openBridge([...command, "bridge", "--surface", surface, "--root", root], context.cwd);
+      const given = ["--surface", surface, "--root", root, ...(settings.arguments ?? [])];
+      bridge = openBridge([...command, "bridge", ...given], context.cwd);
     }
     return bridge;
   }

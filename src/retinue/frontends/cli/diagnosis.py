@@ -21,6 +21,7 @@ from retinue import __version__
 from retinue.app import Retinue
 from retinue.folders import config_folder
 from retinue.frontends.hosts.checking import HostFound, installations
+from retinue.frontends.hosts.places import Machine
 from retinue.settings import KEYS, SURFACES, Problem
 from retinue.types import Refused
 
@@ -86,7 +87,7 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
     engines = tuple(engines_found(retinue))
     state = await _state(retinue)
     problems = tuple(dict.fromkeys(problem for name in SURFACES for problem in retinue.settings(name).problems))
-    roster, hosts = retinue.roster(), tuple(installations(os.environ, Path(retinue.cwd)))
+    roster, hosts = retinue.roster(), tuple(installations(Machine(os.environ), Path(retinue.cwd)))
     return Diagnosis(
         version=__version__,
         python=platform.python_version(),

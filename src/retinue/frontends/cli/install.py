@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,7 +14,9 @@ from retinue.frontends.cli.options import WORD, json_option
 from retinue.frontends.cli.talk import answer_json, examples, note, sayable, warn
 from retinue.frontends.hosts.changes import Change, installing, uninstalling
 from retinue.frontends.hosts.forms import Unfit
+from retinue.frontends.hosts.places import Machine
 from retinue.frontends.hosts.table import HOSTS, Host, own_command
+from retinue.frontends.wording import did_you_mean
 
 CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
@@ -23,10 +26,15 @@ _project = click.option("--project", is_flag=True, help="For this directory alon
 
 @click.command(
     epilog=examples(
-        "retinue install pi", "retinue install claude --dry-run", "retinue install codex --project --yes", then=CODES
+        "retinue install pi",
+        "retinue install claude --dry-run",
+        "retinue install codex --project --yes",
+        "retinue install gemini -- --background --engine pi",
+        then=CODES,
     )
 )
 @_host
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @_project
 @click.option(
     "--surface", type=WORD, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
@@ -36,16 +44,25 @@ _project = click.option("--project", is_flag=True, help="For this directory alon
 @json_option
 @click.pass_context
 def install(
-    ctx: click.Context, host: str, project: bool, surface: str | None, dry_run: bool, yes: bool, as_json: bool
+    ctx: click.Context,
+    host: str,
+    arguments: tuple[str, ...],
+    project: bool,
+    surface: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Give another program our tools, in its own configuration.
 
     HOST is pi, for which it is an extension, or a program that speaks MCP: claude, codex, gemini, opencode, cursor or
     vscode. The change is shown first; what was there is kept beside the file. Doing it again changes nothing more.
+    What follows -- is given to `retinue mcp` whenever the host starts it; for pi to `retinue bridge`.
     """
     found = HOSTS[host]
-    file = found.file(os.environ, Path() if project else None)
-    entry = found.entry(own_command(), surface)
+    file = found.file(Machine(os.environ), Path() if project else None)
+    _check(found, surface, arguments)
+    entry = found.entry(own_command(), surface, arguments)
     try:
         change = installing(file, found.form, entry)
         if found.speaks_mcp:
@@ -71,13 +88,45 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
     If nothing else has changed since `retinue install`, the file is as it was before; else only our entry goes.
     """
     found = HOSTS[host]
-    file = found.file(os.environ, Path() if project else None)
+    file = found.file(Machine(os.environ), Path() if project else None)
     try:
         change = uninstalling(file, found.form)
         is_done = carried_out(change, found.title, "uninstall", dry_run=dry_run, yes=yes)
     except Unfit as error:
         raise Unreadable(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
     _tell(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+
+
+def _check(host: Host, surface: str | None, arguments: Sequence[str]) -> None:
+    """Lets through what the host will be able to start.
+
+    Raises:
+        click.UsageError: it would not start.
+    """
+    from retinue.frontends.cli.bridge import bridge
+    from retinue.frontends.cli.mcp import mcp
+
+    command = mcp if host.speaks_mcp else bridge
+    words = [*(["--surface", surface] if surface else []), *arguments]
+    params = command.make_context(f"retinue {command.name}", words).params
+    if params.get("port") is not None or params.get("clients"):
+        raise click.UsageError("--http and --client are for a server that you start yourself; a host starts its own.")
+    for folder in (params["cwd"], *params.get("roots", ())):
+        if folder and not Path(folder).is_absolute():
+            raise click.UsageError(f"Give {folder} as a whole path: a host starts us wherever it is itself.")
+    _check_surfaces(params["surfaces"] if host.speaks_mcp else (params["surface"],))
+
+
+def _check_surfaces(names: Sequence[str]) -> None:
+    from retinue.frontends.mcp.shapes import clash
+    from retinue.parts import SURFACES
+
+    for name in names:
+        if name not in SURFACES:
+            near = did_you_mean(name, SURFACES)
+            raise click.UsageError(f"Unknown surface: {name}.{near} Surfaces: {', '.join(SURFACES)}")
+    if sentence := clash(names):
+        raise click.UsageError(sentence)
 
 
 def _say_if_missing() -> None:

@@ -36,7 +36,7 @@ class ClientName(click.ParamType[str]):
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from retinue.frontends.mcp.tokens import NAMES
+        from retinue.frontends.web.tokens import NAMES
 
         if not re.fullmatch(NAMES, value):
             self.fail("It must be letters, digits, - and _, at most 64 of them.", param, ctx)
@@ -59,7 +59,11 @@ class ClientName(click.ParamType[str]):
     metavar="NAMES",
     help="Whose tools, with commas between them.",
 )
-@click.option("--background", is_flag=True, help="Also tools to start, look at, wait for and cancel long work by id.")
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Also tools to start, look at, wait for, steer and cancel long work by id, and the protocol's tasks.",
+)
 @click.option("--policy", is_flag=True, help="Also tell the host's model in a few lines when to delegate.")
 @click.option(
     "--root",
@@ -131,7 +135,7 @@ def mcp(
 def _on_http(mount: Any, port: int, clients: tuple[str, ...], options: Options) -> int:
     from retinue.frontends.mcp.gate import PATH
     from retinue.frontends.mcp.serving import on_http
-    from retinue.frontends.mcp.tokens import token_of
+    from retinue.frontends.web.tokens import token_of
 
     retinue = _opened(options)
     tokens = [token_of(retinue.state, name) for name in clients] or [token_of(retinue.state)]

@@ -10,10 +10,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.folders import home_folder, pi_folder
 from retinue.frontends.hosts.forms import Entry, Form
 from retinue.frontends.hosts.json_form import JsonForm
 from retinue.frontends.hosts.own_file import OwnFile
+from retinue.frontends.hosts.places import (
+    Machine,
+    Place,
+    in_home,
+    of_claude,
+    of_codex,
+    of_gemini,
+    of_opencode,
+    of_pi,
+    of_vscode,
+)
 from retinue.frontends.hosts.toml_form import TomlForm
 
 NAME = "retinue"
@@ -22,8 +32,6 @@ PATIENCE = 3600
 """Seconds a host may wait for one of our tools: agents take longer than tools usually do."""
 EXTENSION = Path(__file__).parents[2] / "extension" / "pi" / "index.js"
 
-Environ = Mapping[str, str]
-
 
 class Host(Struct, frozen=True, kw_only=True):
     """A program whose model may call our tools."""
@@ -31,86 +39,62 @@ class Host(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     form: Form
-    user: Callable[[Environ], Path] | None
-    """The user's own configuration; None: it has only a project's."""
+    user: Place
+    """The user's own configuration."""
     project: str
     """The configuration of a project, below its folder."""
-    entry: Callable[[Sequence[str], str | None], Entry]
-    """What is written, for a command that starts us and the surfaces that were asked for."""
+    entry: Callable[[Sequence[str], str | None, Sequence[str]], Entry]
+    """What is written, for a command that starts us, the surfaces that were asked for and what else it is given."""
     speaks_mcp: bool = True
 
-    def file(self, environ: Environ, project: Path | None) -> Path:
+    def file(self, machine: Machine, project: Path | None) -> Path:
         """The file to change: a project's, or the user's."""
-        if project is not None or self.user is None:
-            return (project or Path()).absolute() / self.project
-        return self.user(environ)
+        return self.user(machine) if project is None else project.absolute() / self.project
 
 
-def own_command() -> tuple[str, ...]:
+def own_command(python: str = sys.executable) -> tuple[str, ...]:
     """What starts this Retinue from anywhere."""
-    script = shutil.which(NAME, path=str(Path(sys.executable).parent))
+    folder = Path(python).parent
+    # On Windows scripts are beside the Python of a virtual environment, and below any other.
+    script = shutil.which(NAME, path=os.pathsep.join([str(folder), str(folder / "Scripts")]))
     # Without -P a host's working directory would come first among the places Python imports from.
-    return (script,) if script else (sys.executable, "-P", "-m", NAME)
+    return (script,) if script else (python, "-P", "-m", NAME)
 
 
-def _home(*parts: str) -> Callable[[Environ], Path]:
-    return lambda environ: home_folder(environ).joinpath(*parts)
+def _in_pi(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    given = {"arguments": list(more)} if more else {}
+    return {"extension": EXTENSION.as_uri(), "command": list(command), "surface": surface or "fanout", **given}
 
 
-def _pi_user(environ: Environ) -> Path:
-    return pi_folder(environ) / "extensions" / "retinue.js"
+def _serving(command: Sequence[str], surface: str | None, more: Sequence[str]) -> list[str]:
+    return [*command, "mcp", *(["--surface", surface] if surface else []), *more]
 
 
-def _claude_user(environ: Environ) -> Path:
-    own = environ.get("CLAUDE_CONFIG_DIR")
-    return (Path(own) if own else home_folder(environ)) / ".claude.json"
-
-
-def _codex_user(environ: Environ) -> Path:
-    own = environ.get("CODEX_HOME")
-    return (Path(own) if own else home_folder(environ) / ".codex") / "config.toml"
-
-
-def _opencode_user(environ: Environ) -> Path:
-    base = environ.get("XDG_CONFIG_HOME")
-    folder = (Path(base) if base else home_folder(environ) / ".config") / "opencode"
-    with_comments = folder / "opencode.jsonc"
-    return with_comments if os.path.exists(with_comments) else folder / "opencode.json"  # noqa: PTH110 - never raises
-
-
-def _in_pi(command: Sequence[str], surface: str | None) -> Entry:
-    return {"extension": EXTENSION.as_uri(), "command": list(command), "surface": surface or "fanout"}
-
-
-def _arguments(command: Sequence[str], surface: str | None) -> list[str]:
-    return [*command, "mcp", *(["--surface", surface] if surface else [])]
-
-
-def _plain(command: Sequence[str], surface: str | None) -> Entry:
-    program, *arguments = _arguments(command, surface)
+def _plain(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    program, *arguments = _serving(command, surface, more)
     return {"command": program, "args": arguments}
 
 
-def _stdio(command: Sequence[str], surface: str | None) -> Entry:
-    return {"type": "stdio", **_plain(command, surface)}
+def _stdio(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    return {"type": "stdio", **_plain(command, surface, more)}
 
 
-def _claude(command: Sequence[str], surface: str | None) -> Entry:
-    return {**_stdio(command, surface), "env": {}}
+def _claude(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    return {**_stdio(command, surface, more), "env": {}}
 
 
-def _codex(command: Sequence[str], surface: str | None) -> Entry:
-    return {**_plain(command, surface), "tool_timeout_sec": PATIENCE}
+def _codex(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    return {**_plain(command, surface, more), "tool_timeout_sec": PATIENCE}
 
 
-def _gemini(command: Sequence[str], surface: str | None) -> Entry:
-    return {**_plain(command, surface), "timeout": PATIENCE * 1000}
+def _gemini(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
+    return {**_plain(command, surface, more), "timeout": PATIENCE * 1000}
 
 
-def _opencode(command: Sequence[str], surface: str | None) -> Entry:
+def _opencode(command: Sequence[str], surface: str | None, more: Sequence[str]) -> Entry:
     return {
         "type": "local",
-        "command": _arguments(command, surface),
+        "command": _serving(command, surface, more),
         "enabled": True,
         "timeout": PATIENCE * 1000,
     }
@@ -123,7 +107,7 @@ HOSTS: Mapping[str, Host] = {
             name="pi",
             title="pi",
             form=OwnFile(),
-            user=_pi_user,
+            user=of_pi,
             project=".pi/extensions/retinue.js",
             entry=_in_pi,
             speaks_mcp=False,
@@ -132,7 +116,7 @@ HOSTS: Mapping[str, Host] = {
             name="claude",
             title="Claude Code",
             form=JsonForm("mcpServers", NAME),
-            user=_claude_user,
+            user=of_claude,
             project=".mcp.json",
             entry=_claude,
         ),
@@ -140,7 +124,7 @@ HOSTS: Mapping[str, Host] = {
             name="codex",
             title="Codex",
             form=TomlForm("mcp_servers", NAME),
-            user=_codex_user,
+            user=of_codex,
             project=".codex/config.toml",
             entry=_codex,
         ),
@@ -148,7 +132,7 @@ HOSTS: Mapping[str, Host] = {
             name="gemini",
             title="Gemini CLI",
             form=JsonForm("mcpServers", NAME),
-            user=_home(".gemini", "settings.json"),
+            user=of_gemini,
             project=".gemini/settings.json",
             entry=_gemini,
         ),
@@ -156,7 +140,7 @@ HOSTS: Mapping[str, Host] = {
             name="opencode",
             title="opencode",
             form=JsonForm("mcp", NAME),
-            user=_opencode_user,
+            user=of_opencode,
             project="opencode.json",
             entry=_opencode,
         ),
@@ -164,7 +148,7 @@ HOSTS: Mapping[str, Host] = {
             name="cursor",
             title="Cursor",
             form=JsonForm("mcpServers", NAME),
-            user=_home(".cursor", "mcp.json"),
+            user=in_home(".cursor", "mcp.json"),
             project=".cursor/mcp.json",
             entry=_plain,
         ),
@@ -172,7 +156,7 @@ HOSTS: Mapping[str, Host] = {
             name="vscode",
             title="VS Code",
             form=JsonForm("servers", NAME),
-            user=None,
+            user=of_vscode,
             project=".vscode/mcp.json",
             entry=_stdio,
         ),

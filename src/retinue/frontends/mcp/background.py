@@ -1,6 +1,6 @@
-"""Long work that depends on no open call: started, looked at, waited for and cancelled by id.
+"""Long work that depends on no open call: started, looked at, waited for, steered and cancelled by id.
 
-Four tools in the form of a surface, on the terms of `single`. The id is that of the session: what came of the work is
+Five tools in the form of a surface, on the terms of `single`. The id is that of the session: what came of the work is
 in the store, stays until it is read, and survives a restart of the server.
 """
 
@@ -17,6 +17,7 @@ from retinue.app import Retinue
 from retinue.events import RunEnded
 from retinue.frontends.mcp.background_words import (
     ABOUT,
+    ENDED,
     PATIENCE,
     SCHEMAS,
     SHOWN_ID,
@@ -25,6 +26,7 @@ from retinue.frontends.mcp.background_words import (
     doing,
     never_ran,
     seconds,
+    told,
 )
 from retinue.frontends.mcp.following import Doing, Followed, Follower
 from retinue.output.frame import neutralise, plain
@@ -53,7 +55,7 @@ class Work:
 
 
 class Background:
-    """`subagent_start`, `subagent_status`, `subagent_wait`, `subagent_cancel`."""
+    """`subagent_start`, `subagent_status`, `subagent_wait`, `subagent_steer`, `subagent_cancel`."""
 
     name = "background"
 
@@ -70,6 +72,7 @@ class Background:
             "subagent_start": self.start,
             "subagent_status": self.status,
             "subagent_wait": self.wait,
+            "subagent_steer": self.steer,
             "subagent_cancel": self.cancel,
         }
 
@@ -120,6 +123,19 @@ class Background:
         async def answer() -> ToolResult:
             patience, run = seconds(arguments), await self._found(arguments)
             return answer_of(await self._ended(run, call, PATIENCE if patience is None else patience))
+
+        return await self._answered(answer)
+
+    async def steer(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
+        """Says something to the agent of a run of this server while it works."""
+
+        async def answer() -> ToolResult:
+            run = await self._found(arguments)
+            text = required_text(arguments, "text")
+            if run.ended:
+                raise refused(Code.CONFLICT, f"{run.session[:SHOWN_ID]} {ENDED}", "ended")
+            await self._retinue.steer(run.run, text)
+            return told(run)
 
         return await self._answered(answer)
 

@@ -19,6 +19,7 @@ SHOWN_ID = 16
 PATIENCE = 30.0
 """Seconds a call waits if it does not say how long: less than most hosts wait for a tool."""
 MOST_PATIENCE = 600.0
+ENDED = "has ended, and nothing was said to it. subagent_start with this id goes on with its context."
 MOST_WORDS = 200
 """Characters of what a run is doing."""
 
@@ -57,6 +58,14 @@ SCHEMAS: Mapping[str, JsonObject] = {
         },
         "required": ["id"],
     },
+    "subagent_steer": {
+        "type": "object",
+        "properties": {
+            "id": _ID,
+            "text": {"type": "string", "minLength": 1, "description": "What the agent should know or do differently"},
+        },
+        "required": ["id", "text"],
+    },
     "subagent_cancel": _BY_ID,
 }
 
@@ -65,6 +74,7 @@ ABOUT: Mapping[str, str] = {
     "its own context and does not see this conversation: give it everything it needs.",
     "subagent_status": "What a background agent is doing, without waiting.",
     "subagent_wait": "Wait until a background agent is done, for a bounded time, and return its result.",
+    "subagent_steer": "Say something to a background agent while it works; it goes on with that in mind.",
     "subagent_cancel": "Stop a background agent; what it had is kept.",
 }
 
@@ -128,6 +138,11 @@ def doing(run: Doing) -> ToolResult:
         return _told(run, state, f"{state} after {run.ended.elapsed:.1f}s; subagent_wait returns what it said")
     words = f"{one_line(run.words, MOST_WORDS)} ({counted(run.tools, 'tool call')} so far)"
     return _told(run, WORKING, words, doing=words)
+
+
+def told(run: Doing) -> ToolResult:
+    """That the agent of a run has been told something."""
+    return _told(run, WORKING, "told; it reads that before it asks its model again")
 
 
 def answer_of(run: Doing) -> ToolResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 
 import anyio
@@ -14,9 +15,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.app import Retinue
+from retinue.frontends.mcp.answers import Answer, Tell
 from retinue.frontends.mcp.following import Followed, Follower
 from retinue.frontends.mcp.prompts import TOOLS, Shown, delegating, shown_agents
-from retinue.frontends.mcp.shapes import SHAPES, Schema
+from retinue.frontends.mcp.shapes import SHAPES, Schema, Shape
+from retinue.frontends.mcp.tasks import Tasks
 from retinue.frontends.server import Unservable
 from retinue.surfaces.base import REFUSED, Surface, ToolResult, ToolRun
 from retinue.types import Call
@@ -25,11 +28,10 @@ MOST_CALLS = 512
 """Of one client in flight at once; more are refused. Runs queue for their slots below this."""
 PACE = 0.5
 """Seconds between two messages about the progress of a call."""
+DETAILS = "retinue/details"
+"""Under this name a result's `_meta` has what the surface gives hosts and programs beside its text, whole."""
 RUNS = "retinue/runs"
 """Under this name a result's `_meta` says what really happened beside what was declared, for each of its runs."""
-
-Tell = Callable[[float, str], Awaitable[None]]
-"""Takes how far a call has come, a number that grows, and what its runs are doing."""
 
 
 class Offer(Struct, frozen=True, kw_only=True):
@@ -43,15 +45,6 @@ class Offer(Struct, frozen=True, kw_only=True):
     open_world: bool
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a call came to."""
-
-    text: str
-    structured: Mapping[str, Any]
-    is_error: bool = False
-    meta: Mapping[str, Any] | None = None
-
-
 class Desk:
     """The tools of one client. Calls are made in its block; everything they started ends with it."""
 
@@ -63,7 +56,11 @@ class Desk:
         *,
         roots: Sequence[str],
         most_calls: int = MOST_CALLS,
+        shapes: Mapping[tuple[str, str], Shape] = SHAPES,
+        tasks: Tasks | None = None,
     ) -> None:
+        self.tasks = tasks
+        """Calls of this client that may outlast their requests; None where none may."""
         self._retinue = retinue
         self._follower = follower
         self._surfaces = surfaces
@@ -71,6 +68,7 @@ class Desk:
         self._tools = mounted(surfaces)
         self._way = next((tool for tool in TOOLS if tool in self._tools), None)
         self._most_calls = most_calls
+        self._shapes = shapes
         self._in_flight = 0
 
     def offers(self) -> list[Offer]:
@@ -83,6 +81,11 @@ class Desk:
 
     def knows(self, tool: str) -> bool:
         return tool in self._tools
+
+    def takes_long(self, tool: str) -> bool:
+        """Whether a call is answered only when its agents are done."""
+        shape = self._shapes[self._tools[tool][0].name, tool]
+        return shape.dispatches and not shape.at_once
 
     def agents(self) -> list[Shown]:
         """The agents a user may choose from; none where none can be given a task."""
@@ -100,16 +103,17 @@ class Desk:
 
         `conversation` is whatever tells one of the client's conversations from another; None where nothing does.
         """
-        if self._in_flight >= self._most_calls:
-            return _answer(_crowded(self._most_calls), None)
         surface, run = self._tools[tool]
+        shape = self._shapes[surface.name, tool]
+        if self._in_flight >= self._most_calls:
+            return _answer(shape, _crowded(self._most_calls), None)
         call = self._call(surface.name, conversation)
         self._in_flight += 1
         try:
             with self._follower.following(call.lineage.parent_call) as followed:
                 result = await _told(lambda: run(dict(arguments), call, None), followed, tell)
                 self._follower.catch_up()
-                return _answer(result, followed)
+                return _answer(shape, result, followed)
         finally:
             self._in_flight -= 1
 
@@ -121,7 +125,7 @@ class Desk:
         return structs.replace(call, lineage=lineage, roots=self._roots)
 
     def _offer(self, surface: Surface, name: str, description: str, schema: Schema) -> Offer:
-        shape = SHAPES[surface.name, name]
+        shape = self._shapes[surface.name, name]
         return Offer(
             name=name,
             description=description,
@@ -153,14 +157,21 @@ async def opened(
     """
     follower, families = Follower(retinue), [retinue.surface(name) for name in surfaces]
     mounted(families)
+    tasks: Tasks | None = None
     async with anyio.create_task_group() as group:
         await group.start(follower.follow)
         if background:
             from retinue.frontends.mcp.background import Background
 
             families.append(Background(retinue, follower, group))
-        yield Desk(retinue, follower, families, roots=roots, most_calls=most_calls)
+            tasks = Tasks(retinue.state / "tasks" / _folder(retinue.client), group)
+        yield Desk(retinue, follower, families, roots=roots, most_calls=most_calls, tasks=tasks)
         group.cancel_scope.cancel()
+
+
+def _folder(client: str | None) -> str:
+    """What a client's folder is called: it finds nothing of another's."""
+    return sha256(client.encode("utf-8", "surrogatepass")).hexdigest()[:16] if client else "own"
 
 
 def mounted(surfaces: Sequence[Surface]) -> Mapping[str, tuple[Surface, ToolRun]]:
@@ -200,14 +211,11 @@ async def _told(work: Callable[[], Awaitable[ToolResult]], followed: Followed, t
     return result
 
 
-def _answer(result: ToolResult, followed: Followed | None) -> Answer:
-    runs = followed.report() if followed else []
-    return Answer(
-        text=result.text,
-        structured=msgspec.to_builtins(result.details),
-        is_error=result.is_error,
-        meta={RUNS: runs} if runs else None,
-    )
+def _answer(shape: Shape, result: ToolResult, followed: Followed | None) -> Answer:
+    details, runs = msgspec.to_builtins(result.details), followed.report() if followed else []
+    structured = shape.structured(result.text, details)
+    beside = {**({} if structured == details else {DETAILS: details}), **({RUNS: runs} if runs else {})}
+    return Answer(text=result.text, structured=structured, is_error=result.is_error, meta=beside or None)
 
 
 def _crowded(most: int) -> ToolResult:

@@ -6,29 +6,33 @@ The SDK takes long to import and is an extra: nothing here imports it before it 
 from __future__ import annotations
 
 import os
-from asyncio import Transport
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from hashlib import sha256
-from socket import socket
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from retinue import __version__
-from retinue.frontends.mcp.desk import Answer, Desk, Offer
-from retinue.frontends.mcp.gate import BODY_SECONDS, LOOPBACK, MAX_BODY_BYTES, App
+from retinue.frontends.mcp.answers import Answer, Tell
+from retinue.frontends.mcp.desk import Desk, Offer
 from retinue.frontends.mcp.prompts import Shown
+from retinue.frontends.mcp.task_files import COMPLETED, FAILED, KEPT, Kept
+from retinue.frontends.mcp.tasks import Tasks
 from retinue.frontends.stdio import claimed
+from retinue.frontends.web.asgi import MAX_BODY_BYTES, App
+from retinue.frontends.web.names import LOOPBACK
 
 if TYPE_CHECKING:
     from mcp.server import Server
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import HandlerResult, ServerRequestContext
     from mcp_types import (
         CallToolRequestParams,
         CallToolResult,
         GetPromptRequestParams,
         GetPromptResult,
+        GetTaskRequestParams,
         ListPromptsResult,
         ListToolsResult,
         PaginatedRequestParams,
@@ -37,12 +41,12 @@ if TYPE_CHECKING:
     )
 
 NAME = "retinue"
-MOST_CONNECTIONS = 1024
 MOST_SESSIONS = 100
 """Of one client, in the revisions that have sessions."""
-SHUTDOWN = 5.0
-"""Seconds in which every connection is closed."""
-MISSING = "The MCP SDK is not installed. Install it with `pip install 'retinue[mcp]'` and start again."
+TASKS = "io.modelcontextprotocol/tasks"
+POLL = 1000
+"""Milliseconds between two questions after a task."""
+MISSING = "The MCP SDK is not installed. Install it with `pip install 'mcp>=2.3,<3'` and start again."
 
 
 def missing() -> str | None:
@@ -64,21 +68,6 @@ def server(desk: Desk, instructions: str) -> Server[Any]:
     async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
         return types.ListToolsResult(tools=[_tool(offer) for offer in desk.offers()])
 
-    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        if not desk.knows(params.name):
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
-
-        async def tell(progress: float, message: str) -> None:
-            await context.session.report_progress(progress, message=message)
-
-        answer = await desk.call(
-            params.name,
-            params.arguments or {},
-            conversation=_conversation(context.request),
-            tell=tell if "progress_token" in (context.meta or {}) else None,
-        )
-        return _result(answer)
-
     async def list_prompts(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListPromptsResult:
         return types.ListPromptsResult(prompts=[_prompt(agent) for agent in desk.agents()])
 
@@ -89,18 +78,44 @@ def server(desk: Desk, instructions: str) -> Server[Any]:
         said = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(messages=[said])
 
-    return Server(
+    served: Server[Any] = Server(
         NAME,
         version=__version__,
         title="Retinue",
         instructions=instructions or None,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
         # No schema of ours asks for a header of its own; without this every call over HTTP would list the tools.
         get_tool_input_schema=lambda _: None,
     )
+    served.add_request_handler("tools/call", types.CallToolRequestParams, _calling(desk))
+    if desk.tasks:
+        _serve_tasks(served, desk.tasks)
+    return served
+
+
+def _calling(desk: Desk) -> Callable[[ServerRequestContext[Any], CallToolRequestParams], Awaitable[HandlerResult]]:
+    """What answers calls of the desk's tools."""
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    async def call_tool(context: ServerRequestContext[Any], params: CallToolRequestParams) -> HandlerResult:
+        if not desk.knows(params.name):
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}")
+        conversation = _conversation(context.request)
+
+        async def tell(progress: float, message: str) -> None:
+            await context.session.report_progress(progress, message=message)
+
+        async def work(told: Tell | None) -> Answer:
+            return await desk.call(params.name, params.arguments or {}, conversation=conversation, tell=told)
+
+        if desk.tasks and desk.takes_long(params.name) and _knows_tasks(context):
+            return await _begun(desk.tasks, work)
+        return _result(await work(tell if "progress_token" in (context.meta or {}) else None))
+
+    return call_tool
 
 
 async def serve_stdio(served: Server[Any]) -> None:
@@ -134,51 +149,109 @@ async def http_app(served: Server[Any], port: int) -> AsyncIterator[App]:
         yield manager.handle_request
 
 
-async def serve_http(app: App, listening: socket, *, patience: float = BODY_SECONDS) -> None:
-    """Serves an ASGI application on a socket until cancelled; what is in flight then has a moment to end.
+# -- tasks -----------------------------------------------------------------------------------------
 
-    A connection on which no request has come after so many seconds of patience is closed.
+
+def _serve_tasks(served: Server[Any], tasks: Tasks) -> None:
+    """Adds the methods of the tasks extension, of which the SDK has only the seams."""
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
+    def found(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> Kept:
+        _check(context, params.task_id)
+        kept = tasks.find(params.task_id)
+        if kept is None:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"There is no task of the id {params.task_id[:100]}.")
+        return kept
+
+    async def get(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
+        kept = found(context, params)
+        detail: dict[str, Any] = {}
+        if kept.state == COMPLETED and kept.answer:
+            detail["result"] = _result(kept.answer).model_dump(by_alias=True, mode="json", exclude_none=True)
+        elif kept.state == FAILED:
+            detail["error"] = {"code": types.INTERNAL_ERROR, "message": kept.words}
+        return {**_task(kept), **detail}
+
+    async def update(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
+        found(context, params)  # no task of ours asks for anything: whatever is answered was not asked
+        return {}
+
+    async def cancel(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
+        found(context, params)
+        tasks.cancel(params.task_id)
+        return {}
+
+    served.extensions[TASKS] = {}
+    for method, handler in {"tasks/get": get, "tasks/update": update, "tasks/cancel": cancel}.items():
+        served.add_request_handler(method, types.GetTaskRequestParams, handler)
+
+
+def _check(context: ServerRequestContext[Any], task: str) -> None:
+    """Lets through who may speak of tasks.
+
+    Raises:
+        MCPError: it may not, or its headers say something else than its body.
     """
-    import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    class Impatient(H11Protocol):
-        """Does not wait for ever for a request to begin."""
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found", data=context.method)
+    if not _knows_tasks(context):
+        raise MCPError(
+            code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+            message=f"Declare the extension {TASKS}.",
+            data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+        )
+    if context.request is not None and context.request.headers.get("mcp-name") != task:
+        raise MCPError(code=types.HEADER_MISMATCH, message="The header Mcp-Name is not the id of the task.")
 
-        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.loop.call_later(patience, self._give_up)
 
-        def _give_up(self) -> None:
-            begun: object = self.cycle
-            if begun is None:
-                self.transport.close()
+def _knows_tasks(context: ServerRequestContext[Any]) -> bool:
+    """Whether this request says that its client understands tasks; no revision before the current one can."""
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-    class Quiet(uvicorn.Server):
-        """Leaves signals to us."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    config = uvicorn.Config(
-        app,
-        http=Impatient,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=1,
+    declared = context.session.client_capabilities
+    return (
+        context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        and declared is not None
+        and TASKS in (declared.extensions or {})
     )
-    serving = Quiet(config)
+
+
+async def _begun(tasks: Tasks, work: Callable[[Tell], Awaitable[Answer]]) -> HandlerResult:
+    import mcp_types as types
+    from mcp.shared.exceptions import MCPError
+
     try:
-        await serving.serve(sockets=[listening])
-    finally:
-        with anyio.move_on_after(SHUTDOWN, shield=True):
-            await serving.shutdown()
+        begun = await tasks.begin(work)
+    except OSError as error:
+        sentence = f"The call was stopped, as its task cannot be recorded: {error.strerror}."
+        raise MCPError(code=types.INTERNAL_ERROR, message=sentence) from error
+    return _result(begun) if isinstance(begun, Answer) else {"resultType": "task", **_task(begun)}
+
+
+def _task(kept: Kept) -> dict[str, Any]:
+    """A task as the extension spells it, without what came of it."""
+    told = {"statusMessage": kept.words} if kept.words else {}
+    return {
+        "taskId": kept.id,
+        "status": kept.state,
+        **told,
+        "createdAt": _moment(kept.created),
+        "lastUpdatedAt": _moment(kept.updated),
+        "ttlMs": int(KEPT * 1000),
+        "pollIntervalMs": POLL,
+    }
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+# -- what the protocol's types say -----------------------------------------------------------------
 
 
 def _tool(offer: Offer) -> Tool:

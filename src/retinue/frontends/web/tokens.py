@@ -38,15 +38,24 @@ def token_of(state: Path, name: str | None = None) -> Token:
     Raises:
         Unservable: the file cannot be trusted, read or made.
     """
+    file, text = read_token(state, name)
+    return Token(file, digest(text))
+
+
+def read_token(state: Path, name: str | None = None) -> tuple[Path, str]:
+    """The token itself, for whoever is the client; the same otherwise.
+
+    Raises:
+        Unservable: the file cannot be trusted, read or made.
+    """
     file = state / "tokens" / name if name else state / "token"
     try:
-        text = _read(file) or _made(file)
+        return file, _read(file) or _made(file)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise Unservable(
             f"The token file {file} cannot be used: {why}. Nothing is served without a token."
         ) from error
-    return Token(file, digest(text))
 
 
 def digest(token: str) -> bytes:

@@ -1,0 +1,20 @@
+"""What a call comes to, and what is told of it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+Tell = Callable[[float, str], Awaitable[None]]
+"""Takes how far a call has come, a number that grows, and what its runs are doing."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a call came to."""
+
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool = False
+    meta: Mapping[str, Any] | None = None
