@@ -5,20 +5,24 @@ BIN := $(VENV)/bin
 TOOLS := .tools
 REAL := tests/engines_real
 CLIENTS := tests/frontends/mcp
+HOSTS := tests/frontends/hosts
 # Imports are two to five times slower without byte code, and the demo should start at once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format docs bench lock clean
+.PHONY: help demo test test-hosts check format docs bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1	\2/' | expand -t 20
 
 demo: $(VENV)/.runtime ## Set up and see five agents at work on this repository: no key, no network
 	@$(BIN)/retinue demo
 
-test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp ## Set up and run every test
+test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser ## Set up and run every test
 	$(BIN)/python -m pytest
+
+test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB) and ask each if it sees us
+	RETINUE_REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
 
 check: $(VENV)/.dev ## Check format, lint, types and the layer rules
 	$(BIN)/ruff format --check .
@@ -39,9 +43,10 @@ bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addresses
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
-	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp -o dev.txt dev.in build.in ../pyproject.toml
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp --extra serve -o dev.txt dev.in build.in ../pyproject.toml
 	$(BIN)/python $(REAL)/install.py --lock
 	$(BIN)/python -m tests.frontends.mcp.install --lock
+	$(BIN)/python -m tests.frontends.hosts.install --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -68,3 +73,11 @@ $(TOOLS)/.pi: $(REAL)/install.py $(wildcard $(REAL)/pi-*/package-lock.json $(REA
 # The official MCP suite and inspector, in the same way.
 $(TOOLS)/.mcp: $(CLIENTS)/install.py $(wildcard $(CLIENTS)/clients/*) | $(VENV)/.dev
 	$(BIN)/python -m tests.frontends.mcp.install $(TOOLS)
+
+# Programs that Retinue is installed into; only `make test-hosts` wants them.
+$(TOOLS)/.hosts: $(HOSTS)/install.py $(wildcard $(HOSTS)/programs/*) | $(VENV)/.dev
+	$(BIN)/python -m tests.frontends.hosts.install $(TOOLS)
+
+# A Chromium, for the tests of the dashboard: one that is there, or the system's own package.
+$(TOOLS)/.browser: tests/frontends/dashboard/install.py | $(VENV)/.dev
+	$(BIN)/python -m tests.frontends.dashboard.install $(TOOLS)

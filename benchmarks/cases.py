@@ -57,12 +57,28 @@ def _on_pi(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_pi", work, str(count))
 
 
+def _on_claude(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_claude", work, str(count))
+
+
 def _on_home(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_home", work, str(count))
 
 
+def _on_nesting(engine: str, how: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_nesting", engine, how, "4")
+
+
 def _on_mcp(work: str, count: int, *which: str) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_mcp", work, str(count), *which)
+
+
+def _on_http(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_http", work, str(count))
+
+
+def _on_bridge(work: str, count: int, *which: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_bridge", work, str(count), *which)
 
 
 def _beside_the_sdk(name: str, work: str, count: int, goal: float, **more: Any) -> Case:
@@ -112,6 +128,18 @@ CASES = (
         floor=_on_home("direct", 2000),
         goal=1.5,
         per="run",
+    ),
+    *(
+        Case(
+            name=f"nesting on {engine}: a level over a run alone",
+            ours=_on_nesting(engine, "nested"),
+            floor=_on_nesting(engine, "alone"),
+            goal=1.1,
+            figure=wall,
+            per="run",
+            pairs=3,
+        )
+        for engine in ("scripted", "loop", "pi")
     ),
     Case(
         name="memory of a run",
@@ -263,8 +291,93 @@ CASES = (
         figure=wall,
         pairs=1,
     ),
+    Case(
+        name="claude: one delegation, of the SDK's query",
+        ours=_on_claude("compared", 15),
+        floor=_constant(wall=1.0),
+        goal=1.05,
+        figure=wall,
+        unit="×",
+        pairs=3,
+    ),
+    Case(
+        name="claude: a delegation by a run on it",
+        ours=_on_claude("nested", 7),
+        floor=_on_claude("delegated", 8),
+        goal=1.25,
+        figure=wall,
+        per="run",
+    ),
     _beside_the_sdk("mcp: start to the first answer", "start", 0, 1.5, figure=wall, pairs=9),
     _beside_the_sdk("mcp: a call that does nothing", "calls", 500, 1.3, figure=wall, per="call"),
     _beside_the_sdk("mcp: 200 calls in flight", "in_flight", 200, 1.3, figure=wall, per="call"),
     _beside_the_sdk("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
+    Case(
+        name="bridge: start to the tools, over opening directly",
+        ours=_on_bridge("start", 0),
+        floor=_on_bridge("start", 0, "direct"),
+        goal=1.3,
+        figure=wall,
+        pairs=9,
+    ),
+    Case(
+        # CPU: the time is that of two syncs to the disk on both sides.
+        name="bridge: a delegation, over calling directly",
+        ours=_on_bridge("calls", 300),
+        floor=_on_bridge("calls", 300, "direct"),
+        goal=1.5,
+        per="call",
+    ),
+    Case(
+        name="serve: start, over the least server",
+        ours=_on_http("start", 0),
+        floor=_on_http("echo_start", 0),
+        goal=2.0,
+        figure=wall,
+        pairs=7,
+    ),
+    Case(
+        # The floor is the least SSE server's, and the 100 ms more that an event may take through us.
+        name="serve: an event until it is read",
+        ours=_on_http("latency", 100),
+        floor=_on_http("echoed", 100),
+        goal=1.0,
+        figure=wall,
+        pairs=3,
+    ),
+    Case(
+        name="serve: a run of 100 readers, one stalled",
+        ours=("-m", "benchmarks.on_watching", "3", "100"),
+        floor=("-m", "benchmarks.on_watching", "3", "0"),
+        goal=1.05,
+        figure=wall,
+        pairs=3,
+    ),
+    Case(
+        name="serve: 10,000 runs, over the query",
+        ours=_on_http("listing", 10_000),
+        floor=_constant(wall=1.0),
+        goal=3.0,
+        figure=wall,
+        unit="×",
+        pairs=3,
+    ),
+    Case(
+        name="serve: their first page, over the same",
+        ours=_on_http("page", 10_000),
+        floor=_constant(wall=1.0),
+        goal=1.0,
+        figure=wall,
+        unit="×",
+        pairs=3,
+    ),
+    Case(
+        name="serve: the dashboard, packed",
+        ours=_on_http("weight", 0),
+        floor=_constant(grown_bytes=100 * 1024),
+        goal=1.0,
+        figure=grown,
+        unit="KB",
+        pairs=1,
+    ),
 )

@@ -84,7 +84,7 @@ FAILURES: Mapping[Code, Meaning] = {
     ),
     Code.BUDGET: Meaning(
         happened="The turns, tokens or dollars of the run were spent before a final answer.",
-        do="Resume the session, or raise `max_turns`, `max_tokens` or `max_cost`.",
+        do="Resume the session, or raise `max_turns`, `max_tokens` or `max_cost`, or those of the conversation.",
     ),
     Code.OUTPUT_LIMIT: Meaning(
         happened="The child wrote more than 64 MiB of output or errors, or more than 1 GiB in all.",
@@ -237,6 +237,8 @@ FIELDS: Mapping[str, str] = {
     "ModelChanged.before": "The model that failed.",
     "ModelChanged.after": "The next one.",
     "ModelChanged.reason": "Why, such as `rate_limit`.",
+    "Steered.text": "What it was told, masked like all text.",
+    "DeadlineExtended.seconds": "How much it was given.",
     "Notice.code": "What kind of notice, such as `storage` or `stopped_after_answer`.",
     "Notice.message": "What to know.",
     "Finalized.finalization": "What it says of its task.",
@@ -279,6 +281,8 @@ FIELDS: Mapping[str, str] = {
     "Limits.max_turns": "Assistant messages.",
     "Limits.max_tokens": "Tokens of all kinds together.",
     "Limits.max_cost": "Dollars.",
+    "Limits.max_conversation_tokens": "Tokens of all runs of the conversation together.",
+    "Limits.max_conversation_cost": "Dollars of all runs of the conversation together.",
     "Limits.stdout_bytes": "Of output worth keeping.",
     "Limits.stderr_bytes": "Of error output.",
     "Limits.finalize_retries": "Corrections after a missing finalization.",

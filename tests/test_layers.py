@@ -10,11 +10,11 @@ SOURCE = Path(__file__).parents[1] / "src" / "retinue"
 
 LAYERS = [
     {"types", "secret", "results", "events", "settings", "settings_files", "folders", "regular_files", "todos"}
-    | {"tool_names", "beside"},
+    | {"tool_names", "beside", "arriving", "descent"},
     {"guards", "output", "progress", "slots", "subagent_events", "engines.base", "sessions.store"},
     {"engines", "sessions", "agents", "prompting"},
     {"supervise", "places", "bus", "checks", "retelling", "home"},
-    {"planner", "attempts", "recorder"},
+    {"planner", "attempts", "recorder", "running"},
     {"orchestrator"},
     {"surfaces"},
     {"parts", "control"},
@@ -27,7 +27,7 @@ HEAVY = {
     "claude_agent_sdk": {"engines.claude.sdk"},
     "mcp": {"frontends.mcp.sdk"},
     "mcp_types": {"frontends.mcp.sdk"},
-    "uvicorn": {"frontends.mcp.sdk"},
+    "uvicorn": {"frontends.web.serving"},
     "yaml": {"agents.header"},
     "regex": {"engines.tools.grep"},
     "sqlite3": {"sessions.index", "agents.index"},

@@ -37,7 +37,10 @@ SECTIONS = {
     },
     "What runs": {
         "watch": Entry("watch:watch", "See what runs, in whatever process it was started."),
+        "steer": Entry("steer:steer", "Say something to an agent while it works."),
+        "extend": Entry("extend:extend", "Give a run more time."),
         "cancel": Entry("cancel:cancel", "Stop runs, in whatever process they are."),
+        "serve": Entry("serve:serve", "Serve the dashboard and the HTTP API: see, start, stop and continue runs."),
     },
     "What there is": {
         "agents": Entry("agents:agents", "List, show, check, accept, begin, edit and delete agents."),

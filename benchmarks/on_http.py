@@ -1,0 +1,251 @@
+"""`retinue serve` beside what it stands on. `python -m benchmarks.on_http WORK N`.
+
+The client is this process, so that what is measured is the server.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import sqlite3
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.gauge import scratch
+from retinue.events import Durable, Origin, RunEnded, RunQueued, RunStarted, Stamped, to_line
+from retinue.frontends.http.assets import Assets
+from retinue.results import AnswerKind
+
+ECHO = ("-m", "benchmarks.sse_echo")
+"""An SSE server that sends back what it is posted, and nothing else."""
+PATIENCE = 60.0
+MAY = 0.1
+"""Seconds an event may take longer through us."""
+APART = {"wait": 0.03}
+"""Between two events."""
+PAGE = 1_000
+"""Runs in one answer."""
+
+
+class Server:
+    """`retinue serve` in a process of its own, and requests to it."""
+
+    def __init__(self, *arguments: str, script: Any = None) -> None:
+        self._begun = time.monotonic()
+        given = {"RETINUE_SCRIPT": json.dumps({"steps": script})} if script else {}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "retinue", "serve", "--port", "0", "--json", "--engine", "scripted", *arguments],
+            env={**os.environ, **given, "RETINUE_STATE": str(state())},
+            cwd=scratch(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self.process.stdout
+        told = json.loads(self.process.stdout.readline())
+        self.port: int = told["port"]
+        self.headers = {
+            "Authorization": f"Bearer {Path(told['tokenFile']).read_text().strip()}",
+            "Content-Type": "application/json",
+        }
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+
+    def ask(self, method: str, path: str, body: Any = None) -> bytes:
+        self._connection.request(
+            method, f"/api/v1/{path}", None if body is None else json.dumps(body), headers=self.headers
+        )
+        return self._connection.getresponse().read()
+
+    def first(self) -> float:
+        """Seconds from its start to its first answer."""
+        assert b'"ok"' in self.ask("GET", "health")
+        return time.monotonic() - self._begun
+
+    def leave(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+@contextmanager
+def watching(port: int, headers: dict[str, str], path: str = "/api/v1/events") -> Iterator[Any]:
+    """The stream of a server for the block, as a file."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.readline()
+    try:
+        yield answer
+    finally:
+        connection.close()
+
+
+def state() -> Path:
+    return Path(scratch(), "state")
+
+
+def fill(count: int) -> None:
+    """So many ended sessions, as the store writes them."""
+    for number in range(count):
+        run = f"{number:08x}{number:024x}"
+        origin = Origin(run=run, session=run, root=f"{number // 5:032x}", parent_tool_use_id=f"call-{number}")
+        queued = RunQueued(
+            name="explorer", agent="explorer", task=f"Look at part {number}", cwd="/", surface="single"
+        )
+        ended = RunEnded(text=f"It is in part {number}.\nMore.", answer=AnswerKind.FINAL, elapsed=1.0)
+        when = 1_700_000_000.0 + number
+        story: tuple[Durable, ...] = (queued, RunStarted(), ended)
+        events = [Stamped(origin, place, when + place, event) for place, event in enumerate(story, 1)]
+        folder = state() / "sessions" / run[:8]
+        folder.mkdir(parents=True, mode=0o700)
+        header = json.dumps({"v": 1, "type": "session", "id": run, "part": 1, "created": when}).encode() + b"\n"
+        (folder / "session.jsonl").write_bytes(header + b"".join(map(to_line, events)))
+
+
+def told(**figures: float) -> None:
+    print(json.dumps(figures))
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def listing(count: int) -> None:
+    """All runs, page by page, over the raw query of all, its rows decoded: side by side in this one process."""
+    fill(count)
+    server = Server()
+    server.ask("GET", "runs?limit=1")
+    ratios: list[float] = []
+    for _ in range(9):
+        began = time.perf_counter()
+        seen, before = 0, ""
+        while before is not None:
+            answer = server.ask("GET", f"runs?limit={PAGE}&before={before}")
+            seen += answer.count(b'"sessionRuns"')
+            # The end of an answer says where to go on; parsing all of it would be this process's work.
+            before = json.loads(b"{" + answer[answer.rindex(b'"next":') :])["next"]
+        ours = time.perf_counter() - began
+        assert seen == count
+        ratios.append(ours / _raw(count))
+    server.leave()
+    told(wall=statistics.median(ratios))
+
+
+def page(count: int) -> None:
+    """The first page of the activity, over the raw query of all runs: it must not read them all."""
+    fill(count)
+    server = Server()
+    server.ask("GET", "activity")
+    took = []
+    for _ in range(15):
+        began = time.perf_counter()
+        assert b'"groups"' in server.ask("GET", "activity")
+        took.append(time.perf_counter() - began)
+    server.leave()
+    told(wall=statistics.median(took) / statistics.median(_raw(count) for _ in range(5)))
+
+
+def _raw(count: int) -> float:
+    began = time.perf_counter()
+    with closing(sqlite3.connect(state() / "index.sqlite")) as database:
+        query = "SELECT summary FROM sessions ORDER BY updated DESC, session"
+        assert len([msgspec.json.decode(summary) for (summary,) in database.execute(query)]) == count
+    return time.perf_counter() - began
+
+
+# -- the stream ------------------------------------------------------------------------------------
+
+
+def latency(count: int) -> None:
+    """Seconds from an event's being committed to a watcher's having it: the median of so many."""
+    steps = [step for number in range(count) for step in ({"event": {"type": "text", "text": str(number)}}, APART)]
+    server = Server(script=[*steps, {"say": "done"}])
+    took: list[float] = []
+    with watching(server.port, server.headers) as stream:
+        server.ask("POST", "runs", {"agent": "explorer", "task": "talk"})
+        while len(took) < count:
+            line = stream.readline()
+            if b'"type":"text"' in line:
+                took.append(time.time() - json.loads(line.partition(b": ")[2])["event"]["time"])
+    server.leave()
+    told(wall=statistics.median(took))
+
+
+def echoed(count: int) -> None:
+    """The same of the least server there is, and the tenth of a second that ours may take longer."""
+    process = subprocess.Popen([sys.executable, *ECHO], stdout=subprocess.PIPE)
+    assert process.stdout
+    port, took = int(process.stdout.readline()), []
+    posting = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    with watching(port, {}, "/") as stream:
+        for _ in range(count):
+            posting.request("POST", "/", f"data: {time.time()!r}\n\n")
+            while not (line := stream.readline()).startswith(b"data:"):
+                pass
+            took.append(time.time() - float(line.partition(b": ")[2]))
+            posting.getresponse().read()
+            time.sleep(APART["wait"])
+    process.kill()
+    process.communicate()
+    told(wall=statistics.median(took) + MAY)
+
+
+# -- the rest --------------------------------------------------------------------------------------
+
+
+def start(_: int) -> None:
+    server = Server()
+    told(wall=server.first())
+    server.leave()
+
+
+def echo_start(_: int) -> None:
+    """The same of the least server."""
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, *ECHO], stdout=subprocess.PIPE)
+    assert process.stdout
+    connection = http.client.HTTPConnection("127.0.0.1", int(process.stdout.readline()), timeout=PATIENCE)
+    connection.request("POST", "/", "data: x\n\n")
+    connection.getresponse().read()
+    told(wall=time.monotonic() - began)
+    process.kill()
+    process.communicate()
+
+
+def weight(_: int) -> None:
+    """KB of everything a browser loads to show the first page, as it is sent."""
+    assets = Assets()
+    sizes = []
+    for name in assets.names():
+        asset = assets.find(name)
+        assert asset
+        if not name.startswith("login"):
+            sizes.append(len(asset.packed or gzip.compress(asset.body)))
+    told(grown_bytes=sum(sizes))
+
+
+WORKS: dict[str, Callable[[int], None]] = {
+    "listing": listing,
+    "page": page,
+    "latency": latency,
+    "echoed": echoed,
+    "start": start,
+    "echo_start": echo_start,
+    "weight": weight,
+}
+
+
+def main() -> None:
+    work, count = sys.argv[1:]
+    WORKS[work](int(count))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+// What stands above every view of a run: where it stands, what was asked, how it goes.
+
+import { html, useState, Elapsed } from "./ui.js";
+import { cost, count, plural, short, tokens } from "./format.js";
+import { Block, Line } from "./shown.js";
+import { isLive } from "./store.js";
+import { plain } from "./text.js";
+
+export function Trail({ detail }) {
+  const others = (detail.runs ?? []).filter((one) => one.run !== detail.run);
+  const place = (detail.runs ?? []).findIndex((one) => one.run === detail.run) + 1;
+  return html`
+    <nav class="trail" aria-label="Where this run stands">
+      <a href="#/">Activity</a>
+      ${(detail.ancestors ?? []).map(
+        (one) => html`
+          <span aria-hidden="true">/</span>
+          <a href=${`#/runs/${one.run}`}><${Line} text=${one.name ?? one.agent} /></a>
+        `,
+      )}
+      <span aria-hidden="true">/</span>
+      <span class="mono">${short(detail.run)}</span>
+      ${
+        others.length > 0 &&
+        html`
+          <span class="session muted">
+            ${`run ${place} of ${others.length + 1} in its session:`}
+            ${detail.runs.map((one, index) =>
+              one.run === detail.run
+                ? html`<b>${index + 1}</b>`
+                : html`
+                    <a href=${`#/runs/${one.run}`} aria-label=${`Run ${index + 1} of this session`}>${index + 1}</a>
+                  `,
+            )}
+          </span>
+        `
+      }
+    </nav>
+  `;
+}
+
+export function Facts({ detail, tree }) {
+  const below = tree.filter((row) => row.parentRun === detail.run);
+  const facts = [
+    ["Agent", html`<a href=${`#/agents/${encodeURIComponent(detail.agent)}`}><${Line} text=${detail.agent} /></a>`],
+    ["Engine", html`<${Line} text=${detail.engine} />`],
+    detail.model && detail.model !== detail.engine && ["Model", html`<${Line} text=${detail.model} />`],
+    ["Time", html`<${Elapsed} row=${detail} />`],
+    ["Tools", count(detail.tools)],
+    ["Tokens", count(tokens(detail.usage))],
+    ["Cost", cost(detail.usage?.cost)],
+    below.length > 0 && ["Below it", `${plural(below.length, "run")}${below.some(isLive) ? ", working" : ""}`],
+  ];
+  return html`
+    <dl class="facts">
+      ${facts.filter(Boolean).map(
+        ([name, value]) => html`
+          <div key=${name}>
+            <dt>${name}</dt>
+            <dd>${value}</dd>
+          </div>
+        `,
+      )}
+    </dl>
+  `;
+}
+
+// The task is folded when it is long; the failure, if there is one, never is.
+export function Asked({ detail }) {
+  const task = detail.taskText ?? detail.task;
+  const isLong = task.length > 400 || task.split("\n").length > 4;
+  const [isOpen, open] = useState(false);
+  return html`
+    <section class="asked ${isLong && !isOpen ? "folded" : ""}" aria-label="Task">
+      <${Block} text=${task} language="prose" />
+      ${
+        isLong &&
+        html`
+          <button type="button" class="link" aria-expanded=${isOpen} onClick=${() => open(!isOpen)}>
+            ${isOpen ? "Less" : "The whole task"}
+          </button>
+        `
+      }
+    </section>
+    ${
+      detail.failure &&
+      html`
+        <div class="failure" role="note">
+          <b>${plain(detail.failure.code).replaceAll("_", " ")}</b>
+          <${Line} text=${detail.failure.message} />
+        </div>
+      `
+    }
+  `;
+}

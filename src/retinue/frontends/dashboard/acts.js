@@ -1,0 +1,128 @@
+// What can be done with a run: cancel it, give it more time, copy its answer, download its transcript.
+
+import { html, useState, Button, Copy, Dialog } from "./ui.js";
+import { address, get, post, runPath } from "./api.js";
+import { announce } from "./announce.js";
+import { Line } from "./shown.js";
+import { isLive } from "./store.js";
+
+const FORMATS = { md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)" };
+
+export function Acts({ row }) {
+  const [asked, ask] = useState(null);
+  const close = () => ask(null);
+  const answer = async () => (await get(runPath(row.run, "/result"))).text;
+  return html`
+    <div class="acts">
+      ${!isLive(row) && html`<${Copy} text=${answer} kind="">Copy result<//>`}
+      ${row.can?.extend && html`<${Button} icon="clock" onClick=${() => ask("extend")}>Extend<//>`}
+      ${row.can?.cancel && html`<${Button} icon="stop" kind="danger" onClick=${() => ask("cancel")}>Cancel<//>`}
+      <${Downloads} run=${row.run} />
+      ${asked === "cancel" && html`<${Cancel} row=${row} onClose=${close} />`}
+      ${asked === "extend" && html`<${Extend} row=${row} onClose=${close} />`}
+    </div>
+  `;
+}
+
+function Downloads({ run }) {
+  const leave = (event) => {
+    if (event.key === "Escape" && event.currentTarget.open) {
+      event.stopPropagation();
+      event.currentTarget.open = false;
+      event.currentTarget.querySelector("summary").focus();
+    }
+  };
+  const away = (event) => {
+    if (!event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
+  };
+  return html`
+    <details class="menu" onKeyDown=${leave} onFocusOut=${away}>
+      <summary class="button">Download</summary>
+      <ul>
+        ${Object.entries(FORMATS).map(
+          ([format, word]) => html`
+            <li key=${format}><a href=${address(runPath(run, "/transcript"), { format })} download>${word}</a></li>
+          `,
+        )}
+      </ul>
+    </details>
+  `;
+}
+
+function Cancel({ row, onClose }) {
+  const [send, failure, isSending] = useSending(async () => {
+    await post(runPath(row.run, "/cancel"));
+    announce([`Cancelling ${row.name}`]);
+    onClose();
+  });
+  return html`
+    <${Dialog} title="Cancel this run?" onClose=${onClose}>
+      <p>
+        <b><${Line} text=${row.name} /></b>
+        ${" "}stops, and whatever it asked others for. What it wrote so far is kept, and it can be resumed.
+      </p>
+      <${Refusal} failure=${failure} />
+      <footer>
+        <${Button} onClick=${onClose}>Keep it running<//>
+        <${Button} kind="danger solid" onClick=${send} disabled=${isSending}>Cancel the run<//>
+      </footer>
+    <//>
+  `;
+}
+
+function Extend({ row, onClose }) {
+  const [minutes, set] = useState("15");
+  const [send, failure, isSending] = useSending(async () => {
+    await post(runPath(row.run, "/extend"), { seconds: Number(minutes) * 60 });
+    announce([`${row.name} has ${minutes} minutes more`]);
+    onClose();
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    send();
+  };
+  return html`
+    <${Dialog} title="More time" onClose=${onClose}>
+      <form onSubmit=${submit}>
+        <label class="field">
+          <span>Minutes to add</span>
+          <input
+            type="number"
+            min="1"
+            max="600"
+            step="1"
+            required
+            value=${minutes}
+            onInput=${(event) => set(event.target.value)}
+          />
+        </label>
+        <${Refusal} failure=${failure} />
+        <footer>
+          <${Button} onClick=${onClose}>Close<//>
+          <${Button} type="submit" kind="primary" disabled=${isSending}>Extend<//>
+        </footer>
+      </form>
+    <//>
+  `;
+}
+
+// Does something that the server may refuse: returns how to do it, why it was refused, and whether it is under way.
+export function useSending(act) {
+  const [failure, fail] = useState(null);
+  const [isSending, sending] = useState(false);
+  const send = async () => {
+    sending(true);
+    fail(null);
+    try {
+      await act();
+    } catch (error) {
+      fail(error);
+    }
+    sending(false);
+  };
+  return [send, failure, isSending];
+}
+
+export function Refusal({ failure }) {
+  return html`<p class="refusal" role="alert">${failure && html`<${Line} text=${failure.message} />`}</p>`;
+}

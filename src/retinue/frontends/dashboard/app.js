@@ -1,0 +1,144 @@
+// The page: its head, the view the address names, and what stands above all of them.
+
+import { html, render, useEffect, useMemo, useRef, useState, Button, Icon } from "./ui.js";
+import { Activity } from "./activity.js";
+import { Agents } from "./agents.js";
+import { Announcer } from "./announce.js";
+import { useCell } from "./cell.js";
+import { connection } from "./connection.js";
+import { clock } from "./format.js";
+import { NewRun } from "./forms.js";
+import { Help, useKeys } from "./keys.js";
+import { go, useRoute } from "./route.js";
+import { Run } from "./run.js";
+import { reconnect } from "./stream.js";
+import { System } from "./system.js";
+
+const VIEWS = { "": "Activity", agents: "Agents", system: "System" };
+const SOON = 700; // milliseconds a connection may be gone before anyone is told
+
+function App() {
+  const parts = useRoute();
+  const [open, show] = useState(null);
+  const close = () => show(null);
+  const start = (agent = "") => show({ kind: "new", agent });
+  const acts = useMemo(
+    () => ({
+      new: () => start(),
+      help: () => show({ kind: "help" }),
+      home: () => go("/"),
+      back: () => (parts.length ? go("/") : document.activeElement.blur()),
+      search: () => search(parts),
+    }),
+    [parts],
+  );
+  useKeys(acts);
+  useFocusOnMove(parts);
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${acts.new} onHelp=${acts.help} />
+    <${Banner} />
+    <${View} parts=${parts} onNew=${acts.new} onStart=${start} />
+    <${Announcer} />
+    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} onClose=${close} />`}
+    ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
+  `;
+}
+
+function View({ parts: [view, id], onNew, onStart }) {
+  if (view === "runs" && id) return html`<${Run} key=${id} id=${id} />`;
+  if (view === "agents") return html`<${Agents} name=${id} onStart=${onStart} />`;
+  if (view === "system") return html`<${System} />`;
+  return html`<${Activity} onNew=${onNew} />`;
+}
+
+function Head({ view, onNew, onHelp }) {
+  return html`
+    <header class="head">
+      <a class="brand" href="#/" aria-label="Retinue, activity">
+        <img src="/favicon.svg" alt="" width="24" height="24" />
+        <span>Retinue</span>
+      </a>
+      <nav aria-label="Main">
+        ${Object.entries(VIEWS).map(
+          ([name, word]) => html`
+            <a key=${name} href=${`#/${name}`} aria-current=${name === view ? "page" : undefined}>${word}</a>
+          `,
+        )}
+      </nav>
+      <div class="tools">
+        <${Button} kind="primary new" icon="plus" label="New run" onClick=${onNew}>New run<//>
+        <${Button} kind="quiet" icon="theme" label="Light or dark" onClick=${otherTheme} />
+        <${Button} kind="quiet help" icon="help" label="Keyboard help" onClick=${onHelp} />
+      </div>
+    </header>
+  `;
+}
+
+// Calm: what is on the screen stays, and says how old it is.
+function Banner() {
+  const { state, since } = useCell(connection);
+  const [isLate, late] = useState(false);
+  useEffect(() => {
+    late(false);
+    const timer = state === "lost" && setTimeout(() => late(true), SOON);
+    return () => clearTimeout(timer);
+  }, [state]);
+  const isGone = state === "lost" && isLate;
+  return html`
+    <div class="banner" role="status" hidden=${!isGone && state !== "signedOut"}>
+      <${Icon} name="warning" />
+      ${isGone && html`<${Gone} since=${since} />`} ${state === "signedOut" && html`<${SignedOut} />`}
+    </div>
+  `;
+}
+
+function Gone({ since }) {
+  const when = `No connection to Retinue since ${clock(since)}.`;
+  return html`
+    <span>${when} What you see is from then; it comes back by itself.</span>
+    <${Button} onClick=${reconnect}>Try now<//>
+  `;
+}
+
+function SignedOut() {
+  return html`
+    <span>You are signed out. Open the link that \`retinue serve\` prints, or use the token.</span>
+    <a href="/login">Sign in</a>
+  `;
+}
+
+// A new view begins at its top, also for those who hear it.
+function useFocusOnMove(parts) {
+  const before = useRef(parts);
+  useEffect(() => {
+    if (before.current === parts) return;
+    before.current = parts;
+    window.scrollTo(0, 0);
+    if (parts[0] !== "runs") document.title = `${VIEWS[parts[0] ?? ""] ?? "Activity"} · Retinue`;
+    if (document.activeElement?.closest("input, textarea")) return; // someone is quicker than the view
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [parts]);
+}
+
+function search(parts, frames = 60) {
+  if (parts.length) go("/");
+  const field = document.getElementById("search");
+  if (field) field.focus();
+  else if (frames > 0) requestAnimationFrame(() => search([], frames - 1)); // until the activity is there
+}
+
+function skip(event) {
+  event.preventDefault(); // the fragment is where the view is named
+  document.getElementById("main")?.focus();
+}
+
+function otherTheme() {
+  const root = document.documentElement;
+  const isDark =
+    (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  root.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+}
+
+render(html`<${App} />`, document.getElementById("app"));

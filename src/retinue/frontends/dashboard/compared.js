@@ -1,0 +1,60 @@
+// What was declared beside what really happened.
+
+import { html, Part } from "./ui.js";
+import { count, limit } from "./format.js";
+import { Line, Pairs } from "./shown.js";
+
+export function Compared({ detail: { declared: asked, actual } }) {
+  const declared = asked ?? {};
+  const facts = actual ?? {};
+  const rows = [
+    ["Engine", declared.engine, facts.engine],
+    ["Model", declared.model, facts.model],
+    ["Tools", list(declared.tools), actual && list(facts.toolsGranted)],
+    ["Timeout", declared.timeout && limit(declared.timeout), facts.limits && limit(facts.limits.timeout)],
+    ["Thinking", declared.thinking, null],
+  ].filter(([, one, other]) => one || other);
+  const removed = (facts.toolsRemoved ?? []).map(({ tool, by }) => `${tool} (by ${by})`);
+  const more = [
+    removed.length > 0 && ["Taken away", removed.join(", ")],
+    facts.toolsMissing?.length > 0 && ["Not there", facts.toolsMissing.join(", ")],
+    facts.notApplied?.length > 0 && ["Not applied", facts.notApplied.join(", ")],
+    ["Secrets masked", count(facts.masks ?? 0)],
+    facts.droppedBytes > 0 && ["Output dropped", `${count(facts.droppedBytes)} bytes`],
+    facts.process && [
+      "Process",
+      facts.process.signal ? `signal ${facts.process.signal}` : `exit ${facts.process.code}`,
+    ],
+    facts.saved === false && ["Stored", "not all of it"],
+  ];
+  return html`
+    <${Part} title="Declared and actual">
+      <table class="compared">
+        <thead>
+          <tr>
+            <th scope="col"><span class="unseen">What</span></th>
+            <th scope="col">Declared</th>
+            <th scope="col">Actual</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            ([name, one, other]) => html`
+              <tr key=${name} class=${one && other && one !== other ? "differs" : ""}>
+                <th scope="row">${name}</th>
+                <td><${Line} text=${one ?? "—"} /></td>
+                <td><${Line} text=${other ?? "—"} /></td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+      ${actual && html`<${Pairs} rows=${more} />`}
+      ${!actual && html`<p class="muted">What really happened is told when it ends.</p>`}
+    <//>
+  `;
+}
+
+function list(tools) {
+  return tools == null ? "inherited" : tools.join(", ") || "none";
+}

@@ -1,0 +1,53 @@
+// The line below a transcript: tells a running agent something, where its engine can hear, or goes on with its session.
+
+import { html, useState, Button } from "./ui.js";
+import { Refusal, useSending } from "./acts.js";
+import { post, runPath } from "./api.js";
+import { announce } from "./announce.js";
+import { go } from "./route.js";
+import { isLive } from "./store.js";
+import { plain } from "./text.js";
+
+export function Composer({ row }) {
+  const steers = isLive(row) && row.can?.steer;
+  const resumes = !isLive(row) && row.can?.resume;
+  const [text, write] = useState("");
+  const [send, failure, isSending] = useSending(async () => {
+    if (steers) {
+      await post(runPath(row.run, "/steer"), { text });
+      announce([`${row.name} was told`]);
+      write("");
+    } else {
+      const { run } = await post(runPath(row.run, "/resume"), { task: text });
+      go(`/runs/${run.run}`);
+    }
+  });
+  if (!steers && !resumes) return null;
+  const submit = (event) => {
+    event.preventDefault();
+    if (text.trim() && !isSending) send();
+  };
+  const keys = (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key === "Escape") event.target.blur();
+  };
+  const words = steers
+    ? `Tell ${plain(row.name)} something while it works`
+    : `Go on with ${plain(row.name)}: a new prompt in this session`;
+  return html`
+    <form class="composer" onSubmit=${submit} aria-label=${steers ? "Steer" : "Resume"}>
+      <${Refusal} failure=${failure} />
+      <div class="line">
+        <textarea
+          rows="1"
+          aria-label=${words}
+          placeholder=${words}
+          value=${text}
+          onInput=${(event) => write(event.target.value)}
+          onKeyDown=${keys}
+        />
+        <${Button} type="submit" kind="primary" disabled=${isSending || !text.trim()}>${steers ? "Steer" : "Resume"}<//>
+      </div>
+    </form>
+  `;
+}

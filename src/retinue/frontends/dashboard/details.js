@@ -1,0 +1,169 @@
+// Beside the transcript: where time and money went, what was declared and what happened, attempts, files, notices.
+
+import { html, Part } from "./ui.js";
+import { Compared } from "./compared.js";
+import { clock, cost, count, duration, moment, plural, short } from "./format.js";
+import { Line, Pairs } from "./shown.js";
+import { plain } from "./text.js";
+
+const SPENT = { queued: "Waiting", model: "Model", tools: "Tools", other: "Other" };
+
+export function Details({ detail }) {
+  return html`
+    <div class="details">
+      <${Spent} detail=${detail} />
+      <${Compared} detail=${detail} />
+      <${Attempts} detail=${detail} />
+      <${Tools} detail=${detail} />
+      <${Files} files=${detail.filesTouched ?? []} />
+      <${Notices} detail=${detail} />
+      <${Place} detail=${detail} />
+    </div>
+  `;
+}
+
+function Spent({ detail: { spent = {} } }) {
+  const named = Object.entries(SPENT).map(([key, word]) => [key, word, spent[key] ?? 0]);
+  const sum = named.reduce((all, [, , seconds]) => all + seconds, 0) || 1;
+  return html`
+    <${Part} title="Where time and money went">
+      <div class="stack" aria-hidden="true">
+        ${named.map(
+          ([key, , seconds]) => html`<i key=${key} class=${key} style=${{ width: `${(seconds / sum) * 100}%` }} />`,
+        )}
+      </div>
+      <table class="sums">
+        <tbody>
+          ${named.map(
+            ([key, word, seconds]) => html`
+              <tr key=${key}>
+                <th scope="row">
+                  <span class="key ${key}" aria-hidden="true" />${word}</th>
+                <td>${duration(seconds)}</td>
+                <td class="muted">${Math.round((seconds / sum) * 100)} %</td>
+              </tr>
+            `,
+          )}
+          <tr>
+            <th scope="row">Tokens</th>
+            <td>${count(spent.tokens)}</td>
+            <td />
+          </tr>
+          <tr>
+            <th scope="row">Cost</th>
+            <td>${cost(spent.cost)}</td>
+            <td class="muted">${spent.nestedCost != null && `${cost(spent.nestedCost)} below it`}</td>
+          </tr>
+        </tbody>
+      </table>
+    <//>
+  `;
+}
+
+function Attempts({ detail: { attempts = [], fallbacks = [] } }) {
+  if (attempts.length < 2 && fallbacks.length === 0) return null;
+  return html`
+    <${Part} title="Attempts">
+      <ol class="plain-list">
+        ${attempts.map(
+          (one) => html`
+            <li key=${one.number}>
+              <b>${one.number}</b>
+              ${` ${plain([one.reason, one.model].filter(Boolean).join(", "))} `}
+              <span class="muted">${one.started && clock(one.started)}</span>
+              ${one.failure && html`<div class="bad"><${Line} text=${one.failure.message} /></div>`}
+            </li>
+          `,
+        )}
+        ${fallbacks.map(
+          (one) => html`
+            <li key=${one.time}>
+              <${Line} text=${`${one.from ?? "?"} → ${one.to}`} />
+              <span class="muted">${` (${plain(one.reason)})`}</span>
+            </li>
+          `,
+        )}
+      </ol>
+    <//>
+  `;
+}
+
+function Tools({ detail: { toolsUsed = [] } }) {
+  if (toolsUsed.length === 0) return null;
+  const most = Math.max(...toolsUsed.map((one) => one.count));
+  return html`
+    <${Part} title="Tools used">
+      <table class="sums">
+        <tbody>
+          ${toolsUsed.map(
+            (one) => html`
+              <tr key=${one.name}>
+                <th scope="row"><${Line} text=${one.name} kind="mono" /></th>
+                <td class="meter">
+                  <span class="bar" aria-hidden="true"><i style=${{ width: `${(one.count / most) * 100}%` }} /></span>
+                </td>
+                <td>${plural(one.count, "call")}</td>
+                <td class="muted">${duration(one.seconds)}</td>
+                <td class="bad">${one.errors > 0 && `${one.errors} failed`}</td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    <//>
+  `;
+}
+
+function Files({ files }) {
+  if (files.length === 0) return null;
+  return html`
+    <${Part} title=${`Files touched (${files.length})`}>
+      <ul class="plain-list files">
+        ${files.map(
+          (one) => html`
+            <li key=${`${one.how} ${one.path}`}>
+              <span class="how ${one.how}">${plain(one.how)}</span>
+              <${Line} text=${one.path} kind="mono" />
+              ${one.count > 1 && html`<span class="muted">×${one.count}</span>`}
+            </li>
+          `,
+        )}
+      </ul>
+    <//>
+  `;
+}
+
+function Notices({ detail: { notices = [] } }) {
+  if (notices.length === 0) return null;
+  return html`
+    <${Part} title="Notices">
+      <ul class="plain-list">
+        ${notices.map((one) => html`<li key=${`${one.time} ${one.code}`}><${Line} text=${one.message} /></li>`)}
+      </ul>
+    <//>
+  `;
+}
+
+function Place({ detail }) {
+  const rows = [
+    ["Run", detail.run],
+    ["Session", detail.session],
+    ["Root", detail.root],
+    ["Asked by", detail.surface],
+    ["Works in", detail.cwd],
+    ["Asked for", moment(detail.created)],
+    detail.owner && [
+      "Carried out by",
+      `process ${detail.owner.pid}${detail.owner.here ? " (this server)" : ` on ${detail.owner.host}`}`,
+    ],
+  ];
+  return html`
+    <${Part} title="Where it is">
+      <${Pairs} rows=${rows} kind="mono" />
+      <p class="muted">
+        In a terminal:${" "}
+        <code>${`retinue sessions show ${short(detail.session)}`}</code>
+      </p>
+    <//>
+  `;
+}

@@ -1,0 +1,102 @@
+// The fields of a task, and the options of a start.
+
+import { html, Button } from "./ui.js";
+import { limit } from "./format.js";
+import { Line } from "./shown.js";
+
+export function TaskFields({ task, number, known, onChange, onRemove }) {
+  const agents = known?.agents ?? [];
+  const chosen = agents.find((one) => one.name === task.agent);
+  return html`
+    <fieldset class="task-fields">
+      <legend class=${number ? "" : "unseen"}>${number ? `Task ${number}` : "Task"}</legend>
+      ${
+        onRemove &&
+        html`<${Button} icon="close" kind="quiet remove" label=${`Remove task ${number}`} onClick=${onRemove} />`
+      }
+      <label class="field">
+        <span>Agent</span>
+        <select required value=${task.agent} onChange=${(event) => onChange({ agent: event.target.value })}>
+          <option value="" disabled selected=${!task.agent}>${known ? "Choose an agent" : "Loading…"}</option>
+          ${agents.map(
+            (one) => html`
+              <option key=${one.name} value=${one.name} disabled=${!one.runnable} selected=${one.name === task.agent}>
+                ${one.runnable ? one.name : `${one.name} (cannot run)`}
+              </option>
+            `,
+          )}
+        </select>
+      </label>
+      ${chosen && html`<${Definition} agent=${chosen} />`}
+      <label class="field">
+        <span>Task</span>
+        <textarea
+          required
+          rows=${number ? 2 : 4}
+          value=${task.task}
+          placeholder="What should it do?"
+          onInput=${(event) => onChange({ task: event.target.value })}
+        />
+      </label>
+    </fieldset>
+  `;
+}
+
+// What the agent's file says, so that one knows what is about to happen.
+function Definition({ agent }) {
+  const tools = agent.tools == null ? "inherited tools" : agent.tools.length ? agent.tools.join(", ") : "no tools";
+  const facts = [
+    agent.readonly && "read-only",
+    agent.model,
+    agent.engine,
+    agent.timeout && `at most ${limit(agent.timeout)}`,
+  ].filter(Boolean);
+  return html`
+    <p class="definition">
+      <${Line} text=${agent.description} />
+      <br />
+      <span class="muted"><${Line} text=${[tools, ...facts].join(" · ")} /></span>
+    </p>
+  `;
+}
+
+export function Options({ known, more, onChange }) {
+  const engines = known?.engines ?? [];
+  const text = (name) => ({ value: more[name] ?? "", onInput: (event) => onChange({ [name]: event.target.value }) });
+  return html`
+    <details class="options">
+      <summary>Options</summary>
+      <div class="grid">
+        <label class="field">
+          <span>Engine</span>
+          <select value=${more.engine ?? ""} onChange=${(event) => onChange({ engine: event.target.value })}>
+            <option value="">${known?.auto ? `As defined, else ${known.auto}` : "As defined"}</option>
+            ${engines.map(
+              (one) => html`
+                <option key=${one.name} value=${one.name} disabled=${!one.available}>
+                  ${one.available ? one.name : `${one.name} (not there)`}
+                </option>
+              `,
+            )}
+          </select>
+        </label>
+        <label class="field">
+          <span>Model</span>
+          <input type="text" placeholder="as defined" spellcheck="false" ...${text("model")} />
+        </label>
+        <label class="field">
+          <span>Timeout, minutes</span>
+          <input type="number" min="0.1" step="any" placeholder="as defined" ...${text("timeout")} />
+        </label>
+        <label class="field">
+          <span>At most, turns</span>
+          <input type="number" min="1" step="1" placeholder="no limit" ...${text("maxTurns")} />
+        </label>
+        <label class="field whole">
+          <span>Folder</span>
+          <input type="text" placeholder=${known?.cwd ?? ""} spellcheck="false" ...${text("cwd")} />
+        </label>
+      </div>
+    </details>
+  `;
+}

@@ -1,0 +1,123 @@
+// What of the activity is shown: search, state, agent, engine. Kept in the address, so that a reload shows the same.
+
+import { html, useEffect, useRef, useState, Icon } from "./ui.js";
+import { get } from "./api.js";
+import { query, setQuery } from "./route.js";
+
+const NAMES = ["q", "state", "agent", "engine", "live"];
+const STATES = { "": "State", live: "Live", queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
+const TYPING = 200; // milliseconds of silence before a search is made
+
+export function useFilters() {
+  const [filters, set] = useState(() => wanted(query()));
+  useEffect(() => {
+    const look = () => set((now) => (same(now, wanted(query())) ? now : wanted(query())));
+    window.addEventListener("hashchange", look);
+    return () => window.removeEventListener("hashchange", look);
+  }, []);
+  return [
+    filters,
+    (next) => {
+      setQuery(next);
+      set(next);
+    },
+  ];
+}
+
+export function Filters({ filters, onChange }) {
+  const [choices, choose] = useState({ agents: [], engines: [] });
+  const [words, write] = useState(filters.q ?? "");
+  useEffect(() => {
+    Promise.all([get("/agents"), get("/engines")])
+      .then(([{ agents }, { engines }]) => choose({ agents: names(agents), engines: names(engines) }))
+      .catch(() => {}); // the list below says what is wrong
+  }, []);
+  const asked = useRef(filters.q ?? ""); // what is typed is not taken back; what another changed is shown
+  useEffect(() => {
+    if ((filters.q ?? "") !== asked.current) write((asked.current = filters.q ?? ""));
+  }, [filters.q]);
+  const change = (part) => {
+    asked.current = words;
+    onChange(without({ ...filters, q: words, ...part }));
+  };
+  useEffect(() => {
+    if (words === asked.current) return undefined;
+    const timer = setTimeout(change, TYPING, {});
+    return () => clearTimeout(timer);
+  }, [words, filters]);
+  const pick = (name) => (event) => change({ [name]: event.target.value });
+  const state = (event) => {
+    const { value } = event.target;
+    change({ state: value === "live" ? "" : value, live: value === "live" ? "1" : "" });
+  };
+  return html`
+    <form class="filters" role="search" aria-label="Runs" onSubmit=${(event) => event.preventDefault()}>
+      <label class="search">
+        <${Icon} name="search" />
+        <span class="unseen">Search runs</span>
+        <input
+          id="search"
+          type="search"
+          placeholder="Search tasks, answers, agents"
+          value=${words}
+          onInput=${(event) => write(event.target.value)}
+        />
+        <kbd aria-hidden="true">/</kbd>
+      </label>
+      <div class="choices">
+        <${Choice}
+          label="State"
+          value=${filters.live ? "live" : filters.state}
+          options=${Object.entries(STATES)}
+          onChange=${state}
+        />
+        <${Choice}
+          label="Agent"
+          value=${filters.agent}
+          options=${named("Agent", choices.agents, filters.agent)}
+          onChange=${pick("agent")}
+        />
+        <${Choice}
+          label="Engine"
+          value=${filters.engine}
+          options=${named("Engine", choices.engines, filters.engine)}
+          onChange=${pick("engine")}
+        />
+      </div>
+    </form>
+  `;
+}
+
+function Choice({ label, value = "", options, onChange }) {
+  return html`
+    <label>
+      <span class="unseen">${label}</span>
+      <select value=${value} class=${value ? "chosen" : ""} onChange=${onChange}>
+        ${options.map(
+          ([key, word]) => html`<option key=${key} value=${key} selected=${key === value}>${word}</option>`,
+        )}
+      </select>
+    </label>
+  `;
+}
+
+function named(all, choices, chosen) {
+  const every = chosen && !choices.includes(chosen) ? [chosen, ...choices] : choices;
+  return [["", all], ...every.map((name) => [name, name])];
+}
+
+function names(list) {
+  return list.map((one) => one.name);
+}
+
+function wanted(given) {
+  return without(Object.fromEntries(NAMES.map((name) => [name, given[name]])));
+}
+
+function without(filters) {
+  return Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
+}
+
+function same(one, other) {
+  return NAMES.every((name) => one[name] === other[name]);
+}

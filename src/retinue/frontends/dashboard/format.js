@@ -1,0 +1,98 @@
+// Numbers, times and names as people read them. Pure; unknown is "—", never zero.
+
+export const UNKNOWN = "—";
+
+export function duration(seconds) {
+  if (seconds == null || !Number.isFinite(seconds)) return UNKNOWN;
+  const whole = Math.max(0, seconds);
+  if (whole < 9.95) return `${whole.toFixed(1)}s`;
+  const rounded = Math.round(whole);
+  if (rounded < 60) return `${rounded}s`;
+  if (rounded < 3600) return `${Math.floor(rounded / 60)}m ${two(rounded % 60)}s`;
+  return `${Math.floor(rounded / 3600)}h ${two(Math.floor((rounded % 3600) / 60))}m`;
+}
+
+// A limit is a round number: "30m", not "30m 00s".
+export function limit(seconds) {
+  if (!seconds) return UNKNOWN;
+  if (seconds < 60) return `${Math.round(seconds)}s`;
+  if (seconds % 60 || seconds < 3600) return seconds % 60 ? duration(seconds) : `${seconds / 60}m`;
+  return seconds % 3600 ? duration(seconds) : `${seconds / 3600}h`;
+}
+
+// Whole seconds while it runs: tenths that change every second are noise.
+export function running(seconds) {
+  return seconds == null ? UNKNOWN : duration(seconds < 10 ? Math.floor(seconds) : seconds).replace(/\.0s$/, "s");
+}
+
+export function count(number) {
+  if (number == null) return UNKNOWN;
+  if (number < 1000) return String(number);
+  const [unit, name] = number < 999_500 ? [1e3, "k"] : number < 999_500_000 ? [1e6, "M"] : [1e9, "G"];
+  const scaled = number / unit;
+  return `${scaled < 9.95 ? scaled.toFixed(1) : Math.round(scaled)}${name}`;
+}
+
+export function cost(dollars) {
+  if (dollars == null) return UNKNOWN;
+  if (dollars === 0) return "$0";
+  if (dollars < 0.001) return "<$0.001";
+  return `$${dollars.toFixed(dollars < 0.1 ? 3 : 2)}`;
+}
+
+export function bytes(number) {
+  if (number < 1024) return `${number} B`;
+  if (number < 1024 ** 2) return `${Math.round(number / 1024)} KB`;
+  return `${(number / 1024 ** 2).toFixed(1)} MB`;
+}
+
+export function tokens(usage) {
+  const sum = ["input", "output", "cacheRead", "cacheWrite"].reduce((all, key) => all + (usage?.[key] ?? 0), 0);
+  return sum || null;
+}
+
+export function clock(time) {
+  return time == null ? UNKNOWN : new Date(time * 1000).toLocaleTimeString("en-GB");
+}
+
+export function moment(time) {
+  return time == null ? UNKNOWN : `${day(time)}, ${clock(time)}`;
+}
+
+export function day(time) {
+  return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+}
+
+// How long ago, as short as a column needs it.
+export function ago(time, now) {
+  const seconds = Math.max(0, now - time);
+  if (seconds < 10) return "now";
+  if (seconds < 60) return `${Math.floor(seconds)}s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h ago`;
+  if (seconds < 7 * 86_400) return `${Math.floor(seconds / 86_400)}d ago`;
+  return day(time);
+}
+
+export function plural(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+// The end of a path, which tells folders apart.
+export function folder(path) {
+  return String(path ?? "").split("/").filter(Boolean).slice(-2).join("/") || "/";
+}
+
+export function short(id) {
+  return String(id ?? "").slice(0, 8);
+}
+
+// Seconds a run has taken: frozen when it ended, counted from its start while it works, unknown while it waits.
+export function elapsed(row, now) {
+  if (row.state === "running" && row.started != null) return Math.max(0, now - row.started);
+  return row.elapsed ?? (row.started != null && row.ended != null ? row.ended - row.started : null);
+}
+
+function two(number) {
+  return String(number).padStart(2, "0");
+}

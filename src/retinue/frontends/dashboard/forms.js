@@ -1,0 +1,116 @@
+// Starts a run, or a plan of several, from a form made of the agents' definitions.
+
+import { html, useEffect, useState, Button, Dialog } from "./ui.js";
+import { Refusal, useSending } from "./acts.js";
+import { get, post } from "./api.js";
+import { announce } from "./announce.js";
+import { Options, TaskFields } from "./fields.js";
+import { plural } from "./format.js";
+import { go } from "./route.js";
+
+const MODES = {
+  single: ["One run", ""],
+  parallel: ["Parallel", "All at once; one that fails does not stop the others."],
+  chain: ["Chain", "One after the other. Each step is given the answer before it; {previous} in a task says where."],
+};
+let last = 0; // for keys that stay with their task
+
+export function NewRun({ onClose, agent = "" }) {
+  const [known, know] = useState(null);
+  const [mode, setMode] = useState("single");
+  const [tasks, setTasks] = useState([blank(agent)]);
+  const [more, setMore] = useState({});
+  useEffect(() => {
+    Promise.all([get("/agents"), get("/engines")]).then(
+      ([{ agents, cwd }, { engines, auto }]) =>
+        know({ agents: agents.filter((one) => one.enabled), engines, auto, cwd }),
+      (error) => know({ error }),
+    );
+  }, []);
+  const [send, failure, isSending] = useSending(async () => {
+    const { engine, model, cwd } = more;
+    const whole = given({ engine, model, maxTurns: more.maxTurns && Number(more.maxTurns) });
+    const each = (task) =>
+      given({ agent: task.agent, task: task.task, cwd, timeout: more.timeout && Number(more.timeout) * 60 });
+    if (mode === "single") {
+      const { run } = await post("/runs", { ...each(tasks[0]), ...whole });
+      go(`/runs/${run.run}`);
+    } else {
+      await post("/plans", { mode, tasks: tasks.map(each), ...whole });
+      go("/");
+      announce([`Started ${plural(tasks.length, "run")}`]);
+    }
+    onClose();
+  });
+  const choose = (next) => {
+    setMode(next);
+    if (next === "single") setTasks(tasks.slice(0, 1));
+    else if (tasks.length < 2) setTasks([...tasks, blank(tasks[0].agent)]);
+  };
+  const submit = (event) => {
+    event.preventDefault();
+    send();
+  };
+  const keys = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.requestSubmit();
+  };
+  const change = (key, part) => setTasks(tasks.map((task) => (task.key === key ? { ...task, ...part } : task)));
+  return html`
+    <${Dialog} title="New run" onClose=${onClose} wide>
+      <form onSubmit=${submit} onKeyDown=${keys}>
+        <fieldset class="modes">
+          <legend class="unseen">How</legend>
+          ${Object.entries(MODES).map(
+            ([name, [word]]) => html`
+              <label key=${name}>
+                <input type="radio" name="mode" value=${name} checked=${mode === name} onChange=${() => choose(name)} />
+                <span>${word}</span>
+              </label>
+            `,
+          )}
+        </fieldset>
+        ${MODES[mode][1] && html`<p class="hint">${MODES[mode][1]}</p>`}
+        ${known?.error && html`<${Refusal} failure=${known.error} />`}
+        ${tasks.map(
+          (task, index) => html`
+            <${TaskFields}
+              key=${task.key}
+              task=${task}
+              number=${mode === "single" ? 0 : index + 1}
+              known=${known}
+              onChange=${(part) => change(task.key, part)}
+              onRemove=${tasks.length > 2 && (() => setTasks(tasks.filter((one) => one !== task)))}
+            />
+          `,
+        )}
+        ${
+          mode !== "single" &&
+          html`
+            <p>
+              <${Button} icon="plus" kind="quiet" onClick=${() => setTasks([...tasks, blank(tasks.at(-1).agent)])}>
+                ${mode === "chain" ? "Add a step" : "Add a task"}
+              <//>
+            </p>
+          `
+        }
+        <${Options} known=${known} more=${more} onChange=${(part) => setMore({ ...more, ...part })} />
+        <${Refusal} failure=${failure} />
+        <footer>
+          <span class="hint keys">Ctrl+Enter starts</span>
+          <${Button} onClick=${onClose}>Close<//>
+          <${Button} type="submit" kind="primary" disabled=${isSending}>
+            ${mode === "single" ? "Start" : `Start ${tasks.length}`}
+          <//>
+        </footer>
+      </form>
+    <//>
+  `;
+}
+
+function blank(agent) {
+  return { key: ++last, agent, task: "" };
+}
+
+function given(fields) {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value != null && value !== ""));
+}

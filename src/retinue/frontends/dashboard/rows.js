@@ -1,0 +1,111 @@
+// A root conversation and its runs: a row each, parents before children.
+
+import { html, memo, useEffect, useState, Button, Elapsed, State } from "./ui.js";
+import { useNow } from "./cell.js";
+import { ago, cost, count, folder, moment, plural, tokens } from "./format.js";
+import { Line } from "./shown.js";
+import { isLive } from "./store.js";
+import { plain } from "./text.js";
+
+const FOLDED = 12; // rows of a root that has ended, before the rest is asked for
+
+export const Group = memo(({ group }) => {
+  const { runs, more } = group;
+  const live = runs.filter(isLive).length;
+  const [isOpen, open] = useState(live > 0); // what was seen at work is not folded when it ends
+  useEffect(() => void (live > 0 && open(true)), [live > 0]);
+  const shown = isOpen || live > 0 || runs.length <= FOLDED + 2 ? runs : runs.slice(0, FOLDED);
+  const base = Math.min(...runs.map((row) => row.depth));
+  return html`
+    <section class="group" aria-label=${`${plural(runs.length + more, "run")}, first: ${plain(runs[0].name)}`}>
+      ${runs.length > 1 && html`<${Heading} runs=${runs} more=${more} live=${live} />`}
+      <ul>
+        ${shown.map((row) => html`<${Row} key=${row.run} row=${row} depth=${row.depth - base} />`)}
+      </ul>
+      ${
+        shown.length < runs.length &&
+        html`
+          <p class="rest"><${Button} kind="quiet" onClick=${() => open(true)}>${runs.length - shown.length} more<//></p>
+        `
+      }
+      ${more > 0 && shown.length === runs.length && html`<p class="rest muted">and ${plural(more, "older run")}</p>`}
+    </section>
+  `;
+});
+
+function Heading({ runs, more, live }) {
+  const [first] = runs;
+  const costs = runs.map((row) => row.usage?.cost).filter((one) => one != null);
+  const parts = [
+    plural(runs.length + more, "run"),
+    live > 0 && `${live} live`,
+    costs.length > 0 && cost(costs.reduce((sum, one) => sum + one, 0)),
+  ].filter(Boolean);
+  return html`
+    <h2 class="heading">
+      <span>
+        <${When} time=${first.created} />
+        ${parts.map((part) => ` · ${part}`)}
+      </span>
+      <span class="where" title=${plain(first.cwd)}><${Line} text=${folder(first.cwd)} /></span>
+    </h2>
+  `;
+}
+
+export const Row = memo(({ row, depth = 0 }) => {
+  const about = row.failure?.message ?? (row.doing || row.preview);
+  const model = row.model === row.engine ? "" : row.model;
+  return html`
+    <li aria-level=${depth + 1} class="row ${row.state}" style=${{ "--depth": Math.min(depth, 6) }}>
+      <a href=${`#/runs/${row.run}`} data-nav aria-label=${spoken(row)}>
+        <span class="what">
+          <${State} row=${row} iconOnly />
+          <span class="name"><${Line} text=${row.name} /></span>
+          <span class="task"><${Line} text=${row.task} /></span>
+        </span>
+        <span class="doing"><${Line} text=${about} /></span>
+        <span class="engine">
+          <${Line} text=${row.engine} />
+          ${
+            model &&
+            html`
+              ${" · "}
+              <${Line} text=${model} />
+            `
+          }
+        </span>
+        <span class="time"><${Elapsed} row=${row} /></span>
+        <span class="number tools">
+          ${
+            row.tools > 0 &&
+            html`
+              ${count(row.tools)}
+              <small>${row.tools === 1 ? "tool" : "tools"}</small>
+            `
+          }
+        </span>
+        <span class="number tokens">
+          ${
+            tokens(row.usage) &&
+            html`
+              ${count(tokens(row.usage))}
+              <small>tok</small>
+            `
+          }
+        </span>
+        <span class="number cost">${row.usage?.cost != null && cost(row.usage.cost)}</span>
+        <span class="when"><${When} time=${row.ended ?? row.created} /></span>
+      </a>
+    </li>
+  `;
+});
+
+function spoken(row) {
+  const word = row.state === "error" ? "failed" : row.state;
+  return plain(`${row.name}, ${word}, ${row.task}${row.doing ? `, now: ${row.doing}` : ""}`);
+}
+
+function When({ time }) {
+  const now = useNow(Date.now() / 1000 - time < 3600);
+  return html`<time title=${moment(time)}>${ago(time, now)}</time>`;
+}

@@ -1,0 +1,124 @@
+// Text of others made safe to look at: what could not be seen, or would turn the line around, is shown as a mark.
+// Pure: it returns pieces. Nothing here, or in any other module, makes markup of text.
+
+const NAMES = {
+  0xad: "SHY",
+  0x61c: "ALM",
+  0x180e: "MVS",
+  0x200b: "ZWSP",
+  0x200c: "ZWNJ",
+  0x200d: "ZWJ",
+  0x200e: "LRM",
+  0x200f: "RLM",
+  0x2028: "LSEP",
+  0x2029: "PSEP",
+  0x202a: "LRE",
+  0x202b: "RLE",
+  0x202c: "PDF",
+  0x202d: "LRO",
+  0x202e: "RLO",
+  0x2060: "WJ",
+  0x2066: "LRI",
+  0x2067: "RLI",
+  0x2068: "FSI",
+  0x2069: "PDI",
+  0xfeff: "BOM",
+};
+const UNSEEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
+    "\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}]",
+  "gu",
+);
+// Printable ASCII without < and >: a name that only looks like another is no link.
+const ADDRESS = /https?:\/\/[!-;=?-~]+/gi;
+
+// The pieces of a text, in order: {text}, {mark, title} or {link}. Joined they are the whole text.
+export function pieces(text, { links = false, oneLine = false } = {}) {
+  const found = [];
+  const whole = String(text ?? "").replace(/\r\n/g, "\n");
+  let from = 0;
+  for (const { 0: character, index } of whole.matchAll(UNSEEN)) {
+    if (joins(character, whole, index)) continue;
+    seen(found, whole.slice(from, index), links, oneLine);
+    found.push(marked(character));
+    from = index + character.length;
+  }
+  seen(found, whole.slice(from), links, oneLine);
+  return found;
+}
+
+// A text as one plain string with its marks: for titles, labels and file names, where there are no elements.
+export function plain(text) {
+  return pieces(text, { oneLine: true })
+    .map((piece) => piece.text ?? piece.mark ?? piece.link)
+    .join("");
+}
+
+// The beginning and the end of a text that is too long to be laid out at once; `cut` is how much stands between them.
+export function ends(text, most = 24_000, tail = 4_000) {
+  if (text.length <= most) return { head: text, cut: 0, tail: "" };
+  const first = whole(text, most - tail);
+  const last = whole(text, text.length - tail);
+  return { head: text.slice(0, first), cut: last - first, tail: text.slice(last) };
+}
+
+// A text in parts that a browser lays out one by one, each cut after a line where there is one.
+export function parts(text, size = 32_000) {
+  const found = [];
+  for (let from = 0; from < text.length;) {
+    let to = whole(text, Math.min(from + size, text.length));
+    const line = text.lastIndexOf("\n", to - 1);
+    if (to < text.length && line > from) to = line + 1;
+    found.push(text.slice(from, to));
+    from = to;
+  }
+  return found;
+}
+
+function seen(found, text, links, oneLine) {
+  const shown = oneLine ? text.replace(/\s*\n\s*/g, " ") : text;
+  if (!shown) return;
+  if (!links) return void found.push({ text: shown });
+  let from = 0;
+  for (const { 0: match, index } of shown.matchAll(ADDRESS)) {
+    const link = match.replace(/[.,;:!?'"*_)\]}]+$/, "");
+    const goesOn = shown.charCodeAt(index + match.length) > 0x7e; // the rest of a name that is no plain one
+    if (goesOn || !leadsWhereItSays(link)) continue;
+    if (index > from) found.push({ text: shown.slice(from, index) });
+    found.push({ link });
+    from = index + link.length;
+  }
+  if (from < shown.length) found.push({ text: shown.slice(from) });
+}
+
+function leadsWhereItSays(address) {
+  try {
+    const { protocol, username, password, host } = new URL(address);
+    const named = address
+      .toLowerCase()
+      .split(/[/?#]/)[2]
+      .replace(/:(80|443)$/, "");
+    return /^https?:$/.test(protocol) && !username && !password && host.replace(/:(80|443)$/, "") === named;
+  } catch {
+    return false;
+  }
+}
+
+function marked(character) {
+  const code = character.codePointAt(0);
+  const title = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
+  if (code < 0x20) return { mark: String.fromCodePoint(0x2400 + code), title };
+  if (code === 0x7f) return { mark: "\u2421", title };
+  return { mark: `\u27e8${NAMES[code] ?? title}\u27e9`, title };
+}
+
+// Joiners belong to emoji and to the scripts that need them; after Latin letters or nothing they only hide.
+function joins(character, text, index) {
+  return (character === "\u200c" || character === "\u200d") && index > 0 && text.charCodeAt(index - 1) > 0x2ff;
+}
+
+// The nearest place at or before `at` that does not part a surrogate pair.
+function whole(text, at) {
+  const code = text.charCodeAt(at);
+  return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
+}

@@ -1,0 +1,116 @@
+// The tree of runs against time: a bar each, from when it was asked for to its end, with what it cost.
+
+import { html, Empty, State } from "./ui.js";
+import { useNow } from "./cell.js";
+import { cost, count, duration, elapsed, plural, running, tokens } from "./format.js";
+import { Line } from "./shown.js";
+import { isLive } from "./store.js";
+import { plain } from "./text.js";
+
+const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
+const TICKS = 6; // at most
+
+export function Timeline({ rows, current }) {
+  const now = useNow(rows.some(isLive));
+  if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
+  const { from, span } = extent(rows, now);
+  const base = Math.min(...rows.map((row) => row.depth));
+  const all = totals(rows);
+  return html`
+    <section class="timeline" aria-label="Timeline">
+      <p class="sum">
+        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(all.tokens)} tokens, ${cost(all.cost)}`}
+      </p>
+      <div class="axis" aria-hidden="true">
+        <span />
+        <div class="track">
+          ${ticks(span).map((at) => html`<i key=${at} style=${{ left: `${(at / span) * 100}%` }}>${tick(at)}</i>`)}
+        </div>
+        <span />
+      </div>
+      <ol>
+        ${rows.map(
+          (row) => html`
+            <${Bar}
+              key=${row.run}
+              row=${row}
+              from=${from}
+              span=${span}
+              now=${now}
+              depth=${row.depth - base}
+              isCurrent=${row.run === current}
+            />
+          `,
+        )}
+      </ol>
+      <p class="legend muted">
+        <span class="key wait" aria-hidden="true" />
+        waiting
+        <span class="key work" aria-hidden="true" />
+        working
+      </p>
+    </section>
+  `;
+}
+
+function Bar({ row, from, span, now, depth, isCurrent }) {
+  const end = row.ended ?? now;
+  const start = row.started ?? end;
+  const share = (seconds) => `${(Math.max(0, seconds) / span) * 100}%`;
+  const took = elapsed(row, now);
+  return html`
+    <li>
+      <a
+        href=${`#/runs/${row.run}?tab=timeline`}
+        data-nav
+        aria-current=${isCurrent ? "true" : undefined}
+        class="lane ${row.state}"
+      >
+        <span class="who" style=${{ "--depth": Math.min(depth, 6) }}>
+          <${State} row=${row} iconOnly />
+          <${Line} text=${row.name} />
+        </span>
+        <span class="track" title=${plain(row.task)}>
+          <i class="wait" style=${{ left: share(row.created - from), width: share(start - row.created) }} />
+          ${
+            row.started != null &&
+            html`<i class="work" style=${{ left: share(start - from), width: share(end - start) }} />`
+          }
+        </span>
+        <span class="number">${row.state === "running" ? running(took) : duration(took)}</span>
+        <span class="number">${count(tokens(row.usage))}</span>
+        <span class="number">${cost(row.usage?.cost)}</span>
+      </a>
+    </li>
+  `;
+}
+
+// From the first request to the last end, or to now; never nothing, as it divides.
+export function extent(rows, now) {
+  const from = Math.min(...rows.map((row) => row.created));
+  const to = Math.max(...rows.map((row) => row.ended ?? (isLive(row) ? now : row.created)));
+  return { from, span: Math.max(to - from, 0.1) };
+}
+
+export function ticks(span) {
+  const step = STEPS.find((one) => span / one <= TICKS) ?? Math.ceil(span / TICKS / 86_400) * 86_400;
+  return Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step).filter(
+    (at) => at < span * 0.96,
+  );
+}
+
+export function totals(rows) {
+  const costs = rows.map((row) => row.usage?.cost).filter((one) => one != null);
+  return {
+    tokens: rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0),
+    cost: costs.length ? costs.reduce((sum, one) => sum + one, 0) : null,
+  };
+}
+
+function tick(at) {
+  return at === 0
+    ? "0"
+    : at < 1
+      ? `${at.toFixed(1)}s`
+      : duration(at).replace(".0s", "s").replace(" 00s", "").replace(" 00m", "");
+}

@@ -1,0 +1,126 @@
+// A tool call: one line that says what it does, and behind it its arguments and what came back.
+
+import { html, useState, Icon } from "./ui.js";
+import { Row } from "./rows.js";
+import { bytes, duration } from "./format.js";
+import { asDiff, languageOf, pretty } from "./highlight.js";
+import { Block, Line } from "./shown.js";
+import { plain } from "./text.js";
+
+const PATHS = ["path", "file_path", "filePath"];
+const GIST = ["command", ...PATHS, "query", "url", "agent", "task", "prompt", "description", "name"];
+const BEFORE = ["oldText", "old_string", "oldString"];
+const AFTER = ["newText", "new_string", "newString"];
+
+export function Tool({ item, below }) {
+  const { name, args, result, printed, isError } = item;
+  const [isOpen, open] = useState(false);
+  const isRunning = result === undefined;
+  const path = first(args, PATHS) ?? "";
+  return html`
+    <details class="fold tool ${isError ? "failed" : ""}" onToggle=${(event) => open(event.currentTarget.open)}>
+      <summary>
+        <${Icon} name=${isRunning ? "running" : isError ? "error" : "chevron"} />
+        <span class="name"><${Line} text=${name} /></span>
+        <span class="gist"><${Line} text=${gist(args)} /></span>
+        <span class="number">${isRunning ? "" : outcome(item)}</span>
+      </summary>
+      ${
+        isOpen &&
+        html`
+          <div class="inside">
+            <${Arguments} args=${args} path=${path} />
+            ${
+              isRunning &&
+              printed?.shown &&
+              html`
+                <h2 class="minor">Printed so far</h2>
+                <${Block} text=${printed.shown} kind="output" />
+              `
+            }
+            ${
+              !isRunning &&
+              html`
+                <h2 class="minor">Result</h2>
+                <${Result} text=${result} path=${path} />
+              `
+            }
+          </div>
+        `
+      }
+    </details>
+    ${
+      below.length > 0 &&
+      html`
+        <ul class="below" aria-label="Runs it asked for">
+          ${below.map((row) => html`<${Row} key=${row.run} row=${row} />`)}
+        </ul>
+      `
+    }
+  `;
+}
+
+// What stands beside the name of the tool: its most telling argument, and of a search what it looks for.
+export function gist(args) {
+  const pattern = first(args, ["pattern"]);
+  if (pattern !== undefined) {
+    const place = first(args, ["glob", ...PATHS]) ?? ".";
+    return (place === "." ? pattern : `${pattern} in ${place}`).slice(0, 300);
+  }
+  const found = first(args, GIST) ?? Object.values(args ?? {}).find((value) => typeof value === "string");
+  return found === undefined ? "" : String(found).slice(0, 300);
+}
+
+function Result({ text, path }) {
+  if (!text) return html`<p class="muted">Nothing.</p>`;
+  const language = languageOf(text, path);
+  return html`<${Block} text=${language === "json" ? pretty(text) : text} language=${language} kind="output" />`;
+}
+
+function Arguments({ args, path }) {
+  const entries = Object.entries(args ?? {});
+  if (entries.length === 0) return null;
+  const edits = Array.isArray(args.edits) ? args.edits : [args];
+  const diffs = edits.map((edit) => asDiff(first(edit, BEFORE) ?? "", first(edit, AFTER) ?? "")).filter(Boolean);
+  const shown = entries.filter(
+    ([key]) => !(diffs.length && (key === "edits" || BEFORE.includes(key) || AFTER.includes(key))),
+  );
+  return html`
+    <dl class="arguments">
+      ${shown.map(
+        ([key, value]) => html`
+          <div key=${key}>
+            <dt>${plain(key)}</dt>
+            <dd><${Value} value=${value} path=${path} /></dd>
+          </div>
+        `,
+      )}
+    </dl>
+    ${diffs.map((diff) => html`<${Block} text=${diff} language="diff" kind="output" />`)}
+  `;
+}
+
+function Value({ value, path }) {
+  if (typeof value === "string") {
+    return value.includes("\n") || value.length > 120
+      ? html`<${Block} text=${value} language=${languageOf(value, path)} kind="output" />`
+      : html`<${Line} text=${value} kind="mono" />`;
+  }
+  const written = JSON.stringify(value, null, 2);
+  return html`<${Block} text=${written} language="json" kind=${written.includes("\n") ? "output" : "mono"} />`;
+}
+
+function first(args, names) {
+  const name = names.find((one) => typeof args?.[one] === "string");
+  return name === undefined ? undefined : args[name];
+}
+
+function outcome({ result, isError, seconds }) {
+  const parts = [isError && "failed", size(result), seconds >= 0.1 && duration(seconds)];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function size(text) {
+  const lines = text.split("\n").length;
+  return text.length > 20_000 ? bytes(text.length) : lines > 1 ? `${lines} lines` : `${text.length} chars`;
+}

@@ -1,0 +1,175 @@
+// The transcript as it grows. It follows its end until one scrolls up, and shows the last part of a long one first.
+
+import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
+import { clock, count, duration, limit, plural, tokens } from "./format.js";
+import { Block, Line } from "./shown.js";
+import { isLive } from "./store.js";
+import { Tool } from "./tool.js";
+import { plain } from "./text.js";
+
+const WINDOW = 200; // items drawn at first, and with each "earlier"
+const STOPPED = { length: "The model reached its length limit.", error: "The provider failed." };
+const NEAR = 80; // pixels from the end that still count as being there
+
+export function TranscriptView({ detail, transcript, tree, isComplete }) {
+  const [most, show] = useState(WINDOW);
+  const { items, writing } = transcript;
+  const live = isLive(detail);
+  const { isBehind, follow } = useFollowing(live, [items.length, writing]);
+  const shown = items.slice(-most);
+  const below = tree.filter((row) => row.parentRun === detail.run);
+  const isRepeated = (item) =>
+    item.kind === "ended" && items.findLast((one) => one.kind === "text")?.text === item.text;
+  return html`
+    <section class="transcript" aria-label="Transcript">
+      ${
+        items.length > shown.length &&
+        html`
+          <p class="earlier">
+            <${Button} onClick=${() => show(most + WINDOW)}>${plural(items.length - shown.length, "earlier item")}<//>
+          </p>
+        `
+      }
+      <ol>
+        ${shown.map(
+          (item) => html`
+            <${Item}
+              key=${item.key}
+              item=${item}
+              row=${item.kind === "tool" ? childrenOf(below, item.call) : ""}
+              isRepeated=${isRepeated(item)}
+            />
+          `,
+        )}
+        ${
+          writing.thinking.shown &&
+          html`
+            <li class="item thinking now" key="thinking"><${Thinking} text=${writing.thinking.shown} isWriting /></li>
+          `
+        }
+        ${
+          writing.text.shown &&
+          html`
+            <li class="item text now" key="text">
+              <${Block} text=${writing.text.shown} language="prose" kind="words" />
+            </li>
+          `
+        }
+      </ol>
+      ${!isComplete && html`<p class="muted" aria-live="polite">Loading…</p>`}
+      ${
+        live &&
+        isComplete &&
+        html`
+          <p class="pulse">
+            <span aria-hidden="true" />${detail.state === "queued" ? "Waiting for a slot" : "Working"}</p>
+        `
+      }
+      ${
+        isBehind &&
+        live &&
+        html`<div class="latest"><${Button} icon="down" kind="raised" onClick=${follow}>Latest<//></div>`
+      }
+    </section>
+  `;
+}
+
+// Stays at the end of the page while new things come, unless the reader left it.
+function useFollowing(live, changes) {
+  const isFollowing = useRef(live);
+  const [isBehind, behind] = useState(false);
+  const end = () => document.documentElement.scrollHeight - window.innerHeight - window.scrollY;
+  useEffect(() => {
+    const scrolled = () => {
+      isFollowing.current = end() < NEAR;
+      behind(!isFollowing.current);
+    };
+    window.addEventListener("scroll", scrolled, { passive: true });
+    return () => window.removeEventListener("scroll", scrolled);
+  }, []);
+  const follow = () => window.scrollTo({ top: document.documentElement.scrollHeight });
+  useLayoutEffect(() => {
+    if (live && isFollowing.current && end() > 0) follow();
+  }, changes);
+  return { isBehind, follow };
+}
+
+// The rows of runs a call asked for, as one string that changes when they do: what is drawn again stays little.
+function childrenOf(rows, call) {
+  const found = rows.filter((row) => row.parentToolUseId === call);
+  return found.length ? JSON.stringify(found) : "";
+}
+
+const Item = memo(({ item, row, isRepeated }) => {
+  const view = VIEWS[item.kind];
+  return html`<li class="item ${item.kind}">${view(item, row, isRepeated)}</li>`;
+});
+
+const VIEWS = {
+  text: ({ text }) => html`<${Block} text=${text} language="prose" kind="words" />`,
+  thinking: ({ text }) => html`<${Thinking} text=${text} />`,
+  tool: (item, row) => html`<${Tool} item=${item} below=${row ? JSON.parse(row) : []} />`,
+  attempt: ({ number, reason, model }) =>
+    number === 1
+      ? null
+      : html`<${Rule}>${plain(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
+  model: ({ before, after, reason }) => html`
+    <${Rule} icon="warning">${plain(`${before ?? "The model"} failed (${reason}); ${after} goes on`)}<//>
+  `,
+  notice: ({ message }) => html`<${Rule} icon="warning"><${Line} text=${message} /><//>`,
+  steered: ({ text }) => html`
+    <div class="said">
+      <span class="muted">Said to it</span>
+      <${Block} text=${text} kind="words" />
+    </div>
+  `,
+  extended: ({ seconds, timeout }) => html`
+    <${Rule} icon="clock">${`${limit(seconds)} more; it now has ${limit(timeout)}`}<//>
+  `,
+  turn: ({ usage, time }) =>
+    tokens(usage) &&
+    html`
+      <p class="turn">
+        <time>${clock(time)}</time>
+        ${`· ${count(tokens(usage))} tokens`}
+      </p>
+    `,
+  stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plain(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,
+  finalized: ({ status, result, error }) => html`
+    <${Rule} icon=${status === "SUCCESS" ? "completed" : "error"}>${plain(`Finalized: ${status}`)}<//>
+    ${[result, error].filter(Boolean).map((text) => html`<${Block} text=${text} language="prose" kind="words" />`)}
+  `,
+  ended: ({ text, failure, elapsed }, _row, isRepeated) => html`
+    ${
+      text &&
+      !isRepeated &&
+      !failure &&
+      html`<${Block} text=${text} language="prose" kind="words" />`
+    }
+    <${Rule} icon=${failure ? "error" : "completed"}>
+      ${failure ? `Failed after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
+    <//>
+  `,
+};
+
+function Rule({ icon, children }) {
+  return html`
+    <p class="rule ${icon ?? ""}">
+      ${icon && html`<${Icon} name=${icon} />`}
+      <span>${children}</span>
+    </p>
+  `;
+}
+
+function Thinking({ text, isWriting = false }) {
+  return html`
+    <details class="fold">
+      <summary>
+        <${Icon} name="chevron" />
+        <span class="name">${isWriting ? "Thinking…" : "Thought"}</span>
+        <span class="gist"><${Line} text=${text.slice(0, 200)} /></span>
+      </summary>
+      <${Block} text=${text} kind="quiet" />
+    </details>
+  `;
+}

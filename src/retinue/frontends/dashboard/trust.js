@@ -1,0 +1,65 @@
+// What an agent may do and whose it is; and the question whether it may run at all.
+
+import { html, useEffect, useState, Button, Dialog } from "./ui.js";
+import { Refusal, useSending } from "./acts.js";
+import { get, post } from "./api.js";
+import { limit } from "./format.js";
+import { Block, Pairs } from "./shown.js";
+
+export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", changed: "changed since it was accepted" };
+
+export function Facts({ agent }) {
+  const facts = [
+    ["Tools", toolsOf(agent)],
+    agent.deniedTools?.length > 0 && ["Never", agent.deniedTools.join(", ")],
+    ["Model", agent.model ?? "the engine's own"],
+    ["Engine", agent.engine ?? "the best there is"],
+    agent.timeout && ["Timeout", limit(agent.timeout)],
+    agent.skills?.length > 0 && ["Skills", agent.skills.join(", ")],
+    ["File", agent.file ?? "built in"],
+    agent.trust in TRUST && ["Trust", TRUST[agent.trust]],
+    agent.shadowed.length > 0 && [
+      "In its shadow",
+      agent.shadowed.map((one) => `${one.layer}: ${one.file ?? "built in"}`).join(", "),
+    ],
+  ].filter(Boolean);
+  return html`
+    <${Pairs} rows=${facts} />
+  `;
+}
+
+export function Trust({ agent, onClose, onDone }) {
+  const [detail, know] = useState(null);
+  useEffect(() => void get(`/agents/${encodeURIComponent(agent.name)}`).then(know, (error) => know({ error })), []);
+  const [send, failure, isSending] = useSending(async () => {
+    await post(`/agents/${encodeURIComponent(agent.name)}/trust`);
+    onDone();
+    onClose();
+  });
+  return html`
+    <${Dialog} title="Accept this agent?" onClose=${onClose} wide>
+      <p>
+        It comes with the files of this project. Once accepted it runs with these tools and this model, until its file
+        changes.
+      </p>
+      <${Facts} agent=${agent} />
+      ${
+        detail?.body &&
+        html`
+          <h3 class="minor">Prompt</h3>
+          <${Block} text=${detail.body} language="prose" kind="output" />
+        `
+      }
+      <${Refusal} failure=${failure ?? detail?.error} />
+      <footer>
+        <${Button} onClick=${onClose}>Not now<//>
+        <${Button} kind="primary" onClick=${send} disabled=${isSending || !detail?.name}>Accept<//>
+      </footer>
+    <//>
+  `;
+}
+
+function toolsOf({ tools, readonly }) {
+  const named = tools == null ? "those of the caller" : tools.length ? tools.join(", ") : "none";
+  return readonly ? `${named} (read-only)` : named;
+}

@@ -1,0 +1,180 @@
+// What views are made of: the template tag, and the small parts that look the same everywhere.
+
+import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { useNow } from "./cell.js";
+import { UNKNOWN, duration, elapsed, limit, running } from "./format.js";
+import { plain } from "./text.js";
+
+export { html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+
+// A view that is drawn again only if one of its properties is another one.
+export function memo(view) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      const names = new Set([...Object.keys(next), ...Object.keys(this.props)]);
+      return [...names].some((name) => next[name] !== this.props[name]);
+    }
+
+    render(properties) {
+      return html`<${view} ...${properties} />`;
+    }
+  };
+}
+
+const PATHS = {
+  queued: "M8 4.5V8l2.3 1.4M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
+  running: "M14 8a6 6 0 1 1-6-6",
+  completed: "M3.5 8.5 6.5 11.5 12.5 4.5",
+  error: "M4.5 4.5l7 7m0-7-7 7",
+  plus: "M8 3v10M3 8h10",
+  search: "M10.7 10.7 14 14M12 7A5 5 0 1 1 2 7a5 5 0 0 1 10 0Z",
+  chevron: "M6 3.5 10.5 8 6 12.5",
+  copy: "M5.5 5.5v-3h8v8h-3m-8-5h8v8h-8z",
+  download: "M8 2.5v8m-3.5-3L8 11l3.5-3.5M2.5 13.5h11",
+  stop: "M4 4h8v8H4z",
+  clock: "M8 4.5V8l2.3 1.4M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
+  theme: "M8 2a6 6 0 1 0 0 12V2Zm0 0a6 6 0 0 1 0 12",
+  help: "M6 6.2a2 2 0 1 1 2.8 1.9c-.5.3-.8.6-.8 1.2v.2m0 2.2v.1M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
+  warning: "M8 6v3.2m0 2.2v.1M8 2 14.5 13.5h-13z",
+  down: "M8 3v10m-4-4 4 4 4-4",
+  close: "M4 4l8 8m0-8-8 8",
+};
+
+export function Icon({ name }) {
+  return html`<svg class="icon ${name}" viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
+}
+
+const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
+
+export function stateWord(row) {
+  if (row.failure?.code === "aborted") return "Cancelled";
+  if (row.failure?.code === "interrupted") return "Interrupted";
+  return STATES[row.state] ?? plain(row.state);
+}
+
+// Icon and word: never colour alone.
+export function State({ row, iconOnly = false }) {
+  const word = stateWord(row);
+  const icon = html`<${Icon} name=${row.state in STATES ? row.state : "queued"} />`;
+  return html`
+    <span class="state ${row.state}">
+      ${icon}
+      <span class=${iconOnly ? "unseen" : ""}>${word}</span>
+    </span>
+  `;
+}
+
+// Elapsed against the timeout, as text and as a bar.
+export function Elapsed({ row }) {
+  const isRunning = row.state === "running";
+  const seconds = elapsed(row, useNow(isRunning));
+  if (row.state === "queued") return html`<span class="elapsed muted">${UNKNOWN}</span>`;
+  const share = row.timeout ? Math.min(1, (seconds ?? 0) / row.timeout) : 0;
+  return html`
+    <span class="elapsed">
+      <span>${isRunning ? running(seconds) : duration(seconds)}</span>
+      ${
+        isRunning &&
+        row.timeout > 0 &&
+        html`
+          <span class="muted">${` / ${limit(row.timeout)}`}</span>
+          <span class="bar ${share > 0.85 ? "late" : ""}" aria-hidden="true">
+            <i style=${{ width: `${share * 100}%` }} />
+          </span>
+        `
+      }
+    </span>
+  `;
+}
+
+export function Button({ icon, children, kind = "", label, ...rest }) {
+  return html`
+    <button type="button" class="button ${kind}" aria-label=${label} title=${label} ...${rest}>
+      ${icon && html`<${Icon} name=${icon} />`} ${children && html`<span>${children}</span>`}
+    </button>
+  `;
+}
+
+// Copies what `text()` gives, and says that it did.
+export function Copy({ text, children = "Copy", kind = "quiet" }) {
+  const [said, say] = useState("");
+  useEffect(() => {
+    const timer = said && setTimeout(() => say(""), 1500);
+    return () => clearTimeout(timer);
+  }, [said]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(await text());
+      say("Copied");
+    } catch {
+      say("Not copied");
+    }
+  };
+  return html`
+    <${Button} icon="copy" kind=${kind} onClick=${copy}><span aria-live="polite">${said || children}</span><//>
+  `;
+}
+
+// A modal dialog: the browser keeps the focus in it and gives it back; Escape closes it.
+export function Dialog({ title, onClose, children, wide = false }) {
+  const element = useRef();
+  useEffect(() => {
+    const before = document.activeElement;
+    element.current.showModal();
+    return () => before?.focus?.();
+  }, []);
+  const outside = (event) => event.target === element.current && onClose();
+  return html`
+    <dialog
+      ref=${element}
+      class=${wide ? "wide" : ""}
+      aria-labelledby="dialog-title"
+      onClose=${onClose}
+      onMouseDown=${outside}
+    >
+      <div class="dialog">
+        <header>
+          <h2 id="dialog-title">${title}</h2>
+          <${Button} icon="close" kind="quiet" label="Close" onClick=${onClose} />
+        </header>
+        ${children}
+      </div>
+    </dialog>
+  `;
+}
+
+export function Empty({ title, children }) {
+  return html`
+    <div class="empty">
+      <p class="title">${title}</p>
+      ${children}
+    </div>
+  `;
+}
+
+export function Failed({ error, again }) {
+  return html`
+    <div class="empty" role="alert">
+      <p class="title">${plain(error.message)}</p>
+      ${again && html`<${Button} onClick=${again}>Try again<//>`}
+    </div>
+  `;
+}
+
+export function Part({ title, children }) {
+  return html`
+    <section class="part-of">
+      <h2>${title}</h2>
+      ${children}
+    </section>
+  `;
+}
+
+// A view that has nothing to show yet. No component: its `main` becomes the one of the view, and keeps the focus.
+export function loading() {
+  return html`
+    <main id="main" tabindex="-1" aria-busy="true">
+      <div class="skeleton" aria-hidden="true"><i /><i /><i /></div>
+    </main>
+  `;
+}

@@ -1,0 +1,146 @@
+"""Who gets in: programs by the token, browsers by a cookie that a one-time link, or the token, buys."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+
+from retinue.frontends.http.inputs import Login
+from retinue.frontends.server import Unservable
+from retinue.frontends.web.asgi import Denied, Headers, only
+from retinue.frontends.web.names import Guesses
+from retinue.frontends.web.tokens import Token, digest, token_of
+
+CODE_BYTES = 24
+CODE_SECONDS = 600.0
+MOST_CODES = 100
+YEAR = 365 * 86400
+
+KNOCK = "Sign in first: run `retinue serve` again and open the link it prints, or send the token as a Bearer."
+WRONG_CODE = "This link was used already, or is older than 10 minutes. Run `retinue serve` again for another."
+WRONG_TOKEN = "This is not the token of this server."  # noqa: S105 - a sentence about one
+
+
+class Access:
+    """The one user of a server. Deleting the token's file shuts everybody out."""
+
+    def __init__(self, state: Path, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes the token of the state folder, made if there is none.
+
+        Raises:
+            Unservable: its file cannot be trusted, read or made.
+        """
+        self._state = state
+        self._port = port
+        self._clock = clock
+        self._token = token_of(state)
+        self._stamp = _stamp(self._token.file)
+        self._codes: dict[bytes, float] = {}
+        self._guesses = Guesses()
+
+    @property
+    def cookie_name(self) -> str:
+        """Of this port alone: browsers send a cookie to every port of a host."""
+        return f"retinue_{self._port}"
+
+    @property
+    def token_file(self) -> Path:
+        return self._token.file
+
+    def new_code(self) -> str:
+        """A code for a link: it works once, for ten minutes."""
+        now = self._clock()
+        self._codes = {known: until for known, until in self._codes.items() if until > now}
+        if len(self._codes) >= MOST_CODES:
+            del self._codes[next(iter(self._codes))]
+        code = secrets.token_urlsafe(CODE_BYTES)
+        self._codes[digest(code)] = now + CODE_SECONDS
+        return code
+
+    async def check(self, headers: Headers) -> None:
+        """Lets a request pass that carries the token or the cookie.
+
+        Raises:
+            Denied: it carries neither, or a wrong one.
+        """
+        token = self._current()
+        kind, _, given = (only(headers, "authorization") or "").partition(" ")
+        if given and kind.lower() == "bearer" and _same(digest(given), token):
+            return
+        cookie = _cookie(headers, self.cookie_name)
+        if cookie and _same(cookie.encode("latin-1", "replace"), self._cookie(token).encode()):
+            return
+        if given or cookie:
+            await self._guesses.count()
+        raise Denied(401, KNOCK, **{"www-authenticate": "Bearer"})
+
+    async def log_in(self, proof: Login) -> str:
+        """The header that sets the cookie, for whoever has a code or the token.
+
+        Raises:
+            Denied: it is none, or used already.
+        """
+        token = self._current()
+        if proof.code:
+            until = self._codes.pop(digest(proof.code), None)
+            if until is not None and self._clock() <= until:
+                return self._set_cookie(token)
+        elif proof.token and _same(digest(proof.token.strip()), token):
+            return self._set_cookie(token)
+        await self._guesses.count()
+        raise Denied(401, WRONG_CODE if proof.code else WRONG_TOKEN)
+
+    def _current(self) -> Token | None:
+        """The token as its file says now; None if that is gone or not to be trusted."""
+        stamp = _stamp(self._token.file)
+        if stamp == self._stamp:
+            return self._token
+        if stamp is None:
+            return None
+        try:
+            self._token, self._stamp = token_of(self._state), stamp
+        except Unservable:
+            return None
+        return self._token
+
+    def _cookie(self, token: Token | None) -> str:
+        # Made from the token: a restart keeps the sign-in, another token ends it.
+        key = token.digest if token else secrets.token_bytes()
+        return hmac.new(key, f"retinue cookie {self._port}".encode(), sha256).hexdigest()
+
+    def _set_cookie(self, token: Token | None) -> str:
+        if token is None:
+            raise Denied(401, KNOCK)
+        value = f"{self.cookie_name}={self._cookie(token)}"
+        return f"{value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={YEAR}"
+
+
+def _same(given: bytes, wanted: Token | bytes | None) -> bool:
+    known = wanted.digest if isinstance(wanted, Token) else wanted
+    return known is not None and hmac.compare_digest(given, known)
+
+
+def _cookie(headers: Headers, name: str) -> str | None:
+    """A cookie that is there once."""
+    found = []
+    for header, value in headers:
+        if header == "cookie":
+            try:
+                morsel = SimpleCookie(value).get(name)
+            except CookieError:
+                continue
+            found += [morsel.value] if morsel else []
+    return found[0] if len(found) == 1 else None
+
+
+def _stamp(file: Path) -> tuple[int, ...] | None:
+    try:
+        status = file.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode, status.st_uid

@@ -1,0 +1,218 @@
+"""What the API tells of one run: everything about it, its events, its tree, its session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from msgspec import Raw, structs
+
+from retinue.app import Retinue
+from retinue.events import RunEnded, Stamped, to_line
+from retinue.frontends.http.details import Detail, run_of_session
+from retinue.frontends.http.hub import Hub
+from retinue.frontends.http.inputs import WhichEvents
+from retinue.frontends.http.live import LiveRun
+from retinue.frontends.http.rows import LIVE, in_tree_order, stored_session, with_ancestors
+from retinue.frontends.http.shelf import Shelf
+from retinue.frontends.http.values import (
+    Ancestor,
+    Events,
+    RunDetail,
+    RunOfSession,
+    RunResult,
+    RunRow,
+    SessionDetail,
+    Tree,
+)
+from retinue.frontends.wording import digits
+from retinue.results import AnswerKind
+from retinue.sessions.store import SessionSummary, State
+from retinue.types import Code, refused
+
+WHOLE_TREE = 5_000
+"""Runs of one root conversation that is looked at alone."""
+READINGS = 16
+"""Records that are kept open for the next page."""
+DETAILS = 8
+"""Runs of ended sessions that need not be read again when they are looked at again."""
+WHOLE_ID = 32
+
+
+class Reader:
+    """Finds and tells one run; writes nothing."""
+
+    def __init__(self, retinue: Retinue, hub: Hub, shelf: Shelf) -> None:
+        self._retinue = retinue
+        self._hub = hub
+        self._shelf = shelf
+        self._readings: dict[tuple[str, int], _Reading] = {}
+        self._details: dict[tuple[str, float], tuple[Detail, tuple[RunOfSession, ...]]] = {}
+
+    async def find(self, name: str) -> tuple[SessionSummary, str]:
+        """The session and the run that an id names.
+
+        A whole id is that of exactly one run. The beginning of a session's id names its latest run.
+
+        Raises:
+            Refused: `session_not_found`.
+        """
+        summary = await self._retinue.session(name)
+        if summary is None:
+            raise refused(
+                Code.SESSION_NOT_FOUND, f'There is no run or session "{name[:64]}". `GET /api/v1/runs` lists them.'
+            )
+        wanted = digits(name)
+        if len(wanted) == WHOLE_ID or summary.session.startswith(wanted):
+            return summary, wanted if len(wanted) == WHOLE_ID else summary.latest.run
+        if summary.latest.run.startswith(wanted):
+            return summary, summary.latest.run
+        async for stamped in self._retinue.history(summary.session):
+            if stamped.origin.run.startswith(wanted):
+                return summary, stamped.origin.run
+        return summary, summary.latest.run
+
+    async def run(self, name: str) -> RunDetail:
+        """Everything about a run but its events."""
+        summary, run = await self.find(name)
+        detail, runs = await self._folded(summary, run)
+        row = self._row_of(summary, run, detail)
+        tree, _ = await self._shelf.under(summary.root, WHOLE_TREE)
+        return RunDetail(
+            **{field: getattr(row, field) for field in RunRow.__struct_fields__},
+            task_text=detail.task or summary.task,
+            answer=detail.answer,
+            attempts=detail.attempts,
+            fallbacks=tuple(detail.fallbacks),
+            declared=detail.declared,
+            actual=detail.actual,
+            masks=detail.actual.masks if detail.actual else 0,
+            notices=tuple(detail.notices),
+            finalized=detail.finalized,
+            files_touched=detail.files,
+            tools_used=detail.tools,
+            spent=detail.spent(row),
+            runs=runs or (run_of_session(row),),
+            ancestors=_ancestors(row, tree),
+            children=tuple(child for child in in_tree_order(tree) if child.parent_run == run),
+        )
+
+    async def result(self, name: str) -> RunResult:
+        """What a run answered, or has said so far."""
+        summary, run = await self.find(name)
+        last = await self._retinue.tail(summary.session, 1) if run == summary.latest.run else ()
+        if last and isinstance(end := last[0].event, RunEnded) and last[0].origin.run == run:
+            return RunResult(text=end.text, kind=end.answer, failure=end.failure)
+        detail, _ = await self._folded(summary, run)
+        said, row = detail.answer, self._row_of(summary, run, detail)
+        text, kind = (said.text, said.kind) if said else ("", AnswerKind.NONE)
+        return RunResult(text=text, kind=kind, failure=row.failure)
+
+    async def tree(self, name: str) -> Tree:
+        """The whole tree that a run belongs to."""
+        cursor = self._hub.cursor
+        summary, _ = await self.find(name)
+        rows, more = await self._shelf.under(summary.root, WHOLE_TREE)
+        return Tree(root=summary.root, runs=in_tree_order(rows), more=more, cursor=cursor)
+
+    async def session(self, name: str) -> SessionDetail:
+        """A session with all its runs."""
+        summary, _ = await self.find(name)
+        (latest,) = self._shelf.rows([summary])
+        _, runs = await self._folded(summary, summary.latest.run)
+        return SessionDetail(session=stored_session(summary), runs=runs or (run_of_session(latest),), latest=latest)
+
+    async def events(self, name: str, query: WhichEvents) -> Events:
+        """A page of a run's events; the stream goes on behind the last of them."""
+        summary, run = await self.find(name)
+        # Taken before anything is read: what is told later comes by the stream, and by nothing else.
+        cursor, seen = self._hub.cursor, self._hub.seen(run)
+        is_live = run in self._hub.live or (not seen and run == summary.latest.run and summary.latest.state in LIVE)
+        reading = None if is_live else self._readings.pop((run, query.after), None)
+        reading = reading or _Reading(self._retinue.history(summary.session, run=run))
+        found = await reading.page(query.after, query.limit, upto=seen if is_live else None)
+        lines = tuple(Raw(to_line(stamped)[:-1]) for stamped in found)
+        if not reading.has_more:
+            return Events(events=lines, next=None, cursor=cursor)
+        if not is_live:
+            self._remember(run, found[-1].seq, reading)
+        return Events(events=lines, next=found[-1].seq, cursor=cursor)
+
+    def _remember(self, run: str, seq: int, reading: _Reading) -> None:
+        """Keeps a record open where a page ended: whoever asks for the next need not read it from its beginning."""
+        self._readings[run, seq] = reading
+        if len(self._readings) > READINGS:
+            del self._readings[next(iter(self._readings))]
+
+    async def _folded(self, summary: SessionSummary, run: str) -> tuple[Detail, tuple[RunOfSession, ...]]:
+        """What the events of a run say, and, where its session has several, all of them."""
+        key = (run, summary.updated)
+        if known := self._details.get(key):
+            return known
+        found = await self._read_through(summary, run)
+        if summary.latest.state not in LIVE:
+            self._details[key] = found
+            if len(self._details) > DETAILS:
+                del self._details[next(iter(self._details))]
+        return found
+
+    async def _read_through(self, summary: SessionSummary, run: str) -> tuple[Detail, tuple[RunOfSession, ...]]:
+        detail = Detail()
+        if summary.runs <= 1:
+            async for stamped in self._retinue.history(summary.session, run=run):
+                detail.take(stamped)
+            return detail, ()
+        each: dict[str, LiveRun] = {}
+        async for stamped in self._retinue.history(summary.session):
+            own = stamped.origin.run
+            told = each.setdefault(own, LiveRun(stamped, number=len(each) + 1, address="?"))
+            told.take(stamped)
+            if own == run:
+                detail.take(stamped, number=summary.runs)
+        if not detail.live:
+            raise refused(Code.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
+        rows = (self._row_of(summary, own, None, told) for own, told in each.items())
+        return detail, tuple(run_of_session(row) for row in rows)
+
+    def _row_of(
+        self, summary: SessionSummary, run: str, detail: Detail | None, told: LiveRun | None = None
+    ) -> RunRow:
+        """One run of a session as a row: the latest as lists show it, another as its own events tell it."""
+        (latest,) = self._shelf.rows([summary])
+        told = told or (detail.live if detail else None)
+        if told is None:
+            return latest
+        if latest.run != run:
+            return told.row()
+        if latest.state is State.ERROR and not told.ended:
+            # It was interrupted: without an end, only its events know what it used.
+            counted = told.row()
+            return structs.replace(latest, tools=counted.tools, turns=counted.turns, usage=counted.usage)
+        return latest
+
+
+class _Reading:
+    """The events of a run, being read page by page."""
+
+    def __init__(self, events: AsyncIterator[Stamped]) -> None:
+        self._events = events
+        self._next: Stamped | None = None
+        self.has_more = False
+
+    async def page(self, after: int, limit: int, *, upto: int | None) -> list[Stamped]:
+        """The next events after a number, and up to one."""
+        found: list[Stamped] = [self._next] if self._next else []
+        self._next, self.has_more = None, False
+        async for stamped in self._events:
+            if upto is not None and stamped.seq > upto:
+                break
+            if stamped.seq > after and len(found) == limit:
+                self._next, self.has_more = stamped, True
+                break
+            if stamped.seq > after:
+                found.append(stamped)
+        return found
+
+
+def _ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[Ancestor, ...]:
+    above = with_ancestors([row], tree)[1:]
+    return tuple(Ancestor(run=each.run, agent=each.agent, name=each.name) for each in reversed(above))

@@ -1,0 +1,94 @@
+"""The latest run of every session as a row: from the index, with what is known live laid over it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from msgspec import structs
+
+from retinue.app import Retinue
+from retinue.frontends.http.hub import Hub
+from retinue.frontends.http.live import LiveRun
+from retinue.frontends.http.rows import LIVE, stored_row
+from retinue.frontends.http.values import RunRow
+from retinue.sessions.store import Conversation, SessionSummary, Wanted
+
+TRUSTED = 30.0
+"""Seconds the index is believed while nothing is known to have changed."""
+MADE = 20_000
+"""Rows that are kept: lists are asked for again and again."""
+
+
+class Shelf:
+    """What lists are made of. Nothing is read whole, and nothing is written but the index."""
+
+    def __init__(self, retinue: Retinue, hub: Hub) -> None:
+        self._retinue = retinue
+        self._hub = hub
+        self._made: dict[str, tuple[float, RunRow]] = {}
+        self._looked = (-1, 0.0)
+        """At what number of changes the index was last brought up to date, and when."""
+
+    async def sessions(self, wanted: Wanted) -> Sequence[SessionSummary]:
+        """Sessions, last changed first."""
+        with self._looking() as look:
+            return await self._retinue.sessions(wanted, look=look)
+
+    async def conversations(self, wanted: Wanted, most: int) -> Sequence[Conversation]:
+        """Root conversations, last changed first, each with at most so many sessions."""
+        with self._looking() as look:
+            return await self._retinue.conversations(wanted, most=most, look=look)
+
+    @contextmanager
+    def _looking(self) -> Iterator[bool]:
+        """Whether the records may have changed since the index last looked at them; once it has, they have not."""
+        changes, now = self._hub.changes, time.monotonic()
+        look = self._looked[0] != changes or now - self._looked[1] > TRUSTED
+        yield look
+        if look:
+            self._looked = (changes, now)
+
+    def live_roots(self) -> tuple[str, ...]:
+        """The roots of what runs, the last begun first."""
+        return tuple(dict.fromkeys(told.origin.root for told in reversed(self._hub.live.values())))
+
+    async def under(self, root: str, most: int) -> tuple[list[RunRow], int]:
+        """The runs under a root, the latest of each session, and how many more there are."""
+        found = await self.conversations(Wanted(root=root, limit=1), most)
+        sessions = found[0].sessions if found else ()
+        rows = self.with_live(root, self.rows(sessions))
+        return rows, found[0].count - len(sessions) if found else 0
+
+    def live_under(self, root: str) -> list[LiveRun]:
+        """What runs under a root."""
+        return [told for told in self._hub.live.values() if told.origin.root == root]
+
+    def with_live(self, root: str, rows: list[RunRow]) -> list[RunRow]:
+        """The rows and those of runs that the index does not know yet."""
+        here = {row.run for row in rows}
+        return [*rows, *(told.row() for told in self.live_under(root) if told.origin.run not in here)]
+
+    def rows(self, summaries: Iterable[SessionSummary]) -> list[RunRow]:
+        """The rows of sessions, in their order."""
+        live = {told.origin.session: told for told in self._hub.live.values()}
+        return [self._row(summary, live) for summary in summaries]
+
+    def _row(self, summary: SessionSummary, live: Mapping[str, LiveRun]) -> RunRow:
+        """The row of a session's latest run: what is known live wins over what was indexed."""
+        if told := live.get(summary.session):
+            return structs.replace(told.row(), session_runs=max(summary.runs, told.number))
+        row = self._stored(summary)
+        return (self._hub.row(row.run) or row) if row.state in LIVE else row
+
+    def _stored(self, summary: SessionSummary) -> RunRow:
+        """The row of a session; made once as long as the session does not change."""
+        known = self._made.get(summary.session)
+        if known and known[0] == summary.updated and summary.latest.state not in LIVE:
+            return known[1]
+        if len(self._made) >= MADE:
+            self._made.clear()
+        row = stored_row(summary)
+        self._made[summary.session] = (summary.updated, row)
+        return row

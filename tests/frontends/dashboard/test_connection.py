@@ -1,0 +1,55 @@
+"""A connection that is lost: the picture stays, says so, and goes on where it was."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+GONE = "ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_INCOMPLETE_CHUNKED_ENCODING|Failed to load resource"
+SCRIPT = [
+    {"call": "ls", "args": {"path": "."}, "returns": "a\nb"},
+    {"say": "Before."},
+    {"hear": True},
+    {"say": "After {steer}."},
+]
+
+
+def test_a_run_goes_on_in_the_browser_after_the_server_was_away(serve, visit):
+    served = serve(explorer=SCRIPT)
+    page = visit(served)
+    page.watch.allow(GONE)
+    process = served.popen("run", "explorer", "Hold on", "--quiet")
+    page.get_by_role("link", name=re.compile("explorer, running, Hold on")).click()
+    expect(page.locator(".item.text")).to_have_text("Before.")
+    run = page.url.rpartition("/")[2]
+    served.stop()
+    expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
+    expect(page.locator(".item.text")).to_have_text("Before.")
+    served.run("steer", run, "the storm")
+    answer, _ = process.communicate(timeout=20)
+    assert answer.strip() == "After the storm."
+    served.start()
+    page.get_by_role("button", name="Try now").click()
+    expect(page.locator(".item.text").last).to_have_text("After the storm.")
+    expect(page.get_by_text("No connection to Retinue since")).to_have_count(0)
+    expect(page.locator(".item.text")).to_have_count(2)
+    expect(page.locator("details.tool")).to_have_count(1)
+    expect(page.locator(".titles .state")).to_have_text("Done")
+
+
+def test_the_activity_comes_back_by_itself_with_what_it_missed(serve, visit):
+    served = serve(tester=[{"say": "Tested."}])
+    page = visit(served)
+    page.watch.allow(GONE)
+    expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
+    served.stop()
+    expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
+    assert served.run("run", "tester", "Meanwhile") == "Tested."
+    served.start()
+    expect(page.get_by_role("link", name="tester, completed, Meanwhile")).to_be_visible()
+    expect(page.locator(".banner")).to_be_hidden()
+    expect(page.locator(".row")).to_have_count(1)

@@ -1,0 +1,185 @@
+// The pure modules of the dashboard, by the runner that comes with node; `test_files.py` calls it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Transcript } from "../../../src/retinue/frontends/dashboard/fold.js";
+import * as format from "../../../src/retinue/frontends/dashboard/format.js";
+import { asDiff, highlight, languageOf, pretty } from "../../../src/retinue/frontends/dashboard/highlight.js";
+import { announcements, inTreeOrder, matching, withOlder, withRows } from "../../../src/retinue/frontends/dashboard/store.js";
+import { ends, parts, pieces, plain } from "../../../src/retinue/frontends/dashboard/text.js";
+import { gist } from "../../../src/retinue/frontends/dashboard/tool.js";
+
+const HOSTILE = [
+  "<script>alert(1)</script>",
+  '<img src=x onerror="alert(1)">',
+  "\u001b[31mred\u001b]0;title\u0007",
+  "invoice\u202egnp.exe",
+  "a\u200bb\u2066c\u2069",
+  "\u{e0041}hidden",
+  "👩‍💻 and نامه‌ای",
+  "javascript:alert(1) data:text/html,x http://ok.example/a",
+  "\r\nnew\rline\u2028\u0000",
+];
+
+const textOf = (found) => found.map((piece) => piece.text ?? piece.mark ?? piece.link).join("");
+
+test("text that is only text is one piece", () => {
+  assert.deepEqual(pieces("plain ünïcode 日本語\n\ttabs"), [{ text: "plain ünïcode 日本語\n\ttabs" }]);
+});
+
+test("nothing that cannot be seen is left unseen", () => {
+  for (const text of HOSTILE) {
+    const shown = textOf(pieces(text)).replace(/[\u200c\u200d]/g, "");
+    // eslint-disable-next-line no-control-regex
+    assert.doesNotMatch(shown, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]|[\u{e0000}-\u{e007f}]/u);
+  }
+});
+
+test("what turns a line around is named", () => {
+  assert.deepEqual(pieces("a\u202eb"), [{ text: "a" }, { mark: "⟨RLO⟩", title: "U+202E" }, { text: "b" }]);
+  assert.deepEqual(pieces("\u001b[1m"), [{ mark: "␛", title: "U+001B" }, { text: "[1m" }]);
+});
+
+test("joiners stay where a script needs them, and are shown where they hide", () => {
+  assert.deepEqual(pieces("👩‍💻"), [{ text: "👩‍💻" }]);
+  assert.equal(textOf(pieces("pay\u200dpal")), "pay⟨ZWJ⟩pal");
+});
+
+test("only addresses that lead where they say are links", () => {
+  const links = (text) => pieces(text, { links: true }).filter((piece) => piece.link).map((piece) => piece.link);
+  assert.deepEqual(links("see https://example.com/a?b=1#c. And (http://localhost:8080/x)."), [
+    "https://example.com/a?b=1#c",
+    "http://localhost:8080/x",
+  ]);
+  assert.deepEqual(links("javascript:alert(1) data:text/html,x file:///etc/passwd //evil.example"), []);
+  assert.deepEqual(links("https://good.example@evil.example/ https://user:pw@evil.example"), []);
+  assert.deepEqual(links("https://good.example\\@evil.example/"), []);
+  assert.deepEqual(links("https://exämple.com/"), []);
+});
+
+test("links do not change a text", () => {
+  const text = "a https://example.com/x, b http://e.example! c";
+  assert.equal(textOf(pieces(text, { links: true })), text);
+});
+
+test("one line stays one line", () => {
+  assert.equal(plain("a\n  b\r\nc\u0007"), "a b c␇");
+});
+
+test("long text shows its ends and loses nothing", () => {
+  const text = "x".repeat(5_000_000);
+  const { head, cut, tail } = ends(text);
+  assert.equal(head.length + cut + tail.length, text.length);
+  assert.ok(head.length < 30_000);
+  assert.equal(parts(text).join(""), text);
+  assert.deepEqual(ends("short"), { head: "short", cut: 0, tail: "" });
+});
+
+test("a surrogate pair is never cut in two", () => {
+  const text = "😀".repeat(20_001);
+  const { head, tail } = ends(text, 24_001, 4_001);
+  assert.ok(head.isWellFormed() && tail.isWellFormed());
+  assert.ok(parts(text, 7_001).every((part) => part.isWellFormed()));
+});
+
+test("highlighting never changes a character", () => {
+  for (const language of ["json", "code", "diff", "prose", "", "klingon"]) {
+    for (const text of [...HOSTILE, '{"a": [1, true, "x"]}', "def f():\n    return 'x' # why\n", "- a\n+ b\n@@ -1 +1 @@\n", '"unclosed']) {
+      assert.equal(highlight(text, language).map((piece) => piece.text).join(""), text);
+    }
+  }
+});
+
+test("languages are told by their look and by the file", () => {
+  assert.equal(languageOf('{"a": 1}'), "json");
+  assert.equal(languageOf("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n"), "diff");
+  assert.equal(languageOf("import x", "a/b.py"), "code");
+  assert.equal(languageOf("{ not json"), "");
+  assert.equal(pretty('{"a":1}'), '{\n  "a": 1\n}');
+  assert.equal(asDiff("one\ntwo\n", "three"), "-one\n-two\n+three");
+});
+
+test("numbers read as people say them", () => {
+  assert.deepEqual([0.04, 3.21, 59.7, 61, 3600, 7265].map(format.duration), ["0.0s", "3.2s", "1m 00s", "1m 01s", "1h 00m", "2h 01m"]);
+  assert.deepEqual([30, 90, 1800, 3600, 5400].map(format.limit), ["30s", "1m 30s", "30m", "1h", "1h 30m"]);
+  assert.deepEqual([null, 0, 999, 1234, 52_300, 999_499, 3_400_000].map(format.count), ["—", "0", "999", "1.2k", "52k", "999k", "3.4M"]);
+  assert.deepEqual([null, 0, 0.0001, 0.0341, 1.5].map(format.cost), ["—", "$0", "<$0.001", "$0.034", "$1.50"]);
+  assert.deepEqual([5, 65, 3700, 90_000].map((seconds) => format.ago(1e6 - seconds, 1e6)), ["now", "1m ago", "1h ago", "1d ago"]);
+});
+
+const row = (run, more = {}) => ({ run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
+
+test("parents stand before their children, also of a damaged tree", () => {
+  const rows = [row("c", { parentRun: "b", created: 3 }), row("b", { parentRun: "a", created: 2 }), row("d", { created: 1 }), row("a"), row("x", { parentRun: "gone" })];
+  const circle = [row("y", { parentRun: "z" }), row("z", { parentRun: "y" })];
+  assert.deepEqual(inTreeOrder([...rows, ...circle]).map((one) => one.run), ["a", "b", "c", "x", "d", "y", "z"]);
+});
+
+test("a row that arrives changes its place and nothing else", () => {
+  const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0, live: 1 }, { root: "r", runs: [row("a")], more: 0, live: 1 }];
+  const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentRun: "a" })]);
+  assert.equal(after[0], before[0]);
+  assert.deepEqual(after[1].runs.map((one) => `${one.run} ${one.state}`), ["a completed", "b running"]);
+  assert.equal(after[1].live, 1);
+  assert.equal(withRows(before, []), before);
+});
+
+test("a new root comes first, if it is what the filter asks for", () => {
+  const before = [{ root: "r", runs: [row("a")], more: 0, live: 1 }];
+  const fresh = row("n", { root: "new", agent: "reviewer" });
+  assert.deepEqual(withRows(before, [fresh]).map((group) => group.root), ["new", "r"]);
+  assert.equal(withRows(before, [fresh], matching({ agent: "explorer" })), before);
+  assert.deepEqual(withOlder(before, [{ root: "r" }, { root: "o" }]).map((group) => group.root), ["r", "o"]);
+});
+
+test("changes of state are told in words", () => {
+  const before = [{ root: "r", runs: [row("a"), row("b", { state: "queued" })] }];
+  const after = [{ root: "r", runs: [row("a", { state: "error" }), row("b"), row("c", { state: "queued" })] }];
+  assert.deepEqual(announcements(before, after), ["a: failed", "b: running"]);
+});
+
+const event = (seq, type, more = {}) => ({ seq, type, time: seq, ...more });
+
+test("a call and its result are one item, and every event is taken once", () => {
+  const told = new Transcript();
+  const events = [
+    event(1, "attempt_started", { number: 1, reason: "first" }),
+    event(2, "tool_called", { call: "c", name: "read", args: { path: "x" } }),
+    event(5, "tool_returned", { call: "c", name: "read", text: "found" }),
+    event(6, "text", { text: "done" }),
+  ];
+  for (const one of [...events, ...events]) told.add(one);
+  assert.deepEqual(told.items.map((item) => item.kind), ["attempt", "tool", "text"]);
+  assert.deepEqual([told.items[1].result, told.items[1].seconds], ["found", 3]);
+});
+
+test("what is being written gives way to the whole block, and gaps can be seen", () => {
+  const told = new Transcript();
+  told.write({ type: "text_delta", text: "Hel", at: 0 });
+  told.write({ type: "text_delta", text: "lo", at: 3 });
+  assert.equal(told.writing.text.shown, "Hello");
+  told.write({ type: "text_delta", text: "world", at: 9 });
+  told.write({ type: "text_delta", text: "!", at: 14 });
+  assert.equal(told.writing.text.shown, "Hello…world!");
+  told.write({ type: "text_delta", text: "All of it", at: 0 });
+  assert.equal(told.writing.text.shown, "All of it");
+  told.add(event(9, "text", { text: "All of it." }));
+  assert.equal(told.writing.text.shown, "");
+  assert.equal(told.items.at(-1).text, "All of it.");
+});
+
+test("events of another version are passed over", () => {
+  const told = new Transcript();
+  assert.equal(told.add(event(1, "quantum_leaped", { far: true })), true);
+  assert.deepEqual(told.items, []);
+});
+
+test("a tool call says in a few words what it does", () => {
+  assert.equal(gist({ path: "src/bus.py", limit: 5 }), "src/bus.py");
+  assert.equal(gist({ pattern: "loop", path: "." }), "loop");
+  assert.equal(gist({ path: "src", pattern: "loop" }), "loop in src");
+  assert.equal(gist({ pattern: "loop", glob: "*.py" }), "loop in *.py");
+  assert.equal(gist({ odd: "x" }), "x");
+  assert.equal(gist(null), "");
+});

@@ -1,0 +1,94 @@
+"""The files of the dashboard: only those, packed, and not sent twice."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from retinue.engines.scripted import say
+from retinue.frontends.http.assets import FOLDER, KINDS, PUBLIC, Assets
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../http/app.py",
+        "/..%2fhttp%2fapp.py",
+        "/%2e%2e/http/app.py",
+        "//etc/passwd",
+        "/vendor/../index.html",
+        "/./index.html",
+        "/index.html/",
+        "/vendor",
+        "/INDEX.HTML",
+        "/__init__.py",
+        "/index.html\x00.js",
+        "/login.html\\..\\x.js",
+    ],
+)
+async def test_no_path_reaches_anything_else(serve, path):
+    async with serve(say("done")) as client:
+        answer = await client.get(path)
+        page = await client.get("/")
+    # What has no ending is a place within the dashboard, and shows its page.
+    assert answer.status == 404 or answer.body == page.body
+
+
+async def test_every_file_has_its_kind_and_comes_packed(serve):
+    async with serve(say("done")) as client:
+        for name in Assets().names():
+            answer = await client.get(f"/{name}", accept_encoding="br, gzip")
+            plain = await client.get(f"/{name}")
+            assert (answer.status, plain.status) == (200, 200)
+            assert answer.headers["content-type"] in KINDS.values()
+            body = gzip.decompress(answer.body) if "content-encoding" in answer.headers else answer.body
+            assert body == plain.body == (FOLDER / name).read_bytes()
+
+
+async def test_a_file_the_browser_has_is_not_sent_again(serve):
+    async with serve(say("done")) as client:
+        first = await client.get("/app.js")
+        again = await client.get("/app.js", if_none_match=first.headers["etag"])
+        other = await client.get("/app.js", if_none_match='"x"')
+        head = await client.ask("HEAD", "/app.js")
+    assert first.headers["cache-control"] == "no-cache"
+    assert (again.status, again.body) == (304, b"")
+    assert (other.status, head.status, head.body) == (200, 200, b"")
+
+
+async def test_without_a_sign_in_there_is_only_the_page_for_it(serve):
+    async with serve(say("done")) as client:
+        nobody = {"authorization": None}
+        login = await client.get("/login", **nobody)
+        for path in ("/", "/runs/12345678", "/agents"):
+            answer = await client.get(path, **nobody)
+            assert (answer.status, answer.body) == (401, login.body)
+            assert answer.headers["cache-control"] == "no-store"
+        assert (await client.get("/app.js", **nobody)).status == 401
+        assert (await client.get("/nothing.js", **nobody)).status == 401
+        for name in PUBLIC:
+            assert (await client.get(f"/{name}", **nobody)).status == 200
+        assert (await client.post("/", {}, **nobody)).status == 405
+
+
+async def test_a_changed_file_is_read_again(tmp_path):
+    (tmp_path / "app.js").write_text("one")
+    assets = Assets(tmp_path)
+    first = assets.find("app.js")
+    assert first is assets.find("app.js")
+    (tmp_path / "app.js").write_text("another")
+    second = assets.find("app.js")
+    assert first and second
+    assert second.body == b"another"
+    assert second.tag != first.tag
+    assert assets.find("app.css") is None
+
+
+def test_the_page_asks_nobody_else():
+    """No file of the dashboard names another host, but for the names of licences and namespaces."""
+    for name in Assets().names():
+        if name.endswith((".js", ".css", ".html")) and not name.startswith("vendor/"):
+            text = (FOLDER / name).read_text()
+            assert "//fonts." not in text
+            assert "cdn" not in text.lower().split()

@@ -1,0 +1,115 @@
+"""The OpenAPI document is what the server does: every route is in it, and nothing that is asked breaks anything."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import anyio
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.frontends.http.conftest import BASE
+
+from retinue.engines.scripted import say
+from retinue.events import schema as schema_of_events
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    [
+        "agent",
+        "task",
+        "tasks",
+        "mode",
+        "name",
+        "cwd",
+        "timeout",
+        "engine",
+        "files",
+        "seconds",
+        "text",
+        "maxTurns",
+        "code",
+    ]
+)
+QUERIES = st.dictionaries(
+    st.sampled_from(
+        ["limit", "before", "state", "agent", "engine", "q", "root", "live", "after", "format", "surface", "x"]
+    ),
+    st.text(max_size=12) | st.sampled_from(["1", "0", "true", "running", "1.5~x", "nan~", "inf~x"]),
+    max_size=4,
+)
+
+
+@pytest.fixture
+async def document(serve) -> Any:
+    async with serve(say("done")) as client:
+        return (await client.get("openapi.json")).json
+
+
+async def test_the_document_is_sound_and_whole(document):
+    assert document["openapi"] == "3.1.0"
+    names = set()
+    for path, operations in document["paths"].items():
+        assert path.startswith(BASE)
+        for operation in operations.values():
+            names.add(operation["operationId"])
+            in_path = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
+            assert in_path == set(re.findall(r"\{(\w+)\}", path))
+            assert operation["summary"].endswith(".")
+    assert len(names) == sum(map(len, document["paths"].values()))
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert referred <= set(document["components"]["schemas"])
+
+
+async def test_every_field_of_a_row_is_named_and_documented_as_it_is_sent(document):
+    row = document["components"]["schemas"]["RunRow"]
+    assert {"parentToolUseId", "sessionRuns", "doing", "can"} <= set(row["required"])
+    assert set(row["required"]) == set(row["properties"])
+
+
+async def test_the_events_of_a_page_are_those_of_the_schema(serve):
+    async with serve(say("done")) as client:
+        run = (await client.post("runs", {"agent": "explorer", "task": "x"})).json["run"]["run"]
+        await client.hub.ended(run)
+        events = (await client.get(f"runs/{run}/events")).json["events"]
+    validator = jsonschema.Draft202012Validator(schema_of_events())
+    for event in events:
+        validator.validate(event)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_nothing_that_is_asked_breaks_the_server(serve, data):
+    """Whatever a path, a query and a body are: the answer is one that the document knows, and never a fault of ours."""
+
+    async def main() -> None:
+        async with serve(say("done")) as client:
+            document = (await client.get("openapi.json")).json
+            for _ in range(8):
+                template, operations = data.draw(st.sampled_from(sorted(document["paths"].items())))
+                method = data.draw(st.sampled_from(sorted(operations))).upper()
+                name = data.draw(st.text(min_size=1, max_size=12) | st.sampled_from(["explorer", "0123456789abcdef"]))
+                path = re.sub(r"\{\w+\}", quote(name, safe=""), template)
+                query = urlencode(data.draw(QUERIES))
+                body = data.draw(ANYTHING | st.dictionaries(FIELDS, ANYTHING, max_size=4))
+                if path == f"{BASE}/events":
+                    query = "run=nothing"
+                written = json.dumps(body).encode() if method == "POST" else b""
+                answer = await client.ask(method, f"{path}?{query}", written, content_type="application/json")
+                assert answer.status in {200, 202, 400, 401, 403, 404, 405, 409, 429}
+
+    anyio.run(main)
