@@ -10,7 +10,7 @@ from tests.stage import scripted, stage
 from retinue.agents.definition import Agent
 from retinue.engines.scripted import CAPABILITIES, Call, ScriptedEngine, Spawn, fail, say
 from retinue.events import RunStarted
-from retinue.types import Code, Plan, Task, Usage
+from retinue.types import Code, Plan, Refused, Task, Usage
 
 LOOK = ("explorer", "Look")
 LEAD = Agent(name="lead", tools=("read", "subagent"))
@@ -151,3 +151,37 @@ async def test_a_cost_nobody_states_cannot_be_bounded(scratch_home):
     assert result.failure
     assert result.failure.code is Code.UNSUPPORTED
     assert "max_conversation_cost" in result.failure.message
+
+
+async def test_a_session_that_goes_on_under_its_conversation_has_spent_what_the_store_says(scratch_home):
+    options = {"store": None, "state": scratch_home / "state"}
+    async with stage(scratch_home, ANSWER, **options) as retinue:
+        own = retinue.call("single")
+        first = await retinue.run(*LOOK)
+        await retinue.run(*LOOK)
+    async with stage(scratch_home, ANSWER, **options) as retinue:
+        resumed = Plan(tasks=(Task(agent="explorer", prompt="Look", session=first.session),))
+
+        async def again(**settings):
+            call = retinue.call("single", **settings)
+            call = structs.replace(call, lineage=structs.replace(call.lineage, root=own.lineage.root))
+            return (await retinue.carry_out(resumed, call))[0]
+
+        results = [await again(), await again(max_conversation_tokens=50)]
+        assert reasons(results) == [None, "max_conversation_tokens"]
+        assert results[1].failure
+        assert results[1].failure.message == SPENT.format(60, 50)
+        with pytest.raises(Refused) as caught:
+            await again(max_spawns=4)
+        assert caught.value.failure.code is Code.SPAWN_LIMIT
+        assert "has started 4 runs" in caught.value.failure.message
+
+
+async def test_runs_of_a_session_under_another_conversation_are_not_counted(scratch_home):
+    options = {"store": None, "state": scratch_home / "state"}
+    async with stage(scratch_home, ANSWER, root="c1", **options) as retinue:
+        first = await retinue.run(*LOOK)
+    for _ in range(2):
+        async with stage(scratch_home, ANSWER, root="c2", **options) as retinue:
+            result = await retinue.run(*LOOK, session=first.session, max_spawns=2, max_conversation_tokens=30)
+            assert result.failure is None

@@ -13,7 +13,7 @@ LAYERS = [
     | {"tool_names", "beside", "arriving", "descent"},
     {"guards", "output", "progress", "slots", "subagent_events", "engines.base", "sessions.store"},
     {"engines", "sessions", "agents", "prompting"},
-    {"supervise", "places", "bus", "checks", "retelling", "home"},
+    {"supervise", "accounts", "places", "bus", "checks", "resuming", "retelling", "home"},
     {"planner", "attempts", "recorder", "running"},
     {"orchestrator"},
     {"surfaces"},

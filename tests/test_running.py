@@ -11,6 +11,7 @@ from retinue.attempts import CORRECTION
 from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, Hang, Hear, ScriptedEngine, Wait, call, fail, finalize, say
 from retinue.events import DeadlineExtended, Notice, RunQueued, Steered, Text, Thinking
+from retinue.orchestrator import UNHEARD
 from retinue.progress import Progress, Told
 from retinue.results import Finalization, RunResult
 from retinue.running import LONGEST, MOST_TOLD, TOLD_CHARS
@@ -434,3 +435,148 @@ async def test_only_the_run_that_is_named_is_steered_and_extended(scratch_home):
         f"{result.spec.task}: {result.spec.run}" for result in results
     )
     assert {result.actual.limits.timeout for result in results} == {601, 602}
+
+
+class Slow:
+    """An engine that has a text long before it says so."""
+
+    def __init__(self, *script):
+        self._engine = ScriptedEngine(*script)
+        self.has_answered = anyio.Event()
+        self.swallows = False
+        self.run = self._engine.run
+
+    async def steer(self, run, text):
+        failure = None if self.swallows else await self._engine.steer(run, text)
+        await self.has_answered.wait()
+        return failure
+
+
+def slow(engine):
+    kind = EngineKind(name="scripted", capabilities=CAPABILITIES, make=lambda: engine, missing=lambda: None)
+    return {"engines": {"scripted": kind}}
+
+
+async def gives_up(scene, text):
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await scene.retinue.steer(scene.run, text)
+    assert scope.cancelled_caught
+
+
+async def test_whoever_stops_waiting_does_not_have_what_others_say_forgotten(scratch_home):
+    told = anyio.Event()
+    engine = Slow(AT_WORK, Hear(), Do(told.wait))
+    async with at_work(scratch_home, **slow(engine)) as scene:
+        await gives_up(scene, "first")
+        while not await scene.events(Steered):
+            await anyio.lowlevel.checkpoint()
+        engine.has_answered.set()
+        await scene.retinue.steer(scene.run, "second")
+        told.set()
+    assert await scene.events(Steered) == [Steered("first")]
+    assert [notice.message for notice in await scene.events(Notice)] == [UNHEARD.format("second")]
+
+
+@VIRTUAL_TIME
+async def test_what_was_heard_stands_in_the_next_prompt_even_if_nobody_waited_for_that(scratch_home):
+    prompts = []
+    scripts = ScriptedEngine.in_turn([AT_WORK, Hear(), fail("529 overloaded_error: Overloaded")], [say("done")])
+
+    def noted(spec):
+        prompts.append(spec.prompt)
+        return scripts.script_for(spec)
+
+    engine = Slow(noted)
+    async with at_work(scratch_home, **slow(engine)) as scene:
+        await gives_up(scene, "heard")
+    assert prompts == ["look", "look\n\nheard"]
+
+
+async def test_those_who_speak_at_the_same_time_are_bounded_together(scratch_home):
+    engine, outcomes = Slow(AT_WORK, Do(anyio.sleep_forever)), []
+
+    async def speak(scene):
+        try:
+            await scene.retinue.steer(scene.run, "x")
+        except Refused as refused:
+            outcomes.append(refused.failure.reason)
+
+    async with at_work(scratch_home, **slow(engine)) as scene, anyio.create_task_group() as group:
+        for _ in range(MOST_TOLD + 3):
+            group.start_soon(speak, scene)
+        await anyio.wait_all_tasks_blocked()
+        engine.has_answered.set()
+        await anyio.wait_all_tasks_blocked()
+        scene.retinue.stop_all()
+    assert outcomes == ["told_enough"] * 3
+
+
+async def test_what_was_said_in_vain_is_told_even_where_the_caller_is_gone(scratch_home):
+    async with stage(scratch_home, AT_WORK, Hang()) as retinue:
+        async with anyio.create_task_group() as group, retinue.events(deltas=False) as events:
+            group.start_soon(retinue.run, "explorer", "look")
+            async for stamped in events:
+                if isinstance(stamped.event, Thinking):
+                    break
+            run = stamped.origin.run
+            await retinue.steer(run, "mind the gap")
+            group.cancel_scope.cancel()
+        notices = [s.event.message async for s in retinue.history(run) if isinstance(s.event, Notice)]
+    assert notices == [UNHEARD.format("mind the gap")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x " * 95 + "ghp_" + "Q0" * 18,
+        "x " * 75 + "-----BEGIN PRIVATE KEY-----\n" + f"{'Q0' * 32}\n" * 6 + "-----END PRIVATE KEY-----",
+    ],
+    ids=["a token", "a key of several lines"],
+)
+async def test_a_secret_that_was_said_in_vain_is_masked_before_it_is_cut(scratch_home, text):
+    told = anyio.Event()
+    async with at_work(scratch_home, AT_WORK, Do(told.wait)) as scene:
+        await scene.retinue.steer(scene.run, text)
+        told.set()
+    (notice,) = scene.result.actual.notices
+    (written,) = await scene.events(Notice)
+    assert written.message == notice
+    assert "Q0" not in notice
+
+
+async def test_a_run_is_named_by_its_first_digits_too(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hear(), say("{steer}")) as scene:
+        assert await scene.retinue.extend(scene.run[:8], 100) == 1000
+        await scene.retinue.steer(scene.run[:8], "more")
+    assert scene.result.text == "more"
+
+
+async def test_what_an_engine_takes_when_the_run_is_over_is_refused(scratch_home):
+    told, failures = anyio.Event(), []
+    engine = Slow(AT_WORK, Do(told.wait), say("done"))
+    async with at_work(scratch_home, **slow(engine)) as scene, anyio.create_task_group() as group:
+
+        async def speak():
+            failures.append(await refusal(scene.retinue.steer(scene.run, "more")))
+
+        engine.swallows = True
+        group.start_soon(speak)
+        await anyio.wait_all_tasks_blocked()
+        told.set()
+        while not scene.results:
+            await anyio.lowlevel.checkpoint()
+        engine.has_answered.set()
+    (failure,) = failures
+    assert (failure.code, failure.reason) == (Code.CONFLICT, "not_at_work")
+
+
+async def test_an_engine_may_change_the_words_it_gives_its_agent(scratch_home):
+    go_on = anyio.Event()
+    engine = Slow(AT_WORK, Do(go_on.wait), Steered("MORE, please"), say("done"))
+    engine.swallows = True
+    engine.has_answered.set()
+    async with at_work(scratch_home, **slow(engine)) as scene:
+        await scene.retinue.steer(scene.run, "more")
+        go_on.set()
+    assert scene.result.actual.notices == ()

@@ -21,6 +21,7 @@ from retinue.agents.roster import Roster
 from retinue.agents.trust import Trust
 from retinue.bus import Bus, Watcher
 from retinue.control.door import Door
+from retinue.descent import marked_authority, marked_depth
 from retinue.engines.base import EngineKind
 from retinue.events import Stamped
 from retinue.folders import home_folder, state_folder
@@ -35,16 +36,12 @@ from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.owner import Owner
 from retinue.sessions.retention import Pruned
-from retinue.sessions.spending import spent_under
 from retinue.sessions.store import ALL, Conversation, SessionStore, SessionSummary, Wanted
 from retinue.settings import Layer as SettingsLayer
 from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.surfaces.base import Surface
 from retinue.types import Call, Code, FileSlice, Lineage, Mode, Plan, Task, refused
-
-AUTHORITY = "RETINUE_AUTHORITY"
-"""The environment variable in which a run's process tells its own children what they may have."""
 
 
 class Retinue:
@@ -117,7 +114,9 @@ class Retinue:
             if self.settings("nested").settings.vault:
                 planner.roster(self.call("nested"))  # the index of agents says what is true from the start
             if self._goes_on:
-                orchestrator.remember(self._root, *await spent_under(self._store, self._root))
+                await orchestrator.accounts.go_on(self._root)
+            else:
+                orchestrator.accounts.begin(self._root)
             self._exit = stack.pop_all()
         self._open = orchestrator
         return self
@@ -193,12 +192,12 @@ class Retinue:
 
     def call(self, surface: str, *, parent_call: str | None = None, finalize: bool = False, **settings: Any) -> Call:
         """A call from this process: its place in the tree and its authority are what the environment says."""
-        depth, deepest = _depth(self._environ)
+        depth, deepest = marked_depth(self._environ)
         return Call(
             surface=surface,
             cwd=self._cwd,
             lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
-            authority=_authority(self._environ),
+            authority=marked_authority(self._environ),
             settings={**self._given, **_checked(settings)} if settings else self._given,
             max_depth=deepest,
             finalize=finalize,
@@ -368,22 +367,3 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _task(task: Task | tuple[str, str]) -> Task:
     return task if isinstance(task, Task) else Task(agent=task[0], prompt=task[1])
-
-
-def _depth(environ: Mapping[str, str]) -> tuple[int, int | None]:
-    """How deep this process stands, and how deep its runs may: a child cannot make itself a root."""
-    depth = _number(environ.get("PI_SUBAGENT_DEPTH")) or 0
-    if environ.get("PI_SUBAGENT_CHILD") == "1":
-        depth = max(depth, 1)
-    return depth, _number(environ.get("PI_SUBAGENT_MAX_DEPTH"))
-
-
-def _number(text: str | None) -> int | None:
-    """A whole number from the environment; anything else counts as not said."""
-    return int(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _authority(environ: Mapping[str, str]) -> frozenset[str] | None:
-    """What runs may have at most: in a child, what its own run passes on."""
-    passed = environ.get(AUTHORITY)
-    return None if passed is None else frozenset(filter(None, passed.split(",")))

@@ -12,13 +12,12 @@ import anyio
 from msgspec import structs
 
 from retinue.agents.policy import READ_ONLY
-from retinue.events import AttemptStarted, ModelChanged, Notice, Steered
+from retinue.events import AttemptStarted, Event, ModelChanged, Steered
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
-from retinue.output.frame import one_line
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
-from retinue.supervise import Carry, Record, Reins, supervise
+from retinue.supervise import Carry, Record, Reins, Told, supervise
 from retinue.types import Code, Failure, Message, Refused, RunSpec, Usage
 
 RETRY_PAUSE = 1.0
@@ -28,9 +27,6 @@ CORRECTION = (
     "You ended without a valid call of subagent_finalize. Call it now as your only action: status SUCCESS with a "
     "non-empty result, or status ERROR with a non-empty error (and what you found so far as result)."
 )
-UNHEARD = "The run ended before its agent was given what it was told: {}"
-QUOTED = 200
-"""Characters of what was said to an agent in vain."""
 CONTINUE = "The previous attempt was cut off by a provider error. Go on from where you stopped."
 
 Recall = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -68,6 +64,10 @@ class Tally:
         self._open = Attempt(len(self.attempts) + 1, reason, model)
         self.collectors.append(Collector())
         return self._open, self.collectors[-1]
+
+    def note(self, event: Event) -> None:
+        """Something is to be known of the run after its last attempt."""
+        self.collectors[-1].observe(event)
 
     def extend(self, timeout: float, seconds: float) -> None:
         """The limits in force of a run that was given so many seconds more."""
@@ -129,9 +129,10 @@ async def attempt(
         started = AttemptStarted(begun.number, reason, spec.model)
         watch.observe(started, anyio.current_time())
         await record(started)
-        for text in reins.unheard:  # they stand in the prompt of this attempt
-            reins.hear()
-            await record(Steered(text))
+        for told in reins.unheard:
+            if told.is_kept:  # it stands in the prompt of this attempt
+                told.is_heard = True
+                await record(Steered(told.text))
         failure = await supervise(spec, carry, record, watch, reins, collector)
         if spec.finalize:
             failure = _unfinalized(failure, collector)
@@ -141,8 +142,6 @@ async def attempt(
             following = await chances.after(failure, spec)
             failure = reins.failure or failure
         if following is None:
-            for text in reins.unheard:
-                collector.observe(await record(Notice("steer_missed", UNHEARD.format(one_line(text, QUOTED)))))
             return failure
         reason, spec = following
 
@@ -159,8 +158,6 @@ class _Chances:
         self._models = list(tally.spec.agent.fallback_models)
         self._retries = tally.spec.limits.retry_attempts - 1
         self._corrections = tally.spec.limits.finalize_retries
-        self._in_prompt = 0
-        """How much of what was said to the agent the last prompt holds, or its session."""
 
     async def after(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """The next attempt, as its reason and its spec; None if the failure stands."""
@@ -182,7 +179,7 @@ class _Chances:
         """Afresh where that is harmless, else from where the engine's session stands."""
         if self._tally.wrote:
             return await self._continued(reason, spec, CONTINUE)
-        return reason, structs.replace(spec, prompt=self._with_told(spec.prompt, since=self._in_prompt))
+        return reason, structs.replace(spec, prompt=self._with_told(spec.prompt, self._reins.told))
 
     async def _continued(self, reason: str, spec: RunSpec, prompt: str) -> tuple[str, RunSpec] | None:
         try:
@@ -191,13 +188,15 @@ class _Chances:
             return None
         session = self._tally.native_session or spec.native_session
         # What the agent has heard stands in its session.
-        prompt = self._with_told(prompt, since=len(self._reins.told) - len(self._reins.unheard))
+        prompt = self._with_told(prompt, self._reins.unheard)
         return reason, structs.replace(spec, prompt=prompt, native_session=session, history=history)
 
-    def _with_told(self, prompt: str, *, since: int) -> str:
-        """The prompt with what was said to the agent of an attempt that failed."""
-        self._in_prompt = len(self._reins.told)
-        return "\n\n".join((prompt, *self._reins.told[since:]))
+    def _with_told(self, prompt: str, among: list[Told]) -> str:
+        """The prompt with what was said to the agent of an attempt that failed, as far as none holds it yet."""
+        missing = [told.text for told in among if told.was_said and not told.is_kept]
+        for told in self._reins.told:
+            told.is_kept = told.was_said
+        return "\n\n".join((prompt, *missing))
 
     async def _pause(self) -> bool:
         """Waits before a retry; whether there is still time for one."""

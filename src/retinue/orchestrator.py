@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import anyio
 from msgspec import Struct, structs
 
+from retinue.accounts import Accounts
 from retinue.agents.roster import Roster
 from retinue.attempts import Tally, attempt
 from retinue.bus import Bus, Watcher
 from retinue.engines.base import Emit
-from retinue.events import Notice, RunEnded, RunQueued, RunStarted
+from retinue.events import Notice, RunEnded, RunQueued, RunStarted, Steered
 from retinue.guards.budget import NOT_STARTED, Purse
 from retinue.guards.watch import guards_for
 from retinue.home import Household, Member, new_token
+from retinue.output.frame import one_line
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
 from retinue.planner import Admission, Planned, Planner
@@ -30,7 +31,7 @@ from retinue.sessions.transcript import recalled
 from retinue.slots import Seat, Slots
 from retinue.supervise import Carry, Reins
 from retinue.tool_names import is_delegation
-from retinue.types import Call, Code, Failure, Home, Limits, Mode, Plan, Refused, Removed, RunSpec, Usage, refused
+from retinue.types import Call, Code, Failure, Home, Mode, Plan, Refused, Removed, RunSpec
 
 LAST_WORDS = 5.0
 """Seconds to write down the end of a run whose caller is gone."""
@@ -45,6 +46,10 @@ NO_HOME = (
     "The agent's tools to delegate were left out: there is no socket by which it could reach this process. One needs "
     "a private folder with a short path in XDG_RUNTIME_DIR or TMPDIR."
 )
+
+UNHEARD = "The run ended before its agent was given what it was told: {}"
+QUOTED = 200
+"""Characters of what was said to an agent in vain."""
 
 ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
 
@@ -71,9 +76,7 @@ class Orchestrator:
         self.running = Running(place, store)
         """The runs that have not ended, for whoever stops, steers or extends them."""
         self._call_ended = anyio.Event()
-        self._spawned: Counter[str] = Counter()
-        self._purses: dict[str, Purse] = {}
-        """What each root conversation has spent."""
+        self.accounts = Accounts(store)
         self.household = Household()
         """The runs that may delegate at this moment."""
 
@@ -97,11 +100,6 @@ class Orchestrator:
     def live(self) -> tuple[str, ...]:
         """Ids of the runs that have not ended."""
         return tuple(self.running)
-
-    def remember(self, root: str, runs: int, usage: Usage) -> None:
-        """Counts runs that an earlier process started under a root, and what they consumed."""
-        self._spawned[root] += runs
-        self._purse_of(root).spend(usage)
 
     async def session(self, name: str) -> SessionSummary | None:
         """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names.
@@ -135,7 +133,9 @@ class Orchestrator:
         """
         admitted = self._planner.admit(call)
         planned = await self._planner.plan(plan, admitted)
-        self._count(call.lineage.root, len(planned), admitted.settings.max_spawns)
+        if any(task.spec.resumes for task in planned):
+            await self.accounts.go_on(call.lineage.root)
+        self.accounts.count(call.lineage.root, len(planned), admitted.settings.max_spawns)
         parent = self.household.member(call.lineage.parent_run)
         if parent:
             async with parent.waiting():
@@ -161,15 +161,6 @@ class Orchestrator:
             while self._calls:
                 self._call_ended = anyio.Event()
                 await self._call_ended.wait()
-
-    def _count(self, root: str, runs: int, limit: int) -> None:
-        if self._spawned[root] + runs > limit:
-            raise refused(
-                Code.SPAWN_LIMIT,
-                f"This conversation has started {self._spawned[root]} runs and may start {limit} (max_spawns); "
-                f"{runs} more were refused and nothing was started. Do the rest without delegating.",
-            )
-        self._spawned[root] += runs
 
     async def _begun(
         self, plan: Plan, planned: list[Planned], slots: Slots, begun: Begun | None
@@ -242,6 +233,10 @@ class Orchestrator:
                 cancelled, failure = error, reins.failure or ABORTED
         if reins.timeout:
             tally.extend(reins.timeout, reins.extension)
+        for told in reins.unheard:
+            # Masked first: a secret that is cut or put on one line is not known for one any more.
+            quoted = one_line(recorder.masked(Steered(told.text)).text, QUOTED)
+            tally.note(await recorder.note(Notice("steer_missed", UNHEARD.format(quoted))))
         result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
         with anyio.move_on_after(LAST_WORDS, shield=True):
             await recorder.note(_ended(result))
@@ -280,10 +275,7 @@ class Orchestrator:
 
     def _purse(self, spec: RunSpec) -> Purse:
         parent = self.household.member(spec.lineage.parent_run)
-        return Purse(spec.limits, parent.purse if parent else self._purse_of(spec.lineage.root))
-
-    def _purse_of(self, root: str) -> Purse:
-        return self._purses.setdefault(root, Purse(Limits()))
+        return Purse(spec.limits, parent.purse if parent else self.accounts.purse(spec.lineage.root))
 
     def _carry(self, spec: RunSpec, standing: _Standing, seat: Seat) -> Carry:
         """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""

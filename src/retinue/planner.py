@@ -29,14 +29,14 @@ from retinue.checks import (
     unknown_session,
     unusable_cwd,
 )
+from retinue.descent import depth_marks
 from retinue.engines.base import EngineKind
 from retinue.engines.environment import seen_by_child
-from retinue.folders import native_file
 from retinue.prompting.compose import system_prompt
 from retinue.prompting.files import file_blocks
+from retinue.resuming import is_same_work, resumed
 from retinue.retelling import previously
-from retinue.sessions.store import SessionStore, SessionSummary
-from retinue.sessions.transcript import recalled
+from retinue.sessions.store import SessionStore
 from retinue.settings import KEYS, Settings
 from retinue.settings_files import SettingsFiles
 from retinue.types import (
@@ -254,27 +254,16 @@ class Planner:
         if not spec.resumes:
             return Planned(spec, blocks=tuple(blocks))
         before = await self._store.summary(spec.session)
-        is_native = admitted.settings.resume == "native" and kind.capabilities.resumes and _goes_on(spec, before)
+        is_native = admitted.settings.resume == "native" and kind.capabilities.resumes and is_same_work(spec, before)
         if spec.surface == RETOLD_SURFACE and not is_native:
             return Planned(spec, blocks=(*blocks, await previously(self._store.events(spec.session))))
-        return Planned(await self._resumed(spec, kind, before), blocks=tuple(blocks))
-
-    async def _resumed(self, spec: RunSpec, kind: EngineKind, before: SessionSummary | None) -> RunSpec:
-        """The spec with what it goes on from: the messages so far, and the engine's own session where it has one."""
-        spec = structs.replace(spec, history=await recalled(self._store, spec.session))
-        if not kind.capabilities.resumes_natively:
-            return spec
-        # What another engine did since is not in this one's file; a run that never started has no engine.
-        is_current = before is not None and before.engine in {kind.name, ""}
-        return _native(spec) if is_current else _from_messages(spec)
+        return Planned(await resumed(spec, kind, before, self._store), blocks=tuple(blocks))
 
     def _environment(self, agent: Subagent, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
         """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
         return {
             **seen_by_child(self._environ, kind.capabilities.environment, agent.environment),
-            "PI_SUBAGENT_CHILD": "1",
-            "PI_SUBAGENT_DEPTH": str(admitted.call.lineage.depth + 1),
-            "PI_SUBAGENT_MAX_DEPTH": str(_deepest_below(agent, admitted)),
+            **depth_marks(admitted.call.lineage.depth + 1, _deepest_below(agent, admitted)),
         }
 
     def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
@@ -344,26 +333,6 @@ def _deepest_below(agent: Subagent, admitted: Admission) -> int:
 
 def _call_below(spec: RunSpec, admitted: Admission) -> Call | None:
     return home.call_below(admitted.call, spec, _deepest_below(spec.agent, admitted))
-
-
-def _goes_on(spec: RunSpec, before: SessionSummary | None) -> bool:
-    """Whether the engine finds in its own session what the run needs: the same work, cleanly ended."""
-    if before is None or before.latest.failure is not None:
-        return False
-    same_place = os.path.realpath(before.cwd) == os.path.realpath(spec.cwd)
-    return same_place and (before.engine, before.agent) == (spec.engine, spec.agent.name)
-
-
-def _native(spec: RunSpec) -> RunSpec:
-    """The spec with the engine's own session to continue, if it is still there."""
-    file = native_file(Path(spec.native_folder), spec.agent.name, spec.session)
-    there = os.path.isfile(file)  # noqa: PTH113 - Path.is_file raises where nothing may be looked at
-    return structs.replace(spec, native_session=str(file)) if there else _from_messages(spec)
-
-
-def _from_messages(spec: RunSpec) -> RunSpec:
-    notice = f"The {spec.engine} engine has no own record of the latest run: it goes on from the stored messages."
-    return structs.replace(spec, notices=(*spec.notices, notice))
 
 
 def _no_vault(settings: Settings) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from retinue.engines.base import NOT_AT_WORK
 from retinue.events import DeadlineExtended
 from retinue.output.frame import plain
 from retinue.places.base import Place
 from retinue.sessions.store import SessionStore, State
-from retinue.supervise import Record, Reins
+from retinue.supervise import Record, Reins, Told
 from retinue.types import Code, Failure, Refused, RunSpec, refused
 
 LONGEST = 24 * 3600.0
@@ -32,7 +33,7 @@ class Held(Struct, frozen=True):
 
 
 class Running:
-    """By their ids, in the order they were begun."""
+    """By their ids, in the order they were begun; whoever steers or extends one may say its first 8 digits only."""
 
     def __init__(self, place: Place, store: SessionStore) -> None:
         self._place = place
@@ -71,15 +72,22 @@ class Running:
         Raises:
             Refused: nothing was said: `invalid_input`, `unsupported`, or the run is not at work.
         """
-        held = self._runs.get(run) or await self._absent(run)
+        held = self._runs.get(run) or await self._found(run)
         said = _checked(text, held.spec.limits.max_task_bytes)
         if held.reins.is_queued:
             raise refused(Code.CONFLICT, f"{_named(run)} {NOT_BEGUN}", "queued")
-        if len(held.reins.told) >= MOST_TOLD or sum(map(len, held.reins.told)) + len(said) > TOLD_CHARS:
+        all_told = held.reins.told
+        if len(all_told) >= MOST_TOLD or sum(len(each.text) for each in all_told) + len(said) > TOLD_CHARS:
             raise refused(Code.CONFLICT, f"{_named(run)} {TOLD_ENOUGH}", "told_enough")
-        if failure := await self._place.steer(held.spec, said):
+        told = Told(said)
+        all_told.append(told)  # it stays there if nobody waits any longer: its agent may be given it all the same
+        failure = await self._place.steer(held.spec, said)
+        if not failure and not told.is_heard and held.spec.run not in self._runs:
+            failure = NOT_AT_WORK  # what was said in vain has been told by now, and this was not among it
+        if failure:
+            all_told.remove(told)
             raise Refused(failure)
-        held.reins.told.append(said)
+        told.is_taken = True
 
     async def extend(self, run: str, seconds: float) -> float:
         """Gives a run that works so many seconds more, beyond its ceiling, too; the timeout that holds then.
@@ -89,7 +97,7 @@ class Running:
         """
         if not 0 < seconds <= LONGEST:
             raise refused(Code.INVALID_INPUT, f"A run is given more than 0 and at most {LONGEST:g} seconds at once")
-        held = self._runs.get(run) or await self._absent(run)
+        held = self._runs.get(run) or await self._found(run)
         if held.reins.is_queued:
             raise refused(Code.CONFLICT, f"{_named(run)} {NOT_COUNTED}", "queued")
         timeout = held.reins.extend(float(seconds))
@@ -98,14 +106,20 @@ class Running:
         await held.record(DeadlineExtended(float(seconds), timeout))
         return timeout
 
-    async def _absent(self, run: str) -> Held:
-        """Raises what is to be said of a run that is none of these."""
+    async def _found(self, run: str) -> Held:
+        """The run that these first digits name.
+
+        Raises:
+            Refused: none of these is: it has ended, is at work elsewhere, or never was.
+        """
         session = await self._store.find(run)
         summary = await self._store.summary(session) if session else None
         if summary is None:
             raise refused(Code.SESSION_NOT_FOUND, f'There is no run "{run}". `retinue watch` shows what runs.')
-        state = summary.latest.state
-        if state in {State.QUEUED, State.RUNNING} and summary.latest.run == run:
+        latest = summary.latest
+        if latest.state in {State.QUEUED, State.RUNNING} and latest.run.startswith(run):
+            if held := self._runs.get(latest.run):
+                return held
             raise refused(Code.SESSION_BUSY, f"{_named(run)} {ELSEWHERE}")
         raise refused(Code.CONFLICT, f"{_named(run)} has ended. Resume its session to go on.", "ended")
 

@@ -33,6 +33,23 @@ Record = Callable[[Event], Awaitable[Event]]
 """Stores and shows an event; returns it as it was written down, masked."""
 
 
+class Told:
+    """A text that others say to an agent, and how far it has come."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.is_taken = False
+        """The engine has it."""
+        self.is_heard = False
+        """The agent has it, maybe before the engine has said so."""
+        self.is_kept = False
+        """It stands in the prompt of an attempt, or in the session that one goes on from."""
+
+    @property
+    def was_said(self) -> bool:
+        return self.is_taken or self.is_heard
+
+
 class Reins:
     """The hold others have on a run: stops it wherever it is, queued or at work; gives it time and words."""
 
@@ -42,10 +59,8 @@ class Reins:
         """As it is once it was moved."""
         self.extension = 0.0
         """Seconds it was given in all."""
-        self.told: list[str] = []
+        self.told: list[Told] = []
         """What was said to its agent while it worked, in whatever attempt."""
-        self._heard = 0
-        """How many of these its agent was given."""
         self._watch: Watch | None = None
         self._scope: anyio.CancelScope | None = None
 
@@ -54,13 +69,15 @@ class Reins:
         return self._watch is None
 
     @property
-    def unheard(self) -> list[str]:
-        """What its agent has not been given yet."""
-        return self.told[self._heard :]
+    def unheard(self) -> list[Told]:
+        """What the engine has, and the agent has not been given yet."""
+        return [told for told in self.told if told.is_taken and not told.is_heard]
 
-    def hear(self) -> None:
-        """The agent was given the first of what it had not heard, maybe sooner than `told` has it."""
-        self._heard += 1
+    def hear(self, text: str) -> None:
+        """The agent was given a text: the first such, or the first of all where its engine has changed its words."""
+        unheard = [told for told in self.told if not told.is_heard]
+        if unheard:
+            min(unheard, key=lambda told: (told.text != text, not told.is_taken)).is_heard = True
 
     def begin(self, watch: Watch) -> None:
         """The run has its slot, and its time counts."""
@@ -143,7 +160,7 @@ class _Overseer:
         if isinstance(event, MessageEnded):
             event = structs.replace(event, usage=event.usage.credible())
         elif isinstance(event, Steered):
-            self._reins.hear()
+            self._reins.hear(event.text)
         self._collector.observe(await self._record(event))
         now = anyio.current_time()
         if failure := self._watch.observe(event, now):

@@ -320,12 +320,13 @@ async def test_a_model_that_does_not_exist_gives_way_to_the_next(open_retinue, s
     assert [attempt.reason for attempt in result.actual.attempts] == ["first", "fallback"]
 
 
-async def test_a_budget_of_money_ends_the_run(open_retinue, project):
+@pytest.mark.parametrize("limit", ["max_cost", "max_conversation_cost"])
+async def test_a_budget_of_money_ends_the_run(open_retinue, project, limit):
     script = script64([reads(project / "a.txt"), reads(project / "a.txt"), {"text": "never said"}])
-    async with open_retinue(worker(), model="claude-sonnet-5-5", max_cost=0.001) as retinue:
+    async with open_retinue(worker(), model="claude-sonnet-5-5", **{limit: 0.001}) as retinue:
         result = await retinue.run("worker", script)
     assert result.failure
-    assert (result.failure.code, result.failure.reason) == (Code.BUDGET, "max_cost")
+    assert (result.failure.code, result.failure.reason) == (Code.BUDGET, limit)
 
 
 async def test_a_process_killed_by_a_signal_is_told(open_retinue, project):

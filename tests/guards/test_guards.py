@@ -320,3 +320,14 @@ def test_all_purses_of_a_conversation_draw_on_the_topmost():
     failure = BudgetGuard(below).observe(turn(input=1), 0.0)
     assert failure and failure.reason == "max_conversation_tokens"
     assert [bool(purse.overspent()) for purse in (conversation, earlier, run)] == [False, True, True]
+
+
+def test_a_conversation_that_bounds_a_run_bounds_those_below_it_whatever_bounds_them():
+    run = Purse(Limits(max_conversation_tokens=100), Purse(Limits()))
+    failure = BudgetGuard(Purse(Limits(), run)).observe(turn(input=101), 0.0)
+    assert failure and failure.reason == "max_conversation_tokens"
+
+
+@given(st.floats(0, 1e6), st.integers(1, 86400))
+def test_the_timeout_of_a_run_that_is_given_time_is_exact_whatever_the_clock_says(start, seconds):
+    assert guards_for(Limits(timeout=900), start).extend(seconds) == 900 + seconds

@@ -41,23 +41,20 @@ class Purse:
 
     def overspent(self, so: str = STOPPED) -> Failure | None:
         """Why there is nothing left: for the run itself, for one above it, or for the conversation."""
-        purses, limits = (self, *self.above), self._limits
-        overrun = (
-            _overrun(self.own, turns=limits.max_turns)
-            or next((found for purse in purses if (found := purse.overrun())), None)
-            or _overrun(
-                purses[-1].spent,
-                "conversation_",
-                turns=limits.max_conversation_turns,
-                tokens=limits.max_conversation_tokens,
-                cost=limits.max_conversation_cost,
-            )
-        )
+        own = _overrun(self.own, turns=self._limits.max_turns)
+        overrun = own or next((found for purse in (self, *self.above) if (found := purse.overrun())), None)
         return overrun and _failure(*overrun, so)
 
     def overrun(self) -> Overrun | None:
-        """What there is nothing left of that it shares with the runs below it."""
-        return _overrun(self.spent, tokens=self._limits.max_tokens, cost=self._limits.max_cost)
+        """What there is nothing left of that it shares: with the runs below it, or with all of the conversation."""
+        limits, conversation = self._limits, (self, *self.above)[-1]
+        return _overrun(self.spent, tokens=limits.max_tokens, cost=limits.max_cost) or _overrun(
+            conversation.spent,
+            "conversation_",
+            turns=limits.max_conversation_turns,
+            tokens=limits.max_conversation_tokens,
+            cost=limits.max_conversation_cost,
+        )
 
 
 class BudgetGuard(Timeless):

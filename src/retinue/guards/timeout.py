@@ -32,9 +32,9 @@ class TimeoutGuard:
 
     def extend(self, seconds: float) -> None:
         """Moves the deadline by so much, and the ceiling; a timeout that is past is then what it should have been."""
-        moved = max(self._limit, self._last_call) + seconds
-        self._timeout += moved - self._limit
-        self._limit = moved
+        more = max(0.0, self._last_call - self._limit) + seconds
+        self._timeout += more
+        self._limit += more
         self._ceiling += seconds
         self.deadline = self._reckoned()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
-from retinue.sessions.store import Conversation, SessionSummary, Wanted
+from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
 
 
 def in_order(summaries: Iterable[SessionSummary], wanted: Wanted) -> list[SessionSummary]:
@@ -17,16 +15,17 @@ def in_order(summaries: Iterable[SessionSummary], wanted: Wanted) -> list[Sessio
 
 def grouped(summaries: Iterable[SessionSummary], wanted: Wanted, most: int) -> list[Conversation]:
     """The root conversations of the wanted ones, each with at most so many of its sessions."""
-    every = in_order(summaries, Wanted())
-    latest: dict[str, float] = {}
-    for each in in_order(every, replace(wanted, limit=None, before=None)):
-        latest.setdefault(each.root, each.updated)
+    groups: dict[str, list[SessionSummary]] = {}
+    for each in in_order(summaries, ALL):
+        groups.setdefault(each.root, []).append(each)
     found = []
-    for root, updated in sorted(latest.items(), key=lambda pair: (-pair[1], pair[0])):
-        sessions = sorted((each for each in every if each.root == root), key=lambda each: not wanted.matches(each))
-        group = Conversation(root=root, updated=updated, count=len(sessions), sessions=sessions[:most])
-        found += [group] if _is_after(wanted, updated, root) else []
-    return found[: wanted.limit]
+    for root, sessions in groups.items():
+        sessions.sort(key=lambda each: not wanted.matches(each))
+        first = sessions[0]
+        if wanted.matches(first) and _is_after(wanted, first.updated, root):
+            group = Conversation(root=root, updated=first.updated, count=len(sessions), sessions=sessions[:most])
+            found.append(group)
+    return sorted(found, key=lambda group: (-group.updated, group.root))[: wanted.limit]
 
 
 def _is_after(wanted: Wanted, updated: float, name: str) -> bool:

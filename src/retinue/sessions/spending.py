@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from retinue.events import RunEnded
+from retinue.events import RunEnded, RunQueued
 from retinue.sessions.store import SessionStore, SessionSummary, Wanted
 from retinue.types import Refused, Usage
 
@@ -15,18 +15,23 @@ async def spent_under(store: SessionStore, root: str) -> tuple[int, Usage]:
     Raises:
         Refused: `storage`.
     """
-    sessions = await store.list(Wanted(root=root))
-    usage = Usage()
-    for session in sessions:
-        usage += session.latest.usage if session.runs == 1 else await _of_all_runs(store, session, root)
-    return sum(session.runs for session in sessions), usage
+    runs, usage = 0, Usage()
+    for session in await store.list(Wanted(root=root)):
+        more, consumed = (1, session.latest.usage) if session.runs == 1 else await _of_all_runs(store, session, root)
+        runs, usage = runs + more, usage + consumed
+    return runs, usage
 
 
-async def _of_all_runs(store: SessionStore, session: SessionSummary, root: str) -> Usage:
+async def _of_all_runs(store: SessionStore, session: SessionSummary, root: str) -> tuple[int, Usage]:
     """The summary knows the latest run only, and others may have belonged to another conversation."""
-    usage = Usage()
+    runs, usage = 0, Usage()
     with suppress(Refused):  # what cannot be read any more is not counted, and keeps nobody from going on
         async for stamped in store.events(session.session):
-            if isinstance(stamped.event, RunEnded) and stamped.origin.root == root:
-                usage += stamped.event.usage
-    return usage
+            if stamped.origin.root != root:
+                continue
+            match stamped.event:
+                case RunQueued():
+                    runs += 1
+                case RunEnded(usage=consumed):
+                    usage += consumed
+    return runs, usage

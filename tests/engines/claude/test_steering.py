@@ -80,3 +80,19 @@ async def test_who_speaks_to_one_that_dies_is_told(scratch_home):
     async with at_work(scratch_home, {"call": "Read"}, {"pause": 0.2}, {"exit": 3}) as scene:
         failure = await refusal(scene.retinue.steer(scene.run, "mind the gap"))
     assert (failure.code, failure.reason) == (Code.CONFLICT, "not_at_work")
+
+
+async def test_who_speaks_to_one_that_is_being_stopped_is_told(scratch_home):
+    reasons = set()
+
+    async def speak(scene):
+        reasons.add((await refusal(scene.retinue.steer(scene.run, "mind the gap"))).reason)
+
+    script = ({"stay": True}, {"call": "Read"}, {"hang": True})
+    async with at_work(scratch_home, *script) as scene, anyio.create_task_group() as group:
+        scene.retinue.stop(scene.run)
+        while not scene.results:
+            group.start_soon(speak, scene)
+            await anyio.sleep(0.05)
+    assert scene.result.failure.code is Code.ABORTED
+    assert reasons == {"not_at_work"}

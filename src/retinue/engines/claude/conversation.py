@@ -6,6 +6,7 @@ import anyio
 
 from retinue.engines.base import Emit, EngineError
 from retinue.engines.child import Process
+from retinue.engines.claude.launch import cost_bound
 from retinue.engines.claude.messages import Reader
 from retinue.engines.claude.said import Begun, Ended, Given, Said, Taken
 from retinue.engines.claude.wire import Wire
@@ -13,7 +14,7 @@ from retinue.engines.steering import Steering
 from retinue.engines.telling import ProcessTelling, Program, end_of
 from retinue.events import Steered
 from retinue.results import ProcessEnd
-from retinue.types import Code, Failure
+from retinue.types import Code, Failure, Limits
 
 CLAUDE = Program(name="Claude Code", records="messages", trial="claude -p hello")
 
@@ -88,7 +89,7 @@ class Telling(ProcessTelling):
 
     # -- the end -------------------------------------------------------------------------------------
 
-    async def over(self, ended: Ended) -> None:
+    async def over(self, ended: Ended, limits: Limits) -> None:
         """The run is over; its process has a moment to go.
 
         Raises:
@@ -98,7 +99,7 @@ class Telling(ProcessTelling):
         self._process.close_stdin()
         await self._close(await end_of(self._process, GOODBYE))
         if ended.subtype != "success":
-            raise EngineError(_broken_off(ended))
+            raise EngineError(_broken_off(ended, limits))
 
     async def gone(self) -> None:
         """The output has ended without a word about the run.
@@ -127,13 +128,14 @@ def check_known(ended: Ended) -> None:
         raise Forgotten
 
 
-def _broken_off(ended: Ended) -> Failure:
+def _broken_off(ended: Ended, limits: Limits) -> Failure:
     words = ended.errors or ended.subtype
-    if ended.subtype == "error_max_budget_usd":
-        message = f"Budget of cost spent before a final answer ({words}). What it had is kept. {RAISE}"
-        return Failure(Code.BUDGET, message, "max_cost")
+    bound = cost_bound(limits)
+    if bound and ended.subtype == "error_max_budget_usd":
+        _, setting = bound
+        message = f"Budget of cost spent before a final answer ({words}). What it had is kept."
+        return Failure(Code.BUDGET, f"{message} Resume it, or raise {setting}.", setting)
     return Failure(Code.ENGINE, f"Claude Code broke off: {words}. What came before is kept. {AGAIN}", ended.subtype)
 
 
-RAISE = "Resume it, or raise max_cost."
 AGAIN = "Run the task again, or resume the session."

@@ -106,13 +106,15 @@ class ClaudeEngine:
             said = await telling.until_begun()
             if client and isinstance(said, Begun):
                 steering.begin(partial(sdk.say, client))
-                await _check_tools(spec, said, emit)
-                await _remember(spec, said.session, emit)
-                said = await telling.until_ended()
-                steering.end()
+                try:
+                    await _check_tools(spec, said, emit)
+                    await _remember(spec, said.session, emit)
+                    said = await telling.until_ended()
+                finally:
+                    steering.end()  # before the client is gone, which could not be told anything
             if isinstance(said, Ended):
                 check_known(said)
-                await telling.over(said)
+                await telling.over(said, spec.limits)
             else:
                 await telling.gone()
 

@@ -12,7 +12,7 @@ from retinue.engines.claude.delegating import NATIVE
 from retinue.engines.claude.own_tools import SERVER, own_name, own_tools_of
 from retinue.engines.prompt import prompt_files
 from retinue.tool_names import claude_name, is_delegation
-from retinue.types import RunSpec
+from retinue.types import Limits, RunSpec
 
 SWITCHES = {
     # Nothing is asked of anyone but the provider: no telemetry, no updates, no error reports.
@@ -87,6 +87,12 @@ def allowed(spec: RunSpec) -> list[str]:
     return [*built_in(spec), *map(own_name, own_tools_of(spec))]
 
 
+def cost_bound(limits: Limits) -> tuple[float, str] | None:
+    """The dollars at which Claude Code breaks a run off, as nobody else knows them before its end; their setting."""
+    bounds = ((limits.max_cost, "max_cost"), (limits.max_conversation_cost, "max_conversation_cost"))
+    return min(((dollars, name) for dollars, name in bounds if dollars), default=None)
+
+
 def _preferences(spec: RunSpec) -> list[str]:
     arguments = []
     if spec.model:
@@ -96,8 +102,8 @@ def _preferences(spec: RunSpec) -> list[str]:
         arguments += ["--effort", effort]
     if spec.agent.thinking == OFF:
         arguments += ["--thinking", "disabled"]
-    if spec.limits.max_cost:
-        arguments += ["--max-budget-usd", f"{spec.limits.max_cost:f}"]
+    if bound := cost_bound(spec.limits):
+        arguments += ["--max-budget-usd", f"{bound[0]:f}"]
     if spec.agent.no_skills:
         arguments.append("--disable-slash-commands")
     return arguments
