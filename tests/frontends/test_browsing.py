@@ -48,13 +48,13 @@ def seat(story):
 def test_all_runs_are_shown_with_one_chosen_and_the_keys_there_are(seat):
     assert seat.sees == [
         "Sub-agents: 3 running",
-        "› ⠋ one • 0 tools • 0s/600s",
+        "› ⠋ one • one00000 • 0 tools • 0s/600s",
         "    one says 38",
         "    one says 39",
-        "  ⠋ two • 0 tools • 0s/600s",
+        "  ⠋ two • two00000 • 0 tools • 0s/600s",
         "    two says 38",
         "    two says 39",
-        "  ⠋ three • 0 tools • 0s/600s",
+        "  ⠋ three • three000 • 0 tools • 0s/600s",
         "    three says 39",
         "↑↓ Tab choose • Enter expand • c cancel • t transcript • q…",
     ]
@@ -80,7 +80,7 @@ def test_keys_choose_another_run(seat, keys, run):
 @pytest.mark.parametrize("key", [Key.ENTER, Key.EXPAND])
 def test_the_chosen_run_is_shown_alone_and_follows_what_it_does(seat, key):
     seat.press(Key.TAB, key)
-    assert seat.sees[:3] == ["Sub-agents: 3 running", "⠋ two • 0 tools • 0s/600s", "  two says 33"]
+    assert seat.sees[:3] == ["Sub-agents: 3 running", "⠋ two • two00000 • 0 tools • 0s/600s", "  two says 33"]
     seat.story.happens("two", Text("new"))
     assert seat.sees[8] == "  new"
     seat.press(key)
@@ -137,7 +137,7 @@ def test_a_run_alone_shows_why_it_failed_and_where_its_session_is(story):
     seat = Seat(story)
     seat.press(Key.ENTER)
     assert seat.sees[1:5] == [
-        "✗ one • 0 tools • 5s/600s",
+        "✗ one • one00000 • 0 tools • 5s/600s",
         "  (no output)",
         "  Timed out after 5s.",
         "Session: one0000000000000",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from retinue.frontends.wording import counted, did_you_mean, moment
+from retinue.frontends.wording import counted, did_you_mean, moment, unknown
 
 
 def test_one_is_said_otherwise_than_many():
@@ -24,3 +24,11 @@ def test_a_time_nobody_can_believe_is_a_dash(when):
 def test_a_guess_is_made_only_where_something_is_alike():
     assert did_you_mean("explrer", ["tester", "explorer"]) == " Did you mean explorer?"
     assert did_you_mean("xyz", ["tester", "explorer"]) == ""
+
+
+def test_what_nobody_knows_is_told_with_what_is_known():
+    surfaces = ("single", "sticky")
+    assert unknown("surface", "singel", surfaces) == (
+        "Unknown surface: singel. Did you mean single? Surfaces: single, sticky"
+    )
+    assert unknown("tool", "x", surfaces, "Tools of y") == "Unknown tool: x. Tools of y: single, sticky"

@@ -181,7 +181,7 @@ def _alone(progress: Progress, view: RunView, screen: Screen, rows: int, now: fl
     body = list(islice(backwards(view, screen.width), room))[::-1]
     if not body:
         body = [line_of(view, "(no output)", "muted")]
-    return [status(progress), header(view, now), *body, *errors, *foot]
+    return [status(progress), header(view, now, with_id=True), *body, *errors, *foot]
 
 
 def _whole(view: RunView, screen: Screen) -> Pager:

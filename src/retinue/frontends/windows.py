@@ -15,6 +15,7 @@ from retinue.frontends.cells import wrap
 from retinue.frontends.fitting import shares, that_fit, tree_of
 from retinue.frontends.spans import Line, Span, fitted
 from retinue.frontends.window_lines import INDENT, MOST_COLUMNS, backwards, before_header, error_lines, line_of
+from retinue.frontends.wording import SHORT
 from retinue.output.frame import one_line
 from retinue.progress import Phase, Progress, RunView
 
@@ -81,11 +82,12 @@ def status(progress: Progress) -> Line:
     return (Span(f"Sub-agents: {', '.join(counts)}", "name"),)
 
 
-def header(view: RunView, now: float) -> Line:
-    """The run in one line: who, with what, how much, how long."""
+def header(view: RunView, now: float, *, with_id: bool = False) -> Line:
+    """The run in one line: who, with what, how much, how long; with the id by which others can give it orders."""
+    own = f" • {view.session[:SHORT]}" if with_id else ""
     # A task without a name of its own is called like its agent: that is not said twice.
     agent = f" • {view.agent}" if view.agent not in {view.name, NOBODY, ""} else ""
-    facts = one_line(f"{agent}{_answering(view)}{_work(view)}{_time(view, now)}", MOST_COLUMNS)
+    facts = one_line(f"{own}{agent}{_answering(view)}{_work(view)}{_time(view, now)}", MOST_COLUMNS)
     return (
         Span(before_header(view), "muted"),
         Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
@@ -143,9 +145,10 @@ def _time(view: RunView, now: float) -> str:
 
 
 def _marked(view: RunView, screen: Screen, now: float) -> Line:
-    """The header, and a sign before it where someone can choose among several."""
-    told = header(view, now)
-    return told if screen.chosen is None else (Span("› " if view.run == screen.chosen else INDENT, "name"), *told)
+    """The header; where someone can choose among several, with its id and a sign before it."""
+    if screen.chosen is None:
+        return header(view, now)
+    return (Span("› " if view.run == screen.chosen else INDENT, "name"), *header(view, now, with_id=True))
 
 
 # -- the parts of a frame --------------------------------------------------------------------------

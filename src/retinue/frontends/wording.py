@@ -6,7 +6,7 @@ Imports nothing heavy: the list of commands needs its words, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 SHORT = 8
 """Digits of an id, as it is said."""
@@ -40,3 +40,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     near = get_close_matches(word, list(known), n=1)
     return f" Did you mean {near[0]}?" if near else ""
+
+
+def unknown(what: str, word: str, known: Collection[str], title: str = "") -> str:
+    """`Unknown surface: singel. Did you mean single? Surfaces: single, sticky`; `title` says what those known are."""
+    return f"Unknown {what}: {word}.{did_you_mean(word, known)} {title or f'{what.title()}s'}: {', '.join(known)}"

@@ -356,11 +356,13 @@ def test_a_projects_own_agent_does_not_run_where_nobody_can_be_asked(cli, place)
 def test_what_an_agent_did_not_get_is_said(cli, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
-    (agents / "fixer.md").write_text("---\nname: fixer\ntools: read, bash\ncolor: red\n---\nFix.\n")
+    (agents / "fixer.md").write_text("---\nname: fixer\ntools: read, bash, subagent\ncolor: red\n---\nFix.\n")
     result = cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow")
-    assert "fixer: without bash (by allow_write)" in result.stderr
+    assert "fixer: without bash (by allow_write; see --allow-write)" in result.stderr
+    assert "fixer: without subagent (by depth; see --max-depth)" in result.stderr
     assert "fixer: scripted does not apply color" in result.stderr
-    assert "without" not in cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow", "--allow-write").stderr
+    flags = ("--project-agents", "allow", "--allow-write", "--max-depth", "2")
+    assert "without" not in cli("run", "fixer", "x", *SCRIPTED, *flags).stderr
 
 
 def test_names_that_are_no_text_are_shown_broken_and_break_nothing(cli):

@@ -45,6 +45,18 @@ def test_only_looking_changes_nothing(cli, config):
     assert list(config.parent.glob(".claude.json?*")) == []
 
 
+def test_where_we_are_installed_looking_at_another_change_says_so(cli):
+    cli("install", "codex", "--yes")
+    for looking in (
+        ("install", "codex", "--dry-run", "--json", "--", "--background"),
+        ("uninstall", "codex", "--dry-run", "--json"),
+    ):
+        done = cli(*looking)
+        assert "Retinue is still installed in Codex" in done.stderr
+        assert json.loads(done.stdout)["installed"] is True
+    assert "Retinue is not installed in Cursor" in cli("install", "cursor", "--dry-run").stderr
+
+
 def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
     config.write_text(CONFIG)
     done = cli("install", "claude", "--yes", "--json", "--surface", "sticky")
@@ -158,6 +170,9 @@ def test_the_extension_of_pi_hands_it_on(cli):
         (("claude", "--", "--root", "."), "Give . as a whole path"),
         (("pi", "--", "--cwd", "."), "Give . as a whole path"),
         (("pi", "--", "--background"), "No such option '--background'."),
+        (("pi", "--", "--root", "abc"), "--root is left to the extension"),
+        (("claude", "--", "--engine", "offlin"), "Unknown engine: offlin. Did you mean offline?"),
+        (("cod",), "Invalid value for 'HOST': 'cod' is not one of 'pi'"),
     ],
 )
 def test_what_would_not_start_is_not_written(cli, place, arguments, sentence):

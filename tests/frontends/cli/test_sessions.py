@@ -141,6 +141,8 @@ def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cl
         [["lead"], ["├ tester"], ["└ mid"], ["  └ explorer"], ["reviewer"]],
         [["lead"], ["├ mid"], ["│ └ explorer"], ["└ tester"], ["reviewer"]],
     )
+    in_order = json.loads(cli("sessions", "list", "--tree", "--json").stdout)["sessions"]
+    assert [one["session"][:8] for one in in_order] == [row.split()[0] for row in drawn]
     root = json.loads(cli("sessions", "show", tree, "--json").stdout)["session"]["root"]
     found = json.loads(cli("sessions", "list", "--root", root, "--json").stdout)["sessions"]
     assert sorted(one["agent"] for one in found) == ["explorer", "lead", "mid", "tester"]

@@ -59,6 +59,32 @@ def test_what_stands_in_the_file_stays_and_is_kept_beside_it(cli, config):
     assert config.with_name("config.toml.before-retinue").read_text() == WRITTEN
 
 
+def test_a_link_is_followed_and_stays_a_link(cli, config, place):
+    real = place / "dotfiles.toml"
+    real.write_text('engine = "auto" # for now\r\n')
+    config.parent.mkdir(parents=True)
+    config.symlink_to(real)
+    assert cli("setup", "--engine", "offline", "--model", "m", "--yes", "--no-run").exit_code == 0
+    assert config.is_symlink()
+    assert real.read_bytes() == b'engine = "offline" # for now\r\nmodel = "m"\r\n'
+
+
+def test_what_was_written_is_told_also_where_nothing_is_tried(cli, config):
+    told = f"{config} is written. Next: "
+    assert told in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert told not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert told not in cli("setup", "--engine", "scripted", "--dry-run").stderr
+
+
+def test_where_nothing_is_chosen_the_file_stays_byte_for_byte(cli, config):
+    config.parent.mkdir(parents=True)
+    config.write_text("timeout = 60\n[fanout]\nmodel = 'm'\n")
+    before = config.read_text()
+    assert cli("setup", "--yes", "--no-run").exit_code == 0
+    assert config.read_text() == before
+    assert not config.with_name("config.toml.before-retinue").exists()
+
+
 def test_only_looking_writes_and_runs_nothing(cli, config):
     done = cli("setup", "--engine", "offline", "--dry-run")
     assert (done.exit_code, done.stdout, config.exists()) == (0, "", False)
@@ -74,7 +100,10 @@ def test_where_nobody_can_be_asked_nothing_is_written(cli, config):
 @pytest.mark.parametrize(
     ("engine", "sentence"),
     [
-        ("offlin", "There is no engine 'offlin'. Did you mean offline? Nothing was written."),
+        (
+            "offlin",
+            "Unknown engine: offlin. Did you mean offline? Engines: pi, claude, offline, scripted. Nothing was written.",
+        ),
         ("pi", "pi cannot be used: no `pi` on the PATH."),
     ],
 )
@@ -101,7 +130,10 @@ def test_a_task_that_fails_is_told_and_the_settings_stay(cli, config):
 
 
 @pytest.mark.process
-def test_on_a_terminal_it_asks_which_one_and_whether_to_write_it(process, terminal, config, place):
+@pytest.mark.parametrize(("answer", "code", "word"), [("y", 0, "Next:"), ("n", 1, "Nothing")])
+def test_on_a_terminal_it_asks_which_one_and_whether_to_write_it(
+    process, terminal, config, place, answer, code, word
+):
     (place / "pi").write_text("#!/bin/sh\n")
     (place / "pi").chmod(0o700)
     running = process.start(
@@ -115,9 +147,10 @@ def test_on_a_terminal_it_asks_which_one_and_whether_to_write_it(process, termin
     terminal.read_until("[pi]: ")
     terminal.type("offline\n")
     terminal.read_until("Make this change?")
-    terminal.type("y\n")
-    assert running.wait(30) == 0
-    assert config.read_text() == 'engine = "offline"\n'
+    terminal.type(f"{answer}\n")
+    terminal.read_until(word)
+    assert running.wait(30) == code
+    assert (config.read_text() if config.exists() else None) == ('engine = "offline"\n' if answer == "y" else None)
 
 
 LINES = st.sampled_from(

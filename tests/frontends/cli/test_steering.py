@@ -87,7 +87,7 @@ def test_what_does_not_run_is_neither_steered_nor_extended(process, listening):
     for order in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
         done = process.run(*order, "--json")
         assert done.returncode == 2
-        assert done.stderr.startswith(f"{session[:8]} is not running: its last run is completed.")
+        assert done.stderr.startswith(f"{session[:8]} is not running; its last run: completed.")
         assert json.loads(done.stdout)["failure"]["code"] == "session_not_found"
 
 
@@ -166,9 +166,14 @@ def test_an_empty_text_is_refused_by_the_run(process, listening):
 
 def test_a_shell_completes_what_runs(process, listening):
     running, session = listening()
-    environ = {"_RETINUE_COMPLETE": "bash_complete", "COMP_WORDS": f"retinue steer {session[:2]}", "COMP_CWORD": "2"}
-    done = process.run(environ=environ)
-    assert f"plain,{session[:8]}" in done.stdout
+
+    def completes(command):
+        words = f"retinue {command} {session[:2]}"
+        environ = {"_RETINUE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "2"}
+        return f"plain,{session[:8]}" in process.run(environ=environ).stdout
+
+    commands = ("steer", "extend", "cancel", "watch")
+    assert [command for command in commands if completes(command)] == [*commands]
     process.run("steer", session, "go on")
     running.communicate(timeout=PATIENCE)
-    assert session[:8] not in process.run(environ=environ).stdout
+    assert not any(map(completes, commands))

@@ -49,7 +49,7 @@ def test_a_run_is_cancelled_from_another_process_and_keeps_what_it_had(process, 
     assert "✗ aborted" in err
     again = process.run("cancel", session[:8])
     assert again.returncode == 2
-    assert again.stderr.startswith(f"{session[:8]} is not running: its last run is error.")
+    assert again.stderr.startswith(f"{session[:8]} is not running; its last run: error (aborted).")
 
 
 def test_all_runs_of_all_processes_are_cancelled_at_once(process, hanging):

@@ -14,10 +14,10 @@ from tests.frontends.mcp.tasks_client import TASKS, TasksExtension, ask, begin, 
 from tests.stage import VIRTUAL_TIME
 
 from retinue.engines.scripted import Do, Hang, Wait, call, say
-from retinue.frontends.mcp.answers import Answer
+from retinue.frontends.mcp.answers import FIRST_LOOK, Answer
 from retinue.frontends.mcp.desk import RUNS
 from retinue.frontends.mcp.task_files import INTERRUPTED, KEPT, Kept, TaskFiles
-from retinue.frontends.mcp.tasks import BROKE, FIRST_LOOK, Tasks
+from retinue.frontends.mcp.tasks import BROKE, Tasks
 
 MODERN = pytest.mark.parametrize("mode", ["auto"])
 LEGACY = pytest.mark.parametrize("mode", ["legacy"])

@@ -9,7 +9,7 @@ from retinue.app import Retinue
 from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import HOST_ID, Options, server_options
 from retinue.frontends.cli.talk import examples
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 
 
 @click.command(epilog=examples("retinue bridge --surface fanout --root CONVERSATION"))
@@ -32,6 +32,5 @@ def bridge(ctx: click.Context, surface: str, root: str | None, options: Options)
     except ValueError as error:
         raise Unreadable(f"{error}. Nothing was started.") from error
     if surface not in retinue.surfaces:
-        near = did_you_mean(surface, retinue.surfaces)
-        raise click.UsageError(f"Unknown surface: {surface}.{near} Surfaces: {', '.join(retinue.surfaces)}")
+        raise click.UsageError(unknown("surface", surface, retinue.surfaces))
     ctx.exit(anyio.run(on_stdio, retinue, surface))

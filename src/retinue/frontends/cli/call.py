@@ -17,7 +17,7 @@ from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, Options, run_opti
 from retinue.frontends.cli.outcome import kept
 from retinue.frontends.cli.talk import Unwritable, answer_line, examples, json_line
 from retinue.frontends.cli.work import at_work, opened
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 from retinue.surfaces.base import ToolResult
 
 PATIENCE = 2.0
@@ -82,11 +82,11 @@ async def _answer(
     retinue: Retinue, surface: str, tool: str, arguments: Any, tool_call: str | None, printer: Printer | None
 ) -> ToolResult:
     if surface not in retinue.surfaces:
-        return _nobody(f"Unknown surface: {surface}.", surface, "Surfaces", retinue.surfaces)
+        return no_answer(unknown("surface", surface, retinue.surfaces))
     family, caller = retinue.surface(surface), retinue.call(surface, parent_call=tool_call)
     run = family.calls.get(tool)
     if run is None:
-        return _nobody(f"Unknown tool: {tool}.", tool, f"Tools of {surface}", tuple(family.calls))
+        return no_answer(unknown("tool", tool, family.calls, f"Tools of {surface}"))
     if isinstance(arguments, Unreadable):
         return family.unreadable(tool, arguments.message, caller)
     return await run(arguments, caller, printer.partial if printer else None)
@@ -101,11 +101,6 @@ def _decoded(given: str) -> Any:
         return problem
     except (msgspec.DecodeError, RecursionError) as error:
         return Unreadable(str(error))
-
-
-def _nobody(sentence: str, asked: str, title: str, known: tuple[str, ...]) -> ToolResult:
-    """The answer where there is no tool to give one."""
-    return no_answer(f"{sentence}{did_you_mean(asked, known)} {title}: {', '.join(known)}")
 
 
 class Printer:

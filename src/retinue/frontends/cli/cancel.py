@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from retinue.app import Retinue
 from retinue.control.client import Unreachable
-from retinue.frontends.cli.completion import session_ids
+from retinue.frontends.cli.completion import run_ids
 from retinue.frontends.cli.options import WORD, json_option
 from retinue.frontends.cli.talk import answer_json, examples, fault, note
 from retinue.frontends.cli.which import NOTHING, is_named, outcome, why_not
@@ -34,7 +34,7 @@ class Stopped(Struct, frozen=True, rename="camel"):
         then="Exit codes: 0 all were found and have stopped, 1 one could not be reached, 2 one is not running.",
     )
 )
-@click.argument("ids", type=WORD, nargs=-1, metavar="[ID]...", shell_complete=session_ids)
+@click.argument("ids", type=WORD, nargs=-1, metavar="[ID]...", shell_complete=run_ids)
 @click.option("--all", "everything", is_flag=True, help="Every run, in whatever process.")
 @json_option
 @click.pass_context

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from retinue.frontends.hosts.changes import Change, text_of
+from retinue.frontends.hosts.changes import Change, opened
 from retinue.frontends.hosts.toml_text import checked, parsed
 
 
@@ -17,11 +17,9 @@ def setting(file: Path, values: Mapping[str, str]) -> Change:
     Raises:
         Unfit: the file cannot be read or changed.
     """
-    before = text_of(file)
+    file, before = opened(file)
     after = with_values(before or "", values)
-    return Change(
-        file=file, before=before, after=after if after != (before or "") else before, keeps=before is not None
-    )
+    return Change(file=file, before=before, after=after or before, keeps=before is not None)
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:
@@ -31,12 +29,15 @@ def with_values(text: str, values: Mapping[str, str]) -> str:
         Unfit: it is no TOML, or none that could be changed safely.
     """
     wanted = {**parsed(text), **values}
-    line = "\r\n" if "\r\n" in text else "\n"
+    end = "\r\n" if "\r\n" in text else "\n"
     top, tables = _parted(text.splitlines(keepends=True))
+    new = []
     for key, value in values.items():
-        _set(top, key, f"{key} = {json.dumps(value, ensure_ascii=False)}{line}")
-    if tables and top and top[-1].strip():
-        top.append(line)
+        written = json.dumps(value, ensure_ascii=False)
+        if not _replaced(top, key, written):
+            new.append(f"{key} = {written}{end}")
+    if new:
+        top = [*_closed(top, end), *new, *([end] if tables else [])]
     return checked("".join((*top, *tables)), wanted)
 
 
@@ -46,14 +47,17 @@ def _parted(lines: list[str]) -> tuple[list[str], list[str]]:
     return lines[:first], lines[first:]
 
 
-def _set(top: list[str], key: str, written: str) -> None:
-    """Writes a key where it stands, or at the end of the top level."""
-    for place, line in enumerate(top):
-        if re.match(rf'\s*"?{re.escape(key)}"?\s*=', line):
-            top[place] = written
-            return
-    while top and not top[-1].strip():
-        top.pop()
-    if top and not top[-1].endswith("\n"):
-        top[-1] += "\n"
-    top.append(written)
+def _replaced(lines: list[str], key: str, value: str) -> bool:
+    """Writes a value where its key stands, if it does; what else stands in the line stays."""
+    stands = re.compile(rf"""(\s*"?{re.escape(key)}"?\s*=\s*)(?:"[^"\\]*"|'[^']*'|[^\s#"']+)(\s*(?:#.*\s*)?)""")
+    for place, line in enumerate(lines):
+        if found := stands.fullmatch(line):
+            lines[place] = f"{found[1]}{value}{found[2]}"
+            return True
+    return False
+
+
+def _closed(lines: list[str], end: str) -> list[str]:
+    """The lines without empty ones at their end, the last of them ended."""
+    left = "".join(lines).rstrip()
+    return [left, end] if left else []

@@ -16,11 +16,11 @@ from retinue.frontends.hosts.changes import Change, installing, uninstalling
 from retinue.frontends.hosts.forms import Unfit
 from retinue.frontends.hosts.places import Machine
 from retinue.frontends.hosts.table import HOSTS, Host, own_command
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 
 CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
-_host = click.argument("host", type=click.Choice(list(HOSTS)))
+_host = click.argument("host", type=click.Choice(list(HOSTS)), metavar="HOST")
 _project = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
 
 
@@ -111,22 +111,26 @@ def _check(host: Host, surface: str | None, arguments: Sequence[str]) -> None:
     params = command.make_context(f"retinue {command.name}", words).params
     if params.get("port") is not None or params.get("clients"):
         raise click.UsageError("--http and --client are for a server that you start yourself; a host starts its own.")
+    if params.get("root"):
+        raise click.UsageError("--root is left to the extension: it names the conversation it is in.")
     for folder in (params["cwd"], *params.get("roots", ())):
         if folder and not Path(folder).is_absolute():
             raise click.UsageError(f"Give {folder} as a whole path: a host starts us wherever it is itself.")
-    _check_surfaces(params["surfaces"] if host.speaks_mcp else (params["surface"],))
+    _check_parts(params["surfaces"] if host.speaks_mcp else (params["surface"],), params["engine"])
 
 
-def _check_surfaces(names: Sequence[str]) -> None:
+def _check_parts(surfaces: Sequence[str], engine: str | None) -> None:
     from retinue.frontends.mcp.shapes import clash
-    from retinue.parts import SURFACES
+    from retinue.parts import SURFACES, engine_kinds
 
-    for name in names:
+    for name in surfaces:
         if name not in SURFACES:
-            near = did_you_mean(name, SURFACES)
-            raise click.UsageError(f"Unknown surface: {name}.{near} Surfaces: {', '.join(SURFACES)}")
-    if sentence := clash(names):
+            raise click.UsageError(unknown("surface", name, SURFACES))
+    if sentence := clash(surfaces):
         raise click.UsageError(sentence)
+    engines = ("auto", *engine_kinds(os.environ))
+    if engine and engine not in engines:
+        raise click.UsageError(unknown("engine", engine, engines))
 
 
 def _say_if_missing() -> None:
@@ -139,7 +143,7 @@ def _say_if_missing() -> None:
 def _tell(
     ctx: click.Context, host: Host, change: Change, *, is_done: bool, is_wanted: bool, dry_run: bool, as_json: bool
 ) -> None:
-    is_installed = is_wanted if is_done else not is_wanted
+    is_installed = is_wanted if is_done else host.form.entry(change.before or "") is not None
     is_changed = is_done and change.is_one
     backup = str(change.backup) if is_changed and change.keeps else None
     if as_json:
@@ -153,8 +157,10 @@ def _tell(
                 "change": [sayable(line) for line in change.lines()],
             }
         )
-    if is_installed:
-        state = "is already" if is_wanted and not change.is_one else "is"
+    if is_installed and not is_done:
+        state = "is still"
+    elif is_installed:
+        state = "is" if change.is_one else "is already"
     else:
         state = "is no longer" if is_changed else "is not"
     kept = f" What was there: {backup}." if backup else ""

@@ -13,7 +13,7 @@ from retinue.app import Retinue
 from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import Options, server_options
 from retinue.frontends.cli.talk import examples, note
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 
 
 class Surfaces(click.ParamType[tuple[str, ...]]):
@@ -111,8 +111,7 @@ def mcp(
     retinue = _opened(options)
     for name in surfaces:
         if name not in retinue.surfaces:
-            near = did_you_mean(name, retinue.surfaces)
-            raise click.UsageError(f"Unknown surface: {name}.{near} Surfaces: {', '.join(retinue.surfaces)}")
+            raise click.UsageError(unknown("surface", name, retinue.surfaces))
     if clients and port is None:
         raise click.UsageError("--client is for --http: on stdin and stdout there is one client, and it is you.")
     if sentence := missing():

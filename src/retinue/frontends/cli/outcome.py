@@ -23,6 +23,8 @@ from retinue.types import Code, Failure, Mode, Plan, Refused
 
 NAME = 100
 """Characters of a run's name."""
+FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
+"""What decides about a tool that was taken, by who took it."""
 
 
 def dispatch(ctx: click.Context, retinue: Retinue, plan: Plan, surface: str, options: Options) -> NoReturn:
@@ -131,7 +133,8 @@ def _tell_circumstances(result: RunResult, options: Options) -> None:
     if result.spec.model and actual.model and actual.model != result.spec.model:
         note(f"{name}: answered by {actual.model}, not by {result.spec.model}", quiet=options.quiet)
     for removed in actual.tools_removed:
-        note(f"{name}: without {removed.tool} (by {removed.by})", quiet=options.quiet)
+        see = f"; see {FLAGS[removed.by]}" if removed.by in FLAGS else ""
+        note(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
     if not actual.saved:
         # Said whatever -q says: something is lost.
         warn(f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why.")

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from retinue.frontends.http.serving import Ears, Served
 
 PORT = 8477
-MISSING = (
-    "What serves HTTP is not installed: uvicorn. Install it with `pip install 'retinue[serve]'` and start again."
-)
 EVERYONE = (
     "Listening on {host}: whoever can reach this machine there and has the token, or one of these links, can start "
     "agents as you, and nothing on the way is encrypted. Put a proxy with TLS in front, or use an SSH tunnel instead."
@@ -74,8 +71,8 @@ def serve(
     """
     from retinue.frontends.web.serving import missing
 
-    if missing():
-        raise Unreadable(MISSING)
+    if sentence := missing():
+        raise Unreadable(sentence)
     from retinue.frontends.http.serving import Ears, is_loopback
 
     if not is_loopback(host) and not listen_anywhere:

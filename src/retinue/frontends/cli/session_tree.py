@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from retinue.app import Retinue
@@ -22,19 +23,10 @@ async def tree_below(retinue: Retinue, top: SessionSummary) -> Tree:
     """A session and everything that was asked for in it, at any depth; first come, first drawn."""
     others = [one for root in await _roots(retinue, top) for one in await retinue.sessions(Wanted(root=root))]
     parents = await parents_of(retinue, others)
-    below: dict[str, list[SessionSummary]] = {}
-    for one in sorted(others, key=lambda one: one.created):
-        if above := parents.get(one.session):
-            below.setdefault(above, []).append(one)
-    wanted = {top.session: top}
-    waiting = [top.session]
-    while waiting:
-        for one in below.get(waiting.pop(), []):
-            if one.session not in wanted:
-                wanted[one.session] = one
-                waiting.append(one.session)
-    ordered = sorted(wanted.values(), key=lambda one: (one is not top, one.created))
-    return as_tree(ordered, _name, lambda one: None if one is top else parents.get(one.session))
+    parents.pop(top.session, None)
+    ordered = [top, *sorted(others, key=lambda one: one.created)]
+    first, *rest = as_tree(ordered, _name, lambda one: parents.get(one.session))
+    return [first, *takewhile(lambda branch: branch.level > 1, rest)]
 
 
 async def parents_of(retinue: Retinue, sessions: Sequence[SessionSummary]) -> dict[str, str]:

@@ -100,15 +100,14 @@ def list_sessions(
     most = None if everything else limit
     wanted = Wanted(limit=most, root=root, agent=agent, state=State(state) if state else None, text=search)
     retinue = Retinue()
-    found = anyio.run(retinue.sessions, wanted)
+    found, guides = anyio.run(retinue.sessions, wanted), list[str]()
+    if as_a_tree:
+        tree = session_tree.in_tree(found, anyio.run(session_tree.parents_of, retinue, found))
+        found, guides = [branch.item for branch in tree], [branch.guide for branch in tree]
     if as_json:
         answer_json({"sessions": [session_text.summary_json(summary) for summary in found]})
-    elif found and as_a_tree:
-        tree = session_tree.in_tree(found, anyio.run(session_tree.parents_of, retinue, found))
-        guides = [branch.guide for branch in tree]
-        lines(session_text.list_lines([branch.item for branch in tree], time.time(), guides))
     elif found:
-        lines(session_text.list_lines(found, time.time()))
+        lines(session_text.list_lines(found, time.time(), guides))
     else:
         note("There are no such sessions. `retinue demo` makes some.")
 

@@ -22,7 +22,7 @@ from retinue.frontends.cli.trusting import is_interactive
 from retinue.frontends.cli.work import opened
 from retinue.frontends.hosts.changes import Change
 from retinue.frontends.hosts.forms import Unfit
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 from retinue.results import RunResult
 from retinue.surfaces.base import exit_status
 from retinue.types import Plan, Task
@@ -33,6 +33,7 @@ BY_RULES = (
     "No model can be reached from here yet: until one can, `retinue run` answers by rules, and other programs are "
     "told that there is no engine. See above what each engine lacks, then run `retinue setup` again."
 )
+NEXT = 'Next: `retinue run AGENT "…"`, `retinue agents`, or `retinue install HOST`.'
 CODES = "Exit codes: 0 it works, 1 the task failed or nothing was written, 2 it cannot be done."
 
 
@@ -95,7 +96,11 @@ def setup(
     elif result and result.text and not result.failure:
         answer(result.text)
     if result and not result.failure:
-        note('It works. Next: `retinue run AGENT "…"`, `retinue agents`, or `retinue install HOST`.')
+        note(f"It works. {NEXT}")
+    elif not result and is_done and change.is_one:
+        note(f"{change.file} is written. {NEXT}")
+    elif not is_done and not dry_run:
+        note("Nothing was written.")
     ctx.exit(exit_status([result]) if result else 0 if is_done or dry_run else 1)
 
 
@@ -115,7 +120,7 @@ def _named(retinue: Retinue, found: tuple[EngineFound, ...], wanted: str) -> Eng
     """
     by_name = {engine.name: engine for engine in found}
     if wanted not in by_name:
-        raise Unreadable(f"There is no engine {wanted!r}.{did_you_mean(wanted, by_name)} Nothing was written.")
+        raise Unreadable(f"{unknown('engine', wanted, by_name)}. Nothing was written.")
     # One that is only not ready, such as a pi whose provider an extension brings, may well work: the task will tell.
     if missing := retinue.engines[wanted].missing():
         raise Unreadable(f"{wanted} cannot be used: {missing} Nothing was written.")

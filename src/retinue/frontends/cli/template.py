@@ -20,6 +20,7 @@ description: Answers questions about this code with path:line evidence. Reads on
 # What it may use. Read-only tools: read, grep, find, ls. Others: write, edit, bash, web_search, fetch_content.
 tools: read, grep, find, ls
 readonly: true
+# delegates: true                may hand work on to other agents, where --max-depth allows it
 # optional_tools: lsp            wanted where the engine has them, not missed where it does not
 
 # model: inherit                 the engine's default unless named

@@ -8,7 +8,7 @@ import msgspec
 from retinue.frontends.cli.options import Options, cwd_option, json_option
 from retinue.frontends.cli.talk import answer_json, examples, lines, note
 from retinue.frontends.cli.work import at_work, opened
-from retinue.frontends.wording import did_you_mean
+from retinue.frontends.wording import unknown
 from retinue.output.frame import plain
 from retinue.surfaces.base import Tool
 
@@ -29,8 +29,7 @@ def tools(surface: str, as_json: bool, cwd: str | None) -> None:
         return retinue.surface(surface).tools(retinue.call(surface))
 
     if surface not in retinue.surfaces:
-        near = did_you_mean(surface, retinue.surfaces)
-        raise click.UsageError(f"Unknown surface: {surface}.{near} Surfaces: {', '.join(retinue.surfaces)}")
+        raise click.UsageError(unknown("surface", surface, retinue.surfaces))
     found = at_work(retinue, registered, options, surface=surface, shows_progress=False)
     if as_json:
         answer_json(

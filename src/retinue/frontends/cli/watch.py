@@ -16,7 +16,7 @@ from retinue.app import Retinue
 from retinue.control.client import Unreachable
 from retinue.events import Stamped, to_line
 from retinue.frontends.browsing import Wish
-from retinue.frontends.cli.completion import session_ids
+from retinue.frontends.cli.completion import run_ids
 from retinue.frontends.cli.endings import Declined
 from retinue.frontends.cli.options import WORD, json_option
 from retinue.frontends.cli.talk import answer_line, examples, fault, note
@@ -51,7 +51,7 @@ Keys on a terminal:
     f"shown. Ends when nothing runs any more. Where no terminal is, it prints lines.\n\n{KEYS}",
     epilog=examples("retinue watch", "retinue watch 1a2b3c4d", "retinue watch --follow --json | jq .type"),
 )
-@click.argument("run", type=WORD, required=False, shell_complete=session_ids)
+@click.argument("run", type=WORD, required=False, shell_complete=run_ids)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more when nothing runs, until Ctrl-C or q.")
 @json_option
 def watch(run: str | None, follow: bool, as_json: bool) -> None:

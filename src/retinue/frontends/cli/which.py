@@ -9,6 +9,7 @@ from retinue.app import Retinue
 from retinue.control.client import Unreachable
 from retinue.control.protocol import Extended, Steered
 from retinue.frontends.cli.endings import Declined
+from retinue.frontends.cli.session_text import state_text
 from retinue.frontends.elsewhere import unreachable
 from retinue.frontends.wording import SHORT, did_you_mean, digits
 from retinue.sessions.owner import Owner
@@ -54,8 +55,7 @@ class Unreached(Declined):
 async def why_not(retinue: Retinue, name: str) -> str:
     """Why nothing of this name runs."""
     if summary := await retinue.session(name):
-        state = summary.latest.state
-        return f"{name} is not running: its last run is {state}. `retinue sessions show {name}` shows it."
+        return f"{name} is not running; its last run: {state_text(summary)}. `retinue sessions show {name}` shows it."
     near = did_you_mean(digits(name)[:SHORT], [owner.run[:SHORT] for owner in await retinue.owners()])
     shown = "`retinue watch` shows what runs, `retinue sessions` the rest."
     return f'There is no run and no session "{name}".{near} {shown}'

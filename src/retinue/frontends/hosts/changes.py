@@ -1,4 +1,4 @@
-"""A change of a host's configuration: worked out first, shown, then made, with what was there kept beside it."""
+"""A change of a host's or the user's configuration: worked out, shown, then made; what was there is kept beside."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def installing(file: Path, form: Form, entry: Entry) -> Change:
     Raises:
         Unfit: the file cannot be read or changed.
     """
-    file, before = _opened(file)
+    file, before = opened(file)
     known = form.entry(before or "")
     after = before if known == entry else form.with_entry(before or "", entry)
     return Change(file=file, before=before, after=after, keeps=before is not None and known is None)
@@ -65,7 +65,7 @@ def uninstalling(file: Path, form: Form) -> Change:
     Raises:
         Unfit: the same.
     """
-    file, before = _opened(file)
+    file, before = opened(file)
     known = form.entry(before or "")
     if known is None:
         return Change(file=file, before=before, after=before)
@@ -99,11 +99,21 @@ def make(change: Change) -> None:
         raise Unfit(f"it cannot be written: {error.strerror}") from error
 
 
+def opened(file: Path) -> tuple[Path, str | None]:
+    """Where a file really is, behind all links, and what stands in it.
+
+    Raises:
+        Unfit: it is no file of text.
+    """
+    real = Path(os.path.realpath(file))
+    return real, text_of(real)
+
+
 def text_of(file: Path) -> str | None:
     """What stands in a file, line ends as they are; None if there is no such file.
 
     Raises:
-        Unfit: it is no file of text.
+        Unfit: the same.
     """
     try:
         return read_regular(file, MOST_BYTES).decode()
@@ -121,11 +131,6 @@ def text_of(file: Path) -> str | None:
 
 def _backup(file: Path) -> Path:
     return file.with_name(file.name + BACKUP)
-
-
-def _opened(file: Path) -> tuple[Path, str | None]:
-    real = Path(os.path.realpath(file))
-    return real, text_of(real)
 
 
 def _write(file: Path, text: str, *, like: Path) -> None:

@@ -7,6 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
+WORKING, COMPLETED, FAILED, CANCELLED = "working", "completed", "failed", "cancelled"
+"""The states of work that outlasts its call, in the words of the protocol's tasks."""
+FIRST_LOOK = 0.2
+"""Seconds in which what cannot even begin, or is soon done, is told at once: it needs no asking after."""
+
 Tell = Callable[[float, str], Awaitable[None]]
 """Takes how far a call has come, a number that grows, and what its runs are doing."""
 

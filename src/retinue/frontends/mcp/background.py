@@ -15,6 +15,7 @@ from msgspec import structs
 
 from retinue.app import Retinue
 from retinue.events import RunEnded
+from retinue.frontends.mcp.answers import FIRST_LOOK
 from retinue.frontends.mcp.background_words import (
     ABOUT,
     ENDED,
@@ -34,8 +35,6 @@ from retinue.sessions.store import SessionSummary
 from retinue.surfaces.base import REFUSED, Tool, ToolResult, ToolRun, Update, required_text
 from retinue.types import Call, Code, Failure, Plan, Refused, refused
 
-FIRST_LOOK = 0.2
-"""Seconds in which what cannot even begin is told with the id, not only when someone asks."""
 LOOK = 0.5
 """Seconds between two looks at a run of another process."""
 STOPPING = 10.0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from retinue.events import RunEnded
+from retinue.frontends.mcp.answers import CANCELLED, COMPLETED, FAILED, WORKING
 from retinue.frontends.mcp.following import Doing
 from retinue.frontends.wording import counted
 from retinue.output.frame import framed, neutralise, one_line, plain
@@ -22,9 +23,6 @@ MOST_PATIENCE = 600.0
 ENDED = "has ended, and nothing was said to it. subagent_start with this id goes on with its context."
 MOST_WORDS = 200
 """Characters of what a run is doing."""
-
-WORKING, COMPLETED, FAILED, CANCELLED = "working", "completed", "failed", "cancelled"
-"""The states there are, as the protocol's own tasks call them."""
 
 _ID: JsonObject = {"type": "string", "description": "The id that subagent_start returned"}
 _BY_ID: JsonObject = {"type": "object", "properties": {"id": _ID}, "required": ["id"]}

@@ -18,10 +18,10 @@ from retinue.app import Retinue
 from retinue.frontends.mcp.answers import Answer, Tell
 from retinue.frontends.mcp.following import Followed, Follower
 from retinue.frontends.mcp.prompts import TOOLS, Shown, delegating, shown_agents
-from retinue.frontends.mcp.shapes import SHAPES, Schema, Shape
+from retinue.frontends.mcp.shapes import SHAPES, Schema, Shape, clash
 from retinue.frontends.mcp.tasks import Tasks
 from retinue.frontends.server import Unservable
-from retinue.surfaces.base import REFUSED, Surface, ToolResult, ToolRun
+from retinue.surfaces.base import REFUSED, Surface, ToolResult
 from retinue.types import Call
 
 MOST_CALLS = 512
@@ -65,7 +65,7 @@ class Desk:
         self._follower = follower
         self._surfaces = surfaces
         self._roots = tuple(roots)
-        self._tools = mounted(surfaces)
+        self._tools = {name: (surface, run) for surface in surfaces for name, run in surface.calls.items()}
         self._way = next((tool for tool in TOOLS if tool in self._tools), None)
         self._most_calls = most_calls
         self._shapes = shapes
@@ -155,8 +155,9 @@ async def opened(
     Raises:
         Unservable: they cannot be mounted together.
     """
+    if sentence := clash(surfaces):
+        raise Unservable(sentence)
     follower, families = Follower(retinue), [retinue.surface(name) for name in surfaces]
-    mounted(families)
     tasks: Tasks | None = None
     async with anyio.create_task_group() as group:
         await group.start(follower.follow)
@@ -172,22 +173,6 @@ async def opened(
 def _folder(client: str | None) -> str:
     """What a client's folder is called: it finds nothing of another's."""
     return sha256(client.encode("utf-8", "surrogatepass")).hexdigest()[:16] if client else "own"
-
-
-def mounted(surfaces: Sequence[Surface]) -> Mapping[str, tuple[Surface, ToolRun]]:
-    """Every tool of the surfaces by its name.
-
-    Raises:
-        Unservable: two of them have one of the same name.
-    """
-    found: dict[str, tuple[Surface, ToolRun]] = {}
-    for surface in surfaces:
-        for name, run in surface.calls.items():
-            if name in found:
-                both = f"{found[name][0].name} and {surface.name}"
-                raise Unservable(f"The surfaces {both} both have a tool {name}: mount one of them.")
-            found[name] = (surface, run)
-    return found
 
 
 async def _told(work: Callable[[], Awaitable[ToolResult]], followed: Followed, tell: Tell | None) -> ToolResult:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from retinue import __version__
-from retinue.frontends.mcp.answers import Answer, Tell
+from retinue.frontends.mcp.answers import COMPLETED, FAILED, Answer, Tell
 from retinue.frontends.mcp.desk import Desk, Offer
 from retinue.frontends.mcp.prompts import Shown
-from retinue.frontends.mcp.task_files import COMPLETED, FAILED, KEPT, Kept
-from retinue.frontends.mcp.tasks import Tasks
+from retinue.frontends.mcp.task_files import KEPT, Kept
+from retinue.frontends.mcp.tasks import Tasks, Work
 from retinue.frontends.stdio import claimed
 from retinue.frontends.web.asgi import MAX_BODY_BYTES, App
 from retinue.frontends.web.names import LOOPBACK
@@ -221,7 +221,7 @@ def _knows_tasks(context: ServerRequestContext[Any]) -> bool:
     )
 
 
-async def _begun(tasks: Tasks, work: Callable[[Tell], Awaitable[Answer]]) -> HandlerResult:
+async def _begun(tasks: Tasks, work: Work) -> HandlerResult:
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.frontends.mcp.answers import Answer
+from retinue.frontends.mcp.answers import FAILED, WORKING, Answer
 from retinue.regular_files import TooLarge, read_regular
 
-WORKING, COMPLETED, FAILED, CANCELLED = "working", "completed", "failed", "cancelled"
-"""The states there are, in the protocol's words. A tool that answers with an error has completed."""
 KEPT = 7 * 24 * 3600.0
-"""Seconds a task is kept from its beginning."""
+"""Seconds a task is kept at least, from its beginning."""
 INTERRUPTED = (
     "The server that carried it out has ended. What its agents had is in their sessions: `retinue sessions list`."
 )
@@ -35,6 +33,7 @@ class Kept(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Wall clock, as `updated`."""
     updated: float
     state: str = WORKING
+    """A tool that answers with an error has completed."""
     words: str = ""
     """What its agents do; why it failed."""
     answer: Answer | None = None

@@ -16,11 +16,9 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import structs
 
-from retinue.frontends.mcp.answers import Answer, Tell
-from retinue.frontends.mcp.task_files import CANCELLED, COMPLETED, FAILED, WORKING, Kept, TaskFiles
+from retinue.frontends.mcp.answers import CANCELLED, COMPLETED, FAILED, FIRST_LOOK, WORKING, Answer, Tell
+from retinue.frontends.mcp.task_files import Kept, TaskFiles
 
-FIRST_LOOK = 0.2
-"""Seconds in which an answer is given at once: what is refused, or soon done, needs no asking after."""
 BROKE = "Something unexpected went wrong. What its agents had is in their sessions: `retinue sessions list`."
 
 Work = Callable[[Tell], Awaitable[Answer]]
