@@ -224,3 +224,10 @@ def test_a_working_directory_that_is_gone_is_said(process, place):
     done = process.run("agents", preexec_fn=gone.rmdir, cwd=gone)
     assert done.returncode == 2
     assert "current directory cannot be used" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["mcp", "serve", "bridge"])
+def test_a_server_is_not_started_with_an_engine_there_is_none_of(cli, command):
+    done = cli(command, "--engine", "offlin")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Unknown engine: offlin" in done.stderr

@@ -5,8 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
-from retinue.app import Retinue
-from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.opening import opened_to_serve
 from retinue.frontends.cli.options import HOST_ID, Options, server_options
 from retinue.frontends.cli.talk import examples
 from retinue.frontends.wording import unknown
@@ -27,10 +26,7 @@ def bridge(ctx: click.Context, surface: str, root: str | None, options: Options)
     """
     from retinue.frontends.bridge.stdio import on_stdio
 
-    try:
-        retinue = Retinue(cwd=options.cwd, settings=options.settings(), root=root, owns_process=True)
-    except ValueError as error:
-        raise Unreadable(f"{error}. Nothing was started.") from error
+    retinue = opened_to_serve(options, root=root)
     if surface not in retinue.surfaces:
         raise click.UsageError(unknown("surface", surface, retinue.surfaces))
     ctx.exit(anyio.run(on_stdio, retinue, surface))

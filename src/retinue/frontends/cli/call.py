@@ -13,10 +13,11 @@ from retinue.app import Retinue
 from retinue.frontends.cli.endings import no_answer
 from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, text_of
 from retinue.frontends.cli.main import CANCELLED
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, Options, run_options
 from retinue.frontends.cli.outcome import kept
 from retinue.frontends.cli.talk import Unwritable, answer_line, examples, json_line
-from retinue.frontends.cli.work import at_work, opened
+from retinue.frontends.cli.work import at_work
 from retinue.frontends.wording import unknown
 from retinue.surfaces.base import ToolResult
 

@@ -11,11 +11,11 @@ from pathlib import Path, PurePath
 import click
 
 from retinue.frontends.cells import fit, width, wrap
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import Options, cwd_option, json_option, quiet_option
 from retinue.frontends.cli.outcome import carry_out, kept, tell, tell_failures
 from retinue.frontends.cli.table import MOST, screen_columns
 from retinue.frontends.cli.talk import examples, lines
-from retinue.frontends.cli.work import opened
 from retinue.frontends.wording import SHORT
 from retinue.output.frame import one_line
 from retinue.results import RunResult

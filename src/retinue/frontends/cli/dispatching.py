@@ -7,11 +7,11 @@ import click
 from retinue.app import Retinue
 from retinue.frontends.cli.completion import agent_names, session_ids
 from retinue.frontends.cli.inputs import text_of
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import EXIT_CODES, WORD, Options, run_options
 from retinue.frontends.cli.outcome import dispatch
 from retinue.frontends.cli.plan_file import read_plan
 from retinue.frontends.cli.talk import examples, warn
-from retinue.frontends.cli.work import opened
 from retinue.types import Mode, Plan, Task
 
 SURFACES = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}

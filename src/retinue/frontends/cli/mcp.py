@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import click
 
-from retinue.app import Retinue
 from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.opening import opened_to_serve
 from retinue.frontends.cli.options import Options, server_options
 from retinue.frontends.cli.talk import examples, note
 from retinue.frontends.wording import unknown
@@ -108,7 +108,7 @@ def mcp(
     from retinue.frontends.mcp.sdk import missing
     from retinue.frontends.server import Unservable
 
-    retinue = _opened(options)
+    retinue = opened_to_serve(options)
     for name in surfaces:
         if name not in retinue.surfaces:
             raise click.UsageError(unknown("surface", name, retinue.surfaces))
@@ -136,8 +136,8 @@ def _on_http(mount: Any, port: int, clients: tuple[str, ...], options: Options) 
     from retinue.frontends.mcp.serving import on_http
     from retinue.frontends.web.tokens import token_of
 
-    retinue = _opened(options)
-    tokens = [token_of(retinue.state, name) for name in clients] or [token_of(retinue.state)]
+    state = opened_to_serve(options).state
+    tokens = [token_of(state, name) for name in clients] or [token_of(state)]
 
     def ready(found: int) -> None:
         note(f"Serving MCP on http://127.0.0.1:{found}{PATH}")
@@ -146,12 +146,5 @@ def _on_http(mount: Any, port: int, clients: tuple[str, ...], options: Options) 
 
     # Several Retinues in one process would take each other's children for orphans.
     alone = len(tokens) == 1
-    served = {token.digest: _opened(options, client=token.client, owns_process=alone) for token in tokens}
+    served = {token.digest: opened_to_serve(options, client=token.client, owns_process=alone) for token in tokens}
     return anyio.run(on_http, served, mount, port, ready)
-
-
-def _opened(options: Options, *, client: str | None = None, owns_process: bool = True) -> Retinue:
-    try:
-        return Retinue(cwd=options.cwd, settings=options.settings(), client=client, owns_process=owns_process)
-    except ValueError as error:
-        raise Unreadable(f"{error}. Nothing was started.") from error

@@ -87,15 +87,12 @@ def serve(
 
 
 def _served(ears: Ears, told: functools.partial[None], options: Options) -> int:
-    from retinue.app import Retinue
+    from retinue.frontends.cli.opening import opened_to_serve
     from retinue.frontends.http.running import already_served
     from retinue.frontends.http.serving import serve as serve_until_signalled
     from retinue.frontends.server import Unservable
 
-    try:
-        retinue = Retinue(cwd=options.cwd, settings=options.settings(), owns_process=True)
-    except ValueError as error:
-        raise Unreadable(f"{error}. Nothing was started.") from error
+    retinue = opened_to_serve(options)
     try:
         return anyio.run(serve_until_signalled, retinue, ears, told)
     except Unservable as error:

@@ -19,12 +19,12 @@ from retinue.frontends.cli import session_text, session_tree
 from retinue.frontends.cli.completion import agent_names, session_ids
 from retinue.frontends.cli.dispatching import task_text
 from retinue.frontends.cli.endings import Declined
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, WORD, Options, Seconds, json_option, run_options
 from retinue.frontends.cli.outcome import dispatch
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.talk import answer, answer_json, answer_line, examples, fault, lines, note
 from retinue.frontends.cli.trusting import is_interactive
-from retinue.frontends.cli.work import opened
 from retinue.frontends.wording import SHORT, counted
 from retinue.output.frame import plain
 from retinue.output.truncate import human_size

@@ -14,12 +14,12 @@ from retinue.frontends.cli.config_file import setting
 from retinue.frontends.cli.diagnosis import EngineFound, engines_found
 from retinue.frontends.cli.doctor import engine_lines
 from retinue.frontends.cli.inputs import Unreadable
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import WORD, Options, cwd_option, json_option
 from retinue.frontends.cli.outcome import carry_out, tell_failures
 from retinue.frontends.cli.results import result_json, whole
 from retinue.frontends.cli.talk import answer, answer_json, examples, note, warn
 from retinue.frontends.cli.trusting import is_interactive
-from retinue.frontends.cli.work import opened
 from retinue.frontends.hosts.changes import Change
 from retinue.frontends.hosts.forms import Unfit
 from retinue.frontends.wording import unknown

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 import msgspec
 
+from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import Options, cwd_option, json_option
 from retinue.frontends.cli.talk import answer_json, examples, lines, note
-from retinue.frontends.cli.work import at_work, opened
+from retinue.frontends.cli.work import at_work
 from retinue.frontends.wording import unknown
 from retinue.output.frame import plain
 from retinue.surfaces.base import Tool

@@ -14,7 +14,6 @@ import anyio
 from anyio.abc import TaskStatus
 
 from retinue.app import Retinue
-from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.main import CANCELLED
 from retinue.frontends.cli.options import Options
 from retinue.frontends.cli.talk import warn
@@ -31,24 +30,6 @@ NAMED = 3
 """Interrupted sessions named; others are counted."""
 
 Found = TypeVar("Found")
-
-
-def opened(options: Options, *, root: str | None = None) -> Retinue:
-    """Retinue as the flags want it, for a conversation of its own or the one of this id.
-
-    Raises:
-        Unreadable: one of them cannot have its value.
-    """
-    try:
-        return Retinue(
-            cwd=options.cwd,
-            settings=options.settings(),
-            root=root,
-            offline_may_answer=True,
-            owns_process=True,
-        )
-    except ValueError as error:
-        raise Unreadable(f"{error}. Nothing was started.") from error
 
 
 def at_work(
