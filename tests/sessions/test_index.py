@@ -45,6 +45,16 @@ async def test_only_what_changed_is_read_again(folder):
     assert answer(folder, Wanted())[1] == []
 
 
+async def test_what_has_not_changed_is_not_decoded_again(folder):
+    listed = await some_sessions(folder)
+    async with JsonlStore(folder) as store:
+        first = await store.list()
+        await record_run(store, run_spec(listed[3].session, store.claim(listed[3].session)))
+        again = {each.session: each for each in await store.list()}
+    assert list(first) == listed
+    assert {each.session for each in first if again[each.session] is not each} == {listed[3].session}
+
+
 @pytest.mark.parametrize(
     "damage", ["deleted", "garbage", "truncated", "empty", "other tables", "bad rows", "old", "link"]
 )

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from retinue.app import Retinue
 from retinue.control.client import Connection, Unreachable, connected
 from retinue.control.protocol import Cancelled, Extended, Steered
-from retinue.events import RunEnded, RunStarted, Stamped
+from retinue.events import Origin, RunEnded, RunStarted, Stamped
 from retinue.frontends.wording import SHORT, digits
 from retinue.sessions.owner import Owner
 from retinue.sessions.store import INTERRUPTED
@@ -123,10 +123,8 @@ class Elsewhere:
                 continue
             await self._recall(run, seen.address)
             if not seen.is_over:
-                last, now = seen.last, time.time()
-                elapsed = max(now - seen.started, 0.0) if seen.started else 0.0
-                ended = RunEnded(failure=INTERRUPTED, exit_code=1, elapsed=elapsed)
-                await self._take(structs.replace(last, seq=last.seq + 1, time=now, event=ended), seen.address)
+                last = seen.last
+                await self._take(interrupted(last.origin, last.seq + 1, seen.started), seen.address)
 
     # -- one process -------------------------------------------------------------------------------
 
@@ -179,6 +177,13 @@ class Elsewhere:
             or origin.root.startswith(self._root)
             or origin.parent_run in self._runs
         )
+
+
+def interrupted(origin: Origin, seq: int, started: float | None) -> Stamped:
+    """The end of a run whose process is gone without a word; it started then, if it had."""
+    now = time.time()
+    elapsed = max(now - started, 0.0) if started else 0.0
+    return Stamped(origin, seq, now, RunEnded(failure=INTERRUPTED, exit_code=1, elapsed=elapsed))
 
 
 @asynccontextmanager

@@ -50,6 +50,9 @@ _CONDITIONS = {
 }
 _BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
+DECODED = 20_000
+"""Summaries an index remembers: a server is asked for the same lists again and again."""
+
 
 class Stamp(Struct, frozen=True):
     """Tells whether a record has changed."""
@@ -117,14 +120,15 @@ class Index:
         self._patience = patience
         # Closing a second descriptor of the file would drop the locks of the first.
         self._alone = threading.Lock()
+        self._decoded: dict[bytes, SessionSummary] = {}
 
     def list(self, records: Records, wanted: Wanted) -> Sequence[SessionSummary]:
         """The wanted sessions among these records, last changed first; reads only what has changed."""
-        return self._answered(records, lambda database: _list(database, wanted))
+        return self._answered(records, lambda database: self._summaries(_list(database, wanted)))
 
     def conversations(self, records: Records, wanted: Wanted, most: int) -> Sequence[Conversation]:
         """The root conversations of the wanted sessions, with at most so many sessions each."""
-        return self._answered(records, lambda database: _conversations(database, wanted, most))
+        return self._answered(records, lambda database: self._conversations(database, wanted, most))
 
     def _answered(self, records: Records, answer: Callable[[sqlite3.Connection], Answer]) -> Answer:
         import sqlite3
@@ -140,6 +144,30 @@ class Index:
             database.executescript(_CREATE)
             _refresh(database, records)
             return answer(database)
+
+    def _conversations(self, database: sqlite3.Connection, wanted: Wanted, most: int) -> Sequence[Conversation]:
+        which, values = _all_of(_conditions(wanted)), _values(wanted)
+        under = _UNDER.format(which=f"({which})")
+        return [
+            Conversation(
+                root=root,
+                updated=updated,
+                count=database.execute(_COUNT, (root,)).fetchone()[0],
+                sessions=self._summaries(database.execute(under, {**values, "under": root, "most": most})),
+            )
+            for root, updated in database.execute(_ROOTS.format(which=which), values).fetchall()
+        ]
+
+    def _summaries(self, rows: Iterable[tuple[bytes]]) -> Sequence[SessionSummary]:
+        found = [summary for (summary,) in rows]
+        known = self._decoded  # by its own name: another thread may begin a new one
+        fresh = [summary for summary in found if summary not in known]
+        if len(known) + len(fresh) > DECODED:
+            known = self._decoded = {}
+            fresh = found
+        # Joined, as one array: a call for each of thousands would cost more than the reading.
+        known |= zip(fresh, msgspec.json.decode(b"[%b]" % b",".join(fresh), type=list[SessionSummary]), strict=True)
+        return [known[summary] for summary in found]
 
     def _open(self) -> sqlite3.Connection:
         import sqlite3
@@ -173,25 +201,9 @@ def _prepare(database: sqlite3.Connection) -> bool:
     return bool(version < _VERSION)
 
 
-def _list(database: sqlite3.Connection, wanted: Wanted) -> list[SessionSummary]:
+def _list(database: sqlite3.Connection, wanted: Wanted) -> sqlite3.Cursor:
     which = [*_conditions(wanted), *([_BEFORE] if wanted.before else [])]
-    return _summaries(database.execute(_READ.format(which=_all_of(which)), _values(wanted)))
-
-
-def _conversations(database: sqlite3.Connection, wanted: Wanted, most: int) -> list[Conversation]:
-    which, values = _all_of(_conditions(wanted)), _values(wanted)
-    found = database.execute(_ROOTS.format(which=which), values).fetchall()
-    return [
-        Conversation(
-            root=root,
-            updated=updated,
-            count=database.execute(_COUNT, (root,)).fetchone()[0],
-            sessions=_summaries(
-                database.execute(_UNDER.format(which=f"({which})"), {**values, "under": root, "most": most})
-            ),
-        )
-        for root, updated in found
-    ]
+    return database.execute(_READ.format(which=_all_of(which)), _values(wanted))
 
 
 def _conditions(wanted: Wanted) -> list[str]:
@@ -215,11 +227,6 @@ def _values(wanted: Wanted) -> dict[str, str | float | bytes | None]:
         "session_seen": name,
         "root_seen": name,
     }
-
-
-def _summaries(rows: Iterable[tuple[bytes]]) -> list[SessionSummary]:
-    # Joined, as one array: a call for each of thousands would cost more than the reading.
-    return msgspec.json.decode(b"[%b]" % b",".join(summary for (summary,) in rows), type=list[SessionSummary])
 
 
 def _refresh(database: sqlite3.Connection, records: Records) -> None:

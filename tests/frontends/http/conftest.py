@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
 import jsonschema
@@ -176,7 +176,7 @@ class Client:
         return {
             "type": "http",
             "method": method,
-            "path": whole.path,
+            "path": unquote(whole.path),
             "query_string": whole.query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in own.items() if value is not None],
         }

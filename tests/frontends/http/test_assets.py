@@ -85,6 +85,27 @@ async def test_a_changed_file_is_read_again(tmp_path):
     assert assets.find("app.css") is None
 
 
+def test_the_folder_is_listed_once_and_again_only_for_what_was_not_there(tmp_path):
+    class Counting(Assets):
+        listings = 0
+
+        def names(self) -> frozenset[str]:
+            self.listings += 1
+            return super().names()
+
+    (tmp_path / "app.js").write_text("one")
+    assets = Counting(tmp_path)
+    for _ in range(5):
+        assert assets.find("app.js")
+    assert assets.listings == 1
+    (tmp_path / "new.js").write_text("new")
+    assert assets.find("new.js")
+    assert assets.listings == 2
+    (tmp_path / "app.js").unlink()
+    assert assets.find("app.js") is None
+    assert assets.find("../app.js") is None
+
+
 def test_the_page_asks_nobody_else():
     """No file of the dashboard names another host, but for the names of licences and namespaces."""
     for name in Assets().names():

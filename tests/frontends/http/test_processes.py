@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.process
 
 PATIENCE = 30.0
 HANGS = [{"call": "ls", "args": {"path": "src"}}, {"event": {"type": "text", "text": "so far"}}, {"hang": True}]
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 SCRIPTED = ("--engine", "scripted")
 
 
@@ -167,6 +169,49 @@ def test_deltas_of_another_process_come_to_who_asks(process):
     assert "one two three".startswith(data["text"].strip()[:3])
 
 
+def test_who_comes_in_the_middle_of_a_block_of_another_process_gets_it_so_far(process):
+    server = Served(process)
+    first = server.watch("?deltas=1")
+    script = [
+        {"call": "ls", "args": {}},
+        {"wait": 1},
+        {"event": {"type": "text_delta", "text": "one two "}},
+        {"event": {"type": "text_delta", "text": "three "}},
+        {"hang": True},
+    ]
+    process.start("run", "explorer", "x", *SCRIPTED, script=script)
+    seen = ""
+    for kind, data in first:
+        seen += data["text"] if kind == "delta" else ""
+        if seen.endswith("three "):
+            break
+    first.close()  # type: ignore[attr-defined]
+    kind, data = next(server.watch("?deltas=1"))
+    assert (kind, data["text"], data["at"]) == ("delta", seen, 0)
+    assert "one two three ".endswith(seen)
+
+
+def test_a_process_that_is_stopped_holds_up_nobody(process):
+    server = Served(process, script=[{"say": "done"}])
+    messages = server.watch()
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    run = next(data["row"]["run"] for _, data in messages if data["event"]["type"] == "text")
+    running.send_signal(signal.SIGSTOP)
+    try:
+        refused = server.ask("POST", f"runs/{run}/cancel", {})
+        other = server.ask("POST", "runs", {"agent": "explorer", "task": "y"})["run"]["run"]
+        (last,) = (data for data in ended(messages)[-1:])
+        listed = {row["run"]: row["state"] for row in server.ask("GET", "runs")["runs"]}
+    finally:
+        running.send_signal(signal.SIGCONT)
+    running.send_signal(signal.SIGKILL)
+    gone = ended(messages)[-1]["row"]
+    assert (refused["error"]["code"], last["row"]["run"]) == ("unsupported", other)
+    assert "may be stopped" in refused["error"]["message"]
+    assert listed == {run: "running", other: "completed"}
+    assert (gone["run"], gone["failure"]["code"]) == (run, "interrupted")
+
+
 def test_ctrl_c_ends_it_at_once_with_readers_and_runs_which_are_kept(process):
     server = Served(process)
     streams = [server.watch() for _ in range(3)]
@@ -296,7 +341,8 @@ def test_without_the_packages_it_says_which(process, tmp_path):
         [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'retinue[serve]'" in done.stderr
+    (needed,) = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["serve"]
+    assert f"pip install '{needed}'" in done.stderr
 
 
 def test_many_connections_that_say_nothing_do_not_keep_others_out(process):

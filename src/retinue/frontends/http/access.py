@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import Callable
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 from retinue.frontends.http.inputs import Login
@@ -19,6 +18,8 @@ from retinue.frontends.web.tokens import Token, digest, token_of
 CODE_BYTES = 24
 CODE_SECONDS = 600.0
 MOST_CODES = 100
+MOST_COOKIES = 8
+"""Of one name that are looked at."""
 YEAR = 365 * 86400
 
 KNOCK = "Sign in first: run `retinue serve` again and open the link it prints, or send the token as a Bearer."
@@ -72,10 +73,10 @@ class Access:
         kind, _, given = (only(headers, "authorization") or "").partition(" ")
         if given and kind.lower() == "bearer" and _same(digest(given), token):
             return
-        cookie = _cookie(headers, self.cookie_name)
-        if cookie and _same(cookie.encode("latin-1", "replace"), self._cookie(token).encode()):
+        cookies = _cookies(headers, self.cookie_name)
+        if any(_same(cookie.encode("latin-1", "replace"), self._cookie(token).encode()) for cookie in cookies):
             return
-        if given or cookie:
+        if given or cookies:
             await self._guesses.count()
         raise Denied(401, KNOCK, **{"www-authenticate": "Bearer"})
 
@@ -125,17 +126,10 @@ def _same(given: bytes, wanted: Token | bytes | None) -> bool:
     return known is not None and hmac.compare_digest(given, known)
 
 
-def _cookie(headers: Headers, name: str) -> str | None:
-    """A cookie that is there once."""
-    found = []
-    for header, value in headers:
-        if header == "cookie":
-            try:
-                morsel = SimpleCookie(value).get(name)
-            except CookieError:
-                continue
-            found += [morsel.value] if morsel else []
-    return found[0] if len(found) == 1 else None
+def _cookies(headers: Headers, name: str) -> list[str]:
+    """What a cookie is said to be. Other servers of this host can set one of its name, too, or odd ones beside it."""
+    pairs = (pair.partition("=") for pair in (only(headers, "cookie") or "").split(";"))
+    return [value.strip() for own, _, value in pairs if own.strip() == name][:MOST_COOKIES]
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:

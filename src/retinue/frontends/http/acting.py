@@ -20,18 +20,18 @@ from retinue.control.client import Unreachable
 from retinue.frontends.elsewhere import cancelled, extended, steered, unreachable
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.inputs import Extend, Resume, Settings, Start, StartPlan, Steer
-from retinue.frontends.http.plans import RunningPlan
-from retinue.frontends.http.reading import Reader
-from retinue.frontends.http.values import (
+from retinue.frontends.http.outcomes import (
     Begun,
     Extended,
     PlanBegun,
     Plans,
     PlanState,
-    RunRow,
     Steered,
     Stopped,
 )
+from retinue.frontends.http.plans import RunningPlan
+from retinue.frontends.http.reading import Reader
+from retinue.frontends.http.values import RunRow
 from retinue.sessions.owner import Owner
 from retinue.types import Call, Code, Failure, FileSlice, Mode, Plan, Refused, RunSpec, Task, refused
 
@@ -41,6 +41,9 @@ FIRST_LOOK = 0.1
 """Seconds in which what cannot even begin is told with the answer."""
 STOPPING = 12.0
 """Seconds a cancelled run has to end: longer than a stubborn process tree takes."""
+OBEYING = 30.0
+"""Seconds another process has to carry out an order: it may be stopped in the middle of it."""
+SILENT = "It has the order and does not say what came of it: it may be stopped."
 MOST_PLANS = 200
 """That are remembered; the oldest that have ended are forgotten first."""
 TOLD = 1.0
@@ -232,12 +235,14 @@ async def _obeyed(owner: Owner, order: Awaitable[Done]) -> Done:
     """What came of an order to another process.
 
     Raises:
-        Refused: it cannot be reached.
+        Refused: it cannot be reached, or does not say.
     """
     try:
-        return await order
+        with anyio.move_on_after(OBEYING):
+            return await order
     except Unreachable as problem:
         raise Refused(Failure(Code.UNSUPPORTED, unreachable(owner, str(problem)))) from problem
+    raise Refused(Failure(Code.UNSUPPORTED, unreachable(owner, SILENT)))
 
 
 def _is_folder(path: str) -> bool:

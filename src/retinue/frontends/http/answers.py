@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 
 from retinue.frontends.http.encoding import encoded
-from retinue.frontends.http.values import Fault, Refusal
-from retinue.frontends.web.asgi import Denied, Send, respond
+from retinue.frontends.http.outcomes import Fault, Refusal
+from retinue.frontends.web.asgi import Denied, Send, begin, respond
 from retinue.types import Code, Failure
 
 ALWAYS: Mapping[str, str] = {
@@ -81,9 +81,7 @@ async def deny(send: Send, denied: Denied) -> None:
 async def download(send: Send, file: Download) -> None:
     """Answers with a file, piece by piece."""
     disposition = f'attachment; filename="{file.name}"'
-    headers = {**ALWAYS, "content-type": file.kind, "content-disposition": disposition}
-    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 200, "headers": encoded})
+    await begin(send, 200, {**ALWAYS, "content-type": file.kind, "content-disposition": disposition})
     async for chunk in file.chunks:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

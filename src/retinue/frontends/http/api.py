@@ -7,7 +7,7 @@ import time
 
 from retinue import __version__
 from retinue.app import Retinue
-from retinue.frontends.http import inputs, installation, values
+from retinue.frontends.http import inputs, installation, outcomes, values
 from retinue.frontends.http.access import Access
 from retinue.frontends.http.acting import Actor
 from retinue.frontends.http.catalog import Catalog
@@ -136,10 +136,10 @@ class Api:
     def _acting(self) -> list[Route]:
         actor = self._actor
 
-        async def plans(_: Given) -> values.Plans:
+        async def plans(_: Given) -> outcomes.Plans:
             return actor.plans()
 
-        async def plan(given: Given) -> values.PlanState:
+        async def plan(given: Given) -> outcomes.PlanState:
             return actor.plan(given.name)
 
         return [
@@ -148,7 +148,7 @@ class Api:
                 path="/runs",
                 about="Starts a run; answers when it is recorded.",
                 body=inputs.Start,
-                gives=values.Begun,
+                gives=outcomes.Begun,
                 status=202,
                 handle=lambda given: actor.start(given.body),
             ),
@@ -157,7 +157,7 @@ class Api:
                 path="/runs/{id}/cancel",
                 about="Stops a run, in whatever process it is; answers when it has ended.",
                 body=inputs.Nothing,
-                gives=values.Stopped,
+                gives=outcomes.Stopped,
                 handle=lambda given: actor.cancel(given.name),
             ),
             Route(
@@ -165,7 +165,7 @@ class Api:
                 path="/runs/{id}/resume",
                 about="Gives the same agent another task in the same session.",
                 body=inputs.Resume,
-                gives=values.Begun,
+                gives=outcomes.Begun,
                 status=202,
                 handle=lambda given: actor.resume(given.name, given.body),
             ),
@@ -174,7 +174,7 @@ class Api:
                 path="/runs/{id}/extend",
                 about="Gives a live run more time.",
                 body=inputs.Extend,
-                gives=values.Extended,
+                gives=outcomes.Extended,
                 handle=lambda given: actor.extend(given.name, given.body),
             ),
             Route(
@@ -182,7 +182,7 @@ class Api:
                 path="/runs/{id}/steer",
                 about="Says something to a live run, where its engine can hear.",
                 body=inputs.Steer,
-                gives=values.Steered,
+                gives=outcomes.Steered,
                 handle=lambda given: actor.steer(given.name, given.body),
             ),
             Route(
@@ -190,16 +190,16 @@ class Api:
                 path="/plans",
                 about="Starts several tasks, at once or one after the other.",
                 body=inputs.StartPlan,
-                gives=values.PlanBegun,
+                gives=outcomes.PlanBegun,
                 status=202,
                 handle=lambda given: actor.start_plan(given.body),
             ),
-            Route(method="GET", path="/plans", about="Plans of this server.", gives=values.Plans, handle=plans),
+            Route(method="GET", path="/plans", about="Plans of this server.", gives=outcomes.Plans, handle=plans),
             Route(
                 method="GET",
                 path="/plans/{id}",
                 about="How far a plan has come.",
-                gives=values.PlanState,
+                gives=outcomes.PlanState,
                 handle=plan,
             ),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -15,9 +14,9 @@ from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.inputs import Login, body_of, query_of
 from retinue.frontends.http.installation import LoggedIn
 from retinue.frontends.http.openapi import document
+from retinue.frontends.http.outcomes import Fault, Refusal
 from retinue.frontends.http.routes import BASE, Given, Route, find, methods
 from retinue.frontends.http.stream import MOST_WATCHERS, Feed, stream
-from retinue.frontends.http.values import Fault, Refusal
 from retinue.frontends.web.asgi import (
     Denied,
     Headers,
@@ -59,14 +58,10 @@ class App:
         sent = _Sent(send)
         try:
             await self._answer(scope, receive, sent)
-        except Denied as denied:
-            await answers.deny(sent, denied)
-        except Refused as refusal:
-            await answers.refuse(sent, refusal.failure)
-        except Exception:
-            if not sent.has_begun:
-                await answers.answer(sent, _broken(), 500)
-            raise
+        except Exception as error:
+            # What has been begun can only be cut off: its reader sees that it is not whole.
+            if sent.has_begun or not await _explained(sent, error):
+                raise
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, method, path = headers_of(scope), scope["method"], scope["path"]
@@ -98,7 +93,7 @@ class App:
         route, name = found
         query = query_of(scope["query_string"], route.query)
         body = body_of(await read_body(receive), route.body) if route.body else None
-        value = await route.handle(Given(unquote(name), query, body))
+        value = await route.handle(Given(name, query, body))
         match value:
             case Feed():
                 await self._stream(value, scope, receive, send)
@@ -155,5 +150,14 @@ class _Sent:
         await self._send(message)
 
 
-def _broken() -> Struct:
-    return Refusal(error=Fault(code="internal", message=BROKEN))
+async def _explained(send: Send, error: Exception) -> bool:
+    """Answers that a request was not carried out, and why; whether that is all there is to it."""
+    match error:
+        case Denied():
+            await answers.deny(send, error)
+        case Refused():
+            await answers.refuse(send, error.failure)
+        case _:
+            await answers.answer(send, Refusal(error=Fault(code="internal", message=BROKEN)), 500)
+            return False
+    return True

@@ -53,24 +53,33 @@ class Assets:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
+        self._listed: frozenset[str] = frozenset()
         self._read: dict[str, tuple[int, Asset]] = {}
 
-    def names(self) -> set[str]:
-        """What there is."""
+    def names(self) -> frozenset[str]:
+        """What there is now."""
         paths = (path for path in self._folder.rglob("*") if path.suffix in KINDS and path.is_file())
-        return {path.relative_to(self._folder).as_posix() for path in paths}
+        self._listed = frozenset(path.relative_to(self._folder).as_posix() for path in paths)
+        return self._listed
 
     def find(self, name: str) -> Asset | None:
-        """The file of this name; None if there is none."""
-        if name not in self.names():
+        """The file of this name as it is now; None if there is none."""
+        if name not in self._listed and name not in self.names():
             return None
         path = self._folder / name
-        changed = path.stat().st_mtime_ns
-        if (known := self._read.get(name)) and known[0] == changed:
-            return known[1]
-        body = path.read_bytes()
-        packed = gzip.compress(body, 9, mtime=0) if path.suffix in _PACKED else None
-        tag = f'"{sha256(body).hexdigest()[:32]}"'
-        asset = Asset(KINDS[path.suffix], tag, body, packed if packed and len(packed) < len(body) else None)
+        try:
+            changed = path.stat().st_mtime_ns
+            if (known := self._read.get(name)) and known[0] == changed:
+                return known[1]
+            body = path.read_bytes()
+        except OSError:
+            return None  # it was there
+        asset = _asset(path.suffix, body)
         self._read[name] = (changed, asset)
         return asset
+
+
+def _asset(suffix: str, body: bytes) -> Asset:
+    packed = gzip.compress(body, 9, mtime=0) if suffix in _PACKED else body
+    tag = f'"{sha256(body).hexdigest()[:32]}"'
+    return Asset(KINDS[suffix], tag, body, packed if len(packed) < len(body) else None)

@@ -5,29 +5,21 @@ So a watcher costs next to nothing, a slow one holds nobody up, and one who come
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 
 import anyio
 from msgspec import Struct
 
-from retinue.events import (
-    LIVE,
-    OutputCounted,
-    RunEnded,
-    Stamped,
-    Text,
-    TextDelta,
-    Thinking,
-    ThinkingDelta,
-    ToolDelta,
-    ToolReturned,
-    to_line,
-)
+from retinue.events import LIVE, OutputCounted, RunEnded, Stamped, to_line
+from retinue.frontends.http.blocks import Blocks, Written
 from retinue.frontends.http.encoding import encoded
 from retinue.frontends.http.live import LiveRun, Past
+from retinue.frontends.http.ring import Ring
 from retinue.frontends.http.values import RunRow
 from retinue.sessions.owner import Owner
 
@@ -35,6 +27,11 @@ KEPT = 20_000
 """Durable events that a watcher may be behind."""
 KEPT_BYTES = 64 * 2**20
 KEPT_DELTAS = 2_000
+KEPT_DELTA_BYTES = 8 * 2**20
+LINGER = 30.0
+"""Seconds it still takes in what is being written when the last watcher has left: one who reloads comes back."""
+MOST_DIGITS = 15
+"""Of a number in a place."""
 KEPT_PAST = 5_000
 """Ended runs whose last event is remembered."""
 
@@ -73,23 +70,22 @@ class Hub:
     ) -> None:
         """`steering` are the engines whose agents hear while they work."""
         self._steering = steering
-        self._kept = kept
-        self._kept_bytes = kept_bytes
+        self._bounds = (kept, kept_bytes)
         self.live: dict[str, LiveRun] = {}
         """Runs that have not ended, in the order they were seen."""
         self._past: OrderedDict[str, Past] = OrderedDict()
         self._owners: dict[str, Owner] = {}
         """Of runs of other processes: by the run, and by the socket of the process."""
-        self.deltas: deque[Delta] = deque(maxlen=kept_deltas)
-        self._written: dict[tuple[str, str], int] = {}
-        """How many characters of each open block, by run and kind, have been told."""
+        self.deltas = Ring[Delta](kept_deltas, KEPT_DELTA_BYTES)
+        self.blocks = Blocks()
         self.order = 0
         self.watchers = 0
         self.is_closed = False
         self.changes = 0
         """How often a run began, started or ended: what is in the store is then no longer what it was."""
-        self._wanting = 0
-        self._wanted = anyio.Event()
+        self._left = -math.inf
+        """When there was a watcher last."""
+        self._watched = anyio.Event()
         self._news = anyio.Event()
         self._ended: dict[str, anyio.Event] = {}
         self._meeting: dict[str, Callable[[RunRow], None]] = {}
@@ -98,8 +94,7 @@ class Hub:
     def _begin(self) -> None:
         self.epoch = os.urandom(4).hex()
         self.number = 0
-        self.entries: deque[Entry] = deque()
-        self._bytes = 0
+        self.entries = Ring[Entry](*self._bounds)
 
     # -- what comes in -----------------------------------------------------------------------------
 
@@ -123,11 +118,12 @@ class Hub:
         told.address = address
         self._place(told)
         told.take(stamped)
-        self._close_blocks(stamped)
         row = told.row()
         if tell := self._meeting.get(stamped.origin.parent_tool_use_id):
             tell(row)
         self._put(stamped, row)
+        for piece in self.blocks.close(stamped):
+            self._put_delta(stamped, piece)
         if isinstance(stamped.event, RunEnded):
             self._end(run, Past(stamped.seq, row))
         return True
@@ -169,56 +165,35 @@ class Hub:
         self.order += 1
         origin = stamped.origin
         entry = Entry(self.number, self.order, origin.run, origin.root, to_line(stamped)[:-1], encoded(row))
-        self.entries.append(entry)
-        self._bytes += len(entry.event) + len(entry.row)
-        while len(self.entries) > self._kept or (self._bytes > self._kept_bytes and len(self.entries) > 1):
-            oldest = self.entries.popleft()
-            self._bytes -= len(oldest.event) + len(oldest.row)
+        self.entries.append(entry, len(entry.event) + len(entry.row))
         self._wake()
 
     # -- deltas ------------------------------------------------------------------------------------
 
     def _take_delta(self, stamped: Stamped) -> bool:
-        event, origin = stamped.event, stamped.origin
-        if isinstance(event, OutputCounted) or origin.run not in self.live:
+        event, told = stamped.event, self.live.get(stamped.origin.run)
+        if told is None or not isinstance(event, LIVE) or isinstance(event, OutputCounted):
             return False
-        assert isinstance(event, TextDelta | ThinkingDelta | ToolDelta)
-        self.live[origin.run].take(stamped)
-        call = event.call if isinstance(event, ToolDelta) else None
-        key = (origin.run, call or type(event).__name__)
-        at = self._written.get(key, 0)
-        self._written[key] = at + len(event.text)
-        self.order += 1
-        kind = event.__struct_config__.tag
-        data = {"run": origin.run, "type": kind, "text": event.text, "at": at, **({"call": call} if call else {})}
-        self.deltas.append(Delta(self.order, origin.run, origin.root, encoded(data)))
-        self._wake()
+        told.take(stamped)
+        self._put_delta(stamped, self.blocks.write(stamped, event))
         return True
 
-    def _close_blocks(self, stamped: Stamped) -> None:
-        if not self._written:
-            return
-        run, event = stamped.origin.run, stamped.event
-        match event:
-            case Text():
-                self._written.pop((run, TextDelta.__name__), None)
-            case Thinking():
-                self._written.pop((run, ThinkingDelta.__name__), None)
-            case ToolReturned(call=call):
-                self._written.pop((run, call), None)
-            case RunEnded():
-                self._written = {key: at for key, at in self._written.items() if key[0] != run}
-            case _:
-                pass
+    def _put_delta(self, stamped: Stamped, piece: Written) -> None:
+        self.order += 1
+        data = encoded(piece)
+        self.deltas.append(Delta(self.order, stamped.origin.run, stamped.origin.root, data), len(data))
+        self._wake()
 
     @property
     def wants_deltas(self) -> bool:
-        return self._wanting > 0
+        """Whether somebody watches, or just has: whoever looks at a run sees also what it has begun to write."""
+        return self.watchers > 0 or anyio.current_time() - self._left < LINGER
 
-    async def until_deltas_are_wanted(self) -> None:
+    async def until_watched(self) -> None:
+        """Returns once what is being written is wanted."""
         while not self.wants_deltas:
-            self._wanted = anyio.Event()
-            await self._wanted.wait()
+            self._watched = anyio.Event()
+            await self._watched.wait()
 
     # -- what goes out -----------------------------------------------------------------------------
 
@@ -233,28 +208,30 @@ class Hub:
     def number_of(self, cursor: str) -> int | None:
         """The number of a place; None if what came after it is no longer here."""
         epoch, _, number = cursor.rpartition("-")
-        if epoch != self.epoch or not (number.isascii() and number.isdigit()):
+        if epoch != self.epoch or not (number.isascii() and number.isdigit() and len(number) <= MOST_DIGITS):
             return None
         found = int(number)
-        oldest = self.entries[0].number if self.entries else self.number + 1
-        return found if oldest - 1 <= found <= self.number else None
+        return found if self.number - len(self.entries) <= found <= self.number else None
 
     def after(self, number: int) -> Iterator[Entry]:
         """What happened after a place that is still here."""
-        first = len(self.entries) - (self.number - number)
-        return (self.entries[place] for place in range(max(first, 0), len(self.entries)))
+        return self.entries.latest(self.number - number)
+
+    def deltas_after(self, order: int) -> list[Delta]:
+        """What was written after this, as far as it is still here."""
+        found = list(itertools.takewhile(lambda delta: delta.order > order, reversed(self.deltas)))
+        return found[::-1]
 
     @contextmanager
-    def watching(self, *, deltas: bool) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Counts a watcher for the block."""
         self.watchers += 1
-        self._wanting += deltas
-        self._wanted.set()
+        self._watched.set()
         try:
             yield
         finally:
             self.watchers -= 1
-            self._wanting -= deltas
+            self._left = anyio.current_time()
 
     @contextmanager
     def meeting(self, call: str, tell: Callable[[RunRow], None]) -> Iterator[None]:

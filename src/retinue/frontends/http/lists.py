@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.inputs import WhichGroups, WhichRuns
-from retinue.frontends.http.rows import LIVE, in_tree_order, stored_session, with_ancestors
+from retinue.frontends.http.rows import GOING_ON, in_tree_order, stored_session, with_ancestors
 from retinue.frontends.http.shelf import Shelf
 from retinue.frontends.http.values import Activity, Group, RunRow, Runs, Sessions
 from retinue.sessions.store import Conversation, Wanted
@@ -82,7 +82,7 @@ def _group(
     if _is_filtered(query):
         wanted = [row for row in rows if row.session in matching or _matches(row, query)]
         rows, more = with_ancestors(wanted, rows), 0
-    live = sum(row.state in LIVE for row in rows)
+    live = sum(row.state in GOING_ON for row in rows)
     return Group(root=root, updated=updated, live=live, runs=in_tree_order(rows), more=more)
 
 
@@ -103,7 +103,7 @@ def _wanted(query: WhichRuns) -> Wanted:
 
 def _is_about_live(query: WhichRuns) -> bool:
     """Whether only runs are asked for that go on: they are known here, and the index is always a little behind."""
-    return query.live or query.state in LIVE
+    return query.live or query.state in GOING_ON
 
 
 def _is_filtered(query: WhichRuns) -> bool:
@@ -113,7 +113,7 @@ def _is_filtered(query: WhichRuns) -> bool:
 def _matches(row: RunRow, query: WhichRuns) -> bool:
     words = f"{row.name}\n{row.agent}\n{row.task}\n{row.preview}".casefold()
     return (
-        (not query.live or row.state in LIVE)
+        (not query.live or row.state in GOING_ON)
         and query.state in {None, row.state}
         and query.agent in {None, row.agent}
         and query.engine in {None, row.engine}

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct, inspect
 
 from retinue import __version__
-from retinue.frontends.http import values
 from retinue.frontends.http.inputs import Login
 from retinue.frontends.http.installation import LoggedIn
+from retinue.frontends.http.outcomes import Refusal
 from retinue.frontends.http.routes import BASE, Route
 
 TEMPLATE = "#/components/schemas/{name}"
@@ -62,7 +62,7 @@ def document(routes: Sequence[Route]) -> bytes:
 
 
 def _types(routes: Sequence[Route]) -> Iterator[type[Struct]]:
-    found: list[type[Struct]] = [values.Refusal, LoggedIn, Login]
+    found: list[type[Struct]] = [Refusal, LoggedIn, Login]
     for route in routes:
         found += [kind for kind in (route.gives, route.body) if kind]
     yield from dict.fromkeys(found)

@@ -8,7 +8,8 @@ from typing import Literal
 import anyio
 
 from retinue.frontends.http.hub import Hub
-from retinue.frontends.http.values import PlanState, PlanTask, RunRow
+from retinue.frontends.http.outcomes import PlanState, PlanTask
+from retinue.frontends.http.values import RunRow
 from retinue.sessions.store import State
 from retinue.types import Failure, Mode, Plan
 

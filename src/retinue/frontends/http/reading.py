@@ -12,7 +12,7 @@ from retinue.frontends.http.details import Detail, run_of_session
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.inputs import WhichEvents
 from retinue.frontends.http.live import LiveRun
-from retinue.frontends.http.rows import LIVE, in_tree_order, stored_session, with_ancestors
+from retinue.frontends.http.rows import GOING_ON, in_tree_order, stored_session, with_ancestors
 from retinue.frontends.http.shelf import Shelf
 from retinue.frontends.http.values import (
     Ancestor,
@@ -126,7 +126,9 @@ class Reader:
         summary, run = await self.find(name)
         # Taken before anything is read: what is told later comes by the stream, and by nothing else.
         cursor, seen = self._hub.cursor, self._hub.seen(run)
-        is_live = run in self._hub.live or (not seen and run == summary.latest.run and summary.latest.state in LIVE)
+        is_live = run in self._hub.live or (
+            not seen and run == summary.latest.run and summary.latest.state in GOING_ON
+        )
         reading = None if is_live else self._readings.pop((run, query.after), None)
         reading = reading or _Reading(self._retinue.history(summary.session, run=run))
         found = await reading.page(query.after, query.limit, upto=seen if is_live else None)
@@ -149,7 +151,7 @@ class Reader:
         if known := self._details.get(key):
             return known
         found = await self._read_through(summary, run)
-        if summary.latest.state not in LIVE:
+        if summary.latest.state not in GOING_ON:
             self._details[key] = found
             if len(self._details) > DETAILS:
                 del self._details[next(iter(self._details))]

@@ -9,13 +9,13 @@ from retinue.frontends.http.values import Can, RunRow, Session, Used
 from retinue.output.frame import one_line
 from retinue.sessions.store import SessionSummary, State
 
-LIVE = (State.QUEUED, State.RUNNING)
+GOING_ON = (State.QUEUED, State.RUNNING)
 
 
 def stored_row(summary: SessionSummary) -> RunRow:
     """The latest run of a session, as the store knows it."""
     latest = summary.latest
-    is_over, preview = latest.state not in LIVE, one_line(summary.preview, TASK)
+    is_over, preview = latest.state not in GOING_ON, one_line(summary.preview, TASK)
     return RunRow(
         run=latest.run,
         session=summary.session,

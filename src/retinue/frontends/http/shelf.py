@@ -11,7 +11,7 @@ from msgspec import structs
 from retinue.app import Retinue
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.live import LiveRun
-from retinue.frontends.http.rows import LIVE, stored_row
+from retinue.frontends.http.rows import GOING_ON, stored_row
 from retinue.frontends.http.values import RunRow
 from retinue.sessions.store import Conversation, SessionSummary, Wanted
 
@@ -79,16 +79,17 @@ class Shelf:
         """The row of a session's latest run: what is known live wins over what was indexed."""
         if told := live.get(summary.session):
             return structs.replace(told.row(), session_runs=max(summary.runs, told.number))
-        row = self._stored(summary)
-        return (self._hub.row(row.run) or row) if row.state in LIVE else row
-
-    def _stored(self, summary: SessionSummary) -> RunRow:
-        """The row of a session; made once as long as the session does not change."""
         known = self._made.get(summary.session)
-        if known and known[0] == summary.updated and summary.latest.state not in LIVE:
+        if known and known[0] == summary.updated:
             return known[1]
+        row = stored_row(summary)
+        if row.state in GOING_ON:
+            return self._hub.row(row.run) or row
+        self._keep(summary.updated, row)
+        return row
+
+    def _keep(self, updated: float, row: RunRow) -> None:
+        """Remembers the row of a session where nothing goes on, until that changes."""
         if len(self._made) >= MADE:
             self._made.clear()
-        row = stored_row(summary)
-        self._made[summary.session] = (summary.updated, row)
-        return row
+        self._made[row.session] = (updated, row)

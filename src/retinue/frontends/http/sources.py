@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from msgspec import structs
 
 from retinue.app import Retinue
 from retinue.bus import Lagged
 from retinue.control.client import Unreachable, connected
-from retinue.events import LIVE, RunEnded, RunQueued, Stamped
+from retinue.events import LIVE, RunQueued, Stamped
+from retinue.frontends.elsewhere import LOOK, interrupted
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.live import LiveRun
-from retinue.sessions.store import INTERRUPTED, RunSummary, State
+from retinue.frontends.http.rows import GOING_ON
+from retinue.sessions.store import RunSummary
 from retinue.types import Refused
 
-LOOK = 0.25
-"""Seconds between two looks for what other processes have begun."""
 TRIES = 40
 """Looks after which an id that was claimed and never used is given up."""
 
-GOING_ON = (State.QUEUED, State.RUNNING)
 MUTE_LOOKS = 8
 """Looks between two at the record of a run whose process has no socket."""
 MUTE = "?"
@@ -83,7 +80,7 @@ class Sources:
 
     async def _own_deltas(self) -> None:
         while True:
-            await self._hub.until_deltas_are_wanted()
+            await self._hub.until_watched()
             try:
                 async with self._retinue.events(deltas=True) as watcher:
                     while self._hub.wants_deltas:
@@ -144,7 +141,7 @@ class Sources:
                 await self._recall_run(run, address)
 
         async def take(stamped: Stamped) -> None:
-            await self._tell(stamped, address)
+            await self.hear(stamped, address)
 
         try:
             async with connected(address) as control:
@@ -153,6 +150,15 @@ class Sources:
             pass  # it ended, or cannot be spoken to now: it is tried again while it holds a lease
         finally:
             self._attached.discard(address)
+
+    async def hear(self, stamped: Stamped, address: str) -> None:
+        """Takes what another process tells of a run.
+
+        One that was ending when we began to listen is not among its live ones: the record has what came before.
+        """
+        if not self._hub.seen(stamped.origin.run) and not isinstance(stamped.event, RunQueued):
+            await self._recall_run(stamped.origin.run, address)
+        await self._tell(stamped, address)
 
     async def _attach_deltas(self, address: str) -> None:
         """Listens also to what one process has not finished saying, while someone wants to see it."""
@@ -208,7 +214,7 @@ class Sources:
                 continue
             await self._recall_run(run, told.address)
             if last := self._hub.live.get(run):
-                await self._tell(_interrupted(last), told.address)
+                await self._tell(interrupted(last.origin, last.seq + 1, last.started), told.address)
 
     async def _recall(self, runs: Iterable[LiveRun]) -> None:
         for run in runs:
@@ -228,10 +234,3 @@ class Sources:
 
 def _nothing() -> None:
     """Who has started has."""
-
-
-def _interrupted(run: LiveRun) -> Stamped:
-    now = time.time()
-    elapsed = max(now - run.started, 0.0) if run.started else 0.0
-    ended = RunEnded(failure=INTERRUPTED, exit_code=1, elapsed=elapsed)
-    return Stamped(structs.replace(run.origin), run.seq + 1, now, ended)

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 import anyio
 from msgspec import Struct
 
+from retinue.frontends.http.encoding import encoded
 from retinue.frontends.http.hub import Entry, Hub
 from retinue.frontends.http.inputs import Watch
-from retinue.frontends.web.asgi import Receive, Send
+from retinue.frontends.web.asgi import Receive, Send, begin
 
 PACE = 0.04
 """Seconds between two messages to one reader: what happens meanwhile goes together."""
@@ -32,6 +33,8 @@ class Place(Struct):
     number: int
     order: int
     """Of the last delta or event."""
+    is_fresh: bool
+    """Whether it has yet to be told what was being written when it came."""
 
 
 class Feed:
@@ -42,51 +45,68 @@ class Feed:
         self._hub = hub
         self._watch = watch
         self._run = run
-        self._place = Place(hub.epoch, hub.number, hub.order)
+        self._place = self._now()
         if watch.after:
             self.go_on(watch.after)
 
     def go_on(self, cursor: str) -> None:
         """Goes on behind a place, or begins with a `resync` where that is gone."""
-        number = self._hub.number_of(cursor)
-        self._place = Place(self._hub.epoch if number is not None else "", number or 0, self._hub.order)
+        number, self._place = self._hub.number_of(cursor), self._now()
+        self._place.epoch = self._place.epoch if number is not None else ""
+        self._place.number = number or 0
 
     def next(self) -> bytes:
         """What has happened since the last time; empty if nothing has that is wanted."""
         hub, place = self._hub, self._place
         if hub.number_of(f"{place.epoch}-{place.number}") is None:
-            self._place = Place(hub.epoch, hub.number, hub.order)
-            return b'id: %b\nevent: resync\ndata: {"cursor":"%b"}\n\n' % (hub.cursor.encode(), hub.cursor.encode())
+            place = self._place = self._now()
+            cursor = hub.cursor.encode()
+            return b'id: %b\nevent: resync\ndata: {"cursor":"%b"}\n\n' % (cursor, cursor) + self._so_far(place)
+        entries = self._entries(place)
+        upto = hub.order if not self.is_behind else entries[-1].order if entries else place.order
+        pieces = [(entry.order, self._told(entry)) for entry in self._coalesced(entries)]
+        if self._watch.deltas and not place.is_fresh:
+            pieces += [
+                (delta.order, _delta(delta.data))
+                for delta in hub.deltas_after(place.order)
+                if delta.order <= upto and self._wants(delta.run, delta.root)
+            ]
+            pieces.sort(key=lambda piece: piece[0])
+        place.order = max(place.order, upto)
+        told = b"".join(piece for _, piece in pieces)
+        return told if self.is_behind else told + self._so_far(place)
+
+    def _now(self) -> Place:
+        hub = self._hub
+        return Place(hub.epoch, hub.number, hub.order, is_fresh=hub.blocks.are_open)
+
+    def _entries(self, place: Place) -> list[Entry]:
+        """The next events that are wanted, about as many as go together; the place moves on behind them."""
         entries, size = [], 0
-        for entry in hub.after(place.number):
+        for entry in self._hub.after(place.number):
             if size > AT_ONCE:
                 break
             place.number = entry.number
             if self._wants(entry.run, entry.root):
                 entries.append(entry)
                 size += len(entry.row) + (0 if self._watch.rows else len(entry.event))
-        deltas = [delta for delta in hub.deltas if delta.order > place.order] if self._watch.deltas else []
-        caught_up = place.number == hub.number
-        upto = hub.order if caught_up else entries[-1].order if entries else place.order
-        pieces = [(entry.order, self._told(entry)) for entry in self._coalesced(entries)]
-        pieces += [
-            (delta.order, b"event: delta\ndata: %b\n\n" % delta.data)
-            for delta in deltas
-            if delta.order <= upto and self._wants(delta.run, delta.root)
-        ]
-        place.order = max(place.order, upto)
-        if deltas:
-            pieces.sort(key=lambda piece: piece[0])
-        return b"".join(piece for _, piece in pieces)
+        return entries
+
+    def _so_far(self, place: Place) -> bytes:
+        """All that is being written, to who has just come and knows everything before it."""
+        is_wanted = self._watch.deltas and place.is_fresh
+        place.is_fresh = False
+        return b"".join(_delta(encoded(each)) for each in self._hub.blocks.so_far(self._wants)) if is_wanted else b""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more than went with the last piece."""
+        return self._place.number < self._hub.number
 
     @property
     def order(self) -> int:
         """Up to where in the hub's order it has looked."""
         return self._place.order
-
-    @property
-    def wants_deltas(self) -> bool:
-        return self._watch.deltas
 
     def ping(self) -> bytes:
         """Says that the connection stands, and up to where nothing was wanted."""
@@ -109,13 +129,16 @@ class Feed:
         return b'%bevent: happened\ndata: {"event":%b,"row":%b}\n\n' % (head, entry.event, entry.row)
 
 
+def _delta(data: bytes) -> bytes:
+    return b"event: delta\ndata: %b\n\n" % data
+
+
 async def stream(hub: Hub, feed: Feed, receive: Receive, send: Send, headers: Mapping[str, str]) -> None:
     """Sends what happens until the reader leaves, reads nothing for too long, or the server ends."""
-    encoded = [(name.encode(), value.encode()) for name, value in {**headers, **HEADERS}.items()]
-    with hub.watching(deltas=feed.wants_deltas):
+    with hub.watching():
         async with anyio.create_task_group() as group:
             group.start_soon(_until_gone, receive, group.cancel_scope)
-            await send({"type": "http.response.start", "status": 200, "headers": encoded})
+            await begin(send, 200, {**headers, **HEADERS})
             with anyio.CancelScope() as stalled:
                 await _tell(hub, feed, send, stalled)
                 await send({"type": "http.response.body", "body": b""})
@@ -131,7 +154,8 @@ async def _tell(hub: Hub, feed: Feed, send: Send, stalled: anyio.CancelScope) ->
             stalled.deadline = math.inf
         await anyio.sleep(PACE)
         with anyio.move_on_after(PING) as waiting:
-            await hub.news(feed.order)
+            if not feed.is_behind:
+                await hub.news(feed.order)
         piece = feed.ping() if waiting.cancelled_caught else feed.next()
 
 

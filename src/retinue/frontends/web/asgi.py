@@ -63,9 +63,13 @@ async def read_body(receive: Receive) -> bytes:
     raise Denied(408, f"A request must be sent within {BODY_SECONDS:g} seconds.", connection="close")
 
 
+async def begin(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    """Begins an answer whose body follows."""
+    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
 async def respond(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
     """Answers a request whole."""
-    named = {**headers, "content-length": str(len(body))}
-    encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
-    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await begin(send, status, {**headers, "content-length": str(len(body))})
     await send({"type": "http.response.body", "body": body})

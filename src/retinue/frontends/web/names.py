@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import anyio
 
@@ -10,6 +10,7 @@ from retinue.frontends.web.asgi import Denied, Headers, only
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """The names a client may call a server on loopback by."""
+HTTP = 80
 GUESSES = 20
 """Wrong tokens answered at once; further ones have to wait."""
 PENALTY = 1.0
@@ -18,8 +19,10 @@ PENALTY = 1.0
 class Names:
     """The names of one server."""
 
-    def __init__(self, port: int, names: Iterable[str] = LOOPBACK) -> None:
-        self._hosts = {f"{name}:{port}" for name in names}
+    def __init__(self, port: int, names: Collection[str] = LOOPBACK) -> None:
+        self._hosts = {f"{name}:{port}".lower() for name in names}
+        if port == HTTP:  # browsers leave it out
+            self._hosts |= {name.lower() for name in names}
         self._origins = {f"http://{host}" for host in self._hosts}
 
     def check(self, headers: Headers) -> None:
@@ -28,7 +31,7 @@ class Names:
         Raises:
             Denied: it is none.
         """
-        if only(headers, "host") not in self._hosts:
+        if (only(headers, "host") or "").lower() not in self._hosts:
             raise Denied(421, "This server answers under its own name only.")
         if any(name == "origin" and value not in self._origins for name, value in headers):
             raise Denied(403, "Requests from other web pages are not answered.")

@@ -13,19 +13,20 @@ from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import BODY_SECONDS, App
 
 LOCAL = "127.0.0.1"
+MISSING = "What serves HTTP is not installed. Install it with `pip install 'uvicorn>=0.30,<1'` and start again."
 MOST_CONNECTIONS = 1024
 SHUTDOWN = 5.0
 """Seconds in which every connection is closed."""
 
 
-def missing() -> bool:
-    """Whether what serves is not installed. Imports nothing."""
+def missing() -> str | None:
+    """What to do where what serves is not installed; None if it is. Imports nothing."""
     from importlib.util import find_spec
 
     try:
-        return find_spec("uvicorn") is None
+        return None if find_spec("uvicorn") else MISSING
     except ValueError:  # something that is no module stands in its place
-        return True
+        return MISSING
 
 
 def listening(port: int, host: str = LOCAL) -> socket.socket:
@@ -36,31 +37,39 @@ def listening(port: int, host: str = LOCAL) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise Unservable(f"Cannot listen on {host}:{port}: {why}. Choose another port.") from error
+    # Connections inherit it. asyncio sets it on sockets of its own making only; without it, a small answer waits
+    # 40 ms for the other side to acknowledge its first half.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
 
 
 async def serve_http(app: App, bound: socket.socket, *, patience: float = BODY_SECONDS) -> None:
     """Serves an ASGI application on a socket until cancelled; what is in flight then has a moment to end.
 
-    A connection on which no request has come after so many seconds of patience is closed.
+    A connection on which no request, or no further one, has come whole within so many seconds of patience is closed;
+    uvicorn itself waits for ever for the rest of one that was begun.
     """
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
     class Impatient(H11Protocol):
-        """Does not wait for ever for a request to begin."""
+        """Does not wait for ever for a request."""
 
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(patience, self._give_up)
+            self.loop.call_later(patience, self._look, None)
 
-        def _give_up(self) -> None:
-            begun: object = self.cycle
-            if begun is None:
+        def _look(self, before: object) -> None:
+            """Gives up a connection where nothing has come since the last look, and nothing is being answered."""
+            now: RequestResponseCycle | None = self.cycle
+            if now is before and (now is None or now.response_complete):
                 self.transport.close()
+            elif not self.transport.is_closing():
+                self.loop.call_later(patience, self._look, now)
 
     class Quiet(uvicorn.Server):
         """Leaves signals to us."""
