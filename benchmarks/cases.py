@@ -77,6 +77,10 @@ def _on_http(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_http", work, str(count))
 
 
+def _on_dashboard(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.on_dashboard", work, str(count))
+
+
 def _on_bridge(work: str, count: int, *which: str) -> tuple[str, ...]:
     return ("-m", "benchmarks.on_bridge", work, str(count), *which)
 
@@ -341,6 +345,15 @@ CASES = (
         name="serve: an event until it is read",
         ours=_on_http("latency", 100),
         floor=_on_http("echoed", 100),
+        goal=1.0,
+        figure=wall,
+        pairs=3,
+    ),
+    Case(
+        # The same in a browser, until it is painted; the floor's page only adds a line to a list.
+        name="serve: an event until it is painted",
+        ours=_on_dashboard("dashboard", 100),
+        floor=_on_dashboard("echoed", 100),
         goal=1.0,
         figure=wall,
         pairs=3,

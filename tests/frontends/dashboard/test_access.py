@@ -13,6 +13,11 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 LOOKS = (Path(__file__).parent / "looks.js").read_text().partition("\n\n")[2]
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+ANSWER = {"say": "Done."}
+IN_SIGHT = """() => {
+  const { x, y, width, height } = document.activeElement.getBoundingClientRect();
+  return document.activeElement.contains(document.elementFromPoint(x + width / 2, y + height / 2));
+}"""
 SCREENS = [
     pytest.param({"color_scheme": "light"}, id="light"),
     pytest.param({"color_scheme": "dark"}, id="dark"),
@@ -34,12 +39,13 @@ def served(serve):
         ],
         reviewer=[{"raise": "It broke."}],
         tester=[{"hear": True}, {"say": "Heard."}],
-        implementer=[{"say": "Done."}],
+        implementer=[ANSWER],
     )
     (served.project / ".pi" / "agents").mkdir(parents=True)
-    (served.project / ".pi" / "agents" / "bad.md").write_text(
-        "---\nname: bad\ntools: bash\ndescription: Bad\n---\nBe bad.\n"
-    )
+    for name in ("bad", "an-agent-" + "whose-name-" * 5):
+        (served.project / ".pi" / "agents" / f"{name}.md").write_text(
+            f"---\nname: {name}\ntools: bash\ndescription: Bad\n---\nBe bad.\n"
+        )
     return served
 
 
@@ -117,6 +123,16 @@ def test_everything_is_done_by_keyboard_alone(served, visit):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_what_the_keyboard_reaches_is_hidden_by_nothing(serve, visit):
+    reads = {"call": "read", "args": {"path": "x.py"}, "returns": "x"}
+    page = visit(serve(explorer=[*[{**reads, "args": {"path": f"{number}.py"}} for number in range(40)], ANSWER]))
+    start_run(page, "explorer", "Read a lot")
+    expect(state_of(page)).to_have_text("Done")
+    for key in [*"j" * 40, *"k" * 39]:
+        page.keyboard.press(key)
+        assert page.evaluate(IN_SIGHT), page.evaluate("document.activeElement.textContent")
+
+
 def test_keys_of_one_letter_can_be_switched_off(served, visit):
     page = visit(served)
     expect(page.get_by_role("searchbox")).to_be_visible()
@@ -151,8 +167,8 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(served, visit):
 
 
 def test_a_reader_who_scrolled_up_is_left_there(serve, visit):
-    lines = {"say": "\n".join(f"line {number}" for number in range(80))}
-    page = visit(serve(explorer=[lines, {"hear": True}, lines, {"hear": True}, lines]))
+    lines = {"event": {"type": "text", "text": "\n".join(f"line {number}" for number in range(80))}}
+    page = visit(serve(explorer=[lines, {"hear": True}, lines, {"hear": True}, lines, {"hang": True}]))
     start_run(page, "explorer", "Talk")
     expect(page.locator(".item.text")).to_have_count(1)
     below = "document.documentElement.scrollHeight - innerHeight - scrollY"

@@ -43,6 +43,7 @@ def test_fifty_live_runs_of_another_process_are_watched_to_their_end(served, vis
     page.get_by_role("link", name="reviewer, running, Part 17", exact=False).first.click()
     expect(page.locator("details.tool")).to_be_visible()
     page.go_back()
+    expect(group.locator(".row.running")).to_have_count(MANY)
     process.terminate()
     process.communicate()
     expect(page.locator(".row.running")).to_have_count(0)
@@ -61,10 +62,10 @@ def test_what_an_agent_delegates_stands_below_it(served, visit):
     expect(group.locator(".row")).to_have_count(3)
     levels = [row.get_attribute("aria-level") for row in group.locator(".row").all()]
     assert levels == ["1", "2", "2"]
-    group.get_by_role("link", name=re.compile("lead, completed")).click()
+    group.get_by_role("link", name=re.compile("lead, done")).click()
     calls = page.locator(".item.tool")
     expect(calls).to_have_count(2)
-    expect(calls.first.get_by_role("link", name=re.compile("implementer, completed, A part of it"))).to_be_visible()
+    expect(calls.first.get_by_role("link", name=re.compile("implementer, done, A part of it"))).to_be_visible()
     page.get_by_role("tab", name="Timeline 3").click()
     expect(page.locator(".lane")).to_have_count(3)
     page.locator(".lane").nth(1).click()
@@ -74,7 +75,7 @@ def test_what_an_agent_delegates_stands_below_it(served, visit):
     ).to_be_visible()
 
 
-def test_search_and_filters_find_and_stay_after_a_reload(served, visit):
+def test_search_and_filters_find_and_stay_after_a_reload_and_on_the_way_back(served, visit):
     page = visit(served)
     start_run(page, "implementer", "Paint the bikeshed green")
     expect(state_of(page)).to_have_text("Done")
@@ -87,6 +88,10 @@ def test_search_and_filters_find_and_stay_after_a_reload(served, visit):
     expect(page.locator(".row")).to_have_count(1)
     expect(page.locator(".row .doing")).to_contain_text("401 invalid key")
     page.reload()
+    expect(page.get_by_role("searchbox")).to_have_value("bikeshed")
+    page.locator(".row a").click()
+    expect(state_of(page)).to_have_text("Failed")
+    page.keyboard.press("Escape")
     expect(page.get_by_role("searchbox")).to_have_value("bikeshed")
     expect(page.locator(".row")).to_have_count(1)
     page.get_by_label("Agent").select_option("explorer")

@@ -117,16 +117,15 @@ test("parents stand before their children, also of a damaged tree", () => {
 });
 
 test("a row that arrives changes its place and nothing else", () => {
-  const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0, live: 1 }, { root: "r", runs: [row("a")], more: 0, live: 1 }];
+  const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a")], more: 0 }];
   const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentRun: "a" })]);
   assert.equal(after[0], before[0]);
   assert.deepEqual(after[1].runs.map((one) => `${one.run} ${one.state}`), ["a completed", "b running"]);
-  assert.equal(after[1].live, 1);
   assert.equal(withRows(before, []), before);
 });
 
 test("a new root comes first, if it is what the filter asks for", () => {
-  const before = [{ root: "r", runs: [row("a")], more: 0, live: 1 }];
+  const before = [{ root: "r", runs: [row("a")], more: 0 }];
   const fresh = row("n", { root: "new", agent: "reviewer" });
   assert.deepEqual(withRows(before, [fresh]).map((group) => group.root), ["new", "r"]);
   assert.equal(withRows(before, [fresh], matching({ agent: "explorer" })), before);
@@ -136,7 +135,7 @@ test("a new root comes first, if it is what the filter asks for", () => {
 test("changes of state are told in words", () => {
   const before = [{ root: "r", runs: [row("a"), row("b", { state: "queued" })] }];
   const after = [{ root: "r", runs: [row("a", { state: "error" }), row("b"), row("c", { state: "queued" })] }];
-  assert.deepEqual(announcements(before, after), ["a: failed", "b: running"]);
+  assert.deepEqual(announcements(before, after), ["a: Failed", "b: Running"]);
 });
 
 const event = (seq, type, more = {}) => ({ seq, type, time: seq, ...more });

@@ -346,3 +346,10 @@ async def test_odd_names_are_not_found(serve):
     async with serve(say("done")) as client:
         for prefix, name in product(["runs", "sessions", "agents", "plans"], odd):
             assert (await client.get(f"{prefix}/{name}")).status == 404
+
+
+async def test_a_value_out_of_range_is_named_in_a_sentence(serve):
+    async with serve(say("done")) as client:
+        answer = await client.post("runs", {"agent": "explorer", "task": "look", "timeout": 1e9})
+    sentence = "timeout is wrong: expected `float` <= 604800.0. Nothing was done."
+    assert answer.json == {"error": {"code": "invalid_input", "message": sentence}}

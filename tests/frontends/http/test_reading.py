@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from tests.frontends.http.conftest import PATIENCE
 from tests.stage import VIRTUAL_TIME
 
 from retinue.engines.scripted import Do, Say, call, fail, say, spawn
 from retinue.events import Notice, Thinking
+from retinue.frontends.http.inputs import WhichGroups
+from retinue.frontends.http.lists import Lists
 from retinue.frontends.http.rows import in_tree_order
+from retinue.frontends.http.shelf import Shelf
 from retinue.sessions.jsonl import JsonlStore
 from retinue.testing.stores import record_run, run_spec
 from retinue.types import Usage
@@ -354,3 +359,28 @@ def test_runs_that_are_each_others_parents_are_shown_all_the_same():
         Row("f", "f", 5),
     ]
     assert [row.run for row in in_tree_order(rows)] == ["e", "c", "d", "f", "a", "b"]  # type: ignore[arg-type]
+
+
+class EndsMeanwhile(Shelf):
+    """A shelf that is read so slowly that what runs has ended when it has been read."""
+
+    def let(self, go_on: anyio.Event) -> EndsMeanwhile:
+        self._go_on = go_on
+        return self
+
+    async def under(self, root, most):
+        found = await super().under(root, most)
+        self._go_on.set()
+        with anyio.fail_after(PATIENCE):
+            while self.live_roots():
+                await anyio.lowlevel.checkpoint()
+        return found
+
+
+async def test_a_conversation_that_ends_while_the_list_is_read_is_listed_once(serve):
+    go_on = anyio.Event()
+    async with serve(Do(go_on.wait), say("done")) as client:
+        begun = (await client.post("runs", TASK)).json["run"]
+        shelf = EndsMeanwhile(client.retinue, client.hub).let(go_on)
+        found = await Lists(shelf, client.hub).activity(WhichGroups())
+    assert [group.root for group in found.groups] == [begun["root"]]

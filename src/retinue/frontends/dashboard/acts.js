@@ -3,6 +3,7 @@
 import { html, useState, Button, Copy, Dialog } from "./ui.js";
 import { address, get, post, runPath } from "./api.js";
 import { announce } from "./announce.js";
+import { Refusal, useSending } from "./sending.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 
@@ -88,6 +89,7 @@ function Extend({ row, onClose }) {
           <span>Minutes to add</span>
           <input
             type="number"
+            autofocus
             min="1"
             max="600"
             step="1"
@@ -104,25 +106,4 @@ function Extend({ row, onClose }) {
       </form>
     <//>
   `;
-}
-
-// Does something that the server may refuse: returns how to do it, why it was refused, and whether it is under way.
-export function useSending(act) {
-  const [failure, fail] = useState(null);
-  const [isSending, sending] = useState(false);
-  const send = async () => {
-    sending(true);
-    fail(null);
-    try {
-      await act();
-    } catch (error) {
-      fail(error);
-    }
-    sending(false);
-  };
-  return [send, failure, isSending];
-}
-
-export function Refusal({ failure }) {
-  return html`<p class="refusal" role="alert">${failure && html`<${Line} text=${failure.message} />`}</p>`;
 }

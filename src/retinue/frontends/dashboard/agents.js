@@ -1,12 +1,12 @@
 // The agents there are: whose, with which tools, what stands in the shadow of what, what is wrong, and who is trusted.
 
-import { html, useEffect, useState, Button, Empty, Failed, Icon, loading } from "./ui.js";
-import { Refusal } from "./acts.js";
+import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon, loading } from "./ui.js";
 import { get } from "./api.js";
 import { plural } from "./format.js";
+import { Refusal } from "./sending.js";
 import { Block, Line } from "./shown.js";
 import { plain } from "./text.js";
-import { Facts, Trust, TRUST } from "./trust.js";
+import { Terms, Trust, TRUST } from "./trust.js";
 
 export function Agents({ name, onStart }) {
   const [found, set] = useState(null);
@@ -59,13 +59,15 @@ export function Agents({ name, onStart }) {
 
 function Agent({ agent, isOpen, onStart, onTrust }) {
   const [detail, know] = useState(null);
+  const element = useRef();
+  useEffect(() => void (isOpen && element.current.scrollIntoView()), [isOpen]);
   const look = (event) => {
     if (event.currentTarget.open && !detail)
       get(`/agents/${encodeURIComponent(agent.name)}`).then(know, (error) => know({ error }));
   };
   const isDoubtful = agent.trust === "untrusted" || agent.trust === "changed";
   return html`
-    <li class="agent ${agent.runnable ? "" : "off"}">
+    <li class="agent ${agent.runnable ? "" : "off"}" ref=${element}>
       <details open=${isOpen} onToggle=${look}>
         <summary data-nav>
           <${Icon} name="chevron" />
@@ -97,7 +99,7 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
         <div class="inside">
           ${agent.why && html`<p class="failure caution"><${Line} text=${agent.why} /></p>`}
           ${agent.problems.map((text) => html`<p class="failure caution" key=${text}><${Line} text=${text} /></p>`)}
-          <${Facts} agent=${agent} />
+          <${Terms} agent=${agent} />
           <div class="acts">
             ${
               agent.runnable &&

@@ -4,7 +4,7 @@ import { answered } from "./connection.js";
 
 const BASE = "/api/v1";
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
     Object.assign(this, { status, code });

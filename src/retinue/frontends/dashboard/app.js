@@ -9,7 +9,7 @@ import { connection } from "./connection.js";
 import { clock } from "./format.js";
 import { NewRun } from "./forms.js";
 import { Help, useKeys } from "./keys.js";
-import { go, useRoute } from "./route.js";
+import { back, go, useRoute } from "./route.js";
 import { Run } from "./run.js";
 import { reconnect } from "./stream.js";
 import { System } from "./system.js";
@@ -27,7 +27,7 @@ function App() {
       new: () => start(),
       help: () => show({ kind: "help" }),
       home: () => go("/"),
-      back: () => (parts.length ? go("/") : document.activeElement.blur()),
+      back: () => (parts.length ? back() : document.activeElement.blur()),
       search: () => search(parts),
     }),
     [parts],

@@ -1,7 +1,7 @@
 // What was declared beside what really happened.
 
 import { html, Part } from "./ui.js";
-import { count, limit } from "./format.js";
+import { count, limit, toolNames } from "./format.js";
 import { Line, Pairs } from "./shown.js";
 
 export function Compared({ detail: { declared: asked, actual } }) {
@@ -10,7 +10,7 @@ export function Compared({ detail: { declared: asked, actual } }) {
   const rows = [
     ["Engine", declared.engine, facts.engine],
     ["Model", declared.model, facts.model],
-    ["Tools", list(declared.tools), actual && list(facts.toolsGranted)],
+    ["Tools", toolNames(declared.tools), actual && toolNames(facts.toolsGranted)],
     ["Timeout", declared.timeout && limit(declared.timeout), facts.limits && limit(facts.limits.timeout)],
     ["Thinking", declared.thinking, null],
   ].filter(([, one, other]) => one || other);
@@ -53,8 +53,4 @@ export function Compared({ detail: { declared: asked, actual } }) {
       ${!actual && html`<p class="muted">What really happened is told when it ends.</p>`}
     <//>
   `;
-}
-
-function list(tools) {
-  return tools == null ? "inherited" : tools.join(", ") || "none";
 }

@@ -1,10 +1,10 @@
 // The line below a transcript: tells a running agent something, where its engine can hear, or goes on with its session.
 
 import { html, useState, Button } from "./ui.js";
-import { Refusal, useSending } from "./acts.js";
 import { post, runPath } from "./api.js";
 import { announce } from "./announce.js";
 import { go } from "./route.js";
+import { Refusal, useSending } from "./sending.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 
@@ -31,17 +31,17 @@ export function Composer({ row }) {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
     if (event.key === "Escape") event.target.blur();
   };
-  const words = steers
-    ? `Tell ${plain(row.name)} something while it works`
-    : `Go on with ${plain(row.name)}: a new prompt in this session`;
+  const [label, hint] = steers
+    ? [`Tell ${plain(row.name)} something while it works`, "Tell it something while it works"]
+    : [`Go on with ${plain(row.name)}: a new prompt in this session`, "A new prompt in this session"];
   return html`
     <form class="composer" onSubmit=${submit} aria-label=${steers ? "Steer" : "Resume"}>
       <${Refusal} failure=${failure} />
       <div class="line">
         <textarea
           rows="1"
-          aria-label=${words}
-          placeholder=${words}
+          aria-label=${label}
+          placeholder=${hint}
           value=${text}
           onInput=${(event) => write(event.target.value)}
           onKeyDown=${keys}

@@ -1,7 +1,7 @@
 // The fields of a task, and the options of a start.
 
 import { html, Button } from "./ui.js";
-import { limit } from "./format.js";
+import { limit, toolNames } from "./format.js";
 import { Line } from "./shown.js";
 
 export function TaskFields({ task, number, known, onChange, onRemove }) {
@@ -16,7 +16,7 @@ export function TaskFields({ task, number, known, onChange, onRemove }) {
       }
       <label class="field">
         <span>Agent</span>
-        <select required value=${task.agent} onChange=${(event) => onChange({ agent: event.target.value })}>
+        <select autofocus=${number < 2} required value=${task.agent} onChange=${(event) => onChange({ agent: event.target.value })}>
           <option value="" disabled selected=${!task.agent}>${known ? "Choose an agent" : "Loading…"}</option>
           ${agents.map(
             (one) => html`
@@ -44,8 +44,8 @@ export function TaskFields({ task, number, known, onChange, onRemove }) {
 
 // What the agent's file says, so that one knows what is about to happen.
 function Definition({ agent }) {
-  const tools = agent.tools == null ? "inherited tools" : agent.tools.length ? agent.tools.join(", ") : "no tools";
   const facts = [
+    `tools: ${toolNames(agent.tools)}`,
     agent.readonly && "read-only",
     agent.model,
     agent.engine,
@@ -55,7 +55,7 @@ function Definition({ agent }) {
     <p class="definition">
       <${Line} text=${agent.description} />
       <br />
-      <span class="muted"><${Line} text=${[tools, ...facts].join(" · ")} /></span>
+      <span class="muted"><${Line} text=${facts.join(" · ")} /></span>
     </p>
   `;
 }

@@ -2,10 +2,11 @@
 
 import { html, useEffect, useRef, useState, Icon } from "./ui.js";
 import { get } from "./api.js";
+import { STATES } from "./format.js";
 import { query, setQuery } from "./route.js";
 
 const NAMES = ["q", "state", "agent", "engine", "live"];
-const STATES = { "": "State", live: "Live", queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
+const CHOICES = { "": "State", live: "Live", ...STATES };
 const TYPING = 200; // milliseconds of silence before a search is made
 
 export function useFilters() {
@@ -68,7 +69,7 @@ export function Filters({ filters, onChange }) {
         <${Choice}
           label="State"
           value=${filters.live ? "live" : filters.state}
-          options=${Object.entries(STATES)}
+          options=${Object.entries(CHOICES)}
           onChange=${state}
         />
         <${Choice}

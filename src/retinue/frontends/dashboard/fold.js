@@ -32,7 +32,7 @@ export class Transcript {
   }
 
   #push(item) {
-    this.items = [...this.items, item];
+    this.items.push(item); // in place: a run may have a hundred thousand
   }
 
   #written(kind) {
@@ -61,7 +61,7 @@ export class Transcript {
   }
 
   #replace(place, item) {
-    this.items = this.items.with(place, item);
+    this.items[place] = item;
   }
 }
 

@@ -51,6 +51,12 @@ export function tokens(usage) {
   return sum || null;
 }
 
+// What runs cost together, as far as it is known.
+export function costOf(rows) {
+  const known = rows.map((row) => row.usage?.cost).filter((one) => one != null);
+  return known.length ? known.reduce((sum, one) => sum + one, 0) : null;
+}
+
 export function clock(time) {
   return time == null ? UNKNOWN : new Date(time * 1000).toLocaleTimeString("en-GB");
 }
@@ -59,7 +65,7 @@ export function moment(time) {
   return time == null ? UNKNOWN : `${day(time)}, ${clock(time)}`;
 }
 
-export function day(time) {
+function day(time) {
   return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
 }
 
@@ -91,6 +97,20 @@ export function short(id) {
 export function elapsed(row, now) {
   if (row.state === "running" && row.started != null) return Math.max(0, now - row.started);
   return row.elapsed ?? (row.started != null && row.ended != null ? row.ended - row.started : null);
+}
+
+export const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
+
+// What became of a run, in a word.
+export function stateWord(row) {
+  if (row.failure?.code === "aborted") return "Cancelled";
+  if (row.failure?.code === "interrupted") return "Interrupted";
+  return STATES[row.state] ?? row.state;
+}
+
+// The tools of a definition; without a list it has those of whoever calls it.
+export function toolNames(tools) {
+  return tools == null ? "inherited" : tools.join(", ") || "none";
 }
 
 function two(number) {

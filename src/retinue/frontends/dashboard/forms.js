@@ -1,12 +1,12 @@
 // Starts a run, or a plan of several, from a form made of the agents' definitions.
 
 import { html, useEffect, useState, Button, Dialog } from "./ui.js";
-import { Refusal, useSending } from "./acts.js";
 import { get, post } from "./api.js";
 import { announce } from "./announce.js";
 import { Options, TaskFields } from "./fields.js";
 import { plural } from "./format.js";
 import { go } from "./route.js";
+import { Refusal, useSending } from "./sending.js";
 
 const MODES = {
   single: ["One run", ""],
@@ -46,6 +46,10 @@ export function NewRun({ onClose, agent = "" }) {
     setMode(next);
     if (next === "single") setTasks(tasks.slice(0, 1));
     else if (tasks.length < 2) setTasks([...tasks, blank(tasks[0].agent)]);
+  };
+  const add = ({ currentTarget: { form } }) => {
+    setTasks([...tasks, blank(tasks.at(-1).agent)]);
+    requestAnimationFrame(() => [...form.querySelectorAll(".task-fields select")].at(-1).focus()); // once it is there
   };
   const submit = (event) => {
     event.preventDefault();
@@ -87,7 +91,7 @@ export function NewRun({ onClose, agent = "" }) {
           mode !== "single" &&
           html`
             <p>
-              <${Button} icon="plus" kind="quiet" onClick=${() => setTasks([...tasks, blank(tasks.at(-1).agent)])}>
+              <${Button} icon="plus" kind="quiet" onClick=${add}>
                 ${mode === "chain" ? "Add a step" : "Add a task"}
               <//>
             </p>

@@ -22,6 +22,12 @@ export function go(path) {
   location.hash = path;
 }
 
+// Where one came from, with its filters; the activity for those who came from elsewhere.
+export function back() {
+  if (window.navigation?.canGoBack) history.back();
+  else go("/");
+}
+
 export function useRoute() {
   const [parts, set] = useState(route);
   useEffect(() => {

@@ -2,7 +2,7 @@
 
 import { html, memo, useEffect, useState, Button, Elapsed, State } from "./ui.js";
 import { useNow } from "./cell.js";
-import { ago, cost, count, folder, moment, plural, tokens } from "./format.js";
+import { ago, cost, costOf, count, folder, moment, plural, stateWord, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
@@ -35,12 +35,10 @@ export const Group = memo(({ group }) => {
 
 function Heading({ runs, more, live }) {
   const [first] = runs;
-  const costs = runs.map((row) => row.usage?.cost).filter((one) => one != null);
-  const parts = [
-    plural(runs.length + more, "run"),
-    live > 0 && `${live} live`,
-    costs.length > 0 && cost(costs.reduce((sum, one) => sum + one, 0)),
-  ].filter(Boolean);
+  const spent = costOf(runs);
+  const parts = [plural(runs.length + more, "run"), live > 0 && `${live} live`, spent != null && cost(spent)].filter(
+    Boolean,
+  );
   return html`
     <h2 class="heading">
       <span>
@@ -101,8 +99,7 @@ export const Row = memo(({ row, depth = 0 }) => {
 });
 
 function spoken(row) {
-  const word = row.state === "error" ? "failed" : row.state;
-  return plain(`${row.name}, ${word}, ${row.task}${row.doing ? `, now: ${row.doing}` : ""}`);
+  return plain(`${row.name}, ${stateWord(row).toLowerCase()}, ${row.task}${row.doing ? `, now: ${row.doing}` : ""}`);
 }
 
 function When({ time }) {

@@ -3,12 +3,12 @@
 import { get, runPath } from "./api.js";
 import { cell } from "./cell.js";
 import { Transcript } from "./fold.js";
+import { stateWord } from "./format.js";
 import { inTreeOrder, isLive } from "./store.js";
 import { openStream, untilReached } from "./stream.js";
 import { announce } from "./announce.js";
-import { stateWord } from "./ui.js";
 
-const PAGE = 500; // events
+const PAGE = 2000; // events
 const AGAIN = 2000; // milliseconds between two looks at the detail of a run that goes on
 const TELLING = new Set([
   "tool_returned",

@@ -14,6 +14,7 @@ import { TranscriptView } from "./transcript.js";
 import { plain } from "./text.js";
 
 const TABS = { transcript: "Transcript", timeline: "Timeline", details: "Details" };
+const NOT_THERE = { message: "There is no such run. Its session may have been deleted, or the address is not whole." };
 
 export function Run({ id }) {
   const model = useMemo(() => runModel(id), [id]);
@@ -28,7 +29,11 @@ export function Run({ id }) {
     if (detail && tab === "details") model.lookAgain();
   }, [tab]);
   if (error && !detail)
-    return html`<main id="main" tabindex="-1"><${Failed} error=${error} again=${model.open} /></main>`;
+    return html`
+      <main id="main" tabindex="-1">
+        <${Failed} error=${error.status === 404 ? NOT_THERE : error} again=${model.open} />
+      </main>
+    `;
   if (!detail) return loading();
   return html`
     <main id="main" tabindex="-1" class="run">
@@ -45,7 +50,7 @@ export function Run({ id }) {
       <${Tabs} tab=${tab} onChange=${setTab} tree=${picture.tree} />
       <div class="views">
         <div role="tabpanel" id="panel" aria-labelledby=${`tab-${tab}`} tabindex="-1">
-          ${tab === "transcript" && html`<${TranscriptView} ...${picture} version=${picture.transcript.seq} />`}
+          ${tab === "transcript" && html`<${TranscriptView} ...${picture} />`}
           ${tab === "timeline" && html`<${Timeline} rows=${picture.tree} current=${detail.run} />`}
           ${tab === "details" && html`<${Details} detail=${detail} />`}
         </div>

@@ -1,10 +1,10 @@
 // The activity as a fold: groups of rows, and what a row that arrives changes in them. Pure; unchanged parts keep their
 // identity, so that only what changed is drawn again.
 
-export const LIVE = new Set(["queued", "running"]);
+import { stateWord } from "./format.js";
 
 export function isLive(row) {
-  return LIVE.has(row.state);
+  return row.state === "queued" || row.state === "running";
 }
 
 // The groups after some rows arrived, in the order they came. What is on the screen stays where it is; a root that was
@@ -29,7 +29,7 @@ function withRow(group, row, matches) {
   const index = group.runs.findIndex((one) => one.run === row.run);
   if (index < 0 && !matches(row)) return group;
   const runs = index < 0 ? inTreeOrder([...group.runs, row]) : group.runs.with(index, row);
-  return { ...group, runs, live: runs.filter(isLive).length };
+  return { ...group, runs };
 }
 
 // Parents before their children, older before newer beside each other. A run whose parent is not here stands on top.
@@ -74,5 +74,5 @@ export function announcements(before, after) {
   return after
     .flatMap((group) => group.runs)
     .filter((row) => states.get(row.run) !== row.state && (states.has(row.run) || row.state === "running"))
-    .map((row) => `${row.name}: ${row.state === "error" ? "failed" : row.state}`);
+    .map((row) => `${row.name}: ${stateWord(row)}`);
 }

@@ -2,7 +2,7 @@
 
 import { html, Empty, State } from "./ui.js";
 import { useNow } from "./cell.js";
-import { cost, count, duration, elapsed, plural, running, tokens } from "./format.js";
+import { cost, costOf, count, duration, elapsed, plural, running, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
@@ -15,11 +15,11 @@ export function Timeline({ rows, current }) {
   if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
   const { from, span } = extent(rows, now);
   const base = Math.min(...rows.map((row) => row.depth));
-  const all = totals(rows);
+  const used = rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0);
   return html`
     <section class="timeline" aria-label="Timeline">
       <p class="sum">
-        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(all.tokens)} tokens, ${cost(all.cost)}`}
+        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(used)} tokens, ${cost(costOf(rows))}`}
       </p>
       <div class="axis" aria-hidden="true">
         <span />
@@ -86,25 +86,17 @@ function Bar({ row, from, span, now, depth, isCurrent }) {
 }
 
 // From the first request to the last end, or to now; never nothing, as it divides.
-export function extent(rows, now) {
+function extent(rows, now) {
   const from = Math.min(...rows.map((row) => row.created));
   const to = Math.max(...rows.map((row) => row.ended ?? (isLive(row) ? now : row.created)));
   return { from, span: Math.max(to - from, 0.1) };
 }
 
-export function ticks(span) {
+function ticks(span) {
   const step = STEPS.find((one) => span / one <= TICKS) ?? Math.ceil(span / TICKS / 86_400) * 86_400;
   return Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step).filter(
     (at) => at < span * 0.96,
   );
-}
-
-export function totals(rows) {
-  const costs = rows.map((row) => row.usage?.cost).filter((one) => one != null);
-  return {
-    tokens: rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0),
-    cost: costs.length ? costs.reduce((sum, one) => sum + one, 0) : null,
-  };
 }
 
 function tick(at) {

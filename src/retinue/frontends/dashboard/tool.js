@@ -2,7 +2,7 @@
 
 import { html, useState, Icon } from "./ui.js";
 import { Row } from "./rows.js";
-import { bytes, duration } from "./format.js";
+import { bytes, duration, plural } from "./format.js";
 import { asDiff, languageOf, pretty } from "./highlight.js";
 import { Block, Line } from "./shown.js";
 import { plain } from "./text.js";
@@ -122,5 +122,5 @@ function outcome({ result, isError, seconds }) {
 
 function size(text) {
   const lines = text.split("\n").length;
-  return text.length > 20_000 ? bytes(text.length) : lines > 1 ? `${lines} lines` : `${text.length} chars`;
+  return text.length > 20_000 ? bytes(text.length) : lines > 1 ? `${lines} lines` : plural(text.length, "char");
 }

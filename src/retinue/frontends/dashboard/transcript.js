@@ -131,7 +131,7 @@ const VIEWS = {
     html`
       <p class="turn">
         <time>${clock(time)}</time>
-        ${`· ${count(tokens(usage))} tokens`}
+        ${`${count(tokens(usage))} tokens`}
       </p>
     `,
   stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plain(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,

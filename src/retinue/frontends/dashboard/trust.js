@@ -1,16 +1,16 @@
 // What an agent may do and whose it is; and the question whether it may run at all.
 
 import { html, useEffect, useState, Button, Dialog } from "./ui.js";
-import { Refusal, useSending } from "./acts.js";
 import { get, post } from "./api.js";
-import { limit } from "./format.js";
+import { limit, toolNames } from "./format.js";
+import { Refusal, useSending } from "./sending.js";
 import { Block, Pairs } from "./shown.js";
 
 export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", changed: "changed since it was accepted" };
 
-export function Facts({ agent }) {
+export function Terms({ agent }) {
   const facts = [
-    ["Tools", toolsOf(agent)],
+    ["Tools", `${toolNames(agent.tools)}${agent.readonly ? " (read-only)" : ""}`],
     agent.deniedTools?.length > 0 && ["Never", agent.deniedTools.join(", ")],
     ["Model", agent.model ?? "the engine's own"],
     ["Engine", agent.engine ?? "the best there is"],
@@ -23,9 +23,7 @@ export function Facts({ agent }) {
       agent.shadowed.map((one) => `${one.layer}: ${one.file ?? "built in"}`).join(", "),
     ],
   ].filter(Boolean);
-  return html`
-    <${Pairs} rows=${facts} />
-  `;
+  return html`<${Pairs} rows=${facts} />`;
 }
 
 export function Trust({ agent, onClose, onDone }) {
@@ -42,7 +40,7 @@ export function Trust({ agent, onClose, onDone }) {
         It comes with the files of this project. Once accepted it runs with these tools and this model, until its file
         changes.
       </p>
-      <${Facts} agent=${agent} />
+      <${Terms} agent=${agent} />
       ${
         detail?.body &&
         html`
@@ -57,9 +55,4 @@ export function Trust({ agent, onClose, onDone }) {
       </footer>
     <//>
   `;
-}
-
-function toolsOf({ tools, readonly }) {
-  const named = tools == null ? "those of the caller" : tools.length ? tools.join(", ") : "none";
-  return readonly ? `${named} (read-only)` : named;
 }

@@ -2,10 +2,10 @@
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { useNow } from "./cell.js";
-import { UNKNOWN, duration, elapsed, limit, running } from "./format.js";
+import { STATES, UNKNOWN, duration, elapsed, limit, running, stateWord } from "./format.js";
 import { plain } from "./text.js";
 
-export { html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
 // A view that is drawn again only if one of its properties is another one.
 export function memo(view) {
@@ -44,22 +44,12 @@ export function Icon({ name }) {
   return html`<svg class="icon ${name}" viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
-const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
-
-export function stateWord(row) {
-  if (row.failure?.code === "aborted") return "Cancelled";
-  if (row.failure?.code === "interrupted") return "Interrupted";
-  return STATES[row.state] ?? plain(row.state);
-}
-
 // Icon and word: never colour alone.
 export function State({ row, iconOnly = false }) {
-  const word = stateWord(row);
-  const icon = html`<${Icon} name=${row.state in STATES ? row.state : "queued"} />`;
   return html`
     <span class="state ${row.state}">
-      ${icon}
-      <span class=${iconOnly ? "unseen" : ""}>${word}</span>
+      <${Icon} name=${row.state in STATES ? row.state : "queued"} />
+      <span class=${iconOnly ? "unseen" : ""}>${stateWord(row)}</span>
     </span>
   `;
 }

@@ -189,8 +189,10 @@ def query_of(query: bytes, kind: type[Input]) -> Input:
 
 
 def _told(error: Exception, kind: type[Struct]) -> str:
-    sentence = str(error).rstrip(".")
-    unknown = sentence.partition("unknown field `")[2].partition("`")[0]
+    fault, _, place = str(error).rstrip(".").partition(" - at `$")
+    where = place.strip("`.")
+    unknown = fault.partition("unknown field `")[2].partition("`")[0]
+    sentence = f"{where} is wrong: {fault[0].lower()}{fault[1:]}" if where else fault
     return f"{sentence}.{did_you_mean(unknown, _names(kind)) if unknown else ''}"
 
 

@@ -28,15 +28,15 @@ class Lists:
     async def activity(self, query: WhichGroups) -> Activity:
         """Root conversations, those with live runs first."""
         cursor, wanted = self._hub.cursor, _wanted(query)
-        live = self._shelf.live_roots() if query.before is None else ()
         is_filtered = _is_filtered(query)
         if _is_about_live(query):
             groups = [await self._group_of(root, query) for root in self._shelf.live_roots()]
             return Activity(groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor)
-        first = [await self._group_of(root, query) for root in live] if not is_filtered else []
-        shown = set() if is_filtered else set(self._shelf.live_roots())
+        # Those that are live now: what ends while this is read must not be listed a second time as ended.
+        live = () if is_filtered else tuple(self._shelf.live_roots())
+        first = [await self._group_of(root, query) for root in live] if query.before is None else []
         page = await self._shelf.conversations(wanted, MOST_ROWS)
-        groups = [self._group(found, query) for found in page if found.root not in shown]
+        groups = [self._group(found, query) for found in page if found.root not in live]
         last = page[-1] if len(page) == query.limit else None
         return Activity(
             groups=tuple(group for group in (*first, *groups) if group.runs),
