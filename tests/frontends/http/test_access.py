@@ -10,7 +10,8 @@ from tests.frontends.http.conftest import HOST, PORT
 from tests.stage import VIRTUAL_TIME
 
 from retinue.engines.scripted import say
-from retinue.frontends.http.access import CODE_SECONDS, Access
+from retinue.frontends.http.access import Access
+from retinue.frontends.http.codes import SECONDS as CODE_SECONDS
 from retinue.frontends.http.inputs import Login
 from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import BODY_SECONDS, MAX_BODY_BYTES, Denied
@@ -184,14 +185,33 @@ async def test_a_link_is_good_for_ten_minutes(tmp_path):
         await access.log_in(Login(code=late))
 
 
-async def test_codes_do_not_pile_up(access):
-    first = access.new_code()
-    for _ in range(200):
-        last = access.new_code()
-    assert len(access._codes) <= 100
+async def test_codes_that_were_used_do_not_pile_up(tmp_path):
+    now = [0.0]
+    access = Access(tmp_path, PORT, clock=lambda: now[0])
+    for _ in range(50):
+        assert await access.log_in(Login(code=access.new_code()))
+        now[0] += CODE_SECONDS / 10
+    assert len(access._codes._used) <= 12
+
+
+async def test_a_code_is_good_for_the_server_it_was_made_for(tmp_path):
+    now = [0.0]
+
+    def clock() -> float:
+        return now[0]
+
+    first, other = Access(tmp_path / "a", PORT, clock), Access(tmp_path / "b", PORT, clock)
+    neighbour, code = Access(tmp_path / "a", 9999, clock), first.new_code()
+    plain, _, seal = code.rpartition(".")
+    forged = [f"{plain}0.{seal}", f"{plain}.", "..", ".", "x.y.z", f"{code} ", "\ud800.1.x", code.upper()]
+    now[0] = 1.0
+    after_a_restart = Access(tmp_path / "a", PORT, clock)
+    for access, wrong in [*((first, each) for each in forged), (other, code), (neighbour, code)]:
+        with pytest.raises(Denied):
+            await access.log_in(Login(code=wrong))
     with pytest.raises(Denied):
-        await access.log_in(Login(code=first))
-    assert await access.log_in(Login(code=last))
+        await after_a_restart.log_in(Login(code=code))
+    assert await first.log_in(Login(code=code))
 
 
 @pytest.mark.parametrize("proof", [{}, {"code": "x"}, {"token": "x"}, {"code": None, "token": None}])

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -265,23 +264,48 @@ def test_a_second_start_prints_another_link_to_the_one_that_runs(process):
     assert server.ask("POST", "login", {"code": code})["error"]["code"] == "unauthorized"
 
 
-def test_a_port_that_another_program_has_is_said(process):
+def test_a_second_start_finds_the_one_that_runs_at_any_address(process):
+    server = Served(process, "--host", "::1")
+    again = process.run("serve", "--host", "::1", "--port", str(server.port))
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"http://[::1]:{server.port}/login#")
+
+
+def test_a_port_that_another_program_has_is_said_and_the_token_is_not(process):
+    """Whoever listens there may be anyone: it would have the token, or name the link."""
+    Served(process).process.kill()  # there is a token, and the announcement of a server that was killed
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        answering = threading.Thread(target=_refuse, args=(taken,))
-        answering.start()
         done = process.run("serve", "--port", str(port))
-        answering.join()
+        taken.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            taken.accept()
     assert done.returncode == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
     assert done.stdout == ""
 
 
-def _refuse(listening: socket.socket) -> None:
-    connection, _ = listening.accept()
-    with connection:
-        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        connection.recv(10_000)
+def test_the_port_of_a_server_that_was_killed_is_not_taken_for_its(process):
+    server = Served(process)
+    server.process.kill()
+    server.process.wait()
+    with socket.create_server(("127.0.0.1", server.port)):
+        done = process.run("serve", "--port", str(server.port))
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_servers_that_start_for_the_first_time_at_once_share_one_token(process):
+    command = ("serve", "--port", "0", "--json", *SCRIPTED)
+    started = [process.start(*command, script=HANGS) for _ in range(4)]
+    told = [json.loads(each.stdout.readline()) for each in started]
+    (file,) = {each["tokenFile"] for each in told}
+    token = Path(file).read_text().strip()
+    for each in told:
+        connection = http.client.HTTPConnection("127.0.0.1", each["port"], timeout=PATIENCE)
+        connection.request("GET", "/api/v1/health", headers={"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert [path.name for path in Path(file).parent.glob("*token*")] == ["token"]
 
 
 def test_the_link_is_the_only_answer_and_the_rest_goes_beside_it(process):
@@ -313,8 +337,9 @@ def test_what_cannot_be_served_is_said_before_anything_starts(process, arguments
 
 def test_listening_elsewhere_says_what_that_means(process):
     running = process.start("serve", "--port", "0", "--host", "0.0.0.0", "--listen-anywhere", "--name", "box.example")
-    said = wait_for(running, "can start agents as you")
-    assert "not" in said or "nothing on the way is encrypted" in said
+    said = wait_for(running, "use an SSH tunnel instead")
+    assert "whoever can reach this machine there and has the token" in said
+    assert "can start agents as you, and nothing on the way is encrypted" in said
     assert running.stdout
     assert running.stdout.readline().startswith("http://box.example:")
     running.kill()

@@ -9,15 +9,13 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+from retinue.frontends.http.codes import Codes, new_code
 from retinue.frontends.http.inputs import Login
 from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import Denied, Headers, only
 from retinue.frontends.web.names import Guesses
 from retinue.frontends.web.tokens import Token, digest, token_of
 
-CODE_BYTES = 24
-CODE_SECONDS = 600.0
-MOST_CODES = 100
 MOST_COOKIES = 8
 """Of one name that are looked at."""
 YEAR = 365 * 86400
@@ -30,7 +28,7 @@ WRONG_TOKEN = "This is not the token of this server."  # noqa: S105 - a sentence
 class Access:
     """The one user of a server. Deleting the token's file shuts everybody out."""
 
-    def __init__(self, state: Path, port: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state: Path, port: int, clock: Callable[[], float] = time.time) -> None:
         """Takes the token of the state folder, made if there is none.
 
         Raises:
@@ -41,7 +39,7 @@ class Access:
         self._clock = clock
         self._token = token_of(state)
         self._stamp = _stamp(self._token.file)
-        self._codes: dict[bytes, float] = {}
+        self._codes = Codes(clock())
         self._guesses = Guesses()
 
     @property
@@ -55,13 +53,7 @@ class Access:
 
     def new_code(self) -> str:
         """A code for a link: it works once, for ten minutes."""
-        now = self._clock()
-        self._codes = {known: until for known, until in self._codes.items() if until > now}
-        if len(self._codes) >= MOST_CODES:
-            del self._codes[next(iter(self._codes))]
-        code = secrets.token_urlsafe(CODE_BYTES)
-        self._codes[digest(code)] = now + CODE_SECONDS
-        return code
+        return new_code(self._token, self._port, self._clock())
 
     async def check(self, headers: Headers) -> None:
         """Lets a request pass that carries the token or the cookie.
@@ -87,9 +79,8 @@ class Access:
             Denied: it is none, or used already.
         """
         token = self._current()
-        if proof.code:
-            until = self._codes.pop(digest(proof.code), None)
-            if until is not None and self._clock() <= until:
+        if proof.code and token:
+            if self._codes.spend(proof.code, token, self._port, self._clock()):
                 return self._set_cookie(token)
         elif proof.token and _same(digest(proof.token.strip()), token):
             return self._set_cookie(token)

@@ -1,37 +1,29 @@
-"""A server that runs already, asked for another link."""
+"""A server that runs already, and another link to it."""
 
 from __future__ import annotations
 
-import http.client
-import json
+import time
 from pathlib import Path
 
-from retinue.frontends.http.routes import BASE
+from retinue.control.announcing import address_on
+from retinue.frontends.http.api import link
+from retinue.frontends.http.codes import new_code
 from retinue.frontends.http.serving import Served
 from retinue.frontends.server import Unservable
-from retinue.frontends.web.serving import LOCAL
-from retinue.frontends.web.tokens import read_token
-
-PATIENCE = 3.0
-"""Seconds it has to answer."""
+from retinue.frontends.web.tokens import token_of
 
 
 def already_served(state: Path, port: int) -> Served | None:
-    """What the server of this state folder on this port is known by; None if there is none."""
+    """What the server of this state folder on this port is known by; None if there is none.
+
+    Nobody is asked: whoever else has the port must not hear of the token, nor name the link.
+    """
+    address = address_on(state, port)
+    if address is None:
+        return None
     try:
-        file, token = read_token(state)
+        token = token_of(state)
     except Unservable:
         return None
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    connection = http.client.HTTPConnection(LOCAL, port, timeout=PATIENCE)
-    try:
-        connection.request("POST", f"{BASE}/links", b"{}", headers)
-        answer = connection.getresponse()
-        link = json.loads(answer.read(4096))["link"] if answer.status == http.client.OK else None
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
-        return None
-    finally:
-        connection.close()
-    if not isinstance(link, str):
-        return None
-    return Served(address=link.partition("/login")[0], link=link, port=port, token_file=str(file))
+    once = link(address, new_code(token, port, time.time()))
+    return Served(address=address, link=once, port=port, token_file=str(token.file))

@@ -10,6 +10,7 @@ import anyio
 from msgspec import Struct
 
 from retinue.app import Retinue
+from retinue.control.announcing import announced
 from retinue.frontends.http.access import Access
 from retinue.frontends.http.acting import Actor
 from retinue.frontends.http.api import Api, link
@@ -76,9 +77,10 @@ async def serve(retinue: Retinue, ears: Ears, ready: Callable[[Served], None]) -
             port = bound.getsockname()[1]
             address = f"http://{ears.shown}:{port}"
             async with retinue, opened(retinue, Names(port, ears.all_names), port, address) as server:
-                file, once = server.access.token_file, link(address, server.access)
-                ready(Served(address=address, link=once, port=port, token_file=str(file)))
-                await serve_http(server.app, bound)
+                file, once = server.access.token_file, link(address, server.access.new_code())
+                with announced(retinue.state, port, address):
+                    ready(Served(address=address, link=once, port=port, token_file=str(file)))
+                    await serve_http(server.app, bound)
 
     return await until_signalled(served)
 

@@ -50,7 +50,7 @@ def read_token(state: Path, name: str | None = None) -> tuple[Path, str]:
     """
     file = state / "tokens" / name if name else state / "token"
     try:
-        return file, _read(file) or _made(file)
+        return file, _read(file) or _made(state, file)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise Unservable(
@@ -79,12 +79,25 @@ def _read(file: Path) -> str | None:
     return text
 
 
-def _made(file: Path) -> str:
-    file.parent.mkdir(0o700, parents=True, exist_ok=True)
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
+def _made(state: Path, file: Path) -> str:
+    """A new token; another's, where two start at once. Its file is never seen without its content."""
+    for folder in (state, file.parent):
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    token, fresh = secrets.token_urlsafe(TOKEN_BYTES), file.with_name(f".{file.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
     try:
-        os.write(descriptor, f"{token}\n".encode())
+        with os.fdopen(descriptor, "wb") as writing:
+            writing.write(f"{token}\n".encode())
+        _name(fresh, file)
     finally:
-        os.close(descriptor)
-    return token
+        fresh.unlink(missing_ok=True)
+    return _read(file) or token
+
+
+def _name(fresh: Path, file: Path) -> None:
+    try:
+        os.link(fresh, file)
+    except FileExistsError:
+        pass  # the other was quicker
+    except OSError:  # a file system without hard links
+        fresh.replace(file)
