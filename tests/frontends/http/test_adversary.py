@@ -192,6 +192,38 @@ async def test_half_a_request_is_given_up_also_after_a_whole_one(site):
                         await second.receive()
 
 
+async def test_a_reader_who_takes_nothing_is_given_up_also_without_a_token(site):
+    """One request after the other, and no answer is read: the answers pile up until nobody can send or receive."""
+    async with site(say("done"), patience=0.2) as server, await server.connect() as stream:
+        with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
+            while True:
+                await stream.send(f"GET /login.js HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode() * 100)
+        assert await server.is_well()
+
+
+async def test_a_watcher_who_takes_nothing_is_given_up_and_one_who_reads_is_not(site):
+    text = Text(text="x" * 2**20)
+    async with (
+        site(*[text] * 16, say("done"), patience=0.3) as server,
+        await server.connect() as stalled,
+        await server.connect() as reading,
+    ):
+        hub = server.server.hub
+        for stream in (stalled, reading):
+            await stream.send(server.head("GET /api/v1/events"))
+            await stream.receive()
+        body = json.dumps(TASK).encode()
+        begin = server.head("POST /api/v1/runs", f"Content-Type: {JSON}", f"Content-Length: {len(body)}")
+        assert (await server.send(begin.replace(b"Host", b"Connection: close\r\nHost", 1) + body))[9:12] == b"202"
+        seen = b""
+        with anyio.fail_after(PATIENCE):
+            while b"run_ended" not in seen:
+                seen = seen[-100:] + await reading.receive()
+            while hub.watchers > 1:
+                await anyio.lowlevel.checkpoint()
+        assert await server.is_well()
+
+
 async def test_a_stream_is_not_given_up_for_being_long(site):
     go = anyio.Event()
     async with site(Do(go.wait), say("done"), patience=0.1) as server, await server.connect() as stream:

@@ -325,24 +325,6 @@ async def test_a_gap_that_is_more_than_one_piece_comes_whole_though_nothing_happ
     assert sent.count(b"event: happened") == 51
 
 
-@VIRTUAL_TIME
-async def test_a_connection_that_takes_nothing_is_given_up():
-    from retinue.frontends.http.stream import STALLED, stream
-
-    hub = filled(3)
-
-    async def receive():
-        await anyio.sleep_forever()
-
-    async def send(message):
-        if message["type"] == "http.response.body":
-            await anyio.sleep_forever()
-
-    began = anyio.current_time()
-    await stream(hub, Feed(hub, Watch()), receive, send, {})
-    assert anyio.current_time() - began == STALLED
-
-
 async def test_closing_ends_every_stream(serve):
     async with serve(say("done")) as client, client.watch() as stream:
         client.hub.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 import anyio
@@ -16,8 +15,6 @@ from retinue.frontends.web.asgi import Receive, Send, begin
 PACE = 0.04
 """Seconds between two messages to one reader: what happens meanwhile goes together."""
 PING = 15.0
-STALLED = 120.0
-"""Seconds a reader may take nothing before its connection is given up; it can come back."""
 AT_ONCE = 256 * 2**10
 """Bytes of one piece, about: more waits for the reader."""
 MOST_WATCHERS = 300
@@ -134,24 +131,21 @@ def _delta(data: bytes) -> bytes:
 
 
 async def stream(hub: Hub, feed: Feed, receive: Receive, send: Send, headers: Mapping[str, str]) -> None:
-    """Sends what happens until the reader leaves, reads nothing for too long, or the server ends."""
+    """Sends what happens until the reader leaves, which is also what one has done who reads nothing, or the server ends."""
     with hub.watching():
         async with anyio.create_task_group() as group:
             group.start_soon(_until_gone, receive, group.cancel_scope)
             await begin(send, 200, {**headers, **HEADERS})
-            with anyio.CancelScope() as stalled:
-                await _tell(hub, feed, send, stalled)
-                await send({"type": "http.response.body", "body": b""})
+            await _tell(hub, feed, send)
+            await send({"type": "http.response.body", "body": b""})
             group.cancel_scope.cancel()
 
 
-async def _tell(hub: Hub, feed: Feed, send: Send, stalled: anyio.CancelScope) -> None:
+async def _tell(hub: Hub, feed: Feed, send: Send) -> None:
     piece = _HELLO + feed.next()
     while not hub.is_closed:
         if piece:
-            stalled.deadline = anyio.current_time() + STALLED
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            stalled.deadline = math.inf
         await anyio.sleep(PACE)
         with anyio.move_on_after(PING) as waiting:
             if not feed.is_behind:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
+from msgspec import Struct
 
 from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import BODY_SECONDS, App
@@ -17,6 +18,17 @@ MISSING = "What serves HTTP is not installed. Install it with `pip install 'uvic
 MOST_CONNECTIONS = 1024
 SHUTDOWN = 5.0
 """Seconds in which every connection is closed."""
+
+
+class _Seen(Struct, frozen=True):
+    """What there was to see of a connection at one moment."""
+
+    cycle: object = None
+    """The request that was last begun."""
+    drained: int = 0
+    """How often its reader has caught up."""
+    unsent: int = 0
+    """Bytes that wait for the reader."""
 
 
 def missing() -> str | None:
@@ -51,24 +63,33 @@ async def serve_http(app: App, bound: socket.socket, *, patience: float = BODY_S
     """Serves an ASGI application on a socket until cancelled; what is in flight then has a moment to end.
 
     A connection on which no request, or no further one, has come whole within so many seconds of patience is closed;
-    uvicorn itself waits for ever for the rest of one that was begun.
+    so is one whose reader has taken nothing for as long. uvicorn itself waits for ever for both.
     """
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Impatient(H11Protocol):
-        """Does not wait for ever for a request."""
+        """Waits neither for ever for a request, nor for ever for a reader."""
 
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self.loop.call_later(patience, self._look, None)
+            self._drained = 0
+            self.loop.call_later(patience, self._look, _Seen())
 
-        def _look(self, before: object) -> None:
-            """Gives up a connection where nothing has come since the last look, and nothing is being answered."""
-            now: RequestResponseCycle | None = self.cycle
-            if now is before and (now is None or now.response_complete):
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._drained += 1
+
+        def _look(self, before: _Seen) -> None:
+            """Gives up a connection where nothing has moved since the last look, and nothing is being worked at."""
+            now = _Seen(self.cycle, self._drained, self.transport.get_write_buffer_size())
+            if before.unsent and now.drained == before.drained and now.unsent >= before.unsent:
+                # Not closed: that would wait for the reader once more.
+                self.transport.abort()
+                return
+            if now.cycle is before.cycle and (self.cycle is None or self.cycle.response_complete):
                 self.transport.close()
-            elif not self.transport.is_closing():
+            if now.unsent or not self.transport.is_closing():
                 self.loop.call_later(patience, self._look, now)
 
     class Quiet(uvicorn.Server):
@@ -84,6 +105,7 @@ async def serve_http(app: App, bound: socket.socket, *, patience: float = BODY_S
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # what clients do wrong is told to them
         access_log=False,
         server_header=False,
         proxy_headers=False,
