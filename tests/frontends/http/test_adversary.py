@@ -29,7 +29,7 @@ from retinue.frontends.http.inputs import Login
 from retinue.frontends.http.routes import Given, Route
 from retinue.frontends.http.serving import Opened, opened
 from retinue.frontends.http.sources import Sources
-from retinue.frontends.web.asgi import Denied
+from retinue.frontends.web.asgi import MAX_BODY_BYTES, Denied
 from retinue.frontends.web.names import Names
 from retinue.frontends.web.serving import listening, serve_http
 from retinue.sessions.store import State
@@ -106,7 +106,6 @@ def site(place: Path, tmp_path: Path) -> Open:
         "GET /api/v1/runs/%00%0d%0aX:%20y",
         "GET /%ff",
         "GET /api/v1/agents/%2e%2e%2fx",
-        "GET http://evil.example/api/v1/nothing",
     ],
 )
 async def test_odd_paths_are_not_found(site, first):
@@ -129,6 +128,28 @@ async def test_what_is_no_http_is_cut_off(site, request_line):
     async with site(say("done")) as server:
         answer = await server.send(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert answer[:12] in {b"", b"HTTP/1.1 400", b"HTTP/1.1 421"}
+        assert await server.is_well()
+
+
+@pytest.mark.parametrize(
+    ("first", "lines", "status"),
+    [
+        ("GET http://evil.example/api/v1/health", (), 421),
+        ("CONNECT evil.example:80", (), 421),
+        ("OPTIONS *", (), 421),
+        ("POST /api/v1/links", ("Content-Length: 2", "Transfer-Encoding: chunked"), 400),
+        ("POST /api/v1/links", ("Content-Encoding: gzip", "Content-Length: 2"), 415),
+        ("POST /api/v1/links", ("Content-Encoding: identity", "Content-Length: 2"), 200),
+        ("POST /api/v1/links", (f"Content-Length: {MAX_BODY_BYTES + 1}", "Expect: 100-continue"), 413),
+        ("POST /api/v1/links", ("Content-Length: 2", "Content-Length: 3"), 400),
+        ("POST /api/v1/links", ("Content-Length: -2",), 400),
+    ],
+)
+async def test_what_could_be_understood_in_two_ways_or_is_not_for_us_is_turned_away(site, first, lines, status):
+    async with site(say("done")) as server:
+        stop = () if status != 200 else ("Connection: close",)
+        asked = server.head(first, f"Content-Type: {JSON}", *lines, *stop) + b"{}"
+        assert (await server.send(asked)).startswith(b"HTTP/1.1 %d" % status)  # and closed
         assert await server.is_well()
 
 
@@ -156,7 +177,7 @@ async def test_a_body_where_none_is_wanted_changes_nothing(site):
         asked = server.head("GET /api/v1/runs", "Connection: close", f"Content-Length: {len(body)}") + body
         assert (await server.send(asked)).startswith(b"HTTP/1.1 200")
         large = server.head("GET /api/v1/health", "Connection: close", "Content-Length: 99999999")
-        assert (await server.send(large + b"x" * 100_000)).startswith(b"HTTP/1.1 200")
+        assert (await server.send(large + b"x" * 100_000)).startswith(b"HTTP/1.1 413")
         assert b'"runs":[]' in await server.send(server.head("GET /api/v1/runs", "Connection: close"))
 
 

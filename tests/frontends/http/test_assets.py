@@ -46,6 +46,16 @@ async def test_every_file_has_its_kind_and_comes_packed(serve):
             assert body == plain.body == (FOLDER / name).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip", True), ("br;q=1, GZIP; q=0.5", True), ("gzip;q=0", False), ("gzip;q=0.000, br", False), ("x-gzip", False)],
+)
+async def test_only_who_takes_packed_files_gets_them(serve, accepted, is_packed):
+    async with serve(say("done")) as client:
+        answer = await client.get("/app.js", accept_encoding=accepted)
+    assert ("content-encoding" in answer.headers) is is_packed
+
+
 async def test_a_file_the_browser_has_is_not_sent_again(serve):
     async with serve(say("done")) as client:
         first = await client.get("/app.js")

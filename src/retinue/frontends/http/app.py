@@ -23,6 +23,7 @@ from retinue.frontends.web.asgi import (
     Receive,
     Scope,
     Send,
+    checked_headers,
     headers_of,
     is_json,
     only,
@@ -64,7 +65,7 @@ class App:
                 raise
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, method, path = headers_of(scope), scope["method"], scope["path"]
+        headers, method, path = checked_headers(scope), scope["method"], scope["path"]
         self._names.check(headers)
         if method in WRITING and not is_json(only(headers, "content-type")):
             raise Denied(415, "Send application/json.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +26,7 @@ KINDS: Mapping[str, str] = {
     ".webmanifest": "application/manifest+json",
     ".json": "application/json",
 }
+_REFUSED = re.compile(r"q=0(\.0*)?")
 _PACKED = (".html", ".js", ".css", ".svg", ".json", ".webmanifest")
 
 
@@ -42,8 +44,7 @@ class Asset(Struct, frozen=True):
         if self.tag in (only(headers, "if-none-match") or "").replace(" ", "").split(","):
             return 304, b"", own
         own["content-type"] = self.kind
-        accepted = (only(headers, "accept-encoding") or "").replace(" ", "").lower()
-        if self.packed and any(coding.partition(";")[0] == "gzip" for coding in accepted.split(",")):
+        if self.packed and _takes_gzip(only(headers, "accept-encoding") or ""):
             return 200, self.packed, {**own, "content-encoding": "gzip"}
         return 200, self.body, own
 
@@ -77,6 +78,11 @@ class Assets:
         asset = _asset(path.suffix, body)
         self._read[name] = (changed, asset)
         return asset
+
+
+def _takes_gzip(accepted: str) -> bool:
+    codings = (coding.partition(";") for coding in accepted.replace(" ", "").lower().split(","))
+    return any(name == "gzip" and not _REFUSED.fullmatch(weight) for name, _, weight in codings)
 
 
 def _asset(suffix: str, body: bytes) -> Asset:

@@ -16,7 +16,7 @@ from retinue.frontends.web.asgi import (
     Receive,
     Scope,
     Send,
-    headers_of,
+    checked_headers,
     is_json,
     only,
     read_body,
@@ -57,7 +57,7 @@ class Gate:
         Raises:
             Denied: none may.
         """
-        headers = headers_of(scope)
+        headers = checked_headers(scope)
         self._names.check(headers)
         app = await self._app_of(only(headers, "authorization"))
         if scope["path"] != PATH:

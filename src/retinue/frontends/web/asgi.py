@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 MAX_BODY_BYTES = 4 * 2**20
+TOO_LARGE = f"A request may have {MAX_BODY_BYTES // 2**20} MiB."
 BODY_SECONDS = 30.0
 """A client has for its request."""
 
@@ -31,6 +32,25 @@ class Denied(Exception):  # noqa: N818 - it says what happened to the request
 def headers_of(scope: Scope) -> Headers:
     """The headers of a request, their names in small letters."""
     return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+
+
+def checked_headers(scope: Scope) -> Headers:
+    """The headers of a request that can be understood in one way only, and is not too large for us.
+
+    Raises:
+        Denied: it cannot, or is.
+    """
+    headers = headers_of(scope)
+    names = {name for name, _ in headers}
+    if not scope["path"].startswith("/"):
+        raise Denied(421, "This server answers for itself only: ask for a path.", connection="close")
+    if {"content-length", "transfer-encoding"} <= names:
+        raise Denied(400, "The request says in two ways how long it is.", connection="close")
+    if "content-encoding" in names and only(headers, "content-encoding") != "identity":
+        raise Denied(415, "Send the body as it is, not compressed.", connection="close")
+    if int(only(headers, "content-length") or 0) > MAX_BODY_BYTES:
+        raise Denied(413, TOO_LARGE, connection="close")
+    return headers
 
 
 def only(headers: Iterable[tuple[str, str]], wanted: str) -> str | None:
@@ -57,7 +77,7 @@ async def read_body(receive: Receive) -> bytes:
                 raise Denied(400, "The request was not finished.")
             body += message.get("body", b"")
             if len(body) > MAX_BODY_BYTES:
-                raise Denied(413, f"A request may have {MAX_BODY_BYTES // 2**20} MiB.", connection="close")
+                raise Denied(413, TOO_LARGE, connection="close")
             if not message.get("more_body", False):
                 return bytes(body)
     raise Denied(408, f"A request must be sent within {BODY_SECONDS:g} seconds.", connection="close")
