@@ -186,6 +186,22 @@ async def test_the_events_of_a_run_come_in_pages(serve):
     assert (found[0]["type"], found[-1]["type"], whole["next"]) == ("run_queued", "run_ended", None)
 
 
+async def test_a_page_of_long_events_is_bounded_and_nothing_is_left_out(serve):
+    texts = [str(number) * 2**20 for number in range(10)]
+    async with serve(*(call("read", path=text[0], returns=text) for text in texts), say("done")) as client:
+        run = (await client.post("runs", TASK)).json["run"]["run"]
+        await client.hub.ended(run)
+        found, sizes, after = [], [], 0
+        while after is not None:
+            answer = await client.get(f"runs/{run}/events?after={after}")
+            found += answer.json["events"]
+            sizes.append(len(answer.body))
+            after = answer.json["next"]
+    assert max(sizes) < 6 * 2**20
+    assert [event["text"] for event in found if event["type"] == "tool_returned"] == texts
+    assert (found[0]["type"], found[-1]["type"]) == ("run_queued", "run_ended")
+
+
 @pytest.mark.parametrize(
     ("form", "kind"), [("md", "text/markdown"), ("txt", "text/plain"), ("jsonl", "application/jsonl")]
 )

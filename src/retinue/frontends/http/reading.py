@@ -35,6 +35,8 @@ READINGS = 16
 """Records that are kept open for the next page."""
 DETAILS = 8
 """Runs of ended sessions that need not be read again when they are looked at again."""
+PAGE_BYTES = 4 * 2**20
+"""Of the events of one page, about: they may have megabytes each."""
 WHOLE_ID = 32
 
 
@@ -132,12 +134,10 @@ class Reader:
         reading = None if is_live else self._readings.pop((run, query.after), None)
         reading = reading or _Reading(self._retinue.history(summary.session, run=run))
         found = await reading.page(query.after, query.limit, upto=seen if is_live else None)
-        lines = tuple(Raw(to_line(stamped)[:-1]) for stamped in found)
-        if not reading.has_more:
-            return Events(events=lines, next=None, cursor=cursor)
-        if not is_live:
-            self._remember(run, found[-1].seq, reading)
-        return Events(events=lines, next=found[-1].seq, cursor=cursor)
+        lines, last = tuple(Raw(line) for _, line in found), found[-1][0] if reading.has_more else None
+        if last is not None and not is_live:
+            self._remember(run, last, reading)
+        return Events(events=lines, next=last, cursor=cursor)
 
     def _remember(self, run: str, seq: int, reading: _Reading) -> None:
         """Keeps a record open where a page ended: whoever asks for the next need not read it from its beginning."""
@@ -200,18 +200,19 @@ class _Reading:
         self._next: Stamped | None = None
         self.has_more = False
 
-    async def page(self, after: int, limit: int, *, upto: int | None) -> list[Stamped]:
-        """The next events after a number, and up to one."""
-        found: list[Stamped] = [self._next] if self._next else []
+    async def page(self, after: int, limit: int, *, upto: int | None) -> list[tuple[int, bytes]]:
+        """The next events after a number, and up to one, as lines: not more than go together, and at least one."""
+        found: list[tuple[int, bytes]] = []
+        size, stamped = 0, self._next or await anext(self._events, None)
         self._next, self.has_more = None, False
-        async for stamped in self._events:
-            if upto is not None and stamped.seq > upto:
-                break
-            if stamped.seq > after and len(found) == limit:
+        while stamped and (upto is None or stamped.seq <= upto):
+            if found and (len(found) == limit or size > PAGE_BYTES):
                 self._next, self.has_more = stamped, True
                 break
             if stamped.seq > after:
-                found.append(stamped)
+                found.append((stamped.seq, to_line(stamped)[:-1]))
+                size += len(found[-1][1])
+            stamped = await anext(self._events, None)
         return found
 
 
