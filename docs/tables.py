@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from msgspec import Struct, structs
 
 from docs.words import FIELDS
+from retinue.frontends.field_docs import in_json, said_under_fields
 from retinue.types import Code
 
 _PLAIN = {str: "text", int: "integer", float: "number", bool: "`true` or `false`", NoneType: "`null`"}
@@ -50,30 +48,15 @@ def field_meaning(kind: type[Struct], name: str) -> str:
         LookupError: there are none.
     """
     key = f"{kind.__name__}.{name}"
-    meaning = _said_under_fields(kind).get(name) or FIELDS.get(key)
+    meaning = said_under_fields(kind).get(name) or FIELDS.get(key)
     if meaning is None:
         raise LookupError(f"What does {key} mean? Write a string under the field, or a line in docs/words.py")
     return meaning
 
 
-def _said_under_fields(kind: type[Struct]) -> dict[str, str]:
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, below in pairwise(body.body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                found[name] = _in_json(said)
-    return found
-
-
 def said_of(kind: type) -> str:
     """The docstring of a class; nothing, where it has none of its own."""
-    return _in_json(kind.__dict__.get("__doc__") or "")
-
-
-def _in_json(said: str) -> str:
-    return " ".join(said.split()).replace("None", "null")
+    return in_json(kind.__dict__.get("__doc__") or "")
 
 
 def type_text(kind: Any) -> str:

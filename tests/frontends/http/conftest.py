@@ -203,8 +203,7 @@ def check(document: Any, method: str, path: str, answer: Answer) -> None:
     for template, operations in document["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), whole) and method.lower() in operations:
             responses = operations[method.lower()]["responses"]
-            told = responses.get(str(answer.status)) or responses["400"]
-            schema = told["content"]["application/json"]["schema"]
+            schema = responses[str(answer.status)]["content"]["application/json"]["schema"]
             validator = jsonschema.Draft202012Validator({**schema, "components": document["components"]})
             validator.validate(answer.json)
             return

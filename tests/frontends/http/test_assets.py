@@ -48,7 +48,13 @@ async def test_every_file_has_its_kind_and_comes_packed(serve):
 
 @pytest.mark.parametrize(
     ("accepted", "is_packed"),
-    [("gzip", True), ("br;q=1, GZIP; q=0.5", True), ("gzip;q=0", False), ("gzip;q=0.000, br", False), ("x-gzip", False)],
+    [
+        ("gzip", True),
+        ("br;q=1, GZIP; q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip;q=0.000, br", False),
+        ("x-gzip", False),
+    ],
 )
 async def test_only_who_takes_packed_files_gets_them(serve, accepted, is_packed):
     async with serve(say("done")) as client:

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.frontends.http.conftest import BASE
 
-from retinue.engines.scripted import say
+from retinue.engines.scripted import Do, say
+from retinue.events import TextDelta
 from retinue.events import schema as schema_of_events
 
 ANYTHING = st.recursive(
@@ -71,7 +72,8 @@ async def test_the_document_is_sound_and_whole(document):
     assert len(names) == sum(map(len, document["paths"].values()))
     for schema in document["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
-    referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    referred = set(re.findall(r'"#/components/schemas/([\w.]+)"', json.dumps(document)))
+    assert "$defs" not in json.dumps(document)
     assert referred <= set(document["components"]["schemas"])
 
 
@@ -79,6 +81,43 @@ async def test_every_field_of_a_row_is_named_and_documented_as_it_is_sent(docume
     row = document["components"]["schemas"]["RunRow"]
     assert {"parentToolUseId", "sessionRuns", "doing", "can"} <= set(row["required"])
     assert set(row["required"]) == set(row["properties"])
+
+
+async def test_the_document_says_what_the_code_says_of_its_fields(document):
+    parts, paths = document["components"]["schemas"], document["paths"]
+    assert (
+        parts["RunRow"]["properties"]["doing"]["description"]
+        == "What it does now, in a line; empty once it has ended."
+    )
+    assert parts["RunDetail"]["properties"]["tools"]["description"] == "Calls of tools."
+    assert parts["Used"]["properties"]["cost"]["description"] == "In dollars; null when no provider said."
+    described = {each["name"]: each.get("description") for each in paths[f"{BASE}/runs"]["get"]["parameters"]}
+    assert described["q"] == "Looked for in name, agent, task and preview."
+    assert parts["Start"]["properties"]["maxDepth"]["anyOf"][0] == {"type": "integer", "minimum": 0, "maximum": 64}
+
+
+async def test_the_document_knows_every_message_of_the_stream_and_every_form_of_a_transcript(document):
+    stream = document["paths"][f"{BASE}/events"]["get"]
+    assert set(stream["responses"]["200"]["x-messages"]) == {"happened", "row", "delta", "resync"}
+    assert "Last-Event-ID" in {each["name"] for each in stream["parameters"]}
+    told = document["paths"][f"{BASE}/runs/{{id}}/transcript"]["get"]["responses"]["200"]
+    assert set(told["content"]) == {"text/markdown", "text/plain", "application/jsonl"}
+
+
+async def test_what_is_streamed_is_what_the_document_says(serve):
+    go = anyio.Event()
+    script = (TextDelta("done and more "), Do(go.wait), say("done"))
+    async with serve(*script) as client, client.watch("?deltas=1&after=gone") as stream:
+        document = (await client.get("openapi.json")).json
+        await client.post("runs", {"agent": "explorer", "task": "x"})
+        told = await stream.until(lambda message: message.event == "delta")
+        go.set()
+        told += await stream.until(lambda message: message.data.get("event", {}).get("type") == "run_ended")
+    messages = document["paths"][f"{BASE}/events"]["get"]["responses"]["200"]["x-messages"]
+    for message in told:
+        schema = {**messages[message.event], "components": document["components"]}
+        jsonschema.Draft202012Validator(schema).validate(message.data)
+    assert {message.event for message in told} == {"happened", "delta", "resync"}
 
 
 async def test_the_events_of_a_page_are_those_of_the_schema(serve):

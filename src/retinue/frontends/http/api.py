@@ -16,7 +16,7 @@ from retinue.frontends.http.lists import Lists
 from retinue.frontends.http.reading import Reader
 from retinue.frontends.http.routes import Given, Route
 from retinue.frontends.http.stream import HEADERS, Feed
-from retinue.frontends.http.transcripts import transcript
+from retinue.frontends.http.transcripts import KINDS, transcript
 
 
 class Api:
@@ -99,7 +99,7 @@ class Api:
                 about="What was said and done in a run, as a file.",
                 query=inputs.WhichForm,
                 handle=told,
-                media="text/markdown",
+                media=tuple(kind.partition(";")[0] for kind in KINDS.values()),
             ),
             Route(
                 method="GET",
@@ -129,7 +129,7 @@ class Api:
                 about="What happens, as server-sent events.",
                 query=inputs.Watch,
                 handle=self._watch,
-                media=HEADERS["content-type"].partition(";")[0],
+                media=(HEADERS["content-type"].partition(";")[0],),
             ),
         ]
 

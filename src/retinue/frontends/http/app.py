@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -51,7 +52,6 @@ class App:
         self._access = access
         self._names = names
         self._assets = assets
-        self._document = document([route for table in self._routes.values() for route in table])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,6 +79,10 @@ class App:
             if only(headers, "sec-fetch-site") not in OWN_SITES:
                 raise Denied(403, "Requests from other web pages are not answered.")
             await self._called(method, path[len(BASE) :], scope, receive, send)
+
+    @cached_property
+    def _document(self) -> bytes:
+        return document([route for table in self._routes.values() for route in table])
 
     # -- the API -----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from retinue.frontends.wording import did_you_mean
 from retinue.sessions.store import State
+from retinue.settings import KEYS
 from retinue.types import Code, FileSlice, Task, refused
 
 Input = TypeVar("Input", bound=Struct)
@@ -27,16 +28,22 @@ class Asked(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     """One object of a request."""
 
 
+def _within(setting: str) -> Meta:
+    """The bounds of a setting: what is out of them is refused here, not changed."""
+    rule = KEYS[setting]
+    return Meta(ge=int(rule.low), le=int(rule.high))
+
+
 class Settings(Asked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Settings that may be given with a start; null: as they are."""
 
     engine: Name | None = None
     model: Name | None = None
-    max_depth: int | None = None
-    max_turns: int | None = None
-    max_tokens: int | None = None
-    max_cost: float | None = None
-    max_concurrency: int | None = None
+    max_depth: Annotated[int, _within("max_depth")] | None = None
+    max_turns: Annotated[int, _within("max_turns")] | None = None
+    max_tokens: Annotated[int, _within("max_tokens")] | None = None
+    max_cost: Annotated[float, _within("max_cost")] | None = None
+    max_concurrency: Annotated[int, _within("max_concurrency")] | None = None
     allow_write: bool | None = None
 
     def given(self) -> dict[str, Any]:
@@ -184,7 +191,9 @@ def query_of(query: bytes, kind: type[Input]) -> Input:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=False, errors="strict", max_num_fields=50)
         given = {name: value for name, value in pairs if value}
         return msgspec.convert(given, kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeError, ValueError) as error:
+    except UnicodeError as error:
+        raise refused(Code.INVALID_INPUT, "The query is not written in UTF-8.") from error
+    except ValueError as error:  # those of msgspec, too
         raise refused(Code.INVALID_INPUT, _told(error, kind)) from error
 
 
@@ -193,7 +202,8 @@ def _told(error: Exception, kind: type[Struct]) -> str:
     where = place.strip("`.")
     unknown = fault.partition("unknown field `")[2].partition("`")[0]
     sentence = f"{where} is wrong: {fault[0].lower()}{fault[1:]}" if where else fault
-    return f"{sentence}.{did_you_mean(unknown, _names(kind)) if unknown else ''}"
+    known = f" Known: {', '.join(State)}." if where == "state" else ""
+    return f"{sentence}.{did_you_mean(unknown, _names(kind)) if unknown else known}"
 
 
 def _names(kind: type[Struct]) -> Iterable[str]:

@@ -39,7 +39,7 @@ class Route(Struct, frozen=True, kw_only=True, dict=True):
     gives: Any = None
     """The type of the answer; None: no JSON."""
     status: int = 200
-    media: str = "application/json"
+    media: tuple[str, ...] = ("application/json",)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:

@@ -131,7 +131,7 @@ def _delta(data: bytes) -> bytes:
 
 
 async def stream(hub: Hub, feed: Feed, receive: Receive, send: Send, headers: Mapping[str, str]) -> None:
-    """Sends what happens until the reader leaves, which is also what one has done who reads nothing, or the server ends."""
+    """Sends what happens until the reader leaves, or is given up because it reads nothing, or the server ends."""
     with hub.watching():
         async with anyio.create_task_group() as group:
             group.start_soon(_until_gone, receive, group.cancel_scope)

@@ -297,3 +297,20 @@ class SessionDetail(Value, frozen=True, kw_only=True, rename="camel"):
     session: Session
     runs: tuple[RunOfSession, ...]
     latest: RunRow
+
+
+# -- the stream ------------------------------------------------------------------------------------
+
+
+class Happened(Value, frozen=True, kw_only=True, rename="camel"):
+    """The data of a message of the stream: an event, and its run as a list shows it from then on."""
+
+    event: Raw
+    row: RunRow
+
+
+class Resync(Value, frozen=True, kw_only=True, rename="camel"):
+    """The data of a message of the stream: what came after the place that was asked for is no longer known."""
+
+    cursor: str
+    """Where the stream goes on: load everything anew, and follow it from there."""

@@ -66,7 +66,7 @@ async def serve_http(app: App, bound: socket.socket, *, patience: float = BODY_S
     so is one whose reader has taken nothing for as long. uvicorn itself waits for ever for both.
     """
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
     class Impatient(H11Protocol):
         """Waits neither for ever for a request, nor for ever for a reader."""
@@ -82,12 +82,13 @@ async def serve_http(app: App, bound: socket.socket, *, patience: float = BODY_S
 
         def _look(self, before: _Seen) -> None:
             """Gives up a connection where nothing has moved since the last look, and nothing is being worked at."""
-            now = _Seen(self.cycle, self._drained, self.transport.get_write_buffer_size())
+            cycle: RequestResponseCycle | None = self.cycle
+            now = _Seen(cycle, self._drained, self.transport.get_write_buffer_size())
             if before.unsent and now.drained == before.drained and now.unsent >= before.unsent:
                 # Not closed: that would wait for the reader once more.
                 self.transport.abort()
                 return
-            if now.cycle is before.cycle and (self.cycle is None or self.cycle.response_complete):
+            if cycle is before.cycle and (cycle is None or cycle.response_complete):
                 self.transport.close()
             if now.unsent or not self.transport.is_closing():
                 self.loop.call_later(patience, self._look, now)
