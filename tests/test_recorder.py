@@ -106,7 +106,10 @@ async def test_a_store_that_cannot_write_costs_a_warning_and_no_answer(scratch_h
         retinue.events() as events,
     ):
         result = await retinue.run("explorer", "do it")
-        notices = [s.event for s in events.waiting() if isinstance(s.event, Notice)]
+        seen = events.waiting()
+    notices = [stamped.event for stamped in seen if isinstance(stamped.event, Notice)]
+    numbers = [stamped.seq for stamped in seen]
+    assert numbers == sorted(numbers)  # whoever comes back passes over what is not after what it had
     assert (result.failure, result.text, result.actual.saved) == (None, "the answer", False)
     assert [notice.code for notice in notices] == ["storage"]
 

@@ -93,7 +93,9 @@ class Recorder:
         stamped = self._written(event)
         if isinstance(event, TRANSITIONS):
             await self._sync()
-        await self._publish(stamped)
+        self._bus.publish(stamped)
+        if not isinstance(event, RunEnded):
+            await self._tell_of_fault()
         return stamped.event
 
     async def begin(self, queued: RunQueued) -> None:
@@ -101,7 +103,8 @@ class Recorder:
         both = self._written(queued), self._written(RunStarted())
         await self._sync()
         for stamped in both:
-            await self._publish(stamped)
+            self._bus.publish(stamped)
+        await self._tell_of_fault()
 
     def _written(self, event: Durable) -> Stamped:
         self._end_streams(event)
@@ -114,9 +117,8 @@ class Recorder:
         with anyio.move_on_after(PATIENCE, shield=True):
             await self._record.sync()
 
-    async def _publish(self, stamped: Stamped) -> None:
-        self._bus.publish(stamped)
-        if self._record.fault and not self._told and not isinstance(stamped.event, RunEnded):
+    async def _tell_of_fault(self) -> None:
+        if self._record.fault and not self._told:
             self._told = True
             await self.note(Notice("storage", self._record.fault.message))
 
