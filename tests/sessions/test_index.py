@@ -108,6 +108,27 @@ async def test_a_locked_index_is_done_without(folder):
     assert len(read) == 1
 
 
+async def test_what_a_look_found_is_not_forgotten_where_the_index_can_be_read_and_not_written(folder):
+    listed = await some_sessions(folder)
+    async with JsonlStore(folder) as store:
+        session = store.claim()
+        await record_run(store, run_spec(session), time=99_000.0)
+    layout = Layout(folder)
+    index = Index(layout.index, patience=0.05)
+
+    def first(*, look: bool) -> str:
+        def reading(name: str) -> Found | None:
+            return find_summary(layout, layout.sessions / name, lambda _: False)
+
+        return index.list(Records(lambda: stamps(layout.sessions), reading, look=look), Wanted())[0].session
+
+    with closing(sqlite3.connect(layout.index, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert first(look=False) == listed[0].session
+        assert [first(look=True), first(look=False)] == [session, session]
+    assert first(look=False) == session
+
+
 async def test_an_index_of_a_newer_program_is_left_alone(folder):
     listed = await some_sessions(folder)
     path = folder / "index.sqlite"

@@ -121,6 +121,8 @@ class Index:
         # Closing a second descriptor of the file would drop the locks of the first.
         self._alone = threading.Lock()
         self._decoded: dict[bytes, SessionSummary] = {}
+        self._is_behind = False
+        """Whether the last look is not in the file: it could be read and not written."""
 
     def list(self, records: Records, wanted: Wanted) -> Sequence[SessionSummary]:
         """The wanted sessions among these records, last changed first; reads only what has changed."""
@@ -135,10 +137,12 @@ class Index:
 
         try:
             with self._alone, closing(self._open()) as database:
-                if _prepare(database) or records.look:
+                if _prepare(database) or records.look or self._is_behind:
                     _refresh(database, records)
+                    self._is_behind = False
                 return answer(database)
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _Unusable) as error:
+            self._is_behind = True
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.executescript(_CREATE)
