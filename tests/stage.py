@@ -29,7 +29,8 @@ def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: An
     """Retinue in an empty home whose agents do what the script says."""
     options.setdefault("store", MemoryStore())
     options.setdefault("engines", scripted(ScriptedEngine(*script)))
-    return Retinue(cwd=home, engine="scripted", environ={"HOME": str(home)}, **options)
+    options.setdefault("engine", "scripted")
+    return Retinue(cwd=home, environ={"HOME": str(home)}, **options)
 
 
 async def plan_of(retinue: Retinue, plan: Plan, call: Call) -> list[Planned]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec import structs
+from tests.stage import scripted
 
-from retinue.engines.scripted import Do, Hang, Hear, Wait, say
+from retinue.engines.scripted import Do, Hang, Hear, ScriptedEngine, Wait, say
 from retinue.events import Text
 from retinue.sessions.store import Wanted
 
@@ -97,6 +99,20 @@ async def test_a_session_is_continued_where_it_was(serve, place):
     assert first["cwd"] == second["cwd"] == str(place / "below")
     assert second["sessionRuns"] == 2
     assert (missing.status, missing.error) == (404, "session_not_found")
+
+
+async def test_a_session_is_continued_on_the_engine_it_had_unless_another_is_named(serve):
+    engines = scripted(ScriptedEngine(say("done")))
+    preferred = structs.replace(engines["scripted"], name="preferred")
+    async with serve(engines={"preferred": preferred, **engines}, engine=None) as client:
+        first = (await client.post("runs", {**TASK, "engine": "scripted"})).json["run"]
+        await client.hub.ended(first["run"])
+        again = (await client.post(f"runs/{first['run']}/resume", {"task": "again"})).json["run"]
+        await client.hub.ended(again["run"])
+        resumed = await client.post(f"runs/{first['run']}/resume", {"task": "again", "engine": "preferred"})
+        elsewhere = (await client.post("runs", TASK)).json["run"]
+    assert (again["engine"], again["session"]) == ("scripted", first["session"])
+    assert (resumed.json["run"]["engine"], elsewhere["engine"]) == ("preferred", "preferred")
 
 
 async def test_a_session_that_is_at_work_is_not_continued(serve):

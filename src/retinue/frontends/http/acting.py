@@ -91,7 +91,7 @@ class Actor:
             files=tuple(FileSlice(path=path) for path in asked.files),
         )
         # It stays in the conversation it came from.
-        call = self._call("single", asked, root=summary.root or None)
+        call = self._on(summary.engine, self._call("single", asked, root=summary.root or None))
         (row,) = await self._begun(Plan(tasks=(task,)), call)
         return Begun(run=row)
 
@@ -145,6 +145,13 @@ class Actor:
         except ValueError as error:
             raise refused(Code.INVALID_INPUT, f"{error}. Nothing was started.") from error
         return structs.replace(call, lineage=structs.replace(call.lineage, root=root or os.urandom(16).hex()))
+
+    def _on(self, engine: str, call: Call) -> Call:
+        """The call on the engine a session had, where no other is asked for and this one can still be used."""
+        kind = self._retinue.engines.get(engine)
+        if kind is None or "engine" in call.settings or kind.missing():
+            return call
+        return structs.replace(call, settings={**call.settings, "engine": engine})
 
     async def _begun(self, plan: Plan, call: Call, running: RunningPlan | None = None) -> list[RunRow]:
         """Carries a plan out beside us; the rows of its first runs once they are recorded."""
