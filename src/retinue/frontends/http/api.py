@@ -214,7 +214,7 @@ class Api:
             return catalog.agent(given.name)
 
         async def trust(given: Given) -> installation.AgentRow:
-            return catalog.trust(given.name)
+            return catalog.trust(given.name, given.body.digest)
 
         async def engines(_: Given) -> installation.Engines:
             return catalog.engines()
@@ -234,8 +234,8 @@ class Api:
             Route(
                 method="POST",
                 path="/agents/{name}/trust",
-                about="Accepts a project's agent as it is now written.",
-                body=inputs.Nothing,
+                about="Accepts a project's agent as it was looked at.",
+                body=inputs.Accept,
                 gives=installation.AgentRow,
                 handle=trust,
             ),

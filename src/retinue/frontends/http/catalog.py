@@ -65,16 +65,18 @@ class Catalog:
             digest=shown.digest,
         )
 
-    def trust(self, name: str) -> AgentRow:
-        """Accepts a project's agent as it is now written.
+    def trust(self, name: str, seen: str | None = None) -> AgentRow:
+        """Accepts a project's agent, as it was seen or, without a digest of that, as it is now written.
 
         Raises:
-            Refused: there is nothing to accept, or it cannot be remembered.
+            Refused: there is nothing to accept, it is no longer what was seen, or it cannot be remembered.
         """
         agent = self._retinue.roster().needs_trust(name)
         if agent is None:
             self.agent(name)
             raise refused(Code.CONFLICT, f"{name} needs no acceptance: nothing was changed.")
+        if seen not in {None, agent.digest}:
+            raise refused(Code.CONFLICT, f"{name} has changed since you looked at it: not accepted. Look again.")
         try:
             self._retinue.trust.accept(agent)
         except OSError as error:

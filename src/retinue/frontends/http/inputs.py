@@ -106,6 +106,13 @@ class Nothing(Asked, frozen=True, kw_only=True, rename="camel", forbid_unknown_f
     """An empty object."""
 
 
+class Accept(Asked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A project's agent, as it was looked at."""
+
+    digest: Name | None = None
+    """Of the agent that was looked at: one that has changed since is not accepted. Null: as it is now written."""
+
+
 class Login(Asked, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The code of a link, or the token itself."""
 
