@@ -380,26 +380,46 @@ async def test_orders_to_what_does_not_run_are_told_so(serve):
         assert (await client.get(f"runs/{run}")).json["state"] == "completed"
 
 
-async def test_a_file_that_breaks_off_is_cut_off_and_not_answered_twice(serve):
+@asynccontextmanager
+async def file_of(serve, *pieces: bytes) -> AsyncIterator[tuple[App, Any]]:
+    """An application with one file, whose record is gone after these pieces of it; and the scope of a request for it."""
+
     async def broken() -> AsyncIterator[bytes]:
-        yield b"begun"
+        for piece in pieces:
+            yield piece
         raise Refused(Failure(Code.STORAGE, "Its record is gone."))
 
     async def handle(_: Given) -> Download:
         return Download("a.md", "text/markdown", broken())
 
+    async with serve(say("done")) as client:
+        routes = [Route(method="GET", path="/file", about="A file.", handle=handle, media=("text/markdown",))]
+        yield App(routes, client.hub, client.server.access, Names(PORT), Assets()), client._scope("GET", "file", {})
+
+
+async def test_a_file_that_breaks_off_is_cut_off_and_not_answered_twice(serve):
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async with serve(say("done")) as client:
-        routes = [Route(method="GET", path="/file", about="A file.", handle=handle, media="text/markdown")]
-        app = App(routes, client.hub, client.server.access, Names(PORT), Assets())
+    async with file_of(serve, b"begun") as (app, scope):
         with pytest.raises(Refused):
-            await app(client._scope("GET", "file", {}), anyio.sleep_forever, send)
+            await app(scope, anyio.sleep_forever, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[-1]["more_body"]
+
+
+async def test_a_file_that_cannot_be_begun_is_refused_in_words(serve):
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with file_of(serve) as (app, scope):
+        await app(scope, anyio.sleep_forever, send)
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["message"] == "Its record is gone."
 
 
 async def test_no_words_of_a_child_reach_a_header(serve, place):

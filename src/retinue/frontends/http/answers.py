@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 from msgspec import Struct
 
@@ -57,7 +58,7 @@ class Download(Struct, frozen=True):
 
     name: str
     kind: str
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
 
 
 async def answer(send: Send, value: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
@@ -79,9 +80,12 @@ async def deny(send: Send, denied: Denied) -> None:
 
 
 async def download(send: Send, file: Download) -> None:
-    """Answers with a file, piece by piece."""
+    """Answers with a file, piece by piece. What cannot be read at all is refused in words, not with half a file."""
     disposition = f'attachment; filename="{file.name}"'
-    await begin(send, 200, {**ALWAYS, "content-type": file.kind, "content-disposition": disposition})
-    async for chunk in file.chunks:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    async with aclosing(file.chunks) as chunks:
+        chunk: bytes | None = await anext(chunks, b"")
+        await begin(send, 200, {**ALWAYS, "content-type": file.kind, "content-disposition": disposition})
+        while chunk is not None:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            chunk = await anext(chunks, None)
     await send({"type": "http.response.body", "body": b""})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -53,7 +53,7 @@ async def transcript(retinue: Retinue, reader: Reader, name: str, form: Literal[
     return Download(file, KINDS[form], _pieces(events, form))
 
 
-async def _pieces(events: AsyncIterator[Stamped], form: str) -> AsyncIterator[bytes]:
+async def _pieces(events: AsyncIterator[Stamped], form: str) -> AsyncGenerator[bytes, None]:
     teller = {"jsonl": _json, "txt": _plain(Transcript().lines), "md": _plain(Markdown().lines)}[form]
     lines: list[bytes] = []
     size = 0
