@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.events import MessageEnded, RunEnded, RunQueued, Stamped, Text, from_line, to_line
-from retinue.results import AnswerKind
+from retinue.events import MessageEnded, RunEnded, RunQueued, Stamped, Text, ToolCalled, from_line, to_line
+from retinue.results import Actual, AnswerKind
 from retinue.sessions.claims import read_claim
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.store import INTERRUPTED, State
@@ -400,12 +400,13 @@ async def test_recovery_keeps_what_the_run_had(folder):
         tape = Tape(record, spec)
         tape.begin()
         tape.play(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
+        tape.play(ToolCalled("1", "read", {}), ToolCalled("2", "grep", {}), ToolCalled("3", "read", {}))
         tape.play(
             Text("late"), Text(" "), Text("later"), MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.5))
         )
         await record.release()
         (summary,) = await store.recover()
-        assert summary.latest.failure == INTERRUPTED
+        assert (summary.latest.failure, summary.latest.tools) == (INTERRUPTED, 3)
         events = await read_all(store, session)
     assert events[:-1] == tape.events
     ended = RunEnded(
@@ -414,7 +415,8 @@ async def test_recovery_keeps_what_the_run_had(folder):
         failure=INTERRUPTED,
         exit_code=1,
         usage=Usage(input=5, cost=0.5, turns=1),
-        elapsed=6.0,
+        elapsed=9.0,
+        actual=Actual(tools_used={"read": 2, "grep": 1}),
     )
     assert events[-1] == Stamped(tape.events[0].origin, len(events), 5000.0, ended)
     assert [stamped async for stamped in store.root_events("root-1")] == events

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from retinue.events import (
     RunStarted,
     Stamped,
     Text,
+    ToolCalled,
     to_line,
 )
-from retinue.results import AnswerKind, Finalization, exit_code
+from retinue.results import Actual, AnswerKind, Finalization, exit_code
 from retinue.sessions import faults
 from retinue.sessions.flusher import make_durable
 from retinue.sessions.framing import Decoder, Header, Newer, header
@@ -191,6 +193,7 @@ class _Unfinished:
         self._texts: list[str] = []
         self._texts_done = False
         self._usage = Usage()
+        self._tools: Counter[str] = Counter()
         self._finalized: Finalization | None = None
         self._vault: str | None = None
 
@@ -211,6 +214,8 @@ class _Unfinished:
             case MessageEnded(usage=usage):
                 self._usage += usage
                 self._texts_done = bool(self._texts)
+            case ToolCalled(name=name):
+                self._tools[name] += 1
             case AttemptStarted():
                 self._texts_done = bool(self._texts)
             case Finalized(finalization):
@@ -230,5 +235,6 @@ class _Unfinished:
             usage=self._usage,
             elapsed=0.0 if self._started is None else max(0.0, last.time - self._started),
             finalized=self._finalized,
+            actual=Actual(tools_used=dict(reversed(self._tools.items()))),
         )
         return Interrupted(Stamped(last.origin, last.seq + 1, now, event), self._vault)
