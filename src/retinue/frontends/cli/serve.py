@@ -29,7 +29,7 @@ EVERYONE = (
         "retinue serve",
         "retinue serve --open --engine pi",
         "retinue serve --port 0 --json",
-        then="Exit codes: 0 the server runs already, 2 it cannot be started, 130 ended by Ctrl-C.",
+        then="Exit codes: 0 the server runs already, 2 it cannot be started, 130 ended by Ctrl-C or a signal.",
     )
 )
 @click.option(
