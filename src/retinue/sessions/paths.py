@@ -5,6 +5,7 @@ sessions/<8 hex>/session.torn       what was cut off behind its last whole recor
 sessions/<8 hex>                    a file: the claim of a later run's id
 leases/<8 hex>                      locked by the process that carries out the session's current run
 roots/<root>/events.jsonl           every durable event of one root conversation
+serving/<port>                      locked by the process that serves there; says its address
 index.sqlite                        derived; may be deleted
 """
 

@@ -16,6 +16,7 @@ from retinue.frontends.http.inputs import Login
 from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import BODY_SECONDS, MAX_BODY_BYTES, Denied
 from retinue.frontends.web.names import GUESSES, PENALTY
+from retinue.frontends.web.tokens import token_of
 
 ROUTES = [
     ("GET", "health"),
@@ -278,6 +279,16 @@ async def test_guessing_becomes_slow_and_hinders_nobody_who_knows(access):
     assert anyio.current_time() - began == 4 * PENALTY
     await access.check([("authorization", f"Bearer {token}")])
     assert anyio.current_time() - began == 4 * PENALTY
+
+
+async def test_the_token_of_an_mcp_client_is_not_the_users(access, tmp_path):
+    """A client has its own sessions only; who is signed in here acts as the user."""
+    for name in (None, "editor"):
+        token = token_of(tmp_path, name).file.read_text().strip()
+        with pytest.raises(Denied):
+            await access.check([("authorization", f"Bearer {token}")])
+        with pytest.raises(Denied):
+            await access.log_in(Login(token=token))
 
 
 def test_a_token_that_others_can_read_is_not_used(tmp_path):

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -384,7 +384,7 @@ async def test_orders_to_what_does_not_run_are_told_so(serve):
 async def file_of(serve, *pieces: bytes) -> AsyncIterator[tuple[App, Any]]:
     """An application with one file, whose record is gone after these pieces of it; and the scope of a request for it."""
 
-    async def broken() -> AsyncIterator[bytes]:
+    async def broken() -> AsyncGenerator[bytes, None]:
         for piece in pieces:
             yield piece
         raise Refused(Failure(Code.STORAGE, "Its record is gone."))

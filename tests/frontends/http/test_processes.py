@@ -346,7 +346,7 @@ def test_listening_elsewhere_says_what_that_means(process):
 
 
 def test_a_token_that_others_can_read_stops_the_start(process, scratch_home):
-    file = scratch_home / ".local" / "state" / "retinue" / "token"
+    file = scratch_home / ".local" / "state" / "retinue" / "serving" / "token"
     file.parent.mkdir(parents=True)
     file.write_text("x" * 43)
     file.chmod(0o644)

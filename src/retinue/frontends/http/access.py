@@ -14,7 +14,7 @@ from retinue.frontends.http.inputs import Login
 from retinue.frontends.server import Unservable
 from retinue.frontends.web.asgi import Denied, Headers, only
 from retinue.frontends.web.names import Guesses
-from retinue.frontends.web.tokens import Token, digest, token_of
+from retinue.frontends.web.tokens import Token, digest, users_token
 
 MOST_COOKIES = 8
 """Of one name that are looked at."""
@@ -37,7 +37,7 @@ class Access:
         self._state = state
         self._port = port
         self._clock = clock
-        self._token = token_of(state)
+        self._token = users_token(state)
         self._stamp = _stamp(self._token.file)
         self._codes = Codes(clock())
         self._guesses = Guesses()
@@ -95,7 +95,7 @@ class Access:
         if stamp is None:
             return None
         try:
-            self._token, self._stamp = token_of(self._state), stamp
+            self._token, self._stamp = users_token(self._state), stamp
         except Unservable:
             return None
         return self._token

@@ -10,7 +10,7 @@ from retinue.frontends.http.api import link
 from retinue.frontends.http.codes import new_code
 from retinue.frontends.http.serving import Served
 from retinue.frontends.server import Unservable
-from retinue.frontends.web.tokens import token_of
+from retinue.frontends.web.tokens import users_token
 
 
 def already_served(state: Path, port: int) -> Served | None:
@@ -22,7 +22,7 @@ def already_served(state: Path, port: int) -> Served | None:
     if address is None:
         return None
     try:
-        token = token_of(state)
+        token = users_token(state)
     except Unservable:
         return None
     once = link(address, new_code(token, port, time.time()))

@@ -38,19 +38,21 @@ def token_of(state: Path, name: str | None = None) -> Token:
     Raises:
         Unservable: the file cannot be trusted, read or made.
     """
-    file, text = read_token(state, name)
-    return Token(file, digest(text))
+    return _token(state, state / "tokens" / name if name else state / "token")
 
 
-def read_token(state: Path, name: str | None = None) -> tuple[Path, str]:
-    """The token itself, for whoever is the client; the same otherwise.
+def users_token(state: Path) -> Token:
+    """The token of the user, made if there is none: who has it acts as the user, so no client's is good for that.
 
     Raises:
         Unservable: the file cannot be trusted, read or made.
     """
-    file = state / "tokens" / name if name else state / "token"
+    return _token(state, state / "serving" / "token")
+
+
+def _token(state: Path, file: Path) -> Token:
     try:
-        return file, _read(file) or _made(state, file)
+        return Token(file, digest(_read(file) or _made(state, file)))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise Unservable(
