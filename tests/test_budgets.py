@@ -8,12 +8,13 @@ from tests.home.told import answers
 from tests.stage import scripted, stage
 
 from retinue.agents.definition import Agent
-from retinue.engines.scripted import CAPABILITIES, Call, ScriptedEngine, Spawn, fail, say
+from retinue.engines.scripted import CAPABILITIES, Call, Script, ScriptedEngine, Spawn, fail, say
 from retinue.events import RunStarted
-from retinue.types import Code, Plan, Refused, Task, Usage
+from retinue.types import Code, Plan, Refused, RunSpec, Task, Usage
 
 LOOK = ("explorer", "Look")
 LEAD = Agent(name="lead", tools=("read", "subagent"))
+STATES_COST = structs.replace(CAPABILITIES, states_cost=True)
 TWENTY = Usage(input=15, output=5, cost=0.02)
 SPENT = (
     "This conversation's budget of tokens is spent ({} of {}); the run was not started. "
@@ -42,8 +43,7 @@ def reasons(results) -> list[str | None]:
     ],
 )
 async def test_a_second_call_is_stopped_by_what_the_first_consumed(scratch_home, limit, spent):
-    states_cost = structs.replace(CAPABILITIES, states_cost=True)
-    engines = scripted(ScriptedEngine(*looking(), ANSWER), states_cost)
+    engines = scripted(ScriptedEngine(*looking(), ANSWER), STATES_COST)
     async with stage(scratch_home, engines=engines, settings=limit) as retinue:
         first, second = await retinue.run(*LOOK), await retinue.run(*LOOK)
     assert first.failure is None  # a final answer is kept even if it cost the last of the budget
@@ -151,6 +151,26 @@ async def test_a_cost_nobody_states_cannot_be_bounded(scratch_home):
     assert result.failure
     assert result.failure.code is Code.UNSUPPORTED
     assert "max_conversation_cost" in result.failure.message
+
+
+async def test_an_engine_is_told_what_is_left_of_the_money(scratch_home):
+    """Claude Code keeps such a bound itself: what others have spent of it must not be spent again."""
+    told: list[tuple[float | None, float | None]] = []
+
+    def script(spec: RunSpec) -> Script:
+        told.append((spec.limits.max_cost, spec.limits.max_conversation_cost))
+        if spec.agent.name == "lead":
+            return (*looking(), Spawn({"agent": "explorer", "task": "x"}), ANSWER)
+        return (*looking(), fail("429 rate limit")) if spec.model != "other" else (ANSWER,)
+
+    explorer = Agent(name="explorer", tools=("read",), fallback_models=("other",))
+    options = {"agents": [LEAD, explorer], "engines": scripted(ScriptedEngine(script), STATES_COST)}
+    limits = {"max_cost": 0.1, "max_conversation_cost": 0.5}
+    async with stage(scratch_home, settings=limits, **options) as retinue:
+        await retinue.carry_out(Plan(tasks=(Task(agent="lead", prompt="Lead"),)), retinue.call("nested"))
+        await retinue.run(*LOOK)
+    rounded = [(round(own or 0, 4), round(shared or 0, 4)) for own, shared in told]
+    assert rounded == [(0.1, 0.5), (0.08, 0.48), (0.06, 0.46), (0.1, 0.42), (0.08, 0.4)]
 
 
 async def test_a_session_that_goes_on_under_its_conversation_has_spent_what_the_store_says(scratch_home):

@@ -279,13 +279,14 @@ class Orchestrator:
 
     def _carry(self, spec: RunSpec, standing: _Standing, seat: Seat) -> Carry:
         """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""
-        below, home = standing.below, spec.home
-        if below is None or home is None:
-            return self._place.carry
+        below, home, purse = standing.below, spec.home, standing.purse
 
         async def carry(attempted: RunSpec, emit: Emit) -> None:
-            member = Member(spec.run, home.token, below, seat, standing.slots, standing.purse)
-            await self.household.host(member, partial(self._place.carry, attempted, emit))
+            work = partial(self._place.carry, structs.replace(attempted, limits=purse.left(attempted.limits)), emit)
+            if below is None or home is None:
+                await work()
+            else:
+                await self.household.host(Member(spec.run, home.token, below, seat, standing.slots, purse), work)
 
         return carry
 

@@ -329,6 +329,19 @@ async def test_a_budget_of_money_ends_the_run(open_retinue, project, limit):
     assert (result.failure.code, result.failure.reason) == (Code.BUDGET, limit)
 
 
+async def test_money_that_is_spent_is_spent_for_the_next_run_too(open_retinue, project):
+    twice = script64([reads(project / "a.txt"), reads(project / "a.txt"), {"text": "ok"}])
+    async with open_retinue(worker(), model="claude-sonnet-5-5") as retinue:
+        cost = (await retinue.run("worker", twice)).usage.cost
+    assert cost
+    async with open_retinue(worker(), model="claude-sonnet-5-5", max_conversation_cost=1.5 * cost) as retinue:
+        results = [await retinue.run("worker", twice) for _ in range(3)]
+    assert [result.failure and result.failure.reason for result in results] == [None, *["max_conversation_cost"] * 2]
+    costs = [result.usage.cost or 0.0 for result in results]
+    assert 0 < costs[1] < cost, "it was stopped where the rest of the money ended, and that is told"
+    assert costs[2] == 0, "nothing was left for it"
+
+
 async def test_a_process_killed_by_a_signal_is_told(open_retinue, project):
     script = script64([bash("kill -9 $PPID; while :; do read -t 1 x < /dev/zero; done"), {"text": "never said"}])
     async with open_retinue(worker()) as retinue:

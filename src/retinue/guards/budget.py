@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from msgspec import structs
@@ -13,6 +14,9 @@ from retinue.types import Code, Failure, Limits, Usage
 STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
 NOT_STARTED = "; the run was not started. Do without it, or raise"
 """What a budget that is spent means for a run; it follows how much of it is."""
+
+LEAST = 1e-6
+"""Dollars that count as some: an engine takes none for no bound at all."""
 
 Overrun = tuple[str, str]
 """What of, as its setting is called after `max_`; how much of how much."""
@@ -56,6 +60,13 @@ class Purse:
             cost=limits.max_conversation_cost,
         )
 
+    def left(self, limits: Limits) -> Limits:
+        """The limits with the money that is left of them, for an engine that keeps such a bound itself."""
+        purses = (self, *self.above)
+        of_runs = [(purse._limits.max_cost, purse) for purse in purses]
+        of_all = [(purse._limits.max_conversation_cost, purses[-1]) for purse in purses]
+        return structs.replace(limits, max_cost=_rest(of_runs), max_conversation_cost=_rest(of_all))
+
 
 class BudgetGuard(Timeless):
     """Judges after each assistant message. A final answer is kept even if it cost the last of the budget."""
@@ -82,6 +93,12 @@ def _overrun(
     if cost and (spent.cost or 0.0) > cost:
         return f"{whose}cost", f"${spent.cost:.4f} of ${cost:.4f}"
     return None
+
+
+def _rest(bounds: Iterable[tuple[float | None, Purse]]) -> float | None:
+    """What is left of the tightest of them; None where there is none."""
+    left = [dollars - (purse.spent.cost or 0.0) for dollars, purse in bounds if dollars]
+    return max(min(left), LEAST) if left else None
 
 
 def _failure(what: str, how_far: str, so: str) -> Failure:

@@ -111,12 +111,30 @@ def test_a_finalization_follows_a_good_call_and_the_run_is_over():
     ]
 
 
-def test_a_spent_budget_is_the_end_and_no_message():
-    *_, called, message, ended = told("budget_spent")
+def test_a_spent_budget_is_the_end_and_what_was_spent_is_told():
+    *_, called, message, broke_off, ended = rounded(told("budget_spent"))
     assert isinstance(called, ToolCalled)
     assert isinstance(message, MessageEnded)
     assert message.stop_reason == "tool_use"
-    assert ended == Ended("error_max_budget_usd", "Reached maximum budget ($0.001)")
+    why = "Reached maximum budget ($0.001)"
+    assert broke_off == MessageEnded(stop_reason="error", usage=Usage(cost=0.002468), error=why)
+    assert ended == Ended("error_max_budget_usd", why)
+
+
+def test_a_budget_that_is_spent_while_a_message_is_written_is_told_with_that_message():
+    lines = [record for record in lines_of("budget_spent") if b'"message_stop"' not in record]
+    *_, message, ended = rounded(Reader().read(map(heard, lines)))
+    assert message == MessageEnded(
+        stop_reason="tool_use", model=MODEL, usage=Usage(input=1169, output=13, cost=0.002468, turns=1)
+    )
+    assert isinstance(ended, Ended)
+
+
+def test_a_cost_that_comes_after_its_answer_was_told_adds_no_message():
+    reader, lines = Reader(), list(map(heard, lines_of("answer")))
+    reader.read(lines[:-1])
+    assert isinstance(reader.release()[0], MessageEnded)
+    assert reader.read(lines[-1:]) == [Ended("success")]
 
 
 def test_the_last_message_is_held_back_until_the_run_is_over():

@@ -72,11 +72,9 @@ class Reader(RecordCounts):
         """What the lines say, with deltas that follow each other as one."""
         return joined(chain.from_iterable(map(self._one, lines)))
 
-    def release(self, cost: float | None = None) -> list[Event]:
+    def release(self) -> list[Event]:
         """What was held back; its first is the message that may have been the last."""
         held, self._held = self._held, []
-        if held and isinstance(held[0], MessageEnded) and cost is not None:
-            held[0] = structs.replace(held[0], usage=structs.replace(held[0].usage, cost=cost))
         return held
 
     def end(self) -> list[Event]:
@@ -200,16 +198,15 @@ class Reader(RecordCounts):
     def _result(self, record: Mapping[str, Any]) -> Iterable[Said]:
         cost = cost_of(record)
         failed, subtype = record.get("is_error") is True, text_of(record.get("subtype"))
+        errors = record.get("errors")
+        why = "; ".join(map(text_of, errors)) if isinstance(errors, list) else ""
         if failed and subtype == "success":
             if self._message and self._message.calls:
                 yield from self._close()
             yield from self.release()
             yield self._provider_failed(record, cost)
         else:
-            yield from self._close()
-            yield from self.release(cost)
-        errors = record.get("errors")
-        why = "; ".join(map(text_of, errors)) if isinstance(errors, list) else ""
+            yield from _with_cost([*self._close(), *self.release()], cost, why if failed else None)
         yield Ended(subtype if failed else "success", why)
 
     def _provider_failed(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:
@@ -219,3 +216,16 @@ class Reader(RecordCounts):
         error = ": ".join(filter(None, (" ".join(filter(None, known)), text_of(record.get("result")))))
         usage = structs.replace(message.usage, cost=cost)
         return MessageEnded(stop_reason="error", model=message.model, usage=usage, error=error or "no reason given")
+
+
+def _with_cost(events: list[Event], cost: float | None, broke_off: str | None) -> list[Event]:
+    """The last events of a run and what it cost: by its last message, or by word of why it broke off after that."""
+    if cost is None:
+        return events
+    for place, event in enumerate(events):
+        if isinstance(event, MessageEnded):
+            costly = structs.replace(event, usage=structs.replace(event.usage, cost=cost))
+            return [*events[:place], costly, *events[place + 1 :]]
+    if broke_off is None:
+        return events  # its answer has been told, and no message may follow that
+    return [*events, MessageEnded(stop_reason="error", usage=Usage(cost=cost), error=broke_off)]
