@@ -205,3 +205,17 @@ async def test_runs_of_a_session_under_another_conversation_are_not_counted(scra
         async with stage(scratch_home, ANSWER, root="c2", **options) as retinue:
             result = await retinue.run(*LOOK, session=first.session, max_spawns=2, max_conversation_tokens=30)
             assert result.failure is None
+
+
+async def test_what_a_conversation_began_and_another_continued_is_still_counted(scratch_home):
+    options = {"store": None, "state": scratch_home / "state"}
+    async with stage(scratch_home, ANSWER, root="c1", **options) as retinue:
+        first = await retinue.run(*LOOK)
+    async with stage(scratch_home, ANSWER, root="c2", **options) as retinue:
+        await retinue.run(*LOOK, session=first.session)
+    for root in ("c1", "c2"):
+        async with stage(scratch_home, ANSWER, root=root, **options) as retinue:
+            with pytest.raises(Refused) as caught:
+                await retinue.run(*LOOK, max_spawns=1)
+            assert "has started 1 runs" in caught.value.failure.message
+            assert reasons([await retinue.run(*LOOK, max_conversation_tokens=10)]) == ["max_conversation_tokens"]

@@ -36,7 +36,7 @@ from retinue.prompting.compose import system_prompt
 from retinue.prompting.files import file_blocks
 from retinue.resuming import is_same_work, resumed
 from retinue.retelling import previously
-from retinue.sessions.store import SessionStore
+from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.settings import KEYS, Settings
 from retinue.settings_files import SettingsFiles
 from retinue.types import (
@@ -148,7 +148,7 @@ class Planner:
         agents = [_as_subagent(one, task) for one, task in zip(found, plan.tasks, strict=True)]
         check_agents(agents)
         sessions = [await self._session(task, admitted.call) for task in plan.tasks]
-        check_sessions([session for session in sessions if session])
+        check_sessions([session.session for session in sessions if session])
         planned = [
             await self._planned(*one, admitted) for one in zip(plan.tasks, found, agents, sessions, strict=True)
         ]
@@ -156,8 +156,8 @@ class Planner:
             _check_chain(planned)
         return [structs.replace(one, below=_call_below(one.spec, admitted)) for one in planned]
 
-    async def _session(self, task: Task, call: Call) -> str | None:
-        """The full id of the session a task continues."""
+    async def _session(self, task: Task, call: Call) -> SessionSummary | None:
+        """The session a task continues."""
         if task.session is None:
             return None
         session = await self._store.find(task.session)
@@ -171,15 +171,15 @@ class Planner:
                 Code.SESSION_BUSY,
                 f'Cannot resume: session "{task.session}" is still running. Wait for it to complete before resuming.',
             )
-        return session
+        return summary
 
     async def _planned(
-        self, task: Task, found: Agent | Failure, agent: Subagent, session: str | None, admitted: Admission
+        self, task: Task, found: Agent | Failure, agent: Subagent, before: SessionSummary | None, admitted: Admission
     ) -> Planned:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
         spec = RunSpec(
             run="",
-            session=session or "",
+            session=before.session if before else "",
             name=task.name or agent.name or "subagent",
             surface=call.surface,
             agent=agent,
@@ -188,10 +188,10 @@ class Planner:
             cwd=cwd,
             engine="",
             limits=_limits(task, agent, admitted),
-            lineage=_below(call, agent, task, cwd),
+            lineage=_below(call, agent, task, cwd, before),
             vault=admitted.settings.vault,
             finalize=call.finalize,
-            resumes=session is not None,
+            resumes=before is not None,
         )
         if isinstance(found, Failure):
             return Planned(spec, found)
@@ -204,7 +204,7 @@ class Planner:
             engine=kind.name,
             model=_model(agent, admitted),
             warm=admitted.settings.warm_pool,
-            environment=self._environment(agent, kind, admitted),
+            environment=self._environment(spec, kind, admitted),
             native_folder=call.native_folder or str(self._state / "native" / kind.name),
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
             not_applied=_not_applied(agent, kind, _model(agent, admitted)),
@@ -259,11 +259,11 @@ class Planner:
             return Planned(spec, blocks=(*blocks, await previously(self._store.events(spec.session))))
         return Planned(await resumed(spec, kind, before, self._store), blocks=tuple(blocks))
 
-    def _environment(self, agent: Subagent, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
+    def _environment(self, spec: RunSpec, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
         """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
         return {
-            **seen_by_child(self._environ, kind.capabilities.environment, agent.environment),
-            **depth_marks(admitted.call.lineage.depth + 1, _deepest_below(agent, admitted)),
+            **seen_by_child(self._environ, kind.capabilities.environment, spec.agent.environment),
+            **depth_marks(spec.lineage.depth, _deepest_below(spec.agent, admitted)),
         }
 
     def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
@@ -318,11 +318,11 @@ def _inherited(call: Call, task: Task, kind: EngineKind) -> Sequence[str] | None
     return call.host_tools
 
 
-def _below(call: Call, agent: Subagent, task: Task, cwd: str) -> Lineage:
+def _below(call: Call, agent: Subagent, task: Task, cwd: str, before: SessionSummary | None) -> Lineage:
+    """Where a run stands: below its caller, and no higher than the session that it continues."""
     line = call.lineage
-    return structs.replace(
-        line, depth=line.depth + 1, ancestors=(*line.ancestors, Ancestor(agent.name, task.prompt, cwd))
-    )
+    depth = max(line.depth + 1, before.depth if before else 0)
+    return structs.replace(line, depth=depth, ancestors=(*line.ancestors, Ancestor(agent.name, task.prompt, cwd)))
 
 
 def _deepest_below(agent: Subagent, admitted: Admission) -> int:

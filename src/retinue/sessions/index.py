@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-_VERSION = 2
+_VERSION = 3
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
     folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER, session TEXT, updated REAL,
-    root TEXT, agent TEXT, engine TEXT, state TEXT, searchable BLOB, summary BLOB);
+    root TEXT, begun_in TEXT, agent TEXT, engine TEXT, state TEXT, searchable BLOB, summary BLOB);
 CREATE INDEX IF NOT EXISTS by_time ON sessions (updated DESC, session);
 CREATE INDEX IF NOT EXISTS by_root ON sessions (root, updated);
+CREATE INDEX IF NOT EXISTS by_beginning ON sessions (begun_in);
 PRAGMA user_version = {_VERSION};
 """
-_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _READ = "SELECT summary FROM sessions WHERE {which} ORDER BY updated DESC, session LIMIT :limit"
 _ROOTS = """
 SELECT root, max(updated) AS updated FROM sessions WHERE {which} GROUP BY root
@@ -43,6 +44,7 @@ _UNDER = "SELECT summary FROM sessions WHERE root = :under ORDER BY {which} DESC
 _COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
 _CONDITIONS = {
     "root": "root = :root",
+    "begun_in": "begun_in = :begun_in",
     "agent": "agent = :agent",
     "engine": "engine = :engine",
     "state": "state = :state",
@@ -222,6 +224,7 @@ def _values(wanted: Wanted) -> dict[str, str | float | bytes | None]:
     seen, name = wanted.before or (None, None)
     return {
         "root": wanted.root,
+        "begun_in": wanted.begun_in,
         "agent": wanted.agent,
         "engine": wanted.engine,
         "state": wanted.state and wanted.state.value,
@@ -269,6 +272,7 @@ def _row(folder: str, stamp: Stamp, found: Found) -> tuple[str | int | float | b
         summary.session,
         summary.updated,
         summary.root,
+        summary.begun_in,
         summary.agent,
         summary.engine,
         summary.latest.state.value,

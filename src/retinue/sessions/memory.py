@@ -105,7 +105,8 @@ class _Session:
         queued = [stamped for stamped in self.events if isinstance(stamped.event, RunQueued)]
         started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
         begins = Beginning(len(queued), queued[-1], next(started, None)) if queued else None
-        facts = facts_of(self.id, self.events[0].time, begins, reversed(self.events))
+        first = Beginning(1, queued[0]) if queued else None
+        facts = facts_of(self.id, self.events[0].time, begins, reversed(self.events), first=first)
         return summary_of(facts, live=self.is_busy)
 
 

@@ -15,8 +15,10 @@ async def spent_under(store: SessionStore, root: str) -> tuple[int, Usage]:
     Raises:
         Refused: `storage`.
     """
+    # Others may have continued what was begun under it, and it may have continued what others had begun.
+    found = [*await store.list(Wanted(root=root)), *await store.list(Wanted(begun_in=root))]
     runs, usage = 0, Usage()
-    for session in await store.list(Wanted(root=root)):
+    for session in {each.session: each for each in found}.values():
         more, consumed = (1, session.latest.usage) if session.runs == 1 else await _of_all_runs(store, session, root)
         runs, usage = runs + more, usage + consumed
     return runs, usage

@@ -56,9 +56,13 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     model: str | None = None
     provider: str | None = None
     root: str
+    """The conversation of the latest run."""
+    begun_in: str = ""
+    """The conversation of the first run: another, where someone else has continued the session."""
     parent_run: str | None = None
+    """The run that asked for the session: whoever continues it, its place in a tree stays."""
     parent_call: str = ""
-    """The tool call that asked for the latest run."""
+    """The tool call that did."""
     depth: int = 1
     timeout: float = 0.0
     """Of the latest run."""
@@ -86,6 +90,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """At most so many, the last changed first."""
     root: str | None = None
+    begun_in: str | None = None
     agent: str | None = None
     engine: str | None = None
     state: State | None = None
@@ -98,6 +103,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         """Whether a session is one of these, whatever the limit and wherever it stands."""
         return (
             self.root in {None, summary.root}
+            and self.begun_in in {None, summary.begun_in}
             and self.agent in {None, summary.agent}
             and self.engine in {None, summary.engine}
             and self.state in {None, summary.latest.state}

@@ -54,6 +54,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     number: int
     """Of the latest run, from 1."""
     queued: Stamped
+    first: Stamped
+    """How its first run begins, where that is kept; else the latest."""
     started: Stamped | None
     last: Stamped
     ended: Stamped | None
@@ -104,7 +106,8 @@ def read_facts(layout: Layout, folder: Path) -> Facts | Newer | None:
     run = tail[0].origin.run
     place = _find_place(layout, parts, head, run)
     begins = (place and _at(parts, place, run)) or _by_reading(parts, head, run)
-    return facts_of(head.id, head.created, begins, tail, decoder.damaged + torn_count(folder))
+    first = None if run == head.id else _at(parts, Place(1, beginning(parts, head)), head.id)
+    return facts_of(head.id, head.created, begins, tail, damaged=decoder.damaged + torn_count(folder), first=first)
 
 
 def find_beginning(layout: Layout, run: str, parts: Parts, head: Header) -> Position | None:
@@ -168,9 +171,18 @@ def _by_reading(parts: Parts, head: Header, run: str) -> Beginning | None:
 
 
 def facts_of(
-    session: str, created: float, begins: Beginning | None, newest_first: Iterable[Stamped], damaged: int = 0
+    session: str,
+    created: float,
+    begins: Beginning | None,
+    newest_first: Iterable[Stamped],
+    *,
+    first: Beginning | None = None,
+    damaged: int = 0,
 ) -> Facts:
-    """Puts together how the latest run begins, None if that is lost, and the last events of the record."""
+    """Puts together how the latest run begins, None if that is lost, and the last events of the record.
+
+    `first` is how the first run begins, if it is another.
+    """
     tail = list(newest_first)
     begins = begins or Beginning(1, _unknown_queued(tail[-1]))
     change = next((stamped for stamped in tail if isinstance(stamped.event, _CHANGES)), None)
@@ -183,6 +195,7 @@ def facts_of(
         created=created,
         number=begins.number,
         queued=begins.queued,
+        first=(first or begins).queued,
         started=started,
         last=tail[0],
         ended=change if change and isinstance(change.event, RunEnded) else None,
@@ -197,7 +210,7 @@ def summary_of(facts: Facts, *, live: bool) -> SessionSummary:
     assert isinstance(queued, RunQueued)
     ended = _ended(facts)
     latest = _run_summary(facts, live=live)
-    origin = facts.queued.origin
+    place = facts.first.origin
     return SessionSummary(
         session=facts.session,
         name=queued.name,
@@ -208,10 +221,11 @@ def summary_of(facts: Facts, *, live: bool) -> SessionSummary:
         engine=queued.engine,
         model=(ended and ended.actual.model) or queued.model,
         provider=queued.provider,
-        root=origin.root,
-        parent_run=origin.parent_run,
-        parent_call=origin.parent_tool_use_id,
-        depth=origin.depth,
+        root=facts.queued.origin.root,
+        begun_in=place.root,
+        parent_run=place.parent_run,
+        parent_call=place.parent_tool_use_id,
+        depth=place.depth,
         timeout=queued.timeout,
         created=facts.created,
         updated=facts.last.time,

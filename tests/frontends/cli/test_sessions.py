@@ -133,6 +133,28 @@ def test_a_session_that_goes_on_elsewhere_keeps_its_tree(cli, tree):
     assert [one["agent"] for one in told["tree"]["children"]] == ["mid", "tester", "reviewer"]
 
 
+def test_a_session_that_another_asked_for_stays_below_it_when_it_goes_on(cli, tree):
+    def children(session):
+        told = json.loads(cli("sessions", "show", session, "--json").stdout)["tree"]["children"]
+        return [(one["agent"], one["session"], one["depth"]) for one in told]
+
+    before = children(tree)
+    mid = before[0][1]
+    asks = {"agents": {"mid": [{"spawn": {"agent": "tester", "task": "f"}}, {"say": "ok"}]}, "steps": WORK}
+    options = (*SCRIPTED, "--project-agents", "allow", "--max-depth", "3")
+    done = cli("sessions", "resume", mid, "again", *options, script=asks)
+    assert "mid           started" in done.stderr, "nobody stands above it here"
+    assert children(tree) == before
+    assert [(agent, depth) for agent, _, depth in children(mid)] == [("explorer", 3), ("tester", 3)]
+
+
+def test_a_session_goes_on_no_higher_than_it_was_begun(cli, tree):
+    deepest = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"][0]["children"][0]
+    options = ("--session", deepest["session"], "--project-agents", "allow", "--max-depth", "3", "--json")
+    again = cli("run", "lead", "again", *SCRIPTED, *options, script=WORK)
+    assert json.loads(again.stdout)["actual"]["toolsRemoved"] == [{"tool": "subagent", "by": "depth"}]
+
+
 def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cli, tree):
     rows = cli("sessions", "list").stdout.splitlines()[1:]
     assert [" ↳ " in row for row in rows] == ["explorer" in row or "tester" in row or " mid" in row for row in rows]

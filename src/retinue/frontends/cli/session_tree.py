@@ -21,7 +21,9 @@ Tree = list[Branch[SessionSummary]]
 
 async def tree_below(retinue: Retinue, top: SessionSummary) -> Tree:
     """A session and everything that was asked for in it, at any depth; first come, first drawn."""
-    others = [one for root in await _roots(retinue, top) for one in await retinue.sessions(Wanted(root=root))]
+    wanted = [one for root in await _roots(retinue, top) for one in (Wanted(root=root), Wanted(begun_in=root))]
+    found = [one for each in wanted for one in await retinue.sessions(each)]
+    others = [*{one.session: one for one in found}.values()]
     parents = await parents_of(retinue, others)
     parents.pop(top.session, None)
     ordered = [top, *sorted(others, key=lambda one: one.created)]
