@@ -17,8 +17,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue import Retinue
 from retinue.control import places
 from retinue.control.client import Unreachable, connected
+from retinue.control.door import MOST_GUESTS
 from retinue.control.protocol import GREETING_BYTES, ORDER_BYTES, Cancelled, Extended, Steered
-from retinue.control.talking import MOST_CLIENTS
 from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
 from retinue.events import DeadlineExtended, RunEnded, RunQueued, Stamped, Text, TextDelta
@@ -283,10 +283,11 @@ async def test_a_fault_of_ours_ends_its_connection_is_logged_and_reaches_no_run(
 
 async def test_only_so_many_are_served_at_once(stage):
     async with stage.at_work() as (owner,):
-        crowd = [socket.socket(socket.AF_UNIX) for _ in range(MOST_CLIENTS)]
+        crowd = [socket.socket(socket.AF_UNIX) for _ in range(MOST_GUESTS)]
         try:
             for one in crowd:
                 one.connect(owner.control)
+                one.sendall(HELLO)
             with pytest.raises(Unreachable, match="32 others are connected already"):
                 async with connected(owner.control):
                     pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from socket import AF_UNIX, socket
 from typing import Any
@@ -20,6 +20,7 @@ from tests.pi_stage import until_told
 from retinue.agents.definition import Agent
 from retinue.app import Retinue
 from retinue.control.calling import NOBODY, TOO_MANY
+from retinue.control.door import MOST_GUESTS
 from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
 from retinue.events import RunQueued, RunStarted
@@ -204,6 +205,19 @@ async def test_a_run_has_so_many_connections_and_a_flood_of_them_keeps_out_nobod
         with anyio.fail_after(20):
             while (await _greeted(home))["type"] != "welcome":
                 pass
+
+
+@pytest.mark.parametrize("said", [b"", b'{"type":"hello","v":1}\n'], ids=["who say nothing", "who only say hello"])
+async def test_a_crowd_of_others_keeps_no_run_from_its_home(stage, said):
+    async with stage.leading() as home:
+        with ExitStack() as crowd:
+            for _ in range(4 * MOST_GUESTS):
+                one = crowd.enter_context(socket(AF_UNIX))
+                one.settimeout(20)
+                await anyio.to_thread.run_sync(one.connect, home.address)
+                one.sendall(said)
+            async with calling(home) as (caller, _):
+                assert (await caller.ask(**work()))["type"] == "result"
 
 
 async def _greeted(home: Home) -> dict[str, Any]:

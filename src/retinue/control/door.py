@@ -20,11 +20,16 @@ from retinue.beside import Beside
 from retinue.bus import Lagged, Watcher
 from retinue.control import places
 from retinue.events import Stamped
+from retinue.home import MOST_CONNECTIONS
 from retinue.orchestrator import Orchestrator
 
 if TYPE_CHECKING:
     from retinue.surfaces.base import Surface
 
+GREETING = 5.0
+"""Seconds a client has to say who it is."""
+MOST_GUESTS = 32
+"""Clients at once, beside the runs themselves; whoever comes then is declined."""
 FAREWELL = 1.0
 """Seconds watchers have to take the last events when everything ends."""
 REST = 0.25
@@ -49,7 +54,10 @@ class Door:
         self._busy = 0
         """Clients who are being told something."""
         self._idle = anyio.Event()
-        self.clients = 0
+        self._newcomers: list[anyio.CancelScope] = []
+        """Those who have not said who they are, the first to come first."""
+        self._guests = 0
+        """Those who are no runs of ours."""
 
     async def __aenter__(self) -> Self:
         self._group = await self._beside.__aenter__()
@@ -83,6 +91,27 @@ class Door:
             else:
                 self._group.start_soon(self._listen, listener)
         return str(self._path) if self._path else None
+
+    @contextmanager
+    def newcomer(self) -> Iterator[None]:
+        """A block in which someone says who they are. It ends early: for want of time, or as too many others wait."""
+        with anyio.move_on_after(GREETING) as scope:
+            self._newcomers.append(scope)
+            try:
+                if len(self._newcomers) > MOST_GUESTS + MOST_CONNECTIONS * len(self.orchestrator.household):
+                    self._newcomers[0].cancel()
+                yield
+            finally:
+                self._newcomers.remove(scope)
+
+    @contextmanager
+    def guest(self) -> Iterator[bool]:
+        """A block in which someone is served who is no run of ours; whether there is room for it."""
+        self._guests += 1
+        try:
+            yield self._guests <= MOST_GUESTS
+        finally:
+            self._guests -= 1
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -130,7 +159,6 @@ class Door:
     async def _let_in(self, stream: SocketStream) -> None:
         from retinue.control.talking import talk
 
-        self.clients += 1
         try:
             async with stream:
                 await talk(stream, self)
@@ -138,5 +166,3 @@ class Door:
             pass  # in the middle of a word, or too slow to be told everything
         except* Exception:  # the last place before the group in which runs live: a fault of ours must not end them
             logging.getLogger("retinue").exception(FAULT)
-        finally:
-            self.clients -= 1

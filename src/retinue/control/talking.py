@@ -11,7 +11,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue.arriving import Arriving
 from retinue.bus import Lagged
 from retinue.control import calling, places
-from retinue.control.door import Door
+from retinue.control.door import MOST_GUESTS, Door
 from retinue.control.listening import next_order, until_gone
 from retinue.control.protocol import (
     GREETING_BYTES,
@@ -34,17 +34,12 @@ from retinue.control.protocol import (
     line,
 )
 from retinue.events import RunEnded
-from retinue.home import MOST_CONNECTIONS
 from retinue.orchestrator import Orchestrator
 from retinue.types import Refused
 
-MOST_CLIENTS = 32
-"""At once, beside those that the runs themselves may have; whoever comes then is declined."""
-GREETING = 5.0
-"""Seconds a client has to say hello."""
 AT_ONCE = 256
 """Events sent together."""
-TOO_MANY = f"{MOST_CLIENTS} others are connected already. Try again when one of them has left."
+TOO_MANY = f"{MOST_GUESTS} others are connected already. Try again when one of them has left."
 OTHER_VERSION = f"This process speaks version {VERSION} of the control protocol."
 
 
@@ -52,12 +47,9 @@ async def talk(stream: SocketStream, door: Door) -> None:
     """Speaks with one client until it leaves."""
     if not places.is_friend(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - anyio's, no database
         return
-    if door.clients > MOST_CLIENTS + MOST_CONNECTIONS * len(door.orchestrator.household):
-        await stream.send(line(Declined(TOO_MANY)))
-        return
     orders = BufferedByteReceiveStream(Arriving(stream))
     greeting: Order | Declined | None = None
-    with anyio.move_on_after(GREETING):
+    with door.newcomer():
         greeting = await next_order(orders, GREETING_BYTES)
     if not isinstance(greeting, Hello) or greeting.v != VERSION:
         await stream.send(line(Declined(OTHER_VERSION)))
@@ -65,7 +57,15 @@ async def talk(stream: SocketStream, door: Door) -> None:
     if greeting.token is not None:
         await _let_home(stream, orders, greeting.token, door)
         return
-    await stream.send(line(Welcome(VERSION, os.getpid())))
+    with door.guest() as has_room:
+        if has_room:
+            await stream.send(line(Welcome(VERSION, os.getpid())))
+            await _serve(stream, orders, door)
+        else:
+            await stream.send(line(Declined(TOO_MANY)))
+
+
+async def _serve(stream: SocketStream, orders: BufferedByteReceiveStream, door: Door) -> None:
     while (given := await next_order(orders)) is not None:
         with door.telling():
             if isinstance(given, Watch):
