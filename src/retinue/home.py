@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 from msgspec import structs
@@ -108,14 +108,16 @@ class Member:
                 self._is_live = False
 
     def begin(self, work: Callable[[], Awaitable[None]]) -> anyio.CancelScope | None:
-        """Begins what the run asks for; it ends with the run, or with the scope. None if the run has ended."""
+        """Begins what the run asks for; it ends with the run, or with the scope. None if the run has ended.
+
+        The work must not raise: that would end the run.
+        """
         if not self._is_live:
             return None
         scope = anyio.CancelScope()
 
         async def one() -> None:
-            # A fault of the work belongs to whoever asked for it, not to the run.
-            with suppress(Exception), scope:
+            with scope:
                 await work()
 
         self._group.start_soon(one)

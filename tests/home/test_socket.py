@@ -19,13 +19,14 @@ from tests.pi_stage import until_told
 
 from retinue.agents.definition import Agent
 from retinue.app import Retinue
-from retinue.control.calling import NOBODY, TOO_MANY
+from retinue.control.calling import FAULT, NOBODY, TOO_MANY
 from retinue.control.door import MOST_GUESTS
 from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
 from retinue.events import RunQueued, RunStarted
 from retinue.home import MOST_CONNECTIONS
 from retinue.sessions.memory import MemoryStore
+from retinue.sessions.store import RunRecord
 from retinue.surfaces.base import ToolResult
 from retinue.types import Code, Home, Plan, RunSpec, Task
 
@@ -36,7 +37,7 @@ NESTS = type(CAPABILITIES)(tools=CAPABILITIES.tools, more_tools=True, resumes=Tr
 class Stage:
     """A lead that waits for the test, in whose place the test calls home. Workers answer at once, or wait as told."""
 
-    def __init__(self, runtime: Path) -> None:
+    def __init__(self, runtime: Path, store: MemoryStore | None = None) -> None:
         kind = EngineKind(name="scripted", capabilities=NESTS, make=self._engine, missing=lambda: None)
         runtime.chmod(0o700)
         self.environ = {"HOME": str(runtime), "XDG_RUNTIME_DIR": str(runtime)}
@@ -46,7 +47,7 @@ class Stage:
             environ=self.environ,
             cwd=runtime,
             agents=[LEAD],
-            store=MemoryStore(),
+            store=store or MemoryStore(),
             settings={"max_spawns": 10**6, "max_concurrency": 1},
         )
         self.homes: list[Home] = []
@@ -289,6 +290,27 @@ async def test_the_end_of_a_run_ends_what_it_asked_for_and_tells_the_caller(stag
             stage.go_on.set()
         ended = [await until_told(watcher, is_end) for _ in range(2)]
     assert ends(ended) == [(2, Code.ABORTED), (1, None)]
+
+
+class Faulty(MemoryStore):
+    """A store with a fault where anyone but a lead begins."""
+
+    async def begin(self, spec: RunSpec) -> RunRecord:
+        if spec.agent.name != "lead":
+            raise ZeroDivisionError(spec.agent.name)
+        return await super().begin(spec)
+
+
+async def test_a_fault_of_ours_is_the_answer_is_logged_and_ends_no_run(tmp_path_factory, caplog):
+    stage = Stage(tmp_path_factory.mktemp("f"), Faulty())
+    async with stage.leading() as home, stage.retinue.events() as watcher:
+        async with calling(home) as (caller, _):
+            assert await caller.ask(**work()) == {"type": "declined", "message": FAULT}
+            assert (await caller.ask(type="tools"))["type"] == "tools"
+        stage.go_on.set()
+        assert ends([await until_told(watcher, is_end)]) == [(1, None)]
+    (record,) = caplog.records
+    assert "ZeroDivisionError" in record.exc_text
 
 
 async def test_partial_results_are_of_the_run_that_asked_though_another_has_a_call_of_the_same_id(stage):

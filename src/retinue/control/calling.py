@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import anyio
 from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -27,6 +29,7 @@ from retinue.home import MOST_CONNECTIONS, Member
 from retinue.orchestrator import Orchestrator
 from retinue.surfaces.base import MOST_AGENTS, Surface, ToolResult, named_tools, purpose, usable
 
+FAULT = "The call was ended by a fault of Retinue itself, which its log describes. The run goes on: do without it."
 NOBODY = "No run that may delegate has this token: it was never given, or its run has ended."
 TOO_MANY = f"This run has {MOST_CONNECTIONS} calls under way already. Wait until one of them has been answered."
 
@@ -65,7 +68,7 @@ class _Talk:
     async def _tell(self, group: TaskGroup) -> None:
         """Tells what comes of calls, beside what is heard."""
         while answer := await self._news.next():
-            if isinstance(answer, Returned):
+            if not isinstance(answer, Partial):
                 # Before it is sent: whoever has it may ask again before we know that they have.
                 self._call = None
             await self._say(answer)
@@ -101,11 +104,14 @@ class _Talk:
         news = self._news
 
         async def work() -> None:
-            result: ToolResult | None = None
+            answer: Returned | Declined | None = None
             try:
-                result = await run(asked.arguments, call, news.show if asked.partial else None)
+                answer = Returned((await run(asked.arguments, call, news.show if asked.partial else None)).as_json())
+            except Exception:  # a fault of ours is the answer to this call, and no reason to end the run that made it
+                logging.getLogger("retinue").exception(FAULT)
+                answer = Declined(FAULT)
             finally:
-                news.end(result)
+                news.end(answer)
 
         self._call = self._member.begin(work)
         if self._call is None:
@@ -134,20 +140,20 @@ class _News:
     """The newest partial result, and then the result. Whoever reads slowly misses some, and holds up nobody."""
 
     def __init__(self) -> None:
-        self._newest: Partial | Returned | None = None
+        self._newest: Partial | Returned | Declined | None = None
         self._moved = anyio.Event()
 
     async def show(self, result: ToolResult) -> None:
         self._newest = Partial(result.as_json())
         self._moved.set()
 
-    def end(self, result: ToolResult | None) -> None:
-        """There is no result where the run ended first."""
-        self._newest = Returned(result.as_json()) if result else None
+    def end(self, answer: Returned | Declined | None) -> None:
+        """There is no answer where the run ended first."""
+        self._newest = answer
         self._moved.set()
 
-    async def next(self) -> Partial | Returned | None:
-        """What is new, once something is; None where there is no result."""
+    async def next(self) -> Partial | Returned | Declined | None:
+        """What is new, once something is; None where there is no answer."""
         await self._moved.wait()
         self._moved = anyio.Event()
         newest, self._newest = self._newest, None
