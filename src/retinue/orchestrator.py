@@ -194,19 +194,21 @@ class Orchestrator:
         return tuple(results[number] for number in range(len(planned)))
 
     async def _chain(self, planned: list[Planned], slots: Slots, hold: Reins) -> tuple[RunResult, ...]:
-        first_task = planned[0].spec.task
+        first, waiting = planned[0].spec, [*planned]
         results: list[RunResult] = []
-        for step in planned:
-            if results:
-                before = results[-1]
-                source = f"step {len(results)} ({before.agent})"
-                prompt = chained(step.spec.prompt, previous=before.text, source=source, first_task=first_task)
-            else:
-                prompt = first_step(step.spec.prompt)
-            identified = structs.replace(step, spec=_identified(step.spec, self._store))
-            results.append(await self._run(identified, prompt, slots, hold))
-            if results[-1].failure or hold.failure:
-                break
+        try:
+            while waiting and not (results and (results[-1].failure or hold.failure)):
+                step = waiting.pop(0)
+                if results:
+                    before = results[-1]
+                    source = f"step {len(results)} ({before.agent})"
+                    prompt = chained(step.spec.prompt, previous=before.text, source=source, first_task=first.task)
+                else:
+                    prompt = first_step(step.spec.prompt)
+                identified = structs.replace(step, spec=_identified(step.spec, self._store))
+                results.append(await self._run(identified, prompt, slots, hold))
+        finally:
+            self.accounts.give_back(first.lineage.root, len(waiting))
         return tuple(results)
 
     async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from retinue.engines.scripted import say
+from retinue.engines.scripted import fail, say
 from retinue.types import Lineage
 
 SPAWN, INFO = "spawn_subagent", "agent_info"
@@ -141,6 +141,15 @@ async def test_more_runs_than_one_conversation_may_start_are_refused(open_host):
         result = await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
     assert (result.details["error"]["code"], result.details["results"]) == ("spawn_limit", [])
     assert len(host.specs) == 2
+
+
+async def test_steps_that_a_chain_did_not_come_to_are_not_counted(open_host):
+    async with open_host(fail("400 bad request"), surface="nested", settings={"max_spawns": 3}) as host:
+        for _ in range(2):
+            await host.use({"mode": "chain", "tasks": [TASK] * 2}, tool=SPAWN)
+        result = await host.use({"mode": "chain", "tasks": [TASK] * 2}, tool=SPAWN)
+    assert len(host.specs) == 2
+    assert result.text.startswith("This conversation has started 2 runs and may start 3 (max_spawns); 2 more")
 
 
 async def test_a_secret_in_the_input_is_not_quoted(open_host):
