@@ -56,10 +56,6 @@ class Accounts:
         """Runs that were counted are not started after all."""
         self._started[root] -= runs
 
-    def give_back(self, root: str, runs: int) -> None:
-        """Runs that were counted are not started after all."""
-        self._started[root] -= runs
-
     def purse(self, root: str) -> Purse:
         """What all runs of a conversation spend."""
         return self._purses.setdefault(root, Purse(Limits()))

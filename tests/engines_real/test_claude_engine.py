@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.engines_real.claude_install import claude_environ, need_claude
+from tests.engines_real.programs import is_alive, seen, worker
 
 from retinue import Agent, Retinue
 from retinue.events import MessageEnded, NativeSession, Notice, Text, TextDelta, ToolCalled, ToolReturned
-from retinue.results import RunResult
 from retinue.secret import Secret
 from retinue.testing.model_server import script64
 from retinue.types import Code, Task
@@ -51,28 +49,12 @@ def open_retinue(server, project, tmp_path):
     return opened
 
 
-def worker(**fields) -> Agent:
-    return Agent(**{"name": "worker", "body": "You work.", "tools": ("read", "bash"), **fields})
-
-
 def bash(command: str) -> dict[str, Any]:
     return {"tool": "Bash", "args": {"command": command, "description": "Works."}}
 
 
 def reads(path: Path) -> dict[str, Any]:
     return {"tool": "Read", "args": {"file_path": str(path)}}
-
-
-async def seen(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]):
-    """What the work comes to, and the events meanwhile."""
-    events = []
-    async with retinue.events() as watcher:
-        result = await work()
-        async for stamped in watcher:
-            events.append(stamped.event)
-            if stamped.event.__struct_config__.tag == "run_ended":
-                break
-    return result, events
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -309,17 +291,6 @@ async def test_a_login_that_is_no_good_is_the_providers_failure(open_retinue, se
     assert "Not logged in" in result.failure.message
 
 
-async def test_a_model_that_does_not_exist_gives_way_to_the_next(open_retinue, server):
-    def decide(request):
-        return {"text": "An answer."} if request.model == "scripted-2" else {"fail": {"status": 404, "times": -1}}
-
-    server.script = decide
-    async with open_retinue(worker(model="scripted-1", fallback_models=("scripted-2",)), model=None) as retinue:
-        result = await retinue.run("worker", "Answer.")
-    assert (result.failure, result.text, result.actual.model) == (None, "An answer.", "scripted-2")
-    assert [attempt.reason for attempt in result.actual.attempts] == ["first", "fallback"]
-
-
 @pytest.mark.parametrize("limit", ["max_cost", "max_conversation_cost"])
 async def test_a_budget_of_money_ends_the_run(open_retinue, project, limit):
     script = script64([reads(project / "a.txt"), reads(project / "a.txt"), {"text": "never said"}])
@@ -407,11 +378,3 @@ async def test_a_session_claude_has_forgotten_goes_on_from_our_record(open_retin
     assert any("goes on from the stored messages" in notice for notice in again.actual.notices)
     assert "Remember 1234." in server.requests[1].messages[0].text
     assert (third.failure, third.actual.notices) == (None, ())
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -25,8 +25,7 @@ from retinue.engines.base import EngineKind
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
 from retinue.events import RunQueued, RunStarted
 from retinue.home import MOST_CONNECTIONS
-from retinue.sessions.memory import MemoryStore
-from retinue.sessions.store import RunRecord
+from retinue.sessions.memory import MemoryRecord, MemoryStore
 from retinue.surfaces.base import ToolResult
 from retinue.types import Code, Home, Plan, RunSpec, Task
 
@@ -295,7 +294,7 @@ async def test_the_end_of_a_run_ends_what_it_asked_for_and_tells_the_caller(stag
 class Faulty(MemoryStore):
     """A store with a fault where anyone but a lead begins."""
 
-    async def begin(self, spec: RunSpec) -> RunRecord:
+    async def begin(self, spec: RunSpec) -> MemoryRecord:
         if spec.agent.name != "lead":
             raise ZeroDivisionError(spec.agent.name)
         return await super().begin(spec)

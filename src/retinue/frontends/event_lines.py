@@ -41,7 +41,7 @@ class EventLines:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._tops: dict[str, int] = {}
-        """Of each run, how deep the one stands that nobody here asked for: a session may be continued at any depth."""
+        """For each run, the depth of the highest above it: a session may be continued at any depth."""
 
     def __call__(self, stamped: Stamped) -> Iterator[str]:
         """The line of an event; none for one that says nothing new."""
@@ -51,7 +51,8 @@ class EventLines:
             self._tops[origin.run] = self._tops.get(origin.parent_run, 1) if origin.parent_run else origin.depth
         if news := event_words(event, origin.session[:SHORT]):
             name = pad(one_line(self._names.get(origin.run, origin.run[:SHORT]), MOST), NAME)
-            before = f"{moment(stamped.time, '%H:%M:%S')} {'  ' * (origin.depth - self._tops.get(origin.run, 1))}{name}  "
+            level = origin.depth - self._tops.get(origin.run, 1)
+            before = f"{moment(stamped.time, '%H:%M:%S')} {'  ' * level}{name}  "
             most = NOTICE_LINES if isinstance(event, Notice) else 1
             for line in wrap(one_line(news, most * MOST), max(MOST - width(before), NAME), most):
                 yield before + line

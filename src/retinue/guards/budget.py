@@ -29,7 +29,7 @@ class Purse:
     """
 
     def __init__(self, limits: Limits, above: Purse | None = None) -> None:
-        self._limits = limits
+        self.limits = limits
         self.own = Usage()
         self.nested = Usage()
         self.above: tuple[Purse, ...] = (above, *above.above) if above else ()
@@ -45,13 +45,13 @@ class Purse:
 
     def overspent(self, so: str = STOPPED) -> Failure | None:
         """Why there is nothing left: for the run itself, for one above it, or for the conversation."""
-        own = _overrun(self.own, turns=self._limits.max_turns)
+        own = _overrun(self.own, turns=self.limits.max_turns)
         overrun = own or next((found for purse in (self, *self.above) if (found := purse.overrun())), None)
         return overrun and _failure(*overrun, so)
 
     def overrun(self) -> Overrun | None:
         """What there is nothing left of that it shares: with the runs below it, or with all of the conversation."""
-        limits, conversation = self._limits, (self, *self.above)[-1]
+        limits, conversation = self.limits, (self, *self.above)[-1]
         return _overrun(self.spent, tokens=limits.max_tokens, cost=limits.max_cost) or _overrun(
             conversation.spent,
             "conversation_",
@@ -63,8 +63,8 @@ class Purse:
     def left(self, limits: Limits) -> Limits:
         """The limits with the money that is left of them, for an engine that keeps such a bound itself."""
         purses = (self, *self.above)
-        of_runs = [(purse._limits.max_cost, purse) for purse in purses]
-        of_all = [(purse._limits.max_conversation_cost, purses[-1]) for purse in purses]
+        of_runs = [(purse.limits.max_cost, purse) for purse in purses]
+        of_all = [(purse.limits.max_conversation_cost, purses[-1]) for purse in purses]
         return structs.replace(limits, max_cost=_rest(of_runs), max_conversation_cost=_rest(of_all))
 
 

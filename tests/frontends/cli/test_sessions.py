@@ -110,6 +110,7 @@ def test_a_session_is_shown_with_whom_it_asked_at_any_depth(cli, tree):
             ("│ └ explorer", "d"),
             ("└ tester", "c"),
         ]
+        assert "\nusage below    0 tokens, 6 turns\n" in shown
         assert max(map(len, section.partition("\n\n")[0].splitlines())) <= int(columns)
 
 
@@ -205,6 +206,19 @@ def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
     assert "tools granted  read, grep, find, ls, lsp" in told
     assert "tools used     ls × 1" in told
     assert "turns 9" in told
+
+
+def test_why_another_model_was_tried_is_shown(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "picky.md").write_text(
+        "---\nname: picky\ntools: read\nmodel: big\nfallback_models: small\n---\nWork.\n"
+    )
+    script = {"runs": [[{"fail": "429 too many requests"}], [{"say": "ok"}]]}
+    done = cli("run", "picky", "Where?", *SCRIPTED, "--json", script=script)
+    shown = cli("sessions", "show", json.loads(done.stdout)["session"]).stdout
+    assert "model          big declared, small answered\n" in shown
+    assert "attempts       1 first with big: provider (rate_limit); 2 fallback with small: ok\n" in shown
 
 
 def test_a_session_that_cannot_be_read_hides_no_other(cli, scratch_home, session):

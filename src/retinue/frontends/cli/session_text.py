@@ -11,7 +11,7 @@ from retinue.frontends.wording import SHORT, UNKNOWN, moment
 from retinue.output.truncate import human_size
 from retinue.results import Actual, Attempt
 from retinue.sessions.store import SessionSummary
-from retinue.types import Limits
+from retinue.types import Limits, Usage
 
 BELOW = "↳ "
 """Before the agent of a session that another run asked for."""
@@ -36,8 +36,6 @@ def _row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
 
 def fact_lines(summary: SessionSummary, asked_by: SessionSummary | None = None) -> list[str]:
     """What is known of a session beside what was said in it."""
-    usage = summary.latest.usage
-    cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
     return _facts(
         ["session", summary.session],
         ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
@@ -46,7 +44,7 @@ def fact_lines(summary: SessionSummary, asked_by: SessionSummary | None = None) 
         ["begun", moment(summary.created)],
         ["changed", moment(summary.updated)],
         ["runs", str(summary.runs)],
-        ["usage", f"{usage.tokens} tokens, {usage.turns} turns{cost}"],
+        ["usage", _usage(summary.latest.usage)],
         ["conversation", summary.root],
         ["asked by", f"{asked_by.agent} ({asked_by.session[:SHORT]})" if asked_by else ""],
         ["file", f"{summary.file} ({human_size(summary.size_bytes)})" if summary.file else ""],
@@ -91,6 +89,7 @@ def report_lines(actual: Actual) -> list[str]:
         ["not applied", ", ".join(actual.not_applied)],
         ["limits", ", ".join(_limits(actual.limits))],
         ["attempts", "; ".join(map(_attempt, actual.attempts))],
+        ["usage below", _usage(actual.nested_usage) if actual.nested_usage.turns else ""],
         ["masked", f"{actual.masks} secrets"],
         ["dropped", human_size(actual.dropped_bytes)],
         ["process", f"exit code {process.code}" if process and process.code is not None else ""],
@@ -119,7 +118,14 @@ def _limits(limits: Limits) -> Iterator[str]:
 
 def _attempt(attempt: Attempt) -> str:
     model = f" with {attempt.model}" if attempt.model else ""
-    return f"{attempt.number} {attempt.reason}{model}: {attempt.failure.code if attempt.failure else 'ok'}"
+    failure = attempt.failure
+    why = f" ({failure.reason})" if failure and failure.reason else ""
+    return f"{attempt.number} {attempt.reason}{model}: {failure.code if failure else 'ok'}{why}"
+
+
+def _usage(usage: Usage) -> str:
+    cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
+    return f"{usage.tokens} tokens, {usage.turns} turns{cost}"
 
 
 def _facts(*rows: list[str]) -> list[str]:
