@@ -62,6 +62,9 @@ BOUNDED_SURFACE = "single"
 RETOLD_SURFACE = "fanout"
 """The surface whose seed continues a session by telling it, on every engine; others leave that to the engine."""
 
+_LOADED = {"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")}
+"""What the choices of `claude_settings` mean."""
+
 
 class Admission(Struct, frozen=True):
     """A call that may dispatch, with the settings that hold for it."""
@@ -204,6 +207,7 @@ class Planner:
             engine=kind.name,
             model=_model(agent, admitted),
             warm=admitted.settings.warm_pool,
+            loads=_LOADED[admitted.settings.claude_settings],
             environment=self._environment(spec, kind, admitted),
             native_folder=call.native_folder or str(self._state / "native" / kind.name),
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},

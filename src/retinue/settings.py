@@ -57,6 +57,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`text` or `native`: how `fanout` continues a session."""
     warm_pool: bool = True
     """Whether an engine's process may serve one run after the other."""
+    claude_settings: Literal["none", "user", "project", "both"] = "none"
+    """Whose settings of Claude Code's own its runs load: `none`, `user`, `project` or `both`."""
 
     def limits(self) -> Limits:
         """What bounds one run under these settings."""
@@ -152,6 +154,11 @@ KEYS: Mapping[str, Key] = {
     "max_lines_per_window": Key(low=1, high=1000, in_project=InProject.DISPLAY, note="lines of a live window"),
     "max_task_bytes": Key(low=1, high=2**30, note="size of a task"),
     "warm_pool": Key(in_project=_NEVER, note="whether a process of an engine serves several runs, one after another"),
+    "claude_settings": Key(
+        in_project=_NEVER,
+        choices=("none", "user", "project", "both"),
+        note="whose Claude Code settings and `CLAUDE.md` its runs load; never their hooks",
+    ),
     "resume": Key(choices=("text", "native"), in_project=_NEVER, note="how a session is continued"),
 }
 

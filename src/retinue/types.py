@@ -379,6 +379,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     resumes: bool = False
     warm: bool = True
     """Whether a process that served another run may serve this one."""
+    loads: tuple[str, ...] = ()
+    """Whose settings of the engine's own program it loads: `user`, `project`."""
     not_applied: tuple[str, ...] = ()
     """Preferences of the agent this engine does not know."""
     notices: tuple[str, ...] = ()

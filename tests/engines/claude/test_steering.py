@@ -95,4 +95,5 @@ async def test_who_speaks_to_one_that_is_being_stopped_is_told(scratch_home):
             group.start_soon(speak, scene)
             await anyio.sleep(0.05)
     assert scene.result.failure.code is Code.ABORTED
-    assert reasons == {"not_at_work"}
+    assert "not_at_work" in reasons
+    assert reasons <= {"not_at_work", "ended"}, "the last of them may come when it has ended"

@@ -44,6 +44,9 @@ EFFORTS = {
 }
 """What Claude Code calls the levels of thinking."""
 
+NO_HOOKS = '{"disableAllHooks":true}'
+"""Of settings that are loaded; our own gate stays."""
+
 KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
 """Where Claude Code looks for a key, and where a spec has that of its agent."""
 
@@ -55,8 +58,8 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
     arguments = [
         *("--output-format", "stream-json", "--input-format", "stream-json"),
         *("--verbose", "--include-partial-messages"),
-        # Nobody's settings are read, so no hooks, servers, plugins, skills or CLAUDE.md of theirs are loaded.
-        *("--setting-sources=", "--strict-mcp-config"),
+        # Where nobody's settings are read, no servers, plugins, skills or CLAUDE.md of theirs are loaded.
+        *(f"--setting-sources={','.join(loaded(spec))}", "--settings", NO_HOOKS, "--strict-mcp-config"),
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
         *("--tools", ",".join([*built_in(spec), *(NATIVE if spec.home else ())])),
@@ -68,8 +71,16 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
     return Command(argv=(program, *arguments), cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE)
 
 
+def loaded(spec: RunSpec) -> tuple[str, ...]:
+    """Whose settings are loaded: nobody's where the agent may not have all that they bring."""
+    agent = spec.agent
+    return () if agent.no_context_files or agent.no_skills or agent.no_extensions else spec.loads
+
+
 def unapplied(spec: RunSpec) -> Iterator[str]:
-    """What the agent wishes for and does not get, each as a sentence."""
+    """What is wished for and cannot be had, each as a sentence."""
+    if spec.loads and not loaded(spec):
+        yield "Claude Code's settings are not loaded (claude_settings): the agent may not have what they bring."
     thinking = spec.agent.thinking
     if thinking and thinking != OFF and thinking not in EFFORTS:
         known = ", ".join((OFF, *EFFORTS))
