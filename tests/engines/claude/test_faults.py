@@ -86,6 +86,16 @@ async def test_one_that_cannot_be_started(home):
     assert result.failure.code is Code.SPAWN_FAILED
 
 
+async def test_one_that_does_not_understand_us(home):
+    async with claude_stage(home) as retinue:
+        (home / "bin" / "fake-claude").write_text("#!/bin/sh\nexec cat\n")  # it says what it is told
+        result = await retinue.run("explorer", deeds(SAY))
+    assert result.failure
+    assert result.failure.code is Code.SPAWN_FAILED
+    assert result.failure.message.startswith("Claude Code did not begin: Unsupported control request")
+    assert "Nothing was asked of a model." in result.failure.message
+
+
 async def test_lines_of_any_length_and_lines_that_are_none_do_no_harm(home):
     noise = {"raw": "Debugger attached.\n\n\u2028\n[]\n17\n"}
     result = await play(home, noise, {"flood": 17 << 20}, {"flood": 9 << 20}, {"say": "x", "times": 2 << 20})

@@ -31,6 +31,10 @@ MOST_RESULT = 100_000
 """Characters, more than a tool of ours ever answers; what Claude Code takes for too much it puts aside in a file."""
 NOT_HANDED_OVER = f"This Claude Code would run agents by itself, uncounted. Use the tool {own_name(SPAWN)} instead."
 
+DID_NOT_BEGIN = (
+    "Claude Code did not begin: {}. Nothing was asked of a model. Another version of it may do: see `retinue doctor`."
+)
+
 
 class Finalizing:
     """Whether a finalize call was a good one: the run then ends without asking the model again."""
@@ -56,7 +60,7 @@ async def connected(
     Raises:
         EngineError: it does not understand the SDK.
     """
-    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ClaudeSDKError
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
     finalizing = Finalizing()
     options = ClaudeAgentOptions(
@@ -69,8 +73,8 @@ async def connected(
     client = ClaudeSDKClient(options, transport=cast("Transport", wire))
     try:
         is_there = await wire.unless_ended(client.connect)
-    except ClaudeSDKError as error:
-        raise engine_error(f"Claude Code did not begin: {error}", code=Code.SPAWN_FAILED) from error
+    except Exception as error:  # what a program answers, or does not, the SDK raises as plain ones, too
+        raise engine_error(DID_NOT_BEGIN.format(error), code=Code.SPAWN_FAILED) from error
     try:
         yield client if is_there else None
     finally:
