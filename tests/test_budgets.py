@@ -217,5 +217,5 @@ async def test_what_a_conversation_began_and_another_continued_is_still_counted(
         async with stage(scratch_home, ANSWER, root=root, **options) as retinue:
             with pytest.raises(Refused) as caught:
                 await retinue.run(*LOOK, max_spawns=1)
-            assert "has started 1 runs" in caught.value.failure.message
+            assert "has started 1 run " in caught.value.failure.message
             assert reasons([await retinue.run(*LOOK, max_conversation_tokens=10)]) == ["max_conversation_tokens"]

@@ -251,7 +251,7 @@ async def test_one_conversation_starts_only_so_many_runs(open_host):
         first, second = await host.ask(), await host.ask()
     assert first["content"][0]["text"] == "done"
     message = (
-        "This conversation has started 1 runs and may start 1 (max_spawns); 1 more were refused and nothing was "
+        "This conversation has started 1 run and may start 1 (max_spawns); 1 more was refused and nothing was "
         "started. Do the rest without delegating."
     )
     assert second == refusal("SUBAGENT_FAILED", message)
