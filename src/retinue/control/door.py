@@ -97,12 +97,13 @@ class Door:
         """A block in which someone says who they are. It ends early: for want of time, or as too many others wait."""
         with anyio.move_on_after(GREETING) as scope:
             self._newcomers.append(scope)
+            if len(self._newcomers) > MOST_GUESTS + MOST_CONNECTIONS * len(self.orchestrator.household):
+                self._newcomers.pop(0).cancel()
             try:
-                if len(self._newcomers) > MOST_GUESTS + MOST_CONNECTIONS * len(self.orchestrator.household):
-                    self._newcomers[0].cancel()
                 yield
             finally:
-                self._newcomers.remove(scope)
+                with suppress(ValueError):  # it had to make room
+                    self._newcomers.remove(scope)
 
     @contextmanager
     def guest(self) -> Iterator[bool]:
