@@ -45,12 +45,11 @@ class Accounts:
             Refused: `spawn_limit`: these are more than the conversation may start.
         """
         if self._started[root] + runs > limit:
-            started = self._started[root]
+            started = f"{self._started[root]} run{'s' * (self._started[root] != 1)}"
             raise refused(
                 Code.SPAWN_LIMIT,
-                f"This conversation has started {started} run{'s' * (started != 1)} and may start {limit} (max_spawns); "
-                f"{runs} more {'was' if runs == 1 else 'were'} refused and nothing was started. "
-                "Do the rest without delegating.",
+                f"This conversation has started {started} and may start {limit} (max_spawns); {runs} more "
+                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating.",
             )
         self._started[root] += runs
 
