@@ -213,7 +213,9 @@ class Orchestrator:
 
     async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
-        spec = structs.replace(planned.spec, prompt=with_files(planned.blocks, prompt))
+        spec, prompt = planned.spec, with_files(planned.blocks, prompt)
+        if prompt is not spec.prompt:
+            spec = structs.replace(spec, prompt=prompt)
         try:
             record = await self._store.begin(spec)
         except Refused as lost:  # another process took the session since it was planned
@@ -282,6 +284,8 @@ class Orchestrator:
     def _carry(self, spec: RunSpec, standing: _Standing, seat: Seat) -> Carry:
         """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""
         below, home, purse = standing.below, spec.home, standing.purse
+        if (below is None or home is None) and not purse.bounds_money:
+            return self._place.carry
 
         async def carry(attempted: RunSpec, emit: Emit) -> None:
             work = partial(self._place.carry, structs.replace(attempted, limits=purse.left(attempted.limits)), emit)

@@ -108,6 +108,8 @@ class Planner:
         self._state = state
         self._index = AgentIndex(state / "agents.sqlite")
         self._environ = environ
+        self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
+        """What children see, which is much the same for most: runs that see the same share it."""
 
     def admit(self, call: Call) -> Admission:
         """What holds for a call that may dispatch at all.
@@ -265,10 +267,12 @@ class Planner:
 
     def _environment(self, spec: RunSpec, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
         """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
-        return {
-            **seen_by_child(self._environ, kind.capabilities.environment, spec.agent.environment),
-            **depth_marks(spec.lineage.depth, _deepest_below(spec.agent, admitted)),
-        }
+        marks = depth_marks(spec.lineage.depth, _deepest_below(spec.agent, admitted))
+        which = (kind.name, spec.agent.environment, *marks.values())
+        if which not in self._environments:
+            seen = seen_by_child(self._environ, kind.capabilities.environment, spec.agent.environment)
+            self._environments[which] = {**seen, **marks}
+        return self._environments[which]
 
     def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
         """The engine by the call's wish, else the agent's, else the setting."""

@@ -60,8 +60,16 @@ class Purse:
             cost=limits.max_conversation_cost,
         )
 
+    @property
+    def bounds_money(self) -> bool:
+        """Whether there is a bound to what it, or one above it, may cost."""
+        every = (purse.limits for purse in (self, *self.above))
+        return any(limits.max_cost or limits.max_conversation_cost for limits in every)
+
     def left(self, limits: Limits) -> Limits:
         """The limits with the money that is left of them, for an engine that keeps such a bound itself."""
+        if not self.bounds_money:
+            return limits
         purses = (self, *self.above)
         of_runs = [(purse.limits.max_cost, purse) for purse in purses]
         of_all = [(purse.limits.max_conversation_cost, purses[-1]) for purse in purses]
