@@ -59,6 +59,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether an engine's process may serve one run after the other."""
     claude_settings: Literal["none", "user", "project", "both"] = "none"
     """Whose settings of Claude Code's own its runs load: `none`, `user`, `project` or `both`."""
+    policy: bool = False
+    """Whether a host's model is told when to delegate, and to whom."""
 
     def limits(self) -> Limits:
         """What bounds one run under these settings."""
@@ -159,6 +161,7 @@ KEYS: Mapping[str, Key] = {
         choices=("none", "user", "project", "both"),
         note="whose Claude Code settings and `CLAUDE.md` its runs load; never their hooks",
     ),
+    "policy": Key(in_project=_NEVER, note="whether a host's model is told when to delegate, and to whom"),
     "resume": Key(choices=("text", "native"), in_project=_NEVER, note="how a session is continued"),
 }
 

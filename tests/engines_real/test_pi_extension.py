@@ -272,6 +272,23 @@ async def test_arguments_it_was_installed_with_hold_for_the_one_process_there_is
         assert bridge.rstrip().endswith("--timeout 7m")
 
 
+async def test_its_model_is_told_when_to_delegate_if_the_user_wants_that(inside, server):
+    for arguments in ([], ["--", "--policy"]):
+        await inside.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", *arguments])
+        async with inside.start("--no-session") as pi:
+            await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+    systems = [request.system for request in server.requests]
+    plain, told = systems[: len(systems) // 2], systems[len(systems) // 2 :]
+    (policy,) = await inside.retinue("tools", "--policy", "--json")
+    assert not any("Delegate focused work" in system for system in plain)
+    host, *children, last = told
+    assert host == last
+    assert host.endswith(policy["policy"])
+    assert not any("Delegate focused work" in system for system in children), (
+        "what agents are told is Retinue's to say"
+    )
+
+
 @NEWEST
 async def test_when_retinue_is_killed_the_call_fails_and_the_next_one_works(inside):
     async with inside.start("--no-session") as pi:

@@ -14,7 +14,7 @@ from retinue.agents.roster import Entry, Status
 from retinue.bus import Lagged
 from retinue.events import Stamped
 from retinue.orchestrator import Orchestrator
-from retinue.output.frame import one_line, plain
+from retinue.output.frame import neutralise, one_line, plain
 from retinue.output.texts import changed_texts
 from retinue.progress import Progress
 from retinue.results import RunResult
@@ -154,7 +154,7 @@ def usable(orchestrator: Orchestrator, call: Call) -> list[Entry]:
 
 def purpose(orchestrator: Orchestrator, entry: Entry) -> str:
     """What an agent's file says of it. It reaches a model here: a line of plain text, whatever it holds."""
-    said = one_line(orchestrator.masked(entry.agent.description), MOST_DESCRIPTION)
+    said = neutralise(one_line(orchestrator.masked(entry.agent.description), MOST_DESCRIPTION))
     is_unaccepted = entry.agent.layer is Layer.PROJECT and not entry.accepted
     return said + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
 

@@ -131,6 +131,15 @@ def test_it_says_hello_and_which_tools_there_are(extension):
     assert bridge.process.returncode == 0
 
 
+def test_with_the_tools_comes_the_policy_where_the_user_wants_it(extension):
+    bridge = extension("--policy")
+    bridge.say({"type": "tools", "id": "t"})
+    bridge.line()
+    (known,) = retinue("tools", "--policy", "--json")
+    assert bridge.heard()["policy"] == known["policy"]
+    assert known["policy"].startswith("Delegate focused work")
+
+
 def test_a_call_is_answered_with_the_result_of_the_tool(extension):
     bridge = extension()
     bridge.call()

@@ -6,12 +6,12 @@ import json
 
 import jsonschema
 import pytest
+from tests.frontends.mcp.tokenizers import real_tokens
 from tests.stage import stage
 
 from retinue.engines.scripted import say
 from retinue.frontends.mcp import desk
 from retinue.frontends.mcp.background import Background
-from retinue.frontends.mcp.prompts import tokens
 from retinue.frontends.mcp.shapes import SHAPES
 from retinue.frontends.server import Unservable
 
@@ -59,10 +59,13 @@ async def test_tools_that_only_look_and_agents_that_cannot_write_are_read_only(c
     assert hints["subagent"] is False
 
 
+@pytest.mark.real
+@pytest.mark.process
 async def test_the_default_list_costs_its_host_little(connect):
     async with connect(say("done")) as client:
         listed = on_the_wire((await client.list_tools()).tools)
-    assert tokens(json.dumps(listed, separators=(",", ":"))) <= MOST_TOKENS
+    (cost,) = real_tokens([json.dumps(listed, separators=(",", ":"))])
+    assert cost <= MOST_TOKENS
 
 
 async def test_nothing_is_listed_where_nothing_may_be_dispatched(connect):

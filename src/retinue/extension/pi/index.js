@@ -20,6 +20,7 @@ export default function retinue(pi, settings = {}) {
   const failed = new Set(); // calls whose result is an error
   let bridge; // the one Retinue process
   let ready; // settles when the tools are registered
+  let policy; // what the model is told of when to delegate, where the user wants that
 
   function connected(context) {
     if (!bridge?.isOpen) {
@@ -31,8 +32,9 @@ export default function retinue(pi, settings = {}) {
   }
 
   async function register(context) {
-    const { tools } = await connected(context).ask({ type: "tools", cwd: context.cwd });
-    for (const tool of tools) pi.registerTool(registered(tool));
+    const answer = await connected(context).ask({ type: "tools", cwd: context.cwd });
+    for (const tool of answer.tools) pi.registerTool(registered(tool));
+    policy = answer.policy;
   }
 
   function registered({ name, description, inputSchema }) {
@@ -82,9 +84,10 @@ export default function retinue(pi, settings = {}) {
     ready.catch(() => {});
   });
 
-  pi.on("before_agent_start", async (_event, context) => {
+  pi.on("before_agent_start", async (event, context) => {
     try {
       await (ready ??= register(context));
+      if (policy) return { systemPrompt: `${event.systemPrompt}\n\n${policy}` };
     } catch (error) {
       ready = undefined; // tried again with the next prompt
       say(context, error.message, "error");

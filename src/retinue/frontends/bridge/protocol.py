@@ -9,7 +9,7 @@
 | Retinue says | with | which |
 |---|---|---|
 | `hello` | `protocol`, `version`, `surface`, `maxLineBytes` | comes first, once |
-| `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema` | answers `tools` |
+| `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema`; `policy?` | answers `tools` |
 | `partial` | `id`, `result`: `content`, `details`; `view?` | tells of a call while it runs; slow readers miss some |
 | `ended` | `id`, `session`: what there is to remember of it | tells that a run of a call has ended |
 | `result` | `id`, `result`: `content`, `details`, `isError?`; `view?` | answers `call` |
@@ -20,8 +20,9 @@ style]`, plain text in the styles `name`, `muted`, `running`, `good`, `error`, `
 
 Every `tools` and every `call` is answered once, whatever happens. `cwd` is where the call is made from, the bridge's
 own directory by default; `toolCall` the host's own id of the call, under which its events are told; `hostTools` the
-tools that are active in the host. Fields that mean nothing are ignored; fields may be added, never changed. When the
-extension closes its end, all that runs is stopped and the bridge ends.
+tools that are active in the host; `policy` what its model may be told of when to delegate. Fields that mean nothing
+are ignored; fields may be added, never changed. When the extension closes its end, all that runs is stopped and the
+bridge ends.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ Drawn = Sequence[Sequence[tuple[str, str]]]
 class Offered(Struct, frozen=True, kw_only=True, tag="tools"):
     id: str
     tools: Sequence[JsonObject]
+    policy: str | UnsetType = UNSET
+    """When to delegate and to whom, for the host's model; only where the user wants it told."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -142,9 +145,9 @@ def line_of(said: Said) -> str:
         return msgspec.json.encode(changed_texts(msgspec.to_builtins(said), mended)).decode() + "\n"
 
 
-def offered(id_: str, tools: Sequence[Tool]) -> Offered:
+def offered(id_: str, tools: Sequence[Tool], policy: str | None) -> Offered:
     told = [{"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in tools]
-    return Offered(id=id_, tools=told)
+    return Offered(id=id_, tools=told, policy=policy or UNSET)
 
 
 _ASKED: msgspec.json.Decoder[Asked] = msgspec.json.Decoder(Asked)

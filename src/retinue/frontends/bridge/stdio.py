@@ -16,6 +16,7 @@ from retinue.events import Stamped
 from retinue.frontends.bridge.in_flight import InFlight
 from retinue.frontends.bridge.outlet import Outlet
 from retinue.frontends.bridge.protocol import CallTool, Cancel, Ended, Hello, Refusal, Tools, heard, offered
+from retinue.frontends.policy import is_wanted, policy
 from retinue.frontends.server import until_signalled
 from retinue.frontends.stdio import MAX_LINE_BYTES, claimed
 from retinue.surfaces.base import REFUSED, ToolResult, ToolRun
@@ -66,13 +67,18 @@ class Bridge:
         """Begins what a line asks for."""
         match heard(line):
             case Tools() as asked:
-                self._outlet.say(offered(asked.id, self._surface.tools(self._call(asked.cwd))))
+                self._offer(asked)
             case CallTool() as asked:
                 self._begin(asked)
             case Cancel() as asked:
                 self._cancel(asked.id)
             case Refusal() as refusal:
                 self._outlet.say(refusal)
+
+    def _offer(self, asked: Tools) -> None:
+        tools = self._surface.tools(self._call(asked.cwd))
+        is_told = tools and is_wanted(self._retinue, (self._surface.name,))
+        self._outlet.say(offered(asked.id, tools, policy(self._retinue) if is_told else None))
 
     def _begin(self, asked: CallTool) -> None:
         run = self._surface.calls.get(asked.tool)

@@ -64,7 +64,6 @@ class ClientName(click.ParamType[str]):
     is_flag=True,
     help="Also tools to start, look at, wait for, steer and cancel long work by id, and the protocol's tasks.",
 )
-@click.option("--policy", is_flag=True, help="Also tell the host's model in a few lines when to delegate.")
 @click.option(
     "--root",
     "roots",
@@ -94,7 +93,6 @@ def mcp(
     ctx: click.Context,
     surfaces: tuple[str, ...],
     background: bool,
-    policy: bool,
     roots: tuple[str, ...],
     port: int | None,
     clients: tuple[str, ...],
@@ -121,7 +119,6 @@ def mcp(
     mount = Mount(
         surfaces=surfaces,
         background=background,
-        policy=policy,
         roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots)),
     )
     try:

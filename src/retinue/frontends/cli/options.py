@@ -30,6 +30,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_cost: float | None = None
     allow_write: bool | None = None
     project_agents: str | None = None
+    policy: bool | None = None
     as_json: bool = False
     quiet: bool = False
 
@@ -48,6 +49,7 @@ _SETTINGS = (
     "max_cost",
     "allow_write",
     "project_agents",
+    "policy",
 )
 
 
@@ -146,8 +148,13 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that prints no answer of its own."""
-    return _collecting(command, _OPTIONS)
+    """The same for a command that prints no answer of its own: it serves a host, which has a model."""
+    policy = click.option(
+        "--policy/--no-policy",
+        default=None,
+        help="Whether the host's model is told when to delegate, and to whom: `retinue tools --policy`.",
+    )
+    return _collecting(command, (policy, *_OPTIONS))
 
 
 def _collecting(

@@ -11,7 +11,7 @@ from retinue.app import Retinue
 from retinue.frontends.mcp import sdk
 from retinue.frontends.mcp.desk import Desk, opened
 from retinue.frontends.mcp.gate import Gate
-from retinue.frontends.mcp.prompts import policy
+from retinue.frontends.policy import is_wanted, policy
 from retinue.frontends.server import until_signalled
 from retinue.frontends.web.serving import listening, serve_http
 
@@ -24,14 +24,12 @@ class Mount(Struct, frozen=True, kw_only=True):
 
     surfaces: tuple[str, ...]
     background: bool = False
-    policy: bool = False
-    """Whether the host's model is told when to delegate."""
     roots: tuple[str, ...]
     """Folders below which runs work and files are read."""
 
-    def instructions(self, desk: Desk) -> str:
+    def instructions(self, retinue: Retinue, desk: Desk) -> str:
         """What the host's model is told once."""
-        return f"{DATA}\n\n{policy(desk.agents())}" if self.policy else DATA
+        return f"{DATA}\n\n{policy(retinue)}" if is_wanted(retinue, self.surfaces) and desk.agents() else DATA
 
 
 async def on_stdio(retinue: Retinue, mount: Mount) -> int:
@@ -46,7 +44,7 @@ async def on_stdio(retinue: Retinue, mount: Mount) -> int:
             retinue,
             opened(retinue, mount.surfaces, roots=mount.roots, background=mount.background) as desk,
         ):
-            await sdk.serve_stdio(sdk.server(desk, mount.instructions(desk)))
+            await sdk.serve_stdio(sdk.server(desk, mount.instructions(retinue, desk)))
 
     return await until_signalled(served)
 
@@ -71,7 +69,7 @@ async def on_http(clients: Mapping[bytes, Retinue], mount: Mount, port: int, rea
                         opened(retinue, mount.surfaces, roots=mount.roots, background=mount.background)
                     )
                     apps[digest] = await stack.enter_async_context(
-                        sdk.http_app(sdk.server(desk, mount.instructions(desk)), found)
+                        sdk.http_app(sdk.server(desk, mount.instructions(retinue, desk)), found)
                     )
                 ready(found)
                 await serve_http(Gate(apps, found), bound)
