@@ -29,7 +29,7 @@ def test_a_host_is_given_our_tools_and_loses_them_again(cli, place, host):
     assert "+" in done.stderr
     again = cli("install", host)
     assert (again.exit_code, "already installed" in again.stderr) == (0, True)
-    assert cli("doctor", "--json").exit_code == 0
+    assert cli("doctor", "--json", RETINUE_ENGINE="offline").exit_code == 0
     gone = cli("uninstall", host, "--yes")
     assert (gone.exit_code, "is no longer installed" in gone.stderr) == (0, True)
     assert "Retinue is not installed" in cli("uninstall", host).stderr
@@ -123,20 +123,81 @@ def test_a_project_has_a_file_of_its_own(cli, place, config):
     assert not (place / ".mcp.json").exists()
 
 
-def test_doctor_says_where_we_are_installed_and_what_does_not_lead_to_us(cli, config):
-    assert "no other program (retinue install)" in cli("doctor").stdout
+def installed_in(done) -> list[list[str]]:
+    """The lines of `doctor` about hosts, word by word."""
+    return [line.split() for line in done.stdout.partition("Installed in\n")[2].partition("\n\n")[0].splitlines()]
+
+
+def test_doctor_starts_us_as_each_host_would_and_says_what_it_is_offered(cli):
+    assert installed_in(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
+    cli("install", "pi", "--yes", "--", "--engine", "offline")
+    cli("install", "claude", "--yes", "--", "--engine", "offline")
+    cli("install", "codex", "--yes", "--surface", "nested", "--", "--engine", "offline")
+    done = cli("doctor")
+    assert done.exit_code == 0
+    assert [(line[0], line[1], line[-6:]) for line in installed_in(done)] == [
+        ("✓", "pi", ["4", "tools", "when", "it", "is", "started"]),
+        ("✓", "Claude", ["5", "tools", "when", "it", "is", "started"]),
+        ("✓", "Codex", ["2", "tools", "when", "it", "is", "started"]),
+    ]
+    hosts = json.loads(cli("doctor", "--json").stdout)["hosts"]
+    assert [(host["name"], host["tools"], host["isOurs"]) for host in hosts] == [
+        ("pi", 4, True),
+        ("claude", 5, True),
+        ("codex", 2, True),
+    ]
+
+
+def test_doctor_says_what_does_not_lead_to_us(cli, config):
     cli("install", "claude", "--yes")
-    cli("install", "pi", "--yes")
     config.write_text(config.read_text().replace(own_command()[0], "/nowhere/retinue"))
     done = cli("doctor")
     assert done.exit_code == 1
-    installed = done.stdout.partition("Installed in\n")[2].splitlines()
-    assert installed[0].split()[:2] == ["✓", "pi"]
-    assert installed[1].split()[:3] == ["✗", "Claude", "Code"]
+    assert installed_in(done)[0][:3] == ["✗", "Claude", "Code"]
     assert (
         "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
         in done.stdout
     )
+
+
+def test_doctor_says_why_a_host_gets_no_tools_from_what_it_starts(cli, config):
+    cli("install", "claude", "--yes")
+    entry = json.loads(config.read_text())
+    entry["mcpServers"]["retinue"]["args"] = ["mcp", "--surface", "single,sticky"]
+    config.write_text(json.dumps(entry))
+    done = cli("doctor")
+    assert done.exit_code == 1
+    assert (
+        f"Claude Code cannot use what it starts ({own_command()[0]} mcp --surface single,sticky): it said: "
+        "The surfaces single and sticky both have a tool subagent: mount one of them." in done.stdout
+    )
+
+
+def test_doctor_starts_nothing_but_this_retinue(cli, place):
+    trap = place / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {place}/sprung\n")
+    trap.chmod(0o755)
+    entry = {"command": str(trap), "args": ["mcp", "--engine", "offline"]}
+    (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"retinue": entry}}))
+    done = cli("doctor")
+    assert installed_in(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tried"]
+    assert not (place / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "Calls from Claude Code are refused, as no engine with a language model is ready."),
+        (("--", "--engine", "pi"), "Calls from Claude Code are refused, as the engine pi cannot be used: no `pi`"),
+    ],
+)
+def test_who_installs_us_without_an_engine_is_told_that_calls_will_be_refused(cli, arguments, sentence):
+    empty = {"PATH": "/nowhere", "RETINUE_PI": "", "ANTHROPIC_API_KEY": ""}
+    done = cli("install", "claude", "--yes", *arguments, **empty)
+    assert done.exit_code == 0
+    assert sentence in done.stderr
+    assert sentence in cli("doctor", **empty).stdout
+    assert "are refused" not in cli("install", "claude", "--yes", "--", "--engine", "offline", **empty).stderr
 
 
 # -- what the host will start ----------------------------------------------------------------------
@@ -144,11 +205,13 @@ def test_doctor_says_where_we_are_installed_and_what_does_not_lead_to_us(cli, co
 
 def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config):
     assert (
-        cli("install", "claude", "--yes", "--surface", "fanout", "--", "--background", "--engine", "pi").exit_code
+        cli(
+            "install", "claude", "--yes", "--surface", "fanout", "--", "--background", "--engine", "offline"
+        ).exit_code
         == 0
     )
     entry = json.loads(config.read_text())["mcpServers"]["retinue"]
-    assert entry["args"][-6:] == ["mcp", "--surface", "fanout", "--background", "--engine", "pi"]
+    assert entry["args"][-6:] == ["mcp", "--surface", "fanout", "--background", "--engine", "offline"]
     assert cli("doctor", "--json").exit_code == 0
 
 

@@ -20,13 +20,14 @@ from msgspec import Struct
 from retinue import __version__
 from retinue.app import Retinue
 from retinue.folders import config_folder
-from retinue.frontends.hosts.checking import HostFound, installations
+from retinue.frontends.hosts.checking import HostFound, installations, tried
 from retinue.frontends.hosts.places import Machine
 from retinue.settings import KEYS, SURFACES, Problem
 from retinue.types import Refused
 
 PROBE_BYTES = 64 * 2**10
 """Written to see whether there is room: more than what is left of a full disk's last block."""
+AUTO = "auto"
 FULL = "Free some space, or set RETINUE_STATE to a folder elsewhere"
 OTHERWISE = "Make it writable, or set RETINUE_STATE to another folder"
 
@@ -83,11 +84,12 @@ class Diagnosis(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 async def diagnose(retinue: Retinue) -> Diagnosis:
-    """Looks at everything, changes nothing. Retinue need not be open."""
+    """Looks at everything, changes nothing; starts what hosts start of us. Retinue need not be open."""
     engines = tuple(engines_found(retinue))
     state = await _state(retinue)
     problems = tuple(dict.fromkeys(problem for name in SURFACES for problem in retinue.settings(name).problems))
-    roster, hosts = retinue.roster(), tuple(installations(Machine(os.environ), Path(retinue.cwd)))
+    installed = tuple(installations(Machine(os.environ), Path(retinue.cwd)))
+    roster, hosts = retinue.roster(), await tried(installed, retinue.cwd)
     return Diagnosis(
         version=__version__,
         python=platform.python_version(),
@@ -101,7 +103,11 @@ async def diagnose(retinue: Retinue) -> Diagnosis:
         hosts=hosts,
         settings=tuple(_settings(retinue)),
         problems=problems,
-        broken=(*_broken(retinue, engines, state, problems), *(host.fault for host in hosts if host.fault)),
+        broken=(
+            *_broken(retinue, engines, state, problems),
+            *(host.fault for host in hosts if host.fault),
+            *without_engine(retinue, engines, hosts),
+        ),
     )
 
 
@@ -187,6 +193,21 @@ def _broken(
         # What a project's file may not set is no fault of the user's.
         if problem.source == "environment" or problem.source.startswith(mine):
             yield f"{problem.source}: {problem.message}. Mend it there."
+
+
+def without_engine(retinue: Retinue, engines: tuple[EngineFound, ...], hosts: tuple[HostFound, ...]) -> Iterator[str]:
+    """Whose calls would all be refused, as what a host's model is answered must come from a model."""
+    usual = retinue.settings("single").settings.engine
+    titles = dict.fromkeys(host.title for host in hosts if not host.fault and (host.engine or usual) == AUTO)
+    if titles and not any(engine.is_chosen and engine.uses_models for engine in engines):
+        yield (
+            f"Calls from {', '.join(titles)} are refused, as no engine with a language model is ready. "
+            "`retinue setup` says what each lacks, and tries it."
+        )
+    missing = {name: kind.missing() for name, kind in retinue.engines.items()}
+    for host in hosts:
+        if (name := host.engine or usual) != AUTO and (why := missing.get(name)):
+            yield f"Calls from {host.title} are refused, as the engine {name} cannot be used: {why}"
 
 
 def _terminal() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from retinue.frontends.cli.options import cwd_option, json_option
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.table import screen_columns, table
 from retinue.frontends.cli.talk import answer_json, examples, lines
+from retinue.frontends.hosts.checking import HostFound
 from retinue.frontends.wording import counted, did_you_mean
 from retinue.output.frame import one_line
 from retinue.output.truncate import human_size
@@ -97,8 +98,15 @@ def _agents(found: Diagnosis) -> Iterator[str]:
 
 
 def _hosts(found: Diagnosis) -> list[str]:
-    rows = [["✗" if host.fault else "✓", host.title, one_line(host.file, MOST)] for host in found.hosts]
+    rows = [["✗" if host.fault else "✓", host.title, one_line(host.file, MOST), _seen(host)] for host in found.hosts]
     return table(rows, columns=MOST) if rows else ["no other program (retinue install)"]
+
+
+def _seen(host: HostFound) -> str:
+    """What the host gets when it starts us."""
+    if host.tools is not None:
+        return f"{counted(host.tools, 'tool')} when it is started"
+    return "" if host.fault or host.is_ours else "starts another program, which was not tried"
 
 
 def _setting(setting: SettingFound) -> list[str]:

@@ -13,6 +13,7 @@ from retinue.frontends.cli.inputs import Unreadable
 from retinue.frontends.cli.options import WORD, json_option
 from retinue.frontends.cli.talk import answer_json, examples, note, sayable, warn
 from retinue.frontends.hosts.changes import Change, installing, uninstalling
+from retinue.frontends.hosts.checking import HostFound, command_of
 from retinue.frontends.hosts.forms import Unfit
 from retinue.frontends.hosts.places import Machine
 from retinue.frontends.hosts.table import HOSTS, Host, own_command
@@ -72,6 +73,8 @@ def install(
         raise Unreadable(
             f"{file} was not changed: {error}. Add this by hand:\n\n{found.form.by_hand(entry)}"
         ) from error
+    if is_done and change.is_one:
+        _say_if_refused(HostFound(found.name, found.title, str(file), None, command_of(found, entry)))
     _tell(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
 
 
@@ -138,6 +141,16 @@ def _say_if_missing() -> None:
 
     if sentence := missing():
         warn(f"{sentence.removesuffix(' and start again.')}: until then it cannot serve.")
+
+
+def _say_if_refused(host: HostFound) -> None:
+    """Says if the host will see our tools, and every call will be refused."""
+    from retinue.app import Retinue
+    from retinue.frontends.cli.diagnosis import engines_found, without_engine
+
+    retinue = Retinue()
+    for sentence in without_engine(retinue, tuple(engines_found(retinue)), (host,)):
+        warn(sentence)
 
 
 def _tell(
