@@ -81,12 +81,13 @@ def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
     assert SECRET not in done.output, "what stands beside our entry is nobody's business"
 
 
-def test_a_file_with_comments_is_left_alone_and_what_to_add_is_shown(cli, config):
-    config.write_text('{\n  // mine\n  "mcpServers": {}\n}\n')
+def test_a_file_that_cannot_be_read_is_left_alone_and_what_to_add_is_shown(cli, config):
+    config.write_text('{\n  # mine\n  "mcpServers": {}\n}\n')
     before = config.read_text()
     done = cli("install", "claude", "--yes", "--json")
     assert done.exit_code == 2
-    assert "Comments and trailing commas are left to you. Add this by hand:" in done.stderr
+    assert f"{config} was not changed: it is no JSON: " in done.stderr
+    assert ". Add this by hand:" in done.stderr
     assert '"retinue": {' in done.stderr
     assert json.loads(done.stdout)["status"] == "refused"
     assert config.read_text() == before

@@ -67,10 +67,44 @@ def test_the_entry_is_written_in_the_manner_of_the_file(text, after):
 
 
 @pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        (
+            '{\n  // mine, "servers": {\n  "servers": {\n    "o": 1, // of o\n  },\n}\n',
+            '{\n  // mine, "servers": {\n  "servers": {\n    "o": 1,\n    "retinue": {\n      "a": 1\n    }, // of o\n  },\n}\n',
+        ),
+        (
+            '{\n  "servers": {\n    // none yet\n  }\n}',
+            '{\n  "servers": {\n    // none yet\n    "retinue": {\n      "a": 1\n    }\n  }\n}',
+        ),
+        (
+            '{"servers": {"o": "// no, */ comment", /* "retinue": {} */}}',
+            '{"servers": {"o": "// no, */ comment", "retinue": {"a": 1}, /* "retinue": {} */}}',
+        ),
+    ],
+)
+def test_comments_and_trailing_commas_stay(text, after):
+    assert JSON.with_entry(text, {"a": 1}) == after
+    assert JSON.entry(after) == {"a": 1}
+    assert JSON.without_entry(after).split() == text.split()
+
+
+def test_comments_that_were_written_around_our_entry_stay_when_it_goes():
+    text = '{"servers": {\n  "a": 1, // of a\n  // of ours\n  "retinue": {}, // gone?\n  "b": 2\n}}'
+    assert JSON.without_entry(text) == '{"servers": {\n  "a": 1 // of a\n  // of ours\n  , // gone?\n  "b": 2\n}}'
+    first = '{"servers": {\n  "retinue": {}, // of ours, alas\n  "b": 2,\n}}'
+    assert JSON.without_entry(first) == '{"servers": {\n   // of ours, alas\n  "b": 2,\n}}'
+    alone = '{"servers": {\n  "retinue": {}, // of ours, alas\n}}'
+    assert JSON.without_entry(alone) == '{"servers": { // of ours, alas\n}}'
+
+
+@pytest.mark.parametrize(
     "text",
     [
-        '{\n  // mine\n  "servers": {}\n}',
-        '{"servers": {},}',
+        '{"servers": {} // mine }',
+        '{"servers": {},,}',
+        '{"servers": {"o": ,}}',
+        '{"servers": /* {} }',
         "[]",
         '{"servers": {}, "servers": {"o": 1}}',
         '{"servers": {"retinue": {}, "retinue": {}}}',
@@ -78,7 +112,7 @@ def test_the_entry_is_written_in_the_manner_of_the_file(text, after):
         "[" * 100_000,
     ],
 )
-def test_json_that_is_not_plain_is_refused(text):
+def test_json_that_cannot_be_read_or_says_things_twice_is_refused(text):
     with pytest.raises(Unfit):
         JSON.with_entry(text, ENTRY)
 

@@ -148,6 +148,20 @@ def test_it_sees_us_in_a_project_that_its_user_trusts(program, tmp_path):
     assert "retinue" not in place.says()
 
 
+@pytest.mark.parametrize("program", ["gemini", "opencode"], indirect=True)
+def test_it_sees_us_in_a_file_with_comments_which_stay(program, tmp_path):
+    place = Place(program, tmp_path)
+    place.file.parent.mkdir(parents=True, exist_ok=True)
+    place.file.write_text('{\n  // mine\n  "theme": "dark" /* for now */\n}\n')
+    place.says()  # whatever it writes into its own file it has written now
+    before = place.file.read_bytes()
+    place.retinue("install")
+    assert re.search(program.sees, said := place.says()), said
+    assert b"// mine" in place.file.read_bytes()
+    place.retinue("uninstall")
+    assert place.file.read_bytes() == before
+
+
 def test_a_file_it_has_read_with_us_in_it_is_restored_byte_for_byte(program, tmp_path):
     place = Place(program, tmp_path)
     place.file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,8 @@
-"""An entry in a JSON file, put in and taken out as text: whatever else stands there stays byte for byte."""
+"""An entry in a JSON file, put in and taken out as text: whatever else stands there stays byte for byte.
+
+Comments and trailing commas, which several hosts allow, stay as well. Where things stand is found in a text of the
+same length in which they are blank.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from retinue.frontends.hosts.forms import Entry, Unfit
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
-_NO_JSON = "it is no plain JSON: {}. Comments and trailing commas are left to you"
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 
 class _Member(Struct, frozen=True):
@@ -55,14 +60,14 @@ class JsonForm:
         if not text.strip():
             return f"{self.by_hand(entry)}\n"
         wanted = _nested(_parsed(text), self._keys, entry)
-        return _checked(_put(text, _top(text), self._keys, entry), wanted)
+        return _checked(_put(text, _blanked(text), _top(_blanked(text)), self._keys, entry), wanted)
 
     def without_entry(self, text: str) -> str:
         *outer, name = self._keys
-        wanted, place = _parsed(text), _top(text)
-        inside = wanted
+        wanted, blanked = _parsed(text), _blanked(text)
+        inside, place = wanted, _top(blanked)
         for key in outer:
-            inside, place = inside[key], _object_at(text, place, key)
+            inside, place = inside[key], _object_at(blanked, place, key)
         del inside[name]
         return _checked(_cut(text, place, name), wanted)
 
@@ -75,12 +80,21 @@ def _parsed(text: str) -> Any:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text.removeprefix("\ufeff"))
+        found = json.loads(_blanked(text).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
-        raise Unfit(_NO_JSON.format(error)) from error
+        raise Unfit(f"it is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise Unfit("it is no JSON object")
     return found
+
+
+def _blanked(text: str) -> str:
+    """The text with blanks for comments and for commas after which nothing comes."""
+    return _LAST_COMMA.sub(_blank, _COMMENT.sub(_blank, text))
+
+
+def _blank(found: re.Match[str]) -> str:
+    return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
 
 
 def _nested(value: dict[str, Any], keys: Sequence[str], entry: Entry) -> dict[str, Any]:
@@ -137,11 +151,11 @@ def _skip(text: str, at: int) -> int:
 # -- how they are changed --------------------------------------------------------------------------
 
 
-def _put(text: str, place: _Object, keys: Sequence[str], entry: Entry) -> str:
+def _put(text: str, blanked: str, place: _Object, keys: Sequence[str], entry: Entry) -> str:
     key, *rest = keys
     member = place.member(key)
     if member and rest and text[member.value] == "{":
-        return _put(text, _object(text, member.value), rest, entry)
+        return _put(text, blanked, _object(blanked, member.value), rest, entry)
     value = _nested({}, rest, entry) if rest else dict(entry)
     if member:
         return text[: member.value] + _spelled(text, place, value, _indent(text, member.start)) + text[member.end :]
@@ -155,7 +169,8 @@ def _added(text: str, place: _Object, key: str, value: Any) -> str:
         outer = _indent(text, place.start)
         inner = outer + _unit(text)
         new = f"{line}{inner}{json.dumps(key)}: {_spelled(text, place, value, inner)}{line}{outer}"
-        return text[: place.start + 1] + new + text[place.end :]
+        kept = text[place.start + 1 : place.end].rstrip()  # comments, if anything
+        return text[: place.start + 1] + kept + new + text[place.end :]
     last = place.members[-1]
     indent = _indent(text, last.start)
     gap = f",{line}{indent}" if _is_broken(text, place) else ", "
@@ -169,14 +184,23 @@ def _is_broken(text: str, place: _Object) -> bool:
 
 
 def _cut(text: str, place: _Object, key: str) -> str:
-    """The text without a member and its comma."""
+    """The text without a member and its comma, nor what is blank around it; comments stay."""
     number = [member.key for member in place.members].index(key)
     member = place.members[number]
     if len(place.members) == 1:
-        return text[: place.start + 1] + text[place.end :]
-    if number:
-        return text[: place.members[number - 1].end] + text[member.end :]
-    return text[: member.start] + text[place.members[1].start :]
+        start, end = place.start + 1, place.end
+    elif number:
+        start, end = place.members[number - 1].end, member.end
+    else:
+        start, end = member.start, place.members[1].start
+    return text[:start] + _comments(text, start, member.start) + _comments(text, member.end, end) + text[end:]
+
+
+def _comments(text: str, start: int, end: int) -> str:
+    """What stands between two members without its comma; nothing if there is no comment in it."""
+    code = _COMMENT.sub(_blank, text)[start:end]
+    between = text[start:end]
+    return "" if code == between else "".join(sign for sign, of in zip(between, code, strict=True) if of != ",")
 
 
 def _spelled(text: str, place: _Object, value: Any, indent: str) -> str:
