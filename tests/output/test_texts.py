@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.output.texts import DEEPEST, TOO_DEEP, changed_texts, first_line, mended
+from retinue.output.texts import DEEPEST, TOO_DEEP, changed_texts, first_line, mended, whole_escapes
 
 ANY = st.text(st.characters(exclude_categories=[]) | st.sampled_from("\ud83d\ude00a"))
 
@@ -45,3 +45,19 @@ def test_what_lies_too_deep_is_left_out(wrap):
 )
 def test_the_first_line_is_the_first_that_says_something(text, line):
     assert first_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        (r'"\ud83d\ude00 \uD83D\uDE00"', r'"\ud83d\ude00 \uD83D\uDE00"'),
+        (r'"\ud83d"', r'"\ufffd"'),
+        (r'"\ude00\ud83d"', r'"\ufffd\ufffd"'),
+        (r'"\ud83d\ud83d\ude00"', r'"\ufffd\ud83d\ude00"'),
+        (r'"\\ud83d"', r'"\\ud83d"'),
+        (r'"\\\ud83d \n"', r'"\\\ufffd \n"'),
+        ("\\ud", "\\ud"),
+    ],
+)
+def test_escapes_of_half_a_character_in_json_are_made_whole_and_all_others_stay(text, whole):
+    assert whole_escapes(text) == whole

@@ -17,6 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from retinue.frontends.streams import flush
+from retinue.output.texts import whole_escapes
 
 MAX_LINE_BYTES = 4 * 2**20
 """Of one message, as over HTTP. A longer one is skipped and said on stderr."""
@@ -26,7 +27,7 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class Lines:
-    """Iterates over the lines of a descriptor as text, each with its line feed."""
+    """Iterates over the lines of a descriptor, each a JSON text with its line feed, no half of a character in it."""
 
     def __init__(self, descriptor: int, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self._descriptor = descriptor
@@ -44,7 +45,7 @@ class Lines:
                 if is_skipping or len(line) > self._limit:
                     _say_skipped(self._limit)
                 elif line.strip():
-                    yield line.decode("utf-8", "replace") + "\n"
+                    yield whole_escapes(line.decode("utf-8", "replace")) + "\n"
                 is_skipping = False
             if len(rest) > self._limit:
                 rest, is_skipping = b"", True

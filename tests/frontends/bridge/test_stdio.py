@@ -257,6 +257,8 @@ def test_a_call_is_made_from_the_directory_it_names(extension, tmp_path):
         (b'{"type":"call","id":"7"}', "7"),
         (b'{"type":"call","id":"7","tool":"dance","arguments":{}}', "7"),
         (b'{"type":"call","id":"7","tool":"subagent","arguments":{},"toolCall":"\\u0000"}', "7"),
+        (b'{"type":"call","id":"7","tool":"subagent","arguments":{},"cwd":"\\u0000"}', "7"),
+        (b'{"type":"tools","id":"7","cwd":"\\u0000"}', "7"),
         (b"[" * 100_000, None),
         (b'{"type":"tools","id":"\xff"', None),
     ],
@@ -279,6 +281,12 @@ def test_an_id_in_flight_is_not_taken_twice(extension):
         "id": "1",
         "message": "A call of the id 1 is in flight. Nothing was started.",
     }
+
+
+def test_a_call_with_half_a_character_in_it_is_answered(extension):
+    bridge = extension()
+    bridge.call(arguments={"agent": "explorer", "task": "look \ud83d"})
+    assert text_of(bridge.heard()) == "A scripted answer of explorer to: look \ufffd"
 
 
 def test_arguments_that_are_no_object_are_the_tools_own_business(extension):

@@ -119,6 +119,22 @@ async def test_the_sdks_own_client_gets_an_answer_in_both_revisions(served, mode
     assert all(message.startswith("explorer: ") for message in told)
 
 
+def test_a_call_with_half_a_character_in_it_is_answered(served):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    params = {"name": "subagent", "arguments": {"agent": "nobody \ud83d", "task": "x"}}
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    headers = {
+        "Authorization": f"Bearer {served.tokens['alice']}",
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "subagent",
+    }
+    text = json.dumps({**body, "params": {**params, "_meta": meta}})
+    assert served.status(headers, body=text.encode()) == 200
+
+
 async def test_a_client_finds_no_session_of_another_whichever_way_it_looks(served):
     async with served.client("alice") as alice, served.client("bob") as bob:
         arguments = {"tasks": [{"name": "a", "prompt": "look", "profile": "explorer"}]}

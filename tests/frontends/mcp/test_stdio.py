@@ -132,6 +132,17 @@ def test_what_makes_no_sense_is_survived_and_the_next_call_answered(host):
     assert answer["result"]["isError"] is False
 
 
+def test_a_call_with_half_a_character_in_it_is_answered(host):
+    """Hosts in JavaScript write such escapes where they cut an emoji in two."""
+    served = host()
+    served.call("subagent", {"agent": "explorer", "task": "look \ud83d"}, 7)
+    answer = served.line()
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (
+        7,
+        "A scripted answer of explorer to: look \ufffd",
+    )
+
+
 def test_a_message_without_an_end_costs_no_memory_and_is_skipped(host):
     served = host()
     for _ in range(6):

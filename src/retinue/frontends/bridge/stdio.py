@@ -76,7 +76,11 @@ class Bridge:
                 self._outlet.say(refusal)
 
     def _offer(self, asked: Tools) -> None:
-        tools = self._surface.tools(self._call(asked.cwd))
+        try:
+            tools = self._surface.tools(self._call(asked.cwd))
+        except ValueError as error:
+            self._refuse(asked.id, str(error))
+            return
         is_told = tools and is_wanted(self._retinue, (self._surface.name,))
         self._outlet.say(offered(asked.id, tools, policy(self._retinue) if is_told else None))
 
@@ -141,8 +145,10 @@ class Bridge:
         """The call on the surface's terms, made from this directory.
 
         Raises:
-            ValueError: its id is none.
+            ValueError: its id is none, or the directory.
         """
+        if cwd and "\0" in cwd:
+            raise ValueError("cwd is no path: it contains a NUL byte.")
         call = self._retinue.call(self._surface.name, parent_call=asked.tool_call if asked else None)
         return structs.replace(
             call,

@@ -37,6 +37,7 @@ from retinue.types import Call, Code, Failure, Plan, Refused, refused
 
 LOOK = 0.5
 """Seconds between two looks at a run of another process."""
+ELSEWHERE = "at work, as another call or process asked it to"
 STOPPING = 10.0
 """Seconds a cancelled run has to end: as long as a stubborn process tree takes."""
 
@@ -219,7 +220,7 @@ class Background:
             session=summary.session,
             name=summary.name,
             agent=summary.agent,
-            words="carried out by another process",
+            words=ELSEWHERE,
             ended=ended,
         )
 
