@@ -193,6 +193,33 @@ def test_a_cancelled_request_is_not_answered_and_the_server_goes_on(host, tmp_pa
     assert listed(tmp_path) == [("error", "aborted")]
 
 
+def started(served: Host, agent: str) -> str:
+    served.call("subagent_start", {"agent": agent, "task": "look"})
+    return str(served.line()["result"]["structuredContent"]["id"])
+
+
+def waited(served: Host, name: str, seconds: float) -> Any:
+    served.call("subagent_wait", {"id": name, "seconds": seconds})
+    return served.line()["result"]["structuredContent"]
+
+
+def test_what_came_of_long_work_outlives_a_server_that_is_killed(host):
+    """What was done is there for whoever serves next; what was not is said to be interrupted, with what it had."""
+    script = json.dumps(
+        {"agents": {"tester": [{"say": "So far."}, {"hang": True}]}, "steps": [{"say": "In auth.py."}]}
+    )
+    first = host("--background", RETINUE_SCRIPT=script)
+    done, cut = started(first, "explorer"), started(first, "tester")
+    first.process.kill()
+    first.process.wait(PATIENCE)
+    second = host("--background")
+    read = waited(second, done, 0)
+    assert (read["state"], read["result"]) == ("completed", "In auth.py.")
+    lost = waited(second, cut, 20)
+    assert (lost["state"], lost["error"]["code"]) == ("failed", "interrupted")
+    assert waited(second, done, 0) == read
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_while_its_host_is_still_there(host, number):
     served = host()
