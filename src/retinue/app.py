@@ -324,6 +324,10 @@ class Retinue:
         """
         return await self._store.tail(await self._found(name), count)
 
+    async def recover(self) -> Sequence[SessionSummary]:
+        """Ends the runs whose process has died since this one was opened, with what they had; their sessions."""
+        return await self._store.recover()
+
     async def owners(self) -> Sequence[Owner]:
         """Who carries out runs in this state folder at this moment, in whatever process."""
         return await self._files.owners()

@@ -220,6 +220,16 @@ def test_what_came_of_long_work_outlives_a_server_that_is_killed(host):
     assert waited(second, done, 0) == read
 
 
+def test_a_server_that_goes_on_notices_that_the_one_which_did_the_work_is_gone(host):
+    first, second = host("--background", RETINUE_SCRIPT=HANGS), host("--background")
+    name = started(first, "explorer")
+    assert waited(second, name, 0)["state"] == "working"
+    first.process.kill()
+    first.process.wait(PATIENCE)
+    lost = waited(second, name, 20)
+    assert (lost["state"], lost["error"]["code"]) == ("failed", "interrupted")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_while_its_host_is_still_there(host, number):
     served = host()

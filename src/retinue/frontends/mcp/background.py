@@ -213,8 +213,10 @@ class Background:
         return work.run if work and work.run else await self._stored(summary)
 
     async def _stored(self, summary: SessionSummary) -> Doing:
-        last = await self._retinue.tail(summary.session, 1)
-        ended = last[0].event if last and isinstance(last[0].event, RunEnded) else None
+        ended = await self._ending(summary.session)
+        if ended is None:  # its process may be gone, and nobody has noticed
+            await self._retinue.recover()
+            ended = await self._ending(summary.session)
         return Doing(
             run=summary.latest.run,
             session=summary.session,
@@ -223,6 +225,10 @@ class Background:
             words=ELSEWHERE,
             ended=ended,
         )
+
+    async def _ending(self, session: str) -> RunEnded | None:
+        last = await self._retinue.tail(session, 1)
+        return last[0].event if last and isinstance(last[0].event, RunEnded) else None
 
     async def _answered(self, answer: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         try:
