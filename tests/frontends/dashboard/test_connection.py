@@ -53,3 +53,35 @@ def test_the_activity_comes_back_by_itself_with_what_it_missed(serve, visit):
     expect(page.get_by_role("link", name="tester, done, Meanwhile")).to_be_visible()
     expect(page.locator(".banner")).to_be_hidden()
     expect(page.locator(".row")).to_have_count(1)
+
+
+def test_a_page_without_a_stream_comes_back_by_itself(serve, visit):
+    served = serve()
+    page = visit(served)
+    page.watch.allow(GONE)
+    for state in ("Failed", "Done"):
+        page.get_by_label("State").select_option(state)
+        expect(page.get_by_text("No run matches.")).to_be_visible()
+    served.stop()
+    expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
+    page.get_by_role("link", name="System").click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    served.start()
+    expect(page.get_by_role("heading", name="Engines")).to_be_visible()
+    expect(page.locator(".banner")).to_be_hidden()
+
+
+def test_a_server_that_comes_back_with_another_token_asks_for_a_sign_in(serve, visit):
+    served = serve()
+    page = visit(served)
+    page.watch.allow(f"{GONE}|401")
+    expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
+    served.stop()
+    expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
+    served.token_file.unlink()
+    served.start()
+    expect(page.get_by_text("You are signed out.")).to_be_visible()
+    page.get_by_role("link", name="Sign in").click()
+    page.get_by_label("Token").fill(served.token_file.read_text())
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_text("Nothing has run yet.")).to_be_visible()

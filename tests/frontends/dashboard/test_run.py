@@ -11,6 +11,7 @@ from tests.frontends.dashboard.conftest import start_run, state_of
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 READS = {"call": "read", "args": {"path": "notes.md", "limit": 20}, "returns": "# Notes\nThe word is XYZZY.\n"}
+BEGINS = {"event": {"type": "tool_called", "call": "last", "name": "bash", "args": {"command": "make"}}}
 ANSWER = {"say": "It is XYZZY."}
 
 
@@ -24,7 +25,7 @@ def served(serve):
             {"hear": True},
             {"say": "Heard: {steer}"},
         ],
-        reviewer=[READS, {"hang": True}],
+        reviewer=[READS, BEGINS, {"hang": True}],
         implementer=[{"say": "An answer to: {task}"}],
         tester=[{"say": "An answer to: {task}"}],
         writer=[
@@ -110,7 +111,7 @@ def test_a_running_agent_is_told_something(page):
 
 def test_a_run_is_cancelled_only_after_being_asked(page):
     start_run(page, "reviewer", "Never end")
-    expect(page.locator("details.tool")).to_be_visible()
+    expect(page.locator("details.tool .icon.running")).to_be_visible()
     page.get_by_role("button", name="Cancel", exact=True).click()
     sure = page.get_by_role("dialog", name="Cancel this run?")
     sure.get_by_role("button", name="Keep it running").click()
@@ -119,8 +120,20 @@ def test_a_run_is_cancelled_only_after_being_asked(page):
     page.get_by_role("button", name="Cancel", exact=True).click()
     sure.get_by_role("button", name="Cancel the run").click()
     expect(state_of(page)).to_have_text("Cancelled")
-    expect(page.locator(".failure")).to_be_visible()
-    expect(page.locator("details.tool")).to_be_visible()
+    expect(page.locator(".failure")).to_contain_text("Cancelled")
+    expect(page.locator(".item.ended")).to_contain_text("Cancelled after")
+    expect(page.locator("details.tool")).to_have_count(2)
+    expect(page.locator("details.tool .icon.running")).to_have_count(0)
+    expect(page.locator("details.tool").last).to_contain_text("no result")
+
+
+def test_a_run_that_took_too_long_says_so(served, visit):
+    with served.popen("run", "reviewer", "Take too long", "--timeout", "1", "--quiet") as process:
+        process.communicate(timeout=60)
+    page = visit(served)
+    page.get_by_role("link", name="reviewer, timed out, Take too long").click()
+    expect(state_of(page)).to_have_text("Timed out")
+    expect(page.locator(".item.ended")).to_contain_text("Timed out after")
 
 
 def test_a_deadline_is_moved(page):

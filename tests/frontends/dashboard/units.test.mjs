@@ -108,6 +108,16 @@ test("numbers read as people say them", () => {
   assert.deepEqual([5, 65, 3700, 90_000].map((seconds) => format.ago(1e6 - seconds, 1e6)), ["now", "1m ago", "1h ago", "1d ago"]);
 });
 
+test("how a run ended is told by its look and in a word", () => {
+  const ended = (code) => ({ state: "error", failure: code && { code } });
+  const told = (row) => `${format.look(row)} ${format.stateWord(row)}`;
+  assert.deepEqual(
+    [{ state: "queued" }, { state: "running" }, { state: "completed" }, ended("provider"), ended("aborted"), ended("interrupted"), ended("timeout"), ended("idle_timeout"), { state: "of tomorrow" }].map(told),
+    ["queued Waiting", "running Running", "completed Done", "error Failed", "stopped Cancelled", "stopped Interrupted", "late Timed out", "late Timed out", "queued of tomorrow"],
+  );
+  assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Not finalized", "Cancelled", ""]);
+});
+
 const row = (run, more = {}) => ({ run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
 
 test("parents stand before their children, also of a damaged tree", () => {
@@ -179,6 +189,9 @@ test("a tool call says in a few words what it does", () => {
   assert.equal(gist({ pattern: "loop", path: "." }), "loop");
   assert.equal(gist({ path: "src", pattern: "loop" }), "loop in src");
   assert.equal(gist({ pattern: "loop", glob: "*.py" }), "loop in *.py");
+  assert.equal(gist({ agent: "explorer", task: "Find it" }), "explorer: Find it");
+  assert.equal(gist({ mode: "parallel", tasks: [{ agent: "explorer" }, { agent: "tester" }, "odd"] }), "parallel: explorer, tester");
+  assert.equal(gist({ tasks: "odd" }), "odd");
   assert.equal(gist({ odd: "x" }), "x");
   assert.equal(gist(null), "");
 });

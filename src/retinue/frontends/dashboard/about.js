@@ -1,7 +1,7 @@
 // What stands above every view of a run: where it stands, what was asked, how it goes.
 
 import { html, useState, Elapsed } from "./ui.js";
-import { cost, count, plural, short, tokens } from "./format.js";
+import { cost, count, failureWord, look, plural, short, tokens } from "./format.js";
 import { Block, Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
@@ -85,9 +85,9 @@ export function Asked({ detail }) {
     ${
       detail.failure &&
       html`
-        <div class="failure" role="note">
-          <b>${plain(detail.failure.code).replaceAll("_", " ")}</b>
-          <${Line} text=${detail.failure.message} />
+        <div class="failure ${look(detail)}" role="note">
+          <b>${plain(failureWord(detail.failure))}</b>
+          <${Block} text=${detail.failure.message} />
         </div>
       `
     }

@@ -58,10 +58,7 @@ function activityModel() {
   async function load(signal) {
     picture.set((now) => ({ ...now, isLoading: true, error: null }));
     try {
-      const { groups, next, cursor } = await untilReached(
-        () => get("/activity", { limit: PAGE, ...filters }, signal),
-        signal,
-      );
+      const { groups, next, cursor } = await page({}, signal);
       arrived.clear();
       picture.set({ groups, next, error: null, isLoading: false });
       close = openStream({ rows: true }, cursor, { on: heard, onResync: () => load(signal) });
@@ -86,14 +83,18 @@ function activityModel() {
   }
 
   async function older() {
-    const { next } = picture.get();
+    const { signal } = opening; // what comes after the filters were changed belongs to another list
     picture.set((now) => ({ ...now, isLoading: true }));
     try {
-      const page = await get("/activity", { limit: PAGE, before: next, ...filters });
-      picture.set((now) => ({ ...now, groups: withOlder(now.groups, page.groups), next: page.next, isLoading: false }));
+      const { groups, next } = await page({ before: picture.get().next }, signal);
+      picture.set((now) => ({ ...now, groups: withOlder(now.groups, groups), next, isLoading: false }));
     } catch (error) {
-      picture.set((now) => ({ ...now, error, isLoading: false }));
+      if (!signal.aborted) picture.set((now) => ({ ...now, error, isLoading: false }));
     }
+  }
+
+  function page(more, signal) {
+    return untilReached(() => get("/activity", { limit: PAGE, ...filters, ...more }, signal), signal);
   }
 
   return { picture, open, older };

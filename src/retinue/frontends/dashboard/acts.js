@@ -16,8 +16,8 @@ export function Acts({ row }) {
   return html`
     <div class="acts">
       ${!isLive(row) && html`<${Copy} text=${answer} kind="">Copy result<//>`}
-      ${row.can?.extend && html`<${Button} icon="clock" onClick=${() => ask("extend")}>Extend<//>`}
-      ${row.can?.cancel && html`<${Button} icon="stop" kind="danger" onClick=${() => ask("cancel")}>Cancel<//>`}
+      ${row.can?.extend && html`<${Button} icon="late" onClick=${() => ask("extend")}>Extend<//>`}
+      ${row.can?.cancel && html`<${Button} icon="stopped" kind="danger" onClick=${() => ask("cancel")}>Cancel<//>`}
       <${Downloads} run=${row.run} />
       ${asked === "cancel" && html`<${Cancel} row=${row} onClose=${close} />`}
       ${asked === "extend" && html`<${Extend} row=${row} onClose=${close} />`}

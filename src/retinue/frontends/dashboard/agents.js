@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon, loading } from "./ui.js";
 import { get } from "./api.js";
+import { useReturn } from "./connection.js";
 import { plural } from "./format.js";
 import { Refusal } from "./sending.js";
 import { Block, Line } from "./shown.js";
@@ -13,6 +14,7 @@ export function Agents({ name, onStart }) {
   const [trusting, trust] = useState(null);
   const load = () => get("/agents").then(set, (error) => set({ error }));
   useEffect(() => void load(), []);
+  useReturn(load);
   if (!found) return loading();
   if (found.error) return html`<main id="main" tabindex="-1"><${Failed} error=${found.error} again=${load} /></main>`;
   const { agents, problems, cwd } = found;

@@ -11,7 +11,7 @@ import { NewRun } from "./forms.js";
 import { Help, useKeys } from "./keys.js";
 import { back, go, useRoute } from "./route.js";
 import { Run } from "./run.js";
-import { reconnect } from "./stream.js";
+import { keepAsking, reconnect } from "./stream.js";
 import { System } from "./system.js";
 
 const VIEWS = { "": "Activity", agents: "Agents", system: "System" };
@@ -94,6 +94,7 @@ function Banner() {
 }
 
 function Gone({ since }) {
+  useEffect(keepAsking, []);
   const when = `No connection to Retinue since ${clock(since)}.`;
   return html`
     <span>${when} What you see is from then; it comes back by itself.</span>

@@ -1,5 +1,6 @@
 // Whether there is a server, and whether it knows us: what the banner says. A stream, where one is open, knows best.
 
+import { useEffect } from "./vendor/preact.js";
 import { cell } from "./cell.js";
 
 export const connection = cell({ state: "open", since: Date.now() / 1000 }); // open, lost or signedOut
@@ -25,4 +26,16 @@ export function answered(status) {
   if (status === 0) become("lost");
   else if (status === 401) become("signedOut");
   else if (streams === 0) become("open");
+}
+
+// Calls back whenever a server that was gone, or did not know us, is there again.
+export function useReturn(act) {
+  useEffect(() => {
+    let before = connection.get().state;
+    return connection.watch(() => {
+      const { state } = connection.get();
+      if (before !== "open" && state === "open") act();
+      before = state;
+    });
+  }, []);
 }

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState, Icon } from "./ui.js";
 import { get } from "./api.js";
+import { useReturn } from "./connection.js";
 import { STATES } from "./format.js";
 import { query, setQuery } from "./route.js";
 
@@ -28,11 +29,12 @@ export function useFilters() {
 export function Filters({ filters, onChange }) {
   const [choices, choose] = useState({ agents: [], engines: [] });
   const [words, write] = useState(filters.q ?? "");
-  useEffect(() => {
+  const load = () =>
     Promise.all([get("/agents"), get("/engines")])
       .then(([{ agents }, { engines }]) => choose({ agents: names(agents), engines: names(engines) }))
       .catch(() => {}); // the list below says what is wrong
-  }, []);
+  useEffect(() => void load(), []);
+  useReturn(load);
   const asked = useRef(filters.q ?? ""); // what is typed is not taken back; what another changed is shown
   useEffect(() => {
     if ((filters.q ?? "") !== asked.current) write((asked.current = filters.q ?? ""));

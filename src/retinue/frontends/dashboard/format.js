@@ -101,11 +101,28 @@ export function elapsed(row, now) {
 
 export const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
 
+// Ends that are no failures of the agent, by their code: how they look, and what they are called.
+const ENDS = {
+  aborted: ["stopped", "Cancelled"],
+  interrupted: ["stopped", "Interrupted"],
+  timeout: ["late", "Timed out"],
+  idle_timeout: ["late", "Timed out"],
+};
+
+// How a run looks: its state, and of one that did not complete whether it was stopped, was late, or failed.
+export function look(row) {
+  return ENDS[row.failure?.code]?.[0] ?? (row.state in STATES ? row.state : "queued");
+}
+
 // What became of a run, in a word.
 export function stateWord(row) {
-  if (row.failure?.code === "aborted") return "Cancelled";
-  if (row.failure?.code === "interrupted") return "Interrupted";
-  return STATES[row.state] ?? row.state;
+  return ENDS[row.failure?.code]?.[1] ?? STATES[row.state] ?? row.state;
+}
+
+// The name of a failure, as a title.
+export function failureWord({ code }) {
+  const [first = "", ...rest] = String(code).replaceAll("_", " ");
+  return ENDS[code]?.[1] ?? first.toUpperCase() + rest.join("");
 }
 
 // The tools of a definition; without a list it has those of whoever calls it.

@@ -2,7 +2,7 @@
 
 import { html, memo, useEffect, useState, Button, Elapsed, State } from "./ui.js";
 import { useNow } from "./cell.js";
-import { ago, cost, costOf, count, folder, moment, plural, stateWord, tokens } from "./format.js";
+import { ago, cost, costOf, count, folder, look, moment, plural, stateWord, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
@@ -54,7 +54,7 @@ export const Row = memo(({ row, depth = 0 }) => {
   const about = row.failure?.message ?? (row.doing || row.preview);
   const model = row.model === row.engine ? "" : row.model;
   return html`
-    <li aria-level=${depth + 1} class="row ${row.state}" style=${{ "--depth": Math.min(depth, 6) }}>
+    <li aria-level=${depth + 1} class="row ${row.state} ${look(row)}" style=${{ "--depth": Math.min(depth, 6) }}>
       <a href=${`#/runs/${row.run}`} data-nav aria-label=${spoken(row)}>
         <span class="what">
           <${State} row=${row} iconOnly />

@@ -38,10 +38,10 @@ export function runModel(id) {
 
   async function load(signal) {
     const transcript = new Transcript();
-    const read = (rest, query) => get(runPath(id, rest), query, signal);
+    const read = (rest, query) => untilReached(() => get(runPath(id, rest), query, signal), signal);
     try {
       // The cursor is taken first: what happens while the rest is loaded comes again by the stream, and is taken once.
-      const first = await untilReached(() => read("/events", { limit: PAGE }), signal);
+      const first = await read("/events", { limit: PAGE });
       const [detail, tree] = await Promise.all([read(""), read("/tree")]);
       take(transcript, first.events);
       picture.set({ detail, tree: inTreeOrder(tree.runs), transcript, error: null, isComplete: !first.next });

@@ -48,7 +48,7 @@ export function inTreeOrder(rows) {
     found.add(row);
     open.push(...[...(below.get(row.run) ?? [])].reverse());
   }
-  return [...found.union(new Set(rows))]; // who names each other as parents, as only a damaged record can, is shown too
+  return [...new Set([...found, ...rows])]; // who names each other as parents, as only a damaged record can, is shown too
 }
 
 // More groups from an older page, without those that are here already.

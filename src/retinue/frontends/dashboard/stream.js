@@ -16,6 +16,7 @@ export function openStream(query, cursor, { on, onResync }) {
   let failures = 0;
   let timer = 0;
   let hiding = 0;
+  let isClosed = false;
 
   function connect() {
     clearTimeout(timer);
@@ -42,7 +43,6 @@ export function openStream(query, cursor, { on, onResync }) {
     source.close(); // our own patience, not the browser's: it gives up for good at the first answer that is no stream
     become("lost");
     timer = setTimeout(connect, PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
-    if (failures === 1) get("/health").catch(() => {}); // tells a server that is gone from one that wants a sign-in
   }
 
   function looked() {
@@ -52,6 +52,8 @@ export function openStream(query, cursor, { on, onResync }) {
   }
 
   function close() {
+    if (isClosed) return;
+    isClosed = true;
     clearTimeout(timer);
     clearTimeout(hiding);
     source.close();
@@ -79,6 +81,14 @@ export async function untilReached(ask, signal) {
       await pause(PATIENCE[Math.min(failures, PATIENCE.length - 1)], signal);
     }
   }
+}
+
+// Asks whether there is a server until one answers: a page without a stream would not notice, and a stream cannot tell
+// one that wants a sign-in from none. Returns how to stop.
+export function keepAsking() {
+  const stopping = new AbortController();
+  untilReached(() => get("/health", {}, stopping.signal), stopping.signal).catch(() => {}); // `connection` has heard it
+  return () => stopping.abort();
 }
 
 export function reconnect() {

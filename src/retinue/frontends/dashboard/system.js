@@ -2,6 +2,7 @@
 
 import { html, useEffect, useState, Failed, loading, State } from "./ui.js";
 import { get } from "./api.js";
+import { useReturn } from "./connection.js";
 import { count, moment } from "./format.js";
 import { Line, Pairs } from "./shown.js";
 
@@ -13,6 +14,7 @@ export function System() {
       (error) => set({ error }),
     );
   useEffect(() => void load(), []);
+  useReturn(load);
   if (!found) return loading();
   if (found.error) return html`<main id="main" tabindex="-1"><${Failed} error=${found.error} again=${load} /></main>`;
   return html`

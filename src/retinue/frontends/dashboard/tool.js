@@ -8,22 +8,23 @@ import { Block, Line } from "./shown.js";
 import { plain } from "./text.js";
 
 const PATHS = ["path", "file_path", "filePath"];
-const GIST = ["command", ...PATHS, "query", "url", "agent", "task", "prompt", "description", "name"];
+const GIST = ["command", ...PATHS, "query", "url", "task", "prompt", "description", "agent", "name"];
 const BEFORE = ["oldText", "old_string", "oldString"];
 const AFTER = ["newText", "new_string", "newString"];
 
-export function Tool({ item, below }) {
+// Once its run is over, a call without a result has none coming.
+export function Tool({ item, below, isOver }) {
   const { name, args, result, printed, isError } = item;
   const [isOpen, open] = useState(false);
-  const isRunning = result === undefined;
+  const isUnanswered = result === undefined;
   const path = first(args, PATHS) ?? "";
   return html`
     <details class="fold tool ${isError ? "failed" : ""}" onToggle=${(event) => open(event.currentTarget.open)}>
       <summary>
-        <${Icon} name=${isRunning ? "running" : isError ? "error" : "chevron"} />
+        <${Icon} name=${isUnanswered ? (isOver ? "stopped" : "running") : isError ? "error" : "chevron"} />
         <span class="name"><${Line} text=${name} /></span>
         <span class="gist"><${Line} text=${gist(args)} /></span>
-        <span class="number">${isRunning ? "" : outcome(item)}</span>
+        <span class="number">${isUnanswered ? isOver && "no result" : outcome(item)}</span>
       </summary>
       ${
         isOpen &&
@@ -31,7 +32,7 @@ export function Tool({ item, below }) {
           <div class="inside">
             <${Arguments} args=${args} path=${path} />
             ${
-              isRunning &&
+              isUnanswered &&
               printed?.shown &&
               html`
                 <h2 class="minor">Printed so far</h2>
@@ -39,7 +40,7 @@ export function Tool({ item, below }) {
               `
             }
             ${
-              !isRunning &&
+              !isUnanswered &&
               html`
                 <h2 class="minor">Result</h2>
                 <${Result} text=${result} path=${path} />
@@ -67,8 +68,18 @@ export function gist(args) {
     const place = first(args, ["glob", ...PATHS]) ?? ".";
     return (place === "." ? pattern : `${pattern} in ${place}`).slice(0, 300);
   }
+  const asked = askedOf(args);
+  if (asked) return asked.slice(0, 300);
   const found = first(args, GIST) ?? Object.values(args ?? {}).find((value) => typeof value === "string");
   return found === undefined ? "" : String(found).slice(0, 300);
+}
+
+// Whom a call asks for something: several by their names, one with its task.
+function askedOf(args) {
+  const names = Array.isArray(args?.tasks) ? args.tasks.map((one) => first(one, ["agent"])).filter(Boolean) : [];
+  if (names.length) return [first(args, ["mode"]), names.join(", ")].filter(Boolean).join(": ");
+  const [agent, task] = [first(args, ["agent", "subagent_type"]), first(args, ["task", "prompt"])];
+  return agent && task ? `${agent}: ${task}` : undefined;
 }
 
 function Result({ text, path }) {
@@ -121,6 +132,7 @@ function outcome({ result, isError, seconds }) {
 }
 
 function size(text) {
+  if (!text) return "empty";
   const lines = text.split("\n").length;
   return text.length > 20_000 ? bytes(text.length) : lines > 1 ? `${lines} lines` : plural(text.length, "char");
 }

@@ -1,7 +1,7 @@
 // The transcript as it grows. It follows its end until one scrolls up, and shows the last part of a long one first.
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
-import { clock, count, duration, limit, plural, tokens } from "./format.js";
+import { clock, cost, count, duration, limit, look, plural, stateWord, tokens } from "./format.js";
 import { Block, Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { Tool } from "./tool.js";
@@ -37,6 +37,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
               key=${item.key}
               item=${item}
               row=${item.kind === "tool" ? childrenOf(below, item.call) : ""}
+              isOver=${item.kind === "tool" && !live}
               isRepeated=${isRepeated(item)}
             />
           `,
@@ -100,15 +101,16 @@ function childrenOf(rows, call) {
   return found.length ? JSON.stringify(found) : "";
 }
 
-const Item = memo(({ item, row, isRepeated }) => {
-  const view = VIEWS[item.kind];
-  return html`<li class="item ${item.kind}">${view(item, row, isRepeated)}</li>`;
+const Item = memo(({ item, ...about }) => {
+  return html`<li class="item ${item.kind}">${VIEWS[item.kind](item, about)}</li>`;
 });
 
 const VIEWS = {
   text: ({ text }) => html`<${Block} text=${text} language="prose" kind="words" />`,
   thinking: ({ text }) => html`<${Thinking} text=${text} />`,
-  tool: (item, row) => html`<${Tool} item=${item} below=${row ? JSON.parse(row) : []} />`,
+  tool: (item, { row, isOver }) => html`
+    <${Tool} item=${item} below=${row ? JSON.parse(row) : []} isOver=${isOver} />
+  `,
   attempt: ({ number, reason, model }) =>
     number === 1
       ? null
@@ -124,14 +126,14 @@ const VIEWS = {
     </div>
   `,
   extended: ({ seconds, timeout }) => html`
-    <${Rule} icon="clock">${`${limit(seconds)} more; it now has ${limit(timeout)}`}<//>
+    <${Rule} icon="late">${`${limit(seconds)} more; it now has ${limit(timeout)}`}<//>
   `,
   turn: ({ usage, time }) =>
     tokens(usage) &&
     html`
       <p class="turn">
         <time>${clock(time)}</time>
-        ${`${count(tokens(usage))} tokens`}
+        ${`${count(tokens(usage))} tokens${usage.cost ? ` · ${cost(usage.cost)}` : ""}`}
       </p>
     `,
   stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plain(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,
@@ -139,15 +141,15 @@ const VIEWS = {
     <${Rule} icon=${status === "SUCCESS" ? "completed" : "error"}>${plain(`Finalized: ${status}`)}<//>
     ${[result, error].filter(Boolean).map((text) => html`<${Block} text=${text} language="prose" kind="words" />`)}
   `,
-  ended: ({ text, failure, elapsed }, _row, isRepeated) => html`
+  ended: ({ text, failure, elapsed }, { isRepeated }) => html`
     ${
       text &&
       !isRepeated &&
       !failure &&
       html`<${Block} text=${text} language="prose" kind="words" />`
     }
-    <${Rule} icon=${failure ? "error" : "completed"}>
-      ${failure ? `Failed after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
+    <${Rule} icon=${look({ state: failure ? "error" : "completed", failure })}>
+      ${failure ? `${stateWord({ state: "error", failure })} after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
     <//>
   `,
 };

@@ -2,7 +2,7 @@
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { useNow } from "./cell.js";
-import { STATES, UNKNOWN, duration, elapsed, limit, running, stateWord } from "./format.js";
+import { UNKNOWN, duration, elapsed, limit, look, running, stateWord } from "./format.js";
 import { plain } from "./text.js";
 
 export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
@@ -31,8 +31,8 @@ const PATHS = {
   chevron: "M6 3.5 10.5 8 6 12.5",
   copy: "M5.5 5.5v-3h8v8h-3m-8-5h8v8h-8z",
   download: "M8 2.5v8m-3.5-3L8 11l3.5-3.5M2.5 13.5h11",
-  stop: "M4 4h8v8H4z",
-  clock: "M8 4.5V8l2.3 1.4M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
+  stopped: "M4 4h8v8H4z",
+  late: "M8 4.5V8l2.3 1.4M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
   theme: "M8 2a6 6 0 1 0 0 12V2Zm0 0a6 6 0 0 1 0 12",
   help: "M6 6.2a2 2 0 1 1 2.8 1.9c-.5.3-.8.6-.8 1.2v.2m0 2.2v.1M14 8A6 6 0 1 1 2 8a6 6 0 0 1 12 0Z",
   warning: "M8 6v3.2m0 2.2v.1M8 2 14.5 13.5h-13z",
@@ -47,8 +47,8 @@ export function Icon({ name }) {
 // Icon and word: never colour alone.
 export function State({ row, iconOnly = false }) {
   return html`
-    <span class="state ${row.state}">
-      <${Icon} name=${row.state in STATES ? row.state : "queued"} />
+    <span class="state ${look(row)}">
+      <${Icon} name=${look(row)} />
       <span class=${iconOnly ? "unseen" : ""}>${stateWord(row)}</span>
     </span>
   `;
