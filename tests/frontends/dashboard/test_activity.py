@@ -37,7 +37,7 @@ def test_fifty_live_runs_of_another_process_are_watched_to_their_end(served, vis
     (served.project / "tasks.json").write_text(json.dumps(plan))
     most = {"RETINUE_MAX_TASKS": str(MANY), "RETINUE_MAX_CONCURRENCY": str(MANY)}
     process = served.popen("delegate", "tasks.json", "--quiet", **most)
-    group = page.get_by_role("region", name=f"{MANY} runs, first: reviewer")
+    group = page.get_by_role("group", name=f"{MANY} runs, first: reviewer")
     expect(group.locator(".row.running")).to_have_count(MANY)
     expect(group.locator(".heading")).to_contain_text(f"{MANY} live")
     page.get_by_role("link", name="reviewer, running, Part 17", exact=False).first.click()
@@ -58,7 +58,7 @@ def test_what_an_agent_delegates_stands_below_it(served, visit):
     asked = json.dumps({"mode": "single", "agent": "lead", "task": "Make a whole"})
     said = served.run("call", "spawn_subagent", asked, "--surface", "nested", "--project-agents", "allow")
     assert "All parts are there." in said
-    group = page.get_by_role("region", name="3 runs, first: lead")
+    group = page.get_by_role("group", name="3 runs, first: lead")
     expect(group.locator(".row")).to_have_count(3)
     levels = [row.get_attribute("aria-level") for row in group.locator(".row").all()]
     assert levels == ["1", "2", "2"]

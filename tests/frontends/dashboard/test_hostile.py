@@ -74,7 +74,7 @@ def test_a_hostile_run_is_shown_as_text_in_every_view(page):
     opened(page)
     shown = page.locator(".item.text").first
     expect(shown).to_contain_text(MARKUP)
-    expect(shown).to_contain_text("␛[31mred")
+    expect(shown).to_contain_text("⟨ESC⟩[31mred")
     expect(shown).to_contain_text("invoice⟨RLO⟩gnp.exe")
     found = page.evaluate(COUNTS)
     assert set(found.pop("links")) == {"https://example.com/ok", "https://evil.example"}  # as they are written

@@ -164,14 +164,35 @@ def test_a_plan_is_started_from_the_form(page):
     form.get_by_text("Chain").click()
     form.get_by_role("button", name="Add a step").click()
     expect(form.get_by_label("Agent").nth(2)).to_be_focused()
-    form.get_by_role("button", name="Remove task 3").click()
+    form.get_by_role("button", name="Remove step 3").click()
     for index, (agent, task) in enumerate((("implementer", "Find it"), ("tester", "Judge {previous}"))):
         form.get_by_label("Agent").nth(index).select_option(agent)
         form.get_by_role("textbox", name="Task").nth(index).fill(task)
     form.get_by_role("button", name="Start 2").click()
-    plan = page.get_by_role("region", name="2 runs, first: implementer")
+    plan = page.get_by_role("group", name="2 runs, first: implementer")
     expect(plan.get_by_role("link", name="implementer, done, Find it")).to_be_visible()
     expect(plan.get_by_role("link", name=re.compile("tester, done, Judge"))).to_be_visible()
+
+
+def test_what_was_written_is_there_again_after_looking_elsewhere(page):
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_label("Agent").select_option("explorer")
+    form.get_by_label("Task").fill("A long and well considered question")
+    page.keyboard.press("Escape")
+    expect(form).to_have_count(0)
+    page.get_by_role("link", name="Agents").click()
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    expect(form.get_by_label("Task")).to_have_value("A long and well considered question")
+    form.get_by_role("button", name="Start").click()
+    line = page.get_by_role("textbox", name=re.compile("Go on with explorer"))
+    line.fill("And then")
+    page.get_by_role("tab", name="Details").click()
+    expect(line).to_be_hidden()
+    page.get_by_role("tab", name="Transcript").click()
+    expect(line).to_have_value("And then")
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    expect(form.get_by_label("Task")).to_have_value("")
 
 
 def test_what_the_server_refuses_stands_in_the_form(page):
@@ -223,4 +244,6 @@ def test_the_timeline_and_the_details_say_where_time_and_money_went(page):
 def test_a_run_that_does_not_exist_is_a_sentence(served, visit):
     page = visit(served, "/#/runs/0123456789abcdef0123456789abcdef")
     page.watch.allow("404")
-    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("heading", name="There is no such run.")).to_be_visible()
+    page.get_by_role("link", name="To the activity").click()
+    expect(page.get_by_role("searchbox")).to_be_visible()

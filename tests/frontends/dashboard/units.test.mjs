@@ -38,12 +38,14 @@ test("nothing that cannot be seen is left unseen", () => {
 
 test("what turns a line around is named", () => {
   assert.deepEqual(pieces("a\u202eb"), [{ text: "a" }, { mark: "⟨RLO⟩", title: "U+202E" }, { text: "b" }]);
-  assert.deepEqual(pieces("\u001b[1m"), [{ mark: "␛", title: "U+001B" }, { text: "[1m" }]);
+  assert.deepEqual(pieces("\u001b[1m"), [{ mark: "⟨ESC⟩", title: "U+001B" }, { text: "[1m" }]);
 });
 
 test("joiners stay where a script needs them, and are shown where they hide", () => {
   assert.deepEqual(pieces("👩‍💻"), [{ text: "👩‍💻" }]);
   assert.equal(textOf(pieces("pay\u200dpal")), "pay⟨ZWJ⟩pal");
+  assert.deepEqual(pieces("❤️ 1️⃣ ©️"), [{ text: "❤️ 1️⃣ ©️" }]);
+  assert.equal(textOf(pieces("a\ufe01❤\ufe0f\ufe02\u{e0101}")), "a⟨U+FE01⟩❤\ufe0f⟨U+FE02⟩⟨U+E0101⟩");
 });
 
 test("only addresses that lead where they say are links", () => {
@@ -64,7 +66,7 @@ test("links do not change a text", () => {
 });
 
 test("one line stays one line", () => {
-  assert.equal(plain("a\n  b\r\nc\u0007"), "a b c␇");
+  assert.equal(plain("a\n  b\r\nc\u0007"), "a b c⟨BEL⟩");
 });
 
 test("long text shows its ends and loses nothing", () => {
@@ -91,6 +93,12 @@ test("highlighting never changes a character", () => {
   }
 });
 
+test("blocks of code and tables in prose are seen, also one that is still being written", () => {
+  const kinds = (text) => highlight(text, "prose").map(({ kind, text: piece }) => `${kind}: ${piece}`);
+  assert.deepEqual(kinds("a\n```js\nlet x\n```\nb\n| c | d |\n"), [": a\n", "fence: ```js\nlet x\n```\n", ": b\n", "table: | c | d |", ": \n"]);
+  assert.deepEqual(kinds("a\n```\nhalf"), [": a\n", "fence: ```\nhalf"]);
+});
+
 test("languages are told by their look and by the file", () => {
   assert.equal(languageOf('{"a": 1}'), "json");
   assert.equal(languageOf("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n"), "diff");
@@ -115,7 +123,7 @@ test("how a run ended is told by its look and in a word", () => {
     [{ state: "queued" }, { state: "running" }, { state: "completed" }, ended("provider"), ended("aborted"), ended("interrupted"), ended("timeout"), ended("idle_timeout"), { state: "of tomorrow" }].map(told),
     ["queued Waiting", "running Running", "completed Done", "error Failed", "stopped Cancelled", "stopped Interrupted", "late Timed out", "late Timed out", "queued of tomorrow"],
   );
-  assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Not finalized", "Cancelled", ""]);
+  assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
 });
 
 const row = (run, more = {}) => ({ run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });

@@ -87,7 +87,7 @@ export function Asked({ detail }) {
       html`
         <div class="failure ${look(detail)}" role="note">
           <b>${plain(failureWord(detail.failure))}</b>
-          <${Block} text=${detail.failure.message} />
+          <${Block} text=${detail.failure.message} language="plain" />
         </div>
       `
     }

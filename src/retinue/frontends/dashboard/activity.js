@@ -22,7 +22,7 @@ export function Activity({ onNew }) {
     <main id="main" tabindex="-1" class="activity" aria-busy=${isLoading}>
       <h1 class="unseen">Activity</h1>
       <${Filters} filters=${filters} onChange=${setFilters} />
-      ${error && html`<${Failed} error=${error} again=${() => model.current.open(filters)} />`}
+      ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
       ${groups?.map((group) => html`<${Group} key=${group.root} group=${group} />`)}
       ${
         groups?.length === 0 &&

@@ -95,6 +95,7 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
               `
             }
             ${!agent.enabled && html`<span class="tag">disabled</span>`}
+            ${agent.shadowed.length > 0 && html`<span class="tag">shadows ${agent.shadowed.length}</span>`}
             <span class="tag">${plain(agent.layer)}</span>
           </span>
         </summary>
@@ -107,7 +108,7 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
               agent.runnable &&
               html`<${Button} kind="primary" icon="plus" onClick=${() => onStart(agent.name)}>New run<//>`
             }
-            ${isDoubtful && html`<${Button} onClick=${onTrust}>Look at it and accept…<//>`}
+            ${isDoubtful && html`<${Button} kind="primary" onClick=${onTrust}>Look at it and accept…<//>`}
           </div>
           ${
             detail?.body &&

@@ -20,6 +20,7 @@ const SOON = 700; // milliseconds a connection may be gone before anyone is told
 function App() {
   const parts = useRoute();
   const [open, show] = useState(null);
+  const draft = useRef(null);
   const close = () => show(null);
   const start = (agent = "") => show({ kind: "new", agent });
   const acts = useMemo(
@@ -40,7 +41,7 @@ function App() {
     <${Banner} />
     <${View} parts=${parts} onNew=${acts.new} onStart=${start} />
     <${Announcer} />
-    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} onClose=${close} />`}
+    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} draft=${draft} onClose=${close} />`}
     ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
   `;
 }

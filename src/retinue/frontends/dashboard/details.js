@@ -2,7 +2,7 @@
 
 import { html, Part } from "./ui.js";
 import { Compared } from "./compared.js";
-import { clock, cost, count, duration, moment, plural, short } from "./format.js";
+import { clock, cost, count, duration, firstLine, moment, plural, short } from "./format.js";
 import { Line, Pairs } from "./shown.js";
 import { plain } from "./text.js";
 
@@ -71,10 +71,13 @@ function Attempts({ detail: { attempts = [], fallbacks = [] } }) {
               <b>${one.number}</b>
               ${` ${plain([one.reason, one.model].filter(Boolean).join(", "))} `}
               <span class="muted">${one.started && clock(one.started)}</span>
-              ${one.failure && html`<div class="bad"><${Line} text=${one.failure.message} /></div>`}
+              ${one.failure && html`<div class="bad"><${Line} text=${firstLine(one.failure.message)} /></div>`}
             </li>
           `,
         )}
+      </ol>
+      ${fallbacks.length > 0 && html`<h3 class="minor">Fallbacks</h3>`}
+      <ol class="plain-list">
         ${fallbacks.map(
           (one) => html`
             <li key=${one.time}>
@@ -149,7 +152,7 @@ function Place({ detail }) {
     ["Run", detail.run],
     ["Session", detail.session],
     ["Root", detail.root],
-    ["Asked by", detail.surface],
+    ["Surface", detail.surface],
     ["Works in", detail.cwd],
     ["Asked for", moment(detail.created)],
     detail.owner && [

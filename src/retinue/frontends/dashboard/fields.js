@@ -1,22 +1,22 @@
 // The fields of a task, and the options of a start.
 
-import { html, Button } from "./ui.js";
+import { html, Button, Icon } from "./ui.js";
 import { limit, toolNames } from "./format.js";
 import { Line } from "./shown.js";
 
-export function TaskFields({ task, number, known, onChange, onRemove }) {
+export function TaskFields({ task, title, isFirst, known, onChange, onRemove }) {
   const agents = known?.agents ?? [];
   const chosen = agents.find((one) => one.name === task.agent);
   return html`
     <fieldset class="task-fields">
-      <legend class=${number ? "" : "unseen"}>${number ? `Task ${number}` : "Task"}</legend>
+      <legend class=${title ? "" : "unseen"}>${title || "Task"}</legend>
       ${
         onRemove &&
-        html`<${Button} icon="close" kind="quiet remove" label=${`Remove task ${number}`} onClick=${onRemove} />`
+        html`<${Button} icon="close" kind="quiet remove" label=${`Remove ${title.toLowerCase()}`} onClick=${onRemove} />`
       }
       <label class="field">
         <span>Agent</span>
-        <select autofocus=${number < 2} required value=${task.agent} onChange=${(event) => onChange({ agent: event.target.value })}>
+        <select autofocus=${isFirst} required value=${task.agent} onChange=${(event) => onChange({ agent: event.target.value })}>
           <option value="" disabled selected=${!task.agent}>${known ? "Choose an agent" : "Loading…"}</option>
           ${agents.map(
             (one) => html`
@@ -32,7 +32,7 @@ export function TaskFields({ task, number, known, onChange, onRemove }) {
         <span>Task</span>
         <textarea
           required
-          rows=${number ? 2 : 4}
+          rows=${title ? 2 : 4}
           value=${task.task}
           placeholder="What should it do?"
           onInput=${(event) => onChange({ task: event.target.value })}
@@ -65,7 +65,7 @@ export function Options({ known, more, onChange }) {
   const text = (name) => ({ value: more[name] ?? "", onInput: (event) => onChange({ [name]: event.target.value }) });
   return html`
     <details class="options">
-      <summary>Options</summary>
+      <summary><${Icon} name="chevron" />Options</summary>
       <div class="grid">
         <label class="field">
           <span>Engine</span>

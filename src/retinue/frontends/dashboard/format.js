@@ -119,10 +119,14 @@ export function stateWord(row) {
   return ENDS[row.failure?.code]?.[1] ?? STATES[row.state] ?? row.state;
 }
 
-// The name of a failure, as a title.
+// A failure, as a title.
 export function failureWord({ code }) {
-  const [first = "", ...rest] = String(code).replaceAll("_", " ");
-  return ENDS[code]?.[1] ?? first.toUpperCase() + rest.join("");
+  return ENDS[code]?.[1] ?? `Failed: ${String(code).replaceAll("_", " ")}`;
+}
+
+// What happened; the lines below it say what was kept and what to do.
+export function firstLine(message) {
+  return message.split("\n", 1)[0];
 }
 
 // The tools of a definition; without a list it has those of whoever calls it.

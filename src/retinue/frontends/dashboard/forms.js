@@ -1,8 +1,9 @@
 // Starts a run, or a plan of several, from a form made of the agents' definitions.
 
-import { html, useEffect, useState, Button, Dialog } from "./ui.js";
+import { html, useEffect, useLayoutEffect, useState, Button, Dialog } from "./ui.js";
 import { get, post } from "./api.js";
 import { announce } from "./announce.js";
+import { useReturn } from "./connection.js";
 import { Options, TaskFields } from "./fields.js";
 import { plural } from "./format.js";
 import { go } from "./route.js";
@@ -15,18 +16,21 @@ const MODES = {
 };
 let last = 0; // for keys that stay with their task
 
-export function NewRun({ onClose, agent = "" }) {
+// What is written into it stays in `draft`, a ref of whoever opens it, until it was started.
+export function NewRun({ onClose, draft, agent = "" }) {
   const [known, know] = useState(null);
-  const [mode, setMode] = useState("single");
-  const [tasks, setTasks] = useState([blank(agent)]);
-  const [more, setMore] = useState({});
-  useEffect(() => {
+  const [mode, setMode] = useState(draft.current?.mode ?? "single");
+  const [tasks, setTasks] = useState(() => begun(draft.current?.tasks, agent));
+  const [more, setMore] = useState(draft.current?.more ?? {});
+  useLayoutEffect(() => void (draft.current = { mode, tasks, more }), [mode, tasks, more]); // also right before it closes
+  const load = () =>
     Promise.all([get("/agents"), get("/engines")]).then(
       ([{ agents, cwd }, { engines, auto }]) =>
         know({ agents: agents.filter((one) => one.enabled), engines, auto, cwd }),
       (error) => know({ error }),
     );
-  }, []);
+  useEffect(() => void load(), []);
+  useReturn(load);
   const [send, failure, isSending] = useSending(async () => {
     const { engine, model, cwd } = more;
     const whole = given({ engine, model, maxTurns: more.maxTurns && Number(more.maxTurns) });
@@ -40,6 +44,7 @@ export function NewRun({ onClose, agent = "" }) {
       go("/");
       announce([`Started ${plural(tasks.length, "run")}`]);
     }
+    draft.current = null;
     onClose();
   });
   const choose = (next) => {
@@ -80,7 +85,8 @@ export function NewRun({ onClose, agent = "" }) {
             <${TaskFields}
               key=${task.key}
               task=${task}
-              number=${mode === "single" ? 0 : index + 1}
+              title=${mode === "single" ? "" : `${mode === "chain" ? "Step" : "Task"} ${index + 1}`}
+              isFirst=${index === 0}
               known=${known}
               onChange=${(part) => change(task.key, part)}
               onRemove=${tasks.length > 2 && (() => setTasks(tasks.filter((one) => one !== task)))}
@@ -90,7 +96,7 @@ export function NewRun({ onClose, agent = "" }) {
         ${
           mode !== "single" &&
           html`
-            <p>
+            <p class="add">
               <${Button} icon="plus" kind="quiet" onClick=${add}>
                 ${mode === "chain" ? "Add a step" : "Add a task"}
               <//>
@@ -109,6 +115,12 @@ export function NewRun({ onClose, agent = "" }) {
       </form>
     <//>
   `;
+}
+
+// The tasks of a draft, the first of them for the agent that was asked for.
+function begun(tasks, agent) {
+  if (!tasks) return [blank(agent)];
+  return agent ? tasks.with(0, { ...tasks[0], agent }) : tasks;
 }
 
 function blank(agent) {

@@ -21,6 +21,9 @@ const RULES = {
     ["word", String.raw`\b(?:${WORDS.replaceAll(" ", "|")}|true|false|null|True|False|None)\b`],
   ],
   prose: [
+    // Ends at the next fence, or with the text: it is also shown while it is being written.
+    ["fence", "^```[^\\n]*\\n[^]*?(?:^```[^\\n]*\\n?|(?![^]))"],
+    ["table", String.raw`^\|[^\n]*\|[ \t]*$`],
     ["head", String.raw`^#{1,6} [^\n]*`],
     ["code", "`[^`\\n]+`"],
     ["strong", String.raw`\*\*[^*\n]+\*\*`],

@@ -3,7 +3,7 @@
 import { html, useEffect, useState, Dialog } from "./ui.js";
 
 const HELP = [
-  ["j / k, ↓ / ↑", "next, previous"],
+  ["j k ↓ ↑", "next, previous"],
   ["Enter", "open"],
   ["/", "search"],
   ["n", "new run"],
@@ -68,7 +68,7 @@ export function Help({ onClose }) {
         ${HELP.map(
           ([key, word]) => html`
             <div key=${key}>
-              <dt><kbd>${key}</kbd></dt>
+              <dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd>${" "}`)}</dt>
               <dd>${word}</dd>
             </div>
           `,

@@ -1,8 +1,8 @@
 // A root conversation and its runs: a row each, parents before children.
 
-import { html, memo, useEffect, useState, Button, Elapsed, State } from "./ui.js";
+import { html, memo, useEffect, useState, Button, Elapsed, Icon } from "./ui.js";
 import { useNow } from "./cell.js";
-import { ago, cost, costOf, count, folder, look, moment, plural, stateWord, tokens } from "./format.js";
+import { ago, cost, costOf, count, firstLine, folder, look, moment, plural, stateWord, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
@@ -17,10 +17,12 @@ export const Group = memo(({ group }) => {
   const shown = isOpen || live > 0 || runs.length <= FOLDED + 2 ? runs : runs.slice(0, FOLDED);
   const base = Math.min(...runs.map((row) => row.depth));
   return html`
-    <section class="group" aria-label=${`${plural(runs.length + more, "run")}, first: ${plain(runs[0].name)}`}>
+    <section class="group" role="group" aria-label=${`${plural(runs.length + more, "run")}, first: ${plain(runs[0].name)}`}>
       ${runs.length > 1 && html`<${Heading} runs=${runs} more=${more} live=${live} />`}
       <ul>
-        ${shown.map((row) => html`<${Row} key=${row.run} row=${row} depth=${row.depth - base} />`)}
+        ${shown.map(
+          (row) => html`<${Row} key=${row.run} row=${row} depth=${row.depth - base} isAlone=${runs.length === 1} />`,
+        )}
       </ul>
       ${
         shown.length < runs.length &&
@@ -50,57 +52,46 @@ function Heading({ runs, more, live }) {
   `;
 }
 
-export const Row = memo(({ row, depth = 0 }) => {
-  const about = row.failure?.message ?? (row.doing || row.preview);
+// Its link is its name and task, and reaches over all of the row; the rest stands beside it, so that it is read out, too.
+// One that stands alone has no heading to say where it works.
+export const Row = memo(({ row, depth = 0, isAlone = false }) => {
+  const about = row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
   const model = row.model === row.engine ? "" : row.model;
+  const on = [isAlone && folder(row.cwd), row.engine, model].filter(Boolean);
   return html`
     <li aria-level=${depth + 1} class="row ${row.state} ${look(row)}" style=${{ "--depth": Math.min(depth, 6) }}>
-      <a href=${`#/runs/${row.run}`} data-nav aria-label=${spoken(row)}>
-        <span class="what">
-          <${State} row=${row} iconOnly />
-          <span class="name"><${Line} text=${row.name} /></span>
-          <span class="task"><${Line} text=${row.task} /></span>
-        </span>
-        <span class="doing"><${Line} text=${about} /></span>
-        <span class="engine">
-          <${Line} text=${row.engine} />
-          ${
-            model &&
-            html`
-              ${" · "}
-              <${Line} text=${model} />
-            `
-          }
-        </span>
-        <span class="time"><${Elapsed} row=${row} /></span>
-        <span class="number tools">
-          ${
-            row.tools > 0 &&
-            html`
-              ${count(row.tools)}
-              <small>${row.tools === 1 ? "tool" : "tools"}</small>
-            `
-          }
-        </span>
-        <span class="number tokens">
-          ${
-            tokens(row.usage) &&
-            html`
-              ${count(tokens(row.usage))}
-              <small>tok</small>
-            `
-          }
-        </span>
-        <span class="number cost">${row.usage?.cost != null && cost(row.usage.cost)}</span>
-        <span class="when"><${When} time=${row.ended ?? row.created} /></span>
+      <span class="state ${look(row)}"><${Icon} name=${look(row)} /></span>
+      <a class="what" href=${`#/runs/${row.run}`} data-nav>
+        <span class="name"><${Line} text=${row.name} /></span>
+        <span class="aloud">${`, ${stateWord(row).toLowerCase()}, `}</span>
+        <span class="task"><${Line} text=${row.task} /></span>
       </a>
+      <span class="doing"><${Line} text=${about} /></span>
+      <span class="engine">${on.map((word, index) => html`${index > 0 && " · "}<${Line} text=${word} />`)}</span>
+      <span class="time"><${Elapsed} row=${row} /></span>
+      <span class="number tools">
+        ${
+          row.tools > 0 &&
+          html`
+            ${count(row.tools)}
+            <small>${row.tools === 1 ? "tool" : "tools"}</small>
+          `
+        }
+      </span>
+      <span class="number tokens">
+        ${
+          tokens(row.usage) &&
+          html`
+            ${count(tokens(row.usage))}
+            <small>tok</small>
+          `
+        }
+      </span>
+      <span class="number cost">${row.usage?.cost != null && cost(row.usage.cost)}</span>
+      <span class="when"><${When} time=${row.ended ?? row.created} /></span>
     </li>
   `;
 });
-
-function spoken(row) {
-  return plain(`${row.name}, ${stateWord(row).toLowerCase()}, ${row.task}${row.doing ? `, now: ${row.doing}` : ""}`);
-}
 
 function When({ time }) {
   const now = useNow(Date.now() / 1000 - time < 3600);

@@ -14,7 +14,6 @@ import { TranscriptView } from "./transcript.js";
 import { plain } from "./text.js";
 
 const TABS = { transcript: "Transcript", timeline: "Timeline", details: "Details" };
-const NOT_THERE = { message: "There is no such run. Its session may have been deleted, or the address is not whole." };
 
 export function Run({ id }) {
   const model = useMemo(() => runModel(id), [id]);
@@ -31,7 +30,7 @@ export function Run({ id }) {
   if (error && !detail)
     return html`
       <main id="main" tabindex="-1">
-        <${Failed} error=${error.status === 404 ? NOT_THERE : error} again=${model.open} />
+        ${error.status === 404 ? html`<${NotThere} />` : html`<${Failed} error=${error} again=${model.open} />`}
       </main>
     `;
   if (!detail) return loading();
@@ -54,9 +53,18 @@ export function Run({ id }) {
           ${tab === "timeline" && html`<${Timeline} rows=${picture.tree} current=${detail.run} />`}
           ${tab === "details" && html`<${Details} detail=${detail} />`}
         </div>
-        ${tab === "transcript" && html`<${Composer} row=${detail} />`}
+        <div hidden=${tab !== "transcript"} class="composing"><${Composer} row=${detail} /></div>
       </div>
     </main>
+  `;
+}
+
+function NotThere() {
+  return html`
+    <${Failed} error=${{ message: "There is no such run." }}>
+      <p>Its session may have been deleted, or the address is not whole.</p>
+      <a class="button" href="#/">To the activity</a>
+    <//>
   `;
 }
 

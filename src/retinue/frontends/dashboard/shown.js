@@ -1,7 +1,7 @@
 // Text of others on the screen: as text nodes in elements that keep its direction to themselves. The only place where
 // pieces become elements; links lead only to http(s), and only when they are clicked.
 
-import { html, memo, useState, Button } from "./ui.js";
+import { html, memo, useLayoutEffect, useRef, useState, Button } from "./ui.js";
 import { bytes } from "./format.js";
 import { highlight } from "./highlight.js";
 import { ends, parts, pieces } from "./text.js";
@@ -14,12 +14,13 @@ export const Line = memo(({ text, kind = "" }) => {
 // A text with its lines. Long ones show their beginning and their end until all is asked for.
 export const Block = memo(({ text, language = "", kind = "" }) => {
   const [isWhole, showWhole] = useState(false);
+  const scroller = useScroller(kind, text);
   const { head, cut, tail } = ends(text);
   if (cut && isWhole) {
     const part = (piece, index) => html`<span class="part" key=${index}>${pieces(piece).map(element)}</span>`;
     return html`<pre class="block ${kind}" tabindex="0">${parts(text).map(part)}</pre>`;
   }
-  const shown = html`<pre class="block ${kind}">${coloured(head, language)}</pre>`;
+  const shown = html`<pre class="block ${kind}" ref=${scroller}>${coloured(head, language)}</pre>`;
   if (!cut) return shown;
   return html`
     <div class="long">
@@ -32,6 +33,18 @@ export const Block = memo(({ text, language = "", kind = "" }) => {
     </div>
   `;
 });
+
+// What is too high for its frame is reached by the keyboard, to be scrolled; the rest is no stop on the way.
+function useScroller(kind, text) {
+  const element = useRef();
+  useLayoutEffect(() => {
+    const { current: frame } = element;
+    if (kind !== "output" || !frame) return;
+    if (frame.scrollHeight > frame.clientHeight) frame.tabIndex = 0;
+    else frame.removeAttribute("tabindex");
+  }, [kind, text]);
+  return element;
+}
 
 // Names and what they stand for.
 export function Pairs({ rows, kind = "" }) {
@@ -47,9 +60,15 @@ export function Pairs({ rows, kind = "" }) {
 function coloured(text, language) {
   const links = language === "" || language === "prose";
   return highlight(text, language).map(({ text: piece, kind }) => {
-    const shown = pieces(piece, { links }).map(element);
+    const isFence = kind === "fence";
+    const shown = isFence ? coloured(piece, fenced(piece)) : pieces(piece, { links }).map(element);
     return kind ? html`<span class="hl-${kind}">${shown}</span>` : shown;
   });
+}
+
+// The language of a block of code within prose, by what stands behind its fence.
+function fenced(block) {
+  return /^```(diff|json)\b/.exec(block)?.[1] ?? "code";
 }
 
 function element({ text, mark, title, link }) {

@@ -92,7 +92,7 @@ function Settings({ settings, problems }) {
               <tr key=${one.name}>
                 <th scope="row" class="mono"><${Line} text=${one.name} /></th>
                 <td class="mono"><${Line} text=${written(one.value)} /></td>
-                <td class="muted"><${Line} text=${one.source} /></td>
+                <td class=${one.source.startsWith("default") ? "muted" : ""}><${Line} text=${one.source} /></td>
               </tr>
             `,
           )}

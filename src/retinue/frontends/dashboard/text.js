@@ -1,8 +1,17 @@
 // Text of others made safe to look at: what could not be seen, or would turn the line around, is shown as a mark.
 // Pure: it returns pieces. Nothing here, or in any other module, makes markup of text.
 
+const CONTROLS =
+  "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US";
 const NAMES = {
+  ...CONTROLS.split(" "),
+  0x7f: "DEL",
+  0x85: "NEL",
+  0x90: "DCS",
+  0x9b: "CSI",
+  0x9d: "OSC",
   0xad: "SHY",
+  0x34f: "CGJ",
   0x61c: "ALM",
   0x180e: "MVS",
   0x200b: "ZWSP",
@@ -25,10 +34,11 @@ const NAMES = {
   0xfeff: "BOM",
 };
 const UNSEEN = new RegExp(
-  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
-    "\\ufeff\\ufff9-\\ufffb\\u{e0000}-\\u{e007f}]",
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
+    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff9-\\ufffb\\u{e0000}-\\u{e01ef}]",
   "gu",
 );
+const SELECTOR = /[\ufe00-\ufe0f]/;
 // Printable ASCII without < and >: a name that only looks like another is no link.
 const ADDRESS = /https?:\/\/[!-;=?-~]+/gi;
 
@@ -38,7 +48,7 @@ export function pieces(text, { links = false, oneLine = false } = {}) {
   const whole = String(text ?? "").replace(/\r\n/g, "\n");
   let from = 0;
   for (const { 0: character, index } of whole.matchAll(UNSEEN)) {
-    if (joins(character, whole, index)) continue;
+    if (belongs(character, whole, index)) continue;
     seen(found, whole.slice(from, index), links, oneLine);
     found.push(marked(character));
     from = index + character.length;
@@ -107,14 +117,15 @@ function leadsWhereItSays(address) {
 function marked(character) {
   const code = character.codePointAt(0);
   const title = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
-  if (code < 0x20) return { mark: String.fromCodePoint(0x2400 + code), title };
-  if (code === 0x7f) return { mark: "\u2421", title };
   return { mark: `\u27e8${NAMES[code] ?? title}\u27e9`, title };
 }
 
-// Joiners belong to emoji and to the scripts that need them; after Latin letters or nothing they only hide.
-function joins(character, text, index) {
-  return (character === "\u200c" || character === "\u200d") && index > 0 && text.charCodeAt(index - 1) > 0x2ff;
+// Joiners belong to emoji and to the scripts that need them, and one selector to the sign whose look it chooses. After
+// Latin letters, after each other or after nothing they only hide.
+function belongs(character, text, index) {
+  const before = text[index - 1] ?? "";
+  if (/[\u200c\u200d]/.test(character)) return before > "\u02ff";
+  return SELECTOR.test(character) && !SELECTOR.test(before) && (before > "\u02ff" || /[\d#*\u00a9\u00ae]/.test(before));
 }
 
 // The nearest place at or before `at` that does not part a surrogate pair.

@@ -1,35 +1,42 @@
 // The tree of runs against time: a bar each, from when it was asked for to its end, with what it cost.
 
-import { html, Empty, State } from "./ui.js";
+import { html, useState, Button, Empty, State } from "./ui.js";
 import { useNow } from "./cell.js";
-import { cost, costOf, count, duration, elapsed, plural, running, tokens } from "./format.js";
+import { cost, costOf, count, duration, elapsed, look, plural, running, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 
 const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 const TICKS = 6; // at most
+const LANES = 200; // drawn at first, and with each "more": every one of a tree at work moves every second
+const LEGEND = { wait: "waiting", running: "working", completed: "done", stopped: "stopped", error: "failed" };
 
 export function Timeline({ rows, current }) {
   const now = useNow(rows.some(isLive));
+  const [most, show] = useState(LANES);
   if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
   const { from, span } = extent(rows, now);
   const base = Math.min(...rows.map((row) => row.depth));
   const used = rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0);
+  const marks = ticks(span);
+  const kinds = new Set(rows.flatMap((row) => [waited(row, now) > span / 200 && "wait", kindOf(row)]));
   return html`
-    <section class="timeline" aria-label="Timeline">
+    <section class="timeline" aria-label="Timeline" style=${{ "--step": `${((marks[1] ?? span) / span) * 100}%` }}>
       <p class="sum">
         ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(used)} tokens, ${cost(costOf(rows))}`}
       </p>
       <div class="axis" aria-hidden="true">
         <span />
         <div class="track">
-          ${ticks(span).map((at) => html`<i key=${at} style=${{ left: `${(at / span) * 100}%` }}>${tick(at)}</i>`)}
+          ${marks.map((at) => html`<i key=${at} style=${{ left: `${(at / span) * 100}%` }}>${tick(at)}</i>`)}
         </div>
-        <span />
+        <span class="number">time</span>
+        <span class="number">tokens</span>
+        <span class="number">cost</span>
       </div>
       <ol>
-        ${rows.map(
+        ${rows.slice(0, most).map(
           (row) => html`
             <${Bar}
               key=${row.run}
@@ -43,11 +50,18 @@ export function Timeline({ rows, current }) {
           `,
         )}
       </ol>
-      <p class="legend muted">
-        <span class="key wait" aria-hidden="true" />
-        waiting
-        <span class="key work" aria-hidden="true" />
-        working
+      ${
+        rows.length > most &&
+        html`
+          <p class="rest">
+            <${Button} kind="quiet" onClick=${() => show(most + LANES)}>${plural(rows.length - most, "more run")}<//>
+          </p>
+        `
+      }
+      <p class="legend muted" aria-hidden="true">
+        ${Object.entries(LEGEND)
+          .filter(([kind]) => kinds.has(kind))
+          .map(([kind, word]) => html`<span key=${kind}><i class="key ${kind}" />${word}</span>`)}
       </p>
     </section>
   `;
@@ -64,7 +78,7 @@ function Bar({ row, from, span, now, depth, isCurrent }) {
         href=${`#/runs/${row.run}?tab=timeline`}
         data-nav
         aria-current=${isCurrent ? "true" : undefined}
-        class="lane ${row.state}"
+        class="lane"
       >
         <span class="who" style=${{ "--depth": Math.min(depth, 6) }}>
           <${State} row=${row} iconOnly />
@@ -74,15 +88,25 @@ function Bar({ row, from, span, now, depth, isCurrent }) {
           <i class="wait" style=${{ left: share(row.created - from), width: share(start - row.created) }} />
           ${
             row.started != null &&
-            html`<i class="work" style=${{ left: share(start - from), width: share(end - start) }} />`
+            html`<i class="work ${kindOf(row)}" style=${{ left: share(start - from), width: share(end - start) }} />`
           }
         </span>
-        <span class="number">${row.state === "running" ? running(took) : duration(took)}</span>
+        <span class="number">${isLive(row) ? running(took) : duration(took)}</span>
         <span class="number">${count(tokens(row.usage))}</span>
         <span class="number">${cost(row.usage?.cost)}</span>
       </a>
     </li>
   `;
+}
+
+// What colour its bar has.
+function kindOf(row) {
+  const kind = look(row);
+  return kind === "late" ? "error" : kind === "queued" ? "wait" : kind;
+}
+
+function waited(row, now) {
+  return (row.started ?? row.ended ?? now) - row.created;
 }
 
 // From the first request to the last end, or to now; never nothing, as it divides.

@@ -94,10 +94,12 @@ export function Copy({ text, children = "Copy", kind = "quiet" }) {
   }, [said]);
   const copy = async () => {
     try {
-      await navigator.clipboard.writeText(await text());
-      say("Copied");
+      const copied = await text();
+      if (!copied) return say("Nothing to copy");
+      await navigator.clipboard.writeText(copied);
+      return say("Copied");
     } catch {
-      say("Not copied");
+      return say("Not copied");
     }
   };
   return html`
@@ -142,11 +144,12 @@ export function Empty({ title, children }) {
   `;
 }
 
-export function Failed({ error, again }) {
+// In the place of a view it is the heading of the page, too.
+export function Failed({ error, again, children, heading = "h1" }) {
   return html`
     <div class="empty" role="alert">
-      <p class="title">${plain(error.message)}</p>
-      ${again && html`<${Button} onClick=${again}>Try again<//>`}
+      <${heading} class="title">${plain(error.message)}<//>
+      ${children} ${again && html`<${Button} onClick=${again}>Try again<//>`}
     </div>
   `;
 }
