@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 TOOLS = Path(__file__).parents[3] / ".tools"
 READS = script64([{"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 AGAIN = script64([{"text": "Still XYZZY."}])
+NEVER_ENDS = script64([{"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}, {"text": "Now I", "hang": True}])
 
 
 @pytest.fixture
@@ -51,3 +52,20 @@ def test_a_run_on_the_real_pi_is_watched_and_continued(served, visit):
     line.press("Enter")
     expect(page.locator(".trail")).to_contain_text("run 2 of 2")
     expect(page.locator(".item.text")).to_have_text("Still XYZZY.")
+
+
+def test_a_run_on_the_real_pi_is_watched_while_it_works_reloaded_and_cancelled(served, visit):
+    page = visit(served)
+    start_run(page, "explorer", f"Find the word. {NEVER_ENDS}")
+    expect(page.locator(".item.text").first).to_have_text("I look.")
+    call = page.locator("details.tool")
+    expect(call).to_contain_text("a.txt")
+    expect(state_of(page)).to_have_text("Running")
+    page.reload()
+    expect(page.locator(".item.text").first).to_have_text("I look.")
+    expect(call).to_have_count(1)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+    expect(state_of(page)).to_have_text("Cancelled")
+    expect(call).to_have_count(1)
+    expect(page.get_by_role("textbox", name="Go on with explorer: a new prompt in this session")).to_be_visible()

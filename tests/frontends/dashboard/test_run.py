@@ -58,8 +58,8 @@ def test_a_run_on_rules_is_started_from_the_form_and_watched_to_its_end(serve, v
     expect(page.locator(".transcript")).to_contain_text("bus.py")
     expect(page.locator(".item.ended")).to_contain_text("Done in")
     page.get_by_role("link", name="Retinue, activity").click()
-    row = page.get_by_role("link", name=re.compile("explorer, done, Where is the class Bus"))
-    expect(row).to_contain_text("offline")
+    expect(page.get_by_role("link", name=re.compile("explorer, done, Where is the class Bus"))).to_be_visible()
+    expect(page.locator(".row .engine")).to_have_text(re.compile("/project · offline"))
 
 
 def test_a_tool_call_opens_to_its_arguments_and_its_result(page):

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { upToNow } from "../../../src/retinue/frontends/dashboard/details.js";
 import { Transcript } from "../../../src/retinue/frontends/dashboard/fold.js";
 import * as format from "../../../src/retinue/frontends/dashboard/format.js";
 import { asDiff, highlight, languageOf, pretty } from "../../../src/retinue/frontends/dashboard/highlight.js";
@@ -168,7 +169,9 @@ test("a call and its result are one item, and every event is taken once", () => 
   ];
   for (const one of [...events, ...events]) told.add(one);
   assert.deepEqual(told.items.map((item) => item.kind), ["attempt", "tool", "text"]);
-  assert.deepEqual([told.items[1].result, told.items[1].seconds], ["found", 3]);
+  assert.deepEqual([told.items[1].result, told.items[1].seconds, told.isInTool], ["found", 3, false]);
+  told.add(event(7, "tool_called", { call: "d", name: "bash", args: {} }));
+  assert.equal(told.isInTool, true);
 });
 
 test("what is being written gives way to the whole block, and gaps can be seen", () => {
@@ -184,6 +187,15 @@ test("what is being written gives way to the whole block, and gaps can be seen",
   told.add(event(9, "text", { text: "All of it." }));
   assert.equal(told.writing.text.shown, "");
   assert.equal(told.items.at(-1).text, "All of it.");
+});
+
+test("time that no event has counted yet belongs to what is going on", () => {
+  const spent = { queued: 1, model: 2, tools: 3, other: 0, cost: 0.5 };
+  const at = (state, isInTool) => upToNow({ spent, state, created: 100 }, isInTool, 110);
+  assert.deepEqual(at("running", true), { ...spent, tools: 7 });
+  assert.deepEqual(at("running", false), { ...spent, model: 6 });
+  assert.deepEqual(at("queued", false), { ...spent, queued: 5 });
+  assert.equal(at("completed", false), spent);
 });
 
 test("events of another version are passed over", () => {

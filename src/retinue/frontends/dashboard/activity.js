@@ -1,6 +1,6 @@
 // The activity: every run under the root conversation that asked for it, newest first, as it changes.
 
-import { html, useEffect, useRef, Button, Empty, Failed } from "./ui.js";
+import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.js";
 import { get } from "./api.js";
 import { cell, useCell } from "./cell.js";
 import { Filters, useFilters } from "./filters.js";
@@ -10,6 +10,7 @@ import { openStream, untilReached } from "./stream.js";
 import { announce } from "./announce.js";
 
 const PAGE = 30; // roots
+const AT_ONCE = 8; // roots that are drawn in one frame
 
 export function Activity({ onNew }) {
   const [filters, setFilters] = useFilters();
@@ -17,13 +18,14 @@ export function Activity({ onNew }) {
   model.current ??= activityModel();
   const { groups, next, error, isLoading } = useCell(model.current.picture);
   useEffect(() => model.current.open(filters), [filters]);
+  const most = useGradually(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
   return html`
     <main id="main" tabindex="-1" class="activity" aria-busy=${isLoading}>
       <h1 class="unseen">Activity</h1>
       <${Filters} filters=${filters} onChange=${setFilters} />
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
-      ${groups?.map((group) => html`<${Group} key=${group.root} group=${group} />`)}
+      ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} />`)}
       ${
         groups?.length === 0 &&
         !error &&
@@ -33,6 +35,20 @@ export function Activity({ onNew }) {
       ${next && html`<p class="older"><${Button} onClick=${model.current.older} disabled=${isLoading}>Older<//></p>`}
     </main>
   `;
+}
+
+// How many roots are drawn by now: a few at first, and a few more with every frame, so that no frame takes long.
+function useGradually(length, list) {
+  const drawn = useRef({});
+  if (drawn.current.list !== list) drawn.current = { list, most: AT_ONCE };
+  const [, again] = useState(0);
+  const { most } = drawn.current;
+  useEffect(() => {
+    if (most >= length) return undefined;
+    const frame = requestAnimationFrame(() => again((drawn.current.most = most + AT_ONCE)));
+    return () => cancelAnimationFrame(frame);
+  }, [most, length]);
+  return most;
 }
 
 // What the view shows, kept up to date by the stream. Rows that arrive are taken in once per frame, the last of each.

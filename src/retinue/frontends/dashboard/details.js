@@ -1,17 +1,19 @@
 // Beside the transcript: where time and money went, what was declared and what happened, attempts, files, notices.
 
 import { html, Part } from "./ui.js";
+import { useNow } from "./cell.js";
 import { Compared } from "./compared.js";
 import { clock, cost, count, duration, firstLine, moment, plural, short } from "./format.js";
 import { Line, Pairs } from "./shown.js";
+import { isLive } from "./store.js";
 import { plain } from "./text.js";
 
 const SPENT = { queued: "Waiting", model: "Model", tools: "Tools", other: "Other" };
 
-export function Details({ detail }) {
+export function Details({ detail, isInTool }) {
   return html`
     <div class="details">
-      <${Spent} detail=${detail} />
+      <${Spent} detail=${detail} isInTool=${isInTool} />
       <${Compared} detail=${detail} />
       <${Attempts} detail=${detail} />
       <${Tools} detail=${detail} />
@@ -22,7 +24,8 @@ export function Details({ detail }) {
   `;
 }
 
-function Spent({ detail: { spent = {} } }) {
+function Spent({ detail, isInTool }) {
+  const spent = upToNow(detail, isInTool, useNow(isLive(detail)));
   const named = Object.entries(SPENT).map(([key, word]) => [key, word, spent[key] ?? 0]);
   const sum = named.reduce((all, [, , seconds]) => all + seconds, 0) || 1;
   return html`
@@ -58,6 +61,14 @@ function Spent({ detail: { spent = {} } }) {
       </table>
     <//>
   `;
+}
+
+// The server counts up to the last event; what has gone on since then goes on.
+export function upToNow({ spent = {}, state, created }, isInTool, now) {
+  if (!isLive({ state })) return spent;
+  const counted = Object.keys(SPENT).reduce((sum, key) => sum + (spent[key] ?? 0), 0);
+  const doing = state === "queued" ? "queued" : isInTool ? "tools" : "model";
+  return { ...spent, [doing]: (spent[doing] ?? 0) + Math.max(0, now - created - counted) };
 }
 
 function Attempts({ detail: { attempts = [], fallbacks = [] } }) {

@@ -10,6 +10,12 @@ export class Transcript {
   seq = 0;
   #calls = new Map(); // where each tool call stands, by its id
 
+  // Whether the last tool it called has not answered yet.
+  get isInTool() {
+    const last = this.items.findLast((item) => item.kind === "tool");
+    return last !== undefined && last.result === undefined;
+  }
+
   // Takes an event in; returns whether it was new.
   add(event) {
     if (event.seq <= this.seq) return false;

@@ -1,6 +1,6 @@
 // A root conversation and its runs: a row each, parents before children.
 
-import { html, memo, useEffect, useState, Button, Elapsed, Icon } from "./ui.js";
+import { html, memo, memoWithHooks, useEffect, useState, Button, Elapsed, Icon } from "./ui.js";
 import { useNow } from "./cell.js";
 import { ago, cost, costOf, count, firstLine, folder, look, moment, plural, stateWord, tokens } from "./format.js";
 import { Line } from "./shown.js";
@@ -9,7 +9,7 @@ import { plain } from "./text.js";
 
 const FOLDED = 12; // rows of a root that has ended, before the rest is asked for
 
-export const Group = memo(({ group }) => {
+export const Group = memoWithHooks(({ group }) => {
   const { runs, more } = group;
   const live = runs.filter(isLive).length;
   const [isOpen, open] = useState(live > 0); // what was seen at work is not folded when it ends

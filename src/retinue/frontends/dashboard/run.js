@@ -51,7 +51,7 @@ export function Run({ id }) {
         <div role="tabpanel" id="panel" aria-labelledby=${`tab-${tab}`} tabindex="-1">
           ${tab === "transcript" && html`<${TranscriptView} ...${picture} />`}
           ${tab === "timeline" && html`<${Timeline} rows=${picture.tree} current=${detail.run} />`}
-          ${tab === "details" && html`<${Details} detail=${detail} />`}
+          ${tab === "details" && html`<${Details} detail=${detail} isInTool=${picture.transcript.isInTool} />`}
         </div>
         <div hidden=${tab !== "transcript"} class="composing"><${Composer} row=${detail} /></div>
       </div>

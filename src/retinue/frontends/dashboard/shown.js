@@ -1,7 +1,7 @@
 // Text of others on the screen: as text nodes in elements that keep its direction to themselves. The only place where
 // pieces become elements; links lead only to http(s), and only when they are clicked.
 
-import { html, memo, useLayoutEffect, useRef, useState, Button } from "./ui.js";
+import { html, memo, memoWithHooks, useLayoutEffect, useRef, useState, Button } from "./ui.js";
 import { bytes } from "./format.js";
 import { highlight } from "./highlight.js";
 import { ends, parts, pieces } from "./text.js";
@@ -12,7 +12,7 @@ export const Line = memo(({ text, kind = "" }) => {
 });
 
 // A text with its lines. Long ones show their beginning and their end until all is asked for.
-export const Block = memo(({ text, language = "", kind = "" }) => {
+export const Block = memoWithHooks(({ text, language = "", kind = "" }) => {
   const [isWhole, showWhole] = useState(false);
   const scroller = useScroller(kind, text);
   const { head, cut, tail } = ends(text);

@@ -1,7 +1,7 @@
 // The tree of runs against time: a bar each, from when it was asked for to its end, with what it cost.
 
-import { html, useState, Button, Empty, State } from "./ui.js";
-import { useNow } from "./cell.js";
+import { html, memoWithHooks, useState, Button, Empty, State } from "./ui.js";
+import { useNow, useSlowly } from "./cell.js";
 import { cost, costOf, count, duration, elapsed, look, plural, running, tokens } from "./format.js";
 import { Line } from "./shown.js";
 import { isLive } from "./store.js";
@@ -13,6 +13,10 @@ const LANES = 200; // drawn at first, and with each "more": every one of a tree 
 const LEGEND = { wait: "waiting", running: "working", completed: "done", stopped: "stopped", error: "failed" };
 
 export function Timeline({ rows, current }) {
+  return html`<${Lanes} rows=${useSlowly(rows, 500)} current=${current} />`;
+}
+
+const Lanes = memoWithHooks(({ rows, current }) => {
   const now = useNow(rows.some(isLive));
   const [most, show] = useState(LANES);
   if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
@@ -65,7 +69,7 @@ export function Timeline({ rows, current }) {
       </p>
     </section>
   `;
-}
+});
 
 function Bar({ row, from, span, now, depth, isCurrent }) {
   const end = row.ended ?? now;

@@ -7,7 +7,7 @@ import { plain } from "./text.js";
 
 export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
-// A view that is drawn again only if one of its properties is another one.
+// A view that is drawn again only if one of its properties is another one. It has no hooks: `memoWithHooks` for those.
 export function memo(view) {
   return class extends Component {
     shouldComponentUpdate(next) {
@@ -16,9 +16,13 @@ export function memo(view) {
     }
 
     render(properties) {
-      return html`<${view} ...${properties} />`;
+      return view(properties);
     }
   };
+}
+
+export function memoWithHooks(view) {
+  return memo((properties) => html`<${view} ...${properties} />`);
 }
 
 const PATHS = {
