@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 TOOLS = Path(__file__).parents[3] / ".tools"
 READS = script64([{"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 AGAIN = script64([{"text": "Still XYZZY."}])
-NEVER_ENDS = script64([{"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}, {"text": "Now I", "hang": True}])
+NEVER_ENDS = script64(
+    [{"text": "I look.", "tool": "read", "args": {"path": "a.txt"}}, {"text": "Now I", "hang": True}]
+)
 
 
 @pytest.fixture
