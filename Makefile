@@ -6,6 +6,7 @@ TOOLS := .tools
 REAL := tests/engines_real
 CLIENTS := tests/frontends/mcp
 HOSTS := tests/frontends/hosts
+DASHBOARD := tests/frontends/dashboard
 # Imports are two to five times slower without byte code, and the demo should start at once.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,7 +19,7 @@ help: ## List these commands
 demo: $(VENV)/.runtime ## Set up and see five agents at work on this repository: no key, no network
 	@$(BIN)/retinue demo
 
-test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser ## Set up and run every test
+test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe ## Set up and run every test
 	$(BIN)/python -m pytest
 
 test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB) and ask each if it sees us
@@ -47,6 +48,7 @@ lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addre
 	$(BIN)/python $(REAL)/install.py --lock
 	$(BIN)/python -m tests.frontends.mcp.install --lock
 	$(BIN)/python -m tests.frontends.hosts.install --lock
+	$(BIN)/python -m tests.frontends.dashboard.axe --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -79,5 +81,9 @@ $(TOOLS)/.hosts: $(HOSTS)/install.py $(wildcard $(HOSTS)/programs/*) | $(VENV)/.
 	$(BIN)/python -m tests.frontends.hosts.install $(TOOLS)
 
 # A Chromium, for the tests of the dashboard: one that is there, or the system's own package.
-$(TOOLS)/.browser: tests/frontends/dashboard/install.py | $(VENV)/.dev
+$(TOOLS)/.browser: $(DASHBOARD)/install.py | $(VENV)/.dev
 	$(BIN)/python -m tests.frontends.dashboard.install $(TOOLS)
+
+# What judges whether everyone can use it.
+$(TOOLS)/.axe: $(DASHBOARD)/axe.py $(wildcard $(DASHBOARD)/axe/*) | $(VENV)/.dev
+	$(BIN)/python -m tests.frontends.dashboard.axe $(TOOLS)

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.engines_real.install import skip
+from tests.frontends.dashboard import axe
 from tests.frontends.dashboard.conftest import start_run, state_of
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 LOOKS = (Path(__file__).parent / "looks.js").read_text().partition("\n\n")[2]
+TOOLS = Path(__file__).parents[3] / ".tools"
+JUDGES = """async () => (await axe.run()).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 120)}`)"""
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 ANSWER = {"say": "Done."}
 IN_SIGHT = """() => {
@@ -50,10 +54,21 @@ def served(serve):
 
 
 def judged(page: Page) -> list[str]:
+    """What is wrong with the page as it stands, by our own looks and, where it is installed, by axe-core."""
     found: list[str] = page.evaluate(LOOKS)
+    if script := axe.program(TOOLS):
+        page.evaluate(script)
+        found += page.evaluate(JUDGES)
     return found
 
 
+def test_axe_judges_too():
+    if not axe.AXE.is_in(TOOLS):
+        skip("There is no axe-core. `make test` installs it where a package registry can be reached.")
+    assert "axe" in axe.program(TOOLS)
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_view_can_be_read_by_everyone(served, visit, screen):
     page = visit(served, **screen)
