@@ -99,6 +99,17 @@ def test_search_and_filters_find_and_stay_after_a_reload_and_on_the_way_back(ser
     expect(page.get_by_role("link", name=re.compile("Paint the bikeshed green"))).to_be_visible()
 
 
+def test_a_session_that_goes_on_is_listed_once_live_and_after_a_reload(served, visit):
+    page = visit(served)
+    session = json.loads(served.run("run", "tester", "The first question", "--json"))["session"]
+    expect(page.get_by_role("link", name="tester, done, The first question")).to_be_visible()
+    assert served.run("sessions", "resume", session, "The second question") == "Tested: The second question"
+    for _ in range(2):
+        expect(page.get_by_role("link", name="tester, done, The second question")).to_be_visible()
+        expect(page.get_by_role("link", name="tester, done, The first question")).to_have_count(0)
+        page.reload()
+
+
 def test_older_runs_come_page_by_page_and_none_twice(serve, visit):
     page = visit(serve(tester=[{"say": "Tested: {task}"}]))
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()

@@ -7,7 +7,7 @@ import { upToNow } from "../../../src/retinue/frontends/dashboard/details.js";
 import { Transcript } from "../../../src/retinue/frontends/dashboard/fold.js";
 import * as format from "../../../src/retinue/frontends/dashboard/format.js";
 import { asDiff, highlight, languageOf, pretty } from "../../../src/retinue/frontends/dashboard/highlight.js";
-import { announcements, inTreeOrder, matching, withOlder, withRows } from "../../../src/retinue/frontends/dashboard/store.js";
+import { announcements, around, inTreeOrder, matching, withOlder, withRows } from "../../../src/retinue/frontends/dashboard/store.js";
 import { ends, parts, pieces, plain } from "../../../src/retinue/frontends/dashboard/text.js";
 import { gist } from "../../../src/retinue/frontends/dashboard/tool.js";
 
@@ -127,7 +127,7 @@ test("how a run ended is told by its look and in a word", () => {
   assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
 });
 
-const row = (run, more = {}) => ({ run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
+const row = (run, more = {}) => ({ run, session: run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
 
 test("parents stand before their children, also of a damaged tree", () => {
   const rows = [row("c", { parentRun: "b", created: 3 }), row("b", { parentRun: "a", created: 2 }), row("d", { created: 1 }), row("a"), row("x", { parentRun: "gone" })];
@@ -149,6 +149,16 @@ test("a new root comes first, if it is what the filter asks for", () => {
   assert.deepEqual(withRows(before, [fresh]).map((group) => group.root), ["new", "r"]);
   assert.equal(withRows(before, [fresh], matching({ agent: "explorer" })), before);
   assert.deepEqual(withOlder(before, [{ root: "r" }, { root: "o" }]).map((group) => group.root), ["r", "o"]);
+});
+
+test("a session is listed once, by its latest run", () => {
+  const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a"), row("b")], more: 0 }];
+  const again = row("a2", { session: "a", root: "new", created: 9 });
+  const told = (groups) => groups.map((group) => `${group.root}: ${group.runs.map((one) => one.run)}`);
+  assert.deepEqual(told(withRows(before, [again])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(told(withRows(before, [row("z2", { session: "z", created: 9 })])), ["r: a,b,z2"]);
+  assert.deepEqual(told(withRows(withRows(before, [again]), [row("b")])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(around(row("a"), [again, row("b", { created: 1 })]).map((one) => one.run), ["a", "b"]);
 });
 
 test("changes of state are told in words", () => {

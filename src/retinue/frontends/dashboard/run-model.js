@@ -4,7 +4,7 @@ import { get, runPath } from "./api.js";
 import { cell } from "./cell.js";
 import { Transcript } from "./fold.js";
 import { stateWord } from "./format.js";
-import { inTreeOrder, isLive } from "./store.js";
+import { around, inTreeOrder, isLive } from "./store.js";
 import { openStream, untilReached } from "./stream.js";
 import { announce } from "./announce.js";
 
@@ -44,7 +44,7 @@ export function runModel(id) {
       const first = await read("/events", { limit: PAGE });
       const [detail, tree] = await Promise.all([read(""), read("/tree")]);
       take(transcript, first.events);
-      picture.set({ detail, tree: inTreeOrder(tree.runs), transcript, error: null, isComplete: !first.next });
+      picture.set({ detail, tree: around(detail, tree.runs), transcript, error: null, isComplete: !first.next });
       for (let next = first.next; next != null;) {
         const page = await read("/events", { after: next, limit: PAGE });
         take(transcript, page.events);
@@ -77,6 +77,7 @@ export function runModel(id) {
 
   function rowed(row, run) {
     const { detail, tree } = picture.get();
+    if (row.session === detail.session && row.run !== run) return; // it goes on in another run
     const known = tree.findIndex((one) => one.run === row.run);
     const next = known < 0 ? inTreeOrder([...tree, row]) : tree.with(known, row);
     const own = row.run === run;

@@ -8,8 +8,10 @@ export function isLive(row) {
 }
 
 // The groups after some rows arrived, in the order they came. What is on the screen stays where it is; a root that was
-// not there comes first. With a filter, a new row is shown only if it matches; one that is shown already stays.
-export function withRows(groups, rows, matches = () => true) {
+// not there comes first. With a filter, a new row is shown only if it matches; one that is shown already stays, until
+// its session goes on: a session is listed once, by its latest run.
+export function withRows(before, rows, matches = () => true) {
+  const groups = withoutEarlier(before, rows);
   const places = new Map(groups.map((group, index) => [group.root, index]));
   const changed = new Map();
   const fresh = new Map();
@@ -23,6 +25,20 @@ export function withRows(groups, rows, matches = () => true) {
   if (changed.size === 0 && fresh.size === 0) return groups;
   const kept = groups.map((group) => changed.get(group.root) ?? group);
   return [...[...fresh.values()].reverse(), ...kept];
+}
+
+function withoutEarlier(groups, rows) {
+  const latest = new Map(rows.map((row) => [row.session, row]));
+  const isOver = (row) => latest.has(row.session) && isEarlier(row, latest.get(row.session));
+  if (!groups.some((group) => group.runs.some(isOver))) return groups;
+  return groups
+    .map((group) => ({ ...group, runs: group.runs.filter((row) => !isOver(row)) }))
+    .filter((group) => group.runs.length > 0);
+}
+
+// Whether a row is of a run of the same session before that of the other.
+function isEarlier(row, other) {
+  return row.run !== other.run && row.created <= other.created;
 }
 
 function withRow(group, row, matches) {
@@ -49,6 +65,11 @@ export function inTreeOrder(rows) {
     open.push(...[...(below.get(row.run) ?? [])].reverse());
   }
   return [...new Set([...found, ...rows])]; // who names each other as parents, as only a damaged record can, is shown too
+}
+
+// The tree around a run, with that run in the place of others of its session.
+export function around(run, rows) {
+  return inTreeOrder([...rows.filter((row) => row.session !== run.session), run]);
 }
 
 // More groups from an older page, without those that are here already.
