@@ -204,7 +204,11 @@ def test_what_the_server_refuses_stands_in_the_form(page):
     form.get_by_text("Options").click()
     form.get_by_label("Timeout, minutes").fill("99999999")
     form.get_by_role("button", name="Start").click()
-    expect(form.get_by_role("alert")).to_contain_text("timeout")
+    assert form.get_by_label("Timeout, minutes").evaluate("(field) => field.validity.rangeOverflow")
+    form.get_by_label("Timeout, minutes").fill("10080")
+    form.get_by_label("Model").fill("m" * 201)
+    form.get_by_role("button", name="Start").click()
+    expect(form.get_by_role("alert")).to_contain_text("model")
     expect(form.get_by_label("Task")).to_have_value("Go")
 
 

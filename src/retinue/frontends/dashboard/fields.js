@@ -4,6 +4,8 @@ import { html, Button, Icon } from "./ui.js";
 import { limit, toolNames } from "./format.js";
 import { Line } from "./shown.js";
 
+const WEEK = 7 * 24 * 60; // minutes: no run may take longer
+
 export function TaskFields({ task, title, isFirst, known, onChange, onRemove }) {
   const agents = known?.agents ?? [];
   const chosen = agents.find((one) => one.name === task.agent);
@@ -86,7 +88,7 @@ export function Options({ known, more, onChange }) {
         </label>
         <label class="field">
           <span>Timeout, minutes</span>
-          <input type="number" min="0.1" step="any" placeholder="as defined" ...${text("timeout")} />
+          <input type="number" min="0.1" max=${WEEK} step="any" placeholder="as defined" ...${text("timeout")} />
         </label>
         <label class="field">
           <span>At most, turns</span>
