@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
 LOOKS = (Path(__file__).parent / "looks.js").read_text().partition("\n\n")[2]
 TOOLS = Path(__file__).parents[3] / ".tools"
-JUDGES = """async () => (await axe.run()).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 120)}`)"""
+JUDGES = (
+    """async () => (await axe.run()).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 120)}`)"""
+)
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 ANSWER = {"say": "Done."}
 IN_SIGHT = """() => {
