@@ -135,6 +135,11 @@ test("parents stand before their children, also of a damaged tree", () => {
   assert.deepEqual(inTreeOrder([...rows, ...circle]).map((one) => one.run), ["a", "b", "c", "x", "d", "y", "z"]);
 });
 
+test("a session that goes on has the children of its first run, too", () => {
+  const rows = [row("c", { parentRun: "a", created: 2 }), row("b", { session: "a", created: 3 }), row("d", { parentRun: "b", created: 4 })];
+  assert.deepEqual(inTreeOrder(rows).map((one) => one.run), ["b", "c", "d"]);
+});
+
 test("a row that arrives changes its place and nothing else", () => {
   const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a")], more: 0 }];
   const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentRun: "a" })]);

@@ -11,7 +11,7 @@ import pytest
 from tests.frontends.http.conftest import PATIENCE
 from tests.stage import VIRTUAL_TIME
 
-from retinue.engines.scripted import Do, Say, call, fail, say, spawn
+from retinue.engines.scripted import Do, Hang, Say, call, fail, say, spawn
 from retinue.events import Notice, Thinking
 from retinue.frontends.http.inputs import WhichGroups
 from retinue.frontends.http.lists import Lists
@@ -167,6 +167,38 @@ async def test_a_tree_has_parents_before_children(serve, place):
     assert [child["run"] for child in lead["children"]] == [below["run"]]
     assert groups[0]["runs"] == tree["runs"]
     assert groups[0]["live"] == 0
+
+
+async def test_a_session_that_goes_on_keeps_its_place_in_the_tree_and_what_is_below_it(serve, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text("---\nname: lead\ndescription: d\ntools: [read, spawn_subagent]\n---\nLead.")
+
+    def script(spec):
+        if spec.task == "again":
+            return [Hang()]
+        return (
+            [spawn("lead" if spec.task == "top" else "explorer", "below"), say("led")]
+            if "lead" in spec.agent.name and spec.lineage.depth < 3
+            else [say("found")]
+        )
+
+    async with serve(script, settings={"project_agents": "allow"}) as client:
+        begun = (await client.post("runs", {"agent": "lead", "task": "top", "maxDepth": 3})).json["run"]
+        await client.hub.ended(begun["run"])
+        before = (await client.get(f"runs/{begun['run']}/tree")).json["runs"]
+        middle = before[1]
+        again = (await client.post(f"runs/{middle['run']}/resume", {"task": "again"})).json["run"]
+        live = (await client.get("activity")).json["groups"][0]["runs"]
+        detail = (await client.get(f"runs/{again['run']}")).json
+        await client.post(f"runs/{again['run']}/cancel")
+        after = (await client.get("activity")).json["groups"][0]["runs"]
+    assert [(row["agent"], row["depth"]) for row in before] == [("lead", 1), ("lead", 2), ("explorer", 3)]
+    standing = [(before[0]["run"], None), (again["run"], before[0]["run"]), (before[2]["run"], middle["run"])]
+    assert [(row["run"], row["parentRun"]) for row in live] == standing
+    assert [(row["run"], row["parentRun"]) for row in after] == standing
+    assert (again["parentToolUseId"], again["depth"]) == (middle["parentToolUseId"], 2)
+    assert [above["run"] for above in detail["ancestors"]] == [before[0]["run"]]
 
 
 async def test_the_events_of_a_run_come_in_pages(serve):
@@ -364,7 +396,7 @@ async def test_looking_changes_nothing(serve, tmp_path):
 def test_runs_that_are_each_others_parents_are_shown_all_the_same():
     class Row:
         def __init__(self, run: str, parent: str | None, created: float) -> None:
-            self.run, self.parent_run, self.created = run, parent, created
+            self.run, self.session, self.parent_run, self.created = run, run, parent, created
 
     rows = [
         Row("a", "b", 1),

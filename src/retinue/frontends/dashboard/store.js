@@ -48,12 +48,14 @@ function withRow(group, row, matches) {
   return { ...group, runs };
 }
 
-// Parents before their children, older before newer beside each other. A run whose parent is not here stands on top.
+// Parents before their children, older before newer beside each other. A run whose parent is not here stands on top. A
+// session that goes on is listed by its latest run, and has the children of its first one, too.
 export function inTreeOrder(rows) {
-  const here = new Set(rows.map((row) => row.run));
+  const here = new Map([...rows.map((row) => [row.session, row.run]), ...rows.map((row) => [row.run, row.run])]);
   const below = new Map();
   for (const row of rows) {
-    const parent = here.has(row.parentRun) && row.parentRun !== row.run ? row.parentRun : null;
+    const above = here.get(row.parentRun);
+    const parent = above === undefined || above === row.run ? null : above;
     below.set(parent, [...(below.get(parent) ?? []), row]);
   }
   for (const list of below.values()) list.sort((one, other) => one.created - other.created);

@@ -16,6 +16,10 @@ export function Terms({ agent }) {
     ["Engine", agent.engine ?? "the best there is"],
     agent.timeout && ["Timeout", limit(agent.timeout)],
     agent.skills?.length > 0 && ["Skills", agent.skills.join(", ")],
+    agent.fallbackModels?.length > 0 && ["Other models", agent.fallbackModels.join(", ")],
+    agent.extensions?.length > 0 && ["Extensions", agent.extensions.join(", ")],
+    agent.extraArgs?.length > 0 && ["Arguments", agent.extraArgs.join(" ")],
+    agent.environment?.length > 0 && ["Sees of the environment", agent.environment.join(", ")],
     ["File", agent.file ?? "built in"],
     agent.trust in TRUST && ["Trust", TRUST[agent.trust]],
     agent.shadowed.length > 0 && [
@@ -30,7 +34,8 @@ export function Trust({ agent, onClose, onDone }) {
   const [detail, know] = useState(null);
   useEffect(() => void get(`/agents/${encodeURIComponent(agent.name)}`).then(know, (error) => know({ error })), []);
   const [send, failure, isSending] = useSending(async () => {
-    await post(`/agents/${encodeURIComponent(agent.name)}/trust`);
+    // As it was looked at: whoever changes the file meanwhile is not believed.
+    await post(`/agents/${encodeURIComponent(agent.name)}/trust`, { digest: detail.digest });
     onDone();
     onClose();
   });
@@ -40,7 +45,7 @@ export function Trust({ agent, onClose, onDone }) {
         It comes with the files of this project. Once accepted it runs with these tools and this model, until its file
         changes.
       </p>
-      <${Terms} agent=${agent} />
+      <${Terms} agent=${detail?.name ? detail : agent} />
       ${
         detail?.body &&
         html`

@@ -33,6 +33,7 @@ from retinue.frontends.http.values import (
     Tried,
 )
 from retinue.results import Actual, AnswerKind, Finalization
+from retinue.sessions.store import SessionSummary
 from retinue.tool_names import pi_names
 
 MOST_FILES = 2_000
@@ -69,10 +70,10 @@ class Detail:
         self._open: dict[str, tuple[str, float]] = {}
         self._files: Counter[tuple[str, How]] = Counter()
 
-    def take(self, stamped: Stamped, number: int = 1) -> None:
+    def take(self, stamped: Stamped, number: int = 1, continues: SessionSummary | None = None) -> None:
         """Folds one more event; the first says which run it is."""
         if self.live is None:
-            self.live = LiveRun(stamped, number=number, address="?")
+            self.live = LiveRun(stamped, number=number, address="?", continues=continues)
         self.live.take(stamped)
         self._clock.take(stamped)
         event, time = stamped.event, stamped.time

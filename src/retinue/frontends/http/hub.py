@@ -22,6 +22,7 @@ from retinue.frontends.http.live import LiveRun, Past
 from retinue.frontends.http.ring import Ring
 from retinue.frontends.http.values import RunRow
 from retinue.sessions.owner import Owner
+from retinue.sessions.store import SessionSummary
 
 KEPT = 20_000
 """Durable events that a watcher may be behind."""
@@ -104,7 +105,7 @@ class Hub:
             return self.live[run].seq
         return self._past[run].seq if run in self._past else 0
 
-    def take(self, stamped: Stamped, *, number: int = 1, address: str = "") -> bool:
+    def take(self, stamped: Stamped, *, continues: SessionSummary | None = None, address: str = "") -> bool:
         """Tells an event on, once: what comes again, from the store or another process, is passed over."""
         run = stamped.origin.run
         if stamped.seq <= self.seen(run) or run in self._past:
@@ -112,7 +113,10 @@ class Hub:
         if isinstance(stamped.event, LIVE):
             return self._take_delta(stamped)
         if run not in self.live:
-            self.live[run] = LiveRun(stamped, number=number, address=address, steering=self._steering)
+            number = continues.runs if continues else 1
+            self.live[run] = LiveRun(
+                stamped, number=number, address=address, steering=self._steering, continues=continues
+            )
             self.changes += 1
         told = self.live[run]
         told.address = address

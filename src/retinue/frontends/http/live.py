@@ -14,7 +14,7 @@ from retinue.output.frame import one_line
 from retinue.output.texts import first_line
 from retinue.progress import Called, Noted, Phase, Progress, RunView, Said
 from retinue.sessions.owner import Owner
-from retinue.sessions.store import State
+from retinue.sessions.store import SessionSummary, State
 
 TASK = 240
 """Characters of a task in a list."""
@@ -34,12 +34,22 @@ STATES = {
 class LiveRun:
     """One run, as far as its events have told."""
 
-    def __init__(self, first: Stamped, *, number: int, address: str, steering: Container[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        first: Stamped,
+        *,
+        number: int,
+        address: str,
+        steering: Container[str] = frozenset(),
+        continues: SessionSummary | None = None,
+    ) -> None:
         """Takes which run of its session it is, from 1, and the socket of the process that told of it.
 
-        An empty address is this process. `steering` are the engines whose agents hear while they work.
+        An empty address is this process. `steering` are the engines whose agents hear while they work. A run that
+        continues a session stands in the tree where that does, whoever asked for it.
         """
         self._steering = steering
+        self._continues = continues
         self.origin: Origin = first.origin
         self.number = number
         self.address = address
@@ -79,14 +89,14 @@ class LiveRun:
 
     def row(self) -> RunRow:
         view, origin, queued, ended = self._view, self.origin, self._queued, self.ended
-        usage = ended.usage if ended else view.usage
+        usage, session = ended.usage if ended else view.usage, self._continues
         return RunRow(
             run=origin.run,
             session=origin.session,
             root=origin.root,
-            parent_run=origin.parent_run,
-            parent_tool_use_id=origin.parent_tool_use_id,
-            depth=origin.depth,
+            parent_run=session.parent_run if session else origin.parent_run,
+            parent_tool_use_id=(session.parent_call or None) if session else origin.parent_tool_use_id,
+            depth=session.depth if session else origin.depth,
             name=view.name,
             agent=view.agent,
             engine=(ended and ended.actual.engine) or view.engine,

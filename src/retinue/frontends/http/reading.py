@@ -78,7 +78,7 @@ class Reader:
         summary, run = await self.find(name)
         detail, runs = await self._folded(summary, run)
         row = self._row_of(summary, run, detail)
-        tree, _ = await self._shelf.under(summary.root, WHOLE_TREE)
+        tree, _ = await self._shelf.under(_root_of(summary, run), WHOLE_TREE)
         return RunDetail(
             **{field: getattr(row, field) for field in RunRow.__struct_fields__},
             task_text=detail.task or summary.task,
@@ -112,9 +112,9 @@ class Reader:
     async def tree(self, name: str) -> Tree:
         """The whole tree that a run belongs to."""
         cursor = self._hub.cursor
-        summary, _ = await self.find(name)
-        rows, more = await self._shelf.under(summary.root, WHOLE_TREE)
-        return Tree(root=summary.root, runs=in_tree_order(rows), more=more, cursor=cursor)
+        root = _root_of(*await self.find(name))
+        rows, more = await self._shelf.under(root, WHOLE_TREE)
+        return Tree(root=root, runs=in_tree_order(rows), more=more, cursor=cursor)
 
     async def session(self, name: str) -> SessionDetail:
         """A session with all its runs."""
@@ -166,10 +166,11 @@ class Reader:
         each: dict[str, LiveRun] = {}
         async for stamped in self._retinue.history(summary.session):
             own = stamped.origin.run
-            told = each.setdefault(own, LiveRun(stamped, number=len(each) + 1, address="?"))
+            continues = summary if own != summary.session else None
+            told = each.setdefault(own, LiveRun(stamped, number=len(each) + 1, address="?", continues=continues))
             told.take(stamped)
             if own == run:
-                detail.take(stamped, number=summary.runs)
+                detail.take(stamped, summary.runs, continues)
         if not detail.live:
             raise refused(Code.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
         rows = (self._row_of(summary, own, None, told) for own, told in each.items())
@@ -214,6 +215,11 @@ class _Reading:
                 size += len(found[-1][1])
             stamped = await anext(self._events, None)
         return found
+
+
+def _root_of(summary: SessionSummary, run: str) -> str:
+    """The conversation of a run: the first of a session that was continued elsewhere has its own."""
+    return (run == summary.session and summary.begun_in) or summary.root
 
 
 def _ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[Ancestor, ...]:

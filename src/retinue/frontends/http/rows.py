@@ -75,11 +75,11 @@ def stored_session(summary: SessionSummary) -> Session:
 def in_tree_order(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
     """Parents before their children, older before newer beside each other; who has no parent here stands on top."""
     rows = list(rows)
-    here = {row.run for row in rows}
+    here = by_run(rows)
     below: dict[str | None, list[RunRow]] = {}
     for row in sorted(rows, key=lambda row: (row.created, row.run)):
-        parent = row.parent_run if row.parent_run in here and row.parent_run != row.run else None
-        below.setdefault(parent, []).append(row)
+        parent = here.get(row.parent_run or "", row)
+        below.setdefault(None if parent is row else parent.run, []).append(row)
     found: list[RunRow] = []
     waiting = below.pop(None, [])[::-1]
     while waiting:
@@ -92,11 +92,17 @@ def in_tree_order(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
 
 def with_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunRow]:
     """The wanted rows and, of all these, those they stand below."""
-    by_run: Mapping[str, RunRow] = {row.run: row for row in rows}
+    here = by_run(rows)
     kept: dict[str, RunRow] = {}
     for row in wanted:
         above: RunRow | None = row
         while above and above.run not in kept:
             kept[above.run] = above
-            above = by_run.get(above.parent_run or "")
+            above = here.get(above.parent_run or "")
     return list(kept.values())
+
+
+def by_run(rows: Iterable[RunRow]) -> Mapping[str, RunRow]:
+    """The rows by their runs, and by the first runs of their sessions, whose children they have, too."""
+    rows = list(rows)
+    return {row.session: row for row in rows} | {row.run: row for row in rows}

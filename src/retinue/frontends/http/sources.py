@@ -22,7 +22,7 @@ from retinue.frontends.elsewhere import LOOK, interrupted
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.live import LiveRun
 from retinue.frontends.http.rows import GOING_ON
-from retinue.sessions.store import RunSummary
+from retinue.sessions.store import RunSummary, SessionSummary
 from retinue.types import Refused
 
 TRIES = 40
@@ -91,20 +91,19 @@ class Sources:
                 pass  # these are for the moment; what is whole comes by the other watcher
 
     async def _tell(self, stamped: Stamped, address: str = "") -> None:
-        number = await self._number(stamped)
+        continues = await self._continued(stamped)
         # A fault costs one event, never the rest: nobody's work depends on being looked at.
         with suppress(Exception):
-            self._hub.take(stamped, number=number, address=address)
+            self._hub.take(stamped, continues=continues, address=address)
 
-    async def _number(self, stamped: Stamped) -> int:
-        """Which run of its session it is; looked up when a later one begins."""
+    async def _continued(self, stamped: Stamped) -> SessionSummary | None:
+        """The session that a run continues; looked up when it begins."""
         if not isinstance(stamped.event, RunQueued) or stamped.origin.run == stamped.origin.session:
-            return 1
+            return None
         try:
-            summary = await self._retinue.session(stamped.origin.session)
+            return await self._retinue.session(stamped.origin.session)
         except Refused:
-            summary = None
-        return summary.runs if summary else 1
+            return None
 
     # -- other processes ---------------------------------------------------------------------------
 
