@@ -8,6 +8,7 @@ import socket
 import stat
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import msgspec
@@ -339,13 +340,12 @@ def test_a_runtime_folder_that_is_too_long_open_to_others_or_missing_is_not_used
     open_to_all = tmp_path / "open"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    temporary = tmp_path / "t"
-    temporary.mkdir()
-    for runtime in (deep, open_to_all, tmp_path / "missing", Path("relative")):
-        listener, path = places.listening_socket({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(temporary)})
-        listener.close()
-        path.unlink()
-        assert path.parent == temporary / f"retinue-{os.getuid()}"
+    with TemporaryDirectory() as temporary:  # pytest's own may be too long
+        for runtime in (deep, open_to_all, tmp_path / "missing", Path("relative")):
+            listener, path = places.listening_socket({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": temporary})
+            listener.close()
+            path.unlink()
+            assert path.parent == Path(temporary, f"retinue-{os.getuid()}")
 
 
 def test_a_folder_of_someone_elses_making_is_refused(tmp_path):
