@@ -231,7 +231,7 @@ class Orchestrator:
         with self.running.held(spec, reins, recorder.note):
             try:
                 if planned.failure:
-                    await recorder.note(queued)
+                    await recorder.keep(queued)
                 failure = planned.failure or await self._work(tally, recorder, queued, reins, standing)
             except anyio.get_cancelled_exc_class() as error:
                 cancelled, failure = error, reins.failure or ABORTED
@@ -243,7 +243,7 @@ class Orchestrator:
             tally.note(await recorder.note(Notice("steer_missed", UNHEARD.format(quoted))))
         result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
         with anyio.move_on_after(LAST_WORDS, shield=True):
-            await recorder.note(_ended(result))
+            await recorder.keep(_ended(result))
             await record.release()
         if cancelled:
             raise cancelled
@@ -303,7 +303,7 @@ async def _seated(seat: Seat, recorder: Recorder, queued: RunQueued, reins: Rein
     if not failure and seat.take_at_once():
         await recorder.begin(queued)
         return reins.failure
-    await recorder.note(queued)
+    await recorder.keep(queued)
     if not failure:
         with reins.hold():
             await seat.take()

@@ -90,16 +90,21 @@ class Recorder:
             if self._bus.wants_deltas:
                 self._show(event)
             return event
+        masked = self.masked(event)
+        await self.keep(masked)
+        return masked
+
+    async def keep(self, event: Durable) -> None:
+        """Takes note of an event that is masked already."""
         stamped = self._written(event)
         if isinstance(event, TRANSITIONS):
             await self._sync()
         self._bus.publish(stamped)
         if not isinstance(event, RunEnded):
             await self._tell_of_fault()
-        return stamped.event
 
     async def begin(self, queued: RunQueued) -> None:
-        """Takes note of a run that starts as soon as it is accepted: two transitions, one sync."""
+        """Keeps, masked already, that a run was accepted and starts at once: two transitions, one sync."""
         both = self._written(queued), self._written(RunStarted())
         await self._sync()
         for stamped in both:
@@ -108,7 +113,7 @@ class Recorder:
 
     def _written(self, event: Durable) -> Stamped:
         self._end_streams(event)
-        stamped = self._stamped(self.masked(event))
+        stamped = self._stamped(event)
         self._record.append(stamped)
         return stamped
 
@@ -152,9 +157,10 @@ class Recorder:
 
     def masked(self, value: Value) -> Value:
         """The value with its secrets masked; they count."""
-        names = FOREIGN.get(type(value))
-        if not names or self._masker.is_clean(value):
+        words = _foreign(value)
+        if not words or self._masker.is_clean(words):
             return value
+        names = FOREIGN[type(value)]
         return structs.replace(value, **{name: self._masked_field(getattr(value, name)) for name in names})
 
     def _masked_field(self, value: Any) -> Any:
@@ -167,3 +173,16 @@ class Recorder:
         masked, count = self._masker.mask_value(value)
         self.masks += count
         return masked
+
+
+def _foreign(value: Struct) -> list[Any]:
+    """The words of others in a value: looked at without our own, whose names alone would look like secrets."""
+    words: list[Any] = []
+    for name in FOREIGN.get(type(value), ()):
+        held = getattr(value, name)
+        for member in held if isinstance(held, tuple) else (held,):
+            if isinstance(member, Struct):
+                words += _foreign(member)
+            elif member:
+                words.append(member)
+    return words

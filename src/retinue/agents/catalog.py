@@ -73,7 +73,7 @@ class Catalog:
     def at(self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None) -> Roster:
         """The agents of a working directory as their files are now; later changes do not reach the answer."""
         shelves = [self._shelf(folder) for folder in self._folders.around(cwd, vault=vault)]
-        accepted, doubt = self._trust.accepted(), self._trust.fault()
+        accepted, doubt = self._trust.look()
         key, basis = (cwd, project_agents, vault), (*shelves, accepted, doubt)
         known = self._rosters.get(key)
         if known and _same(known[0], basis):
@@ -90,8 +90,10 @@ class Catalog:
         return roster
 
     def _shelf(self, folder: Folder) -> _Shelf:
-        now = contents(folder)
         known = self._shelves.get(folder)
+        if known and folder.is_fixed:
+            return known
+        now = contents(folder)
         if known and known.is_settled and known.contents == now:
             return known
         earlier = known.read if known else {}

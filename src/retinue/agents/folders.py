@@ -43,11 +43,13 @@ Stamp = tuple[int, ...]
 """Tells one state of a file from another without reading it."""
 
 
-class Folder(Struct, frozen=True):
+class Folder(Struct, frozen=True, cache_hash=True):
     """A folder of definitions, there or not."""
 
     path: Path
     origin: Origin
+    is_fixed: bool = False
+    """Whether it comes with the program and stays as it is while that runs."""
 
 
 class Contents(Struct, frozen=True):
@@ -63,7 +65,7 @@ class Folders:
     def __init__(self, environ: Mapping[str, str], *, bundle: Path | None = None) -> None:
         self._user = tuple(_user_folders(environ))
         self._mine = {place for folder in self._user for place in (folder.path, _real(folder.path))}
-        self._builtin = (*_workspaces(bundle, Layer.BUILTIN), Folder(BUILTIN, Origin(Layer.BUILTIN)))
+        self._builtin = (*_workspaces(bundle, Layer.BUILTIN), Folder(BUILTIN, Origin(Layer.BUILTIN), is_fixed=True))
         self._project: dict[tuple[Path, ...], tuple[Folder, ...]] = {}
 
     def around(self, cwd: Path, *, vault: Path | None = None) -> tuple[Folder, ...]:

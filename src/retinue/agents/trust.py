@@ -54,18 +54,21 @@ class Trust:
         self._accepted = _NOTHING
         self._fault: Remark | None = None
 
-    def accepted(self) -> Mapping[str, str]:
-        """The digest accepted of each file; the same object as long as nothing changes."""
-        stamp = self._look()
+    def look(self) -> tuple[Mapping[str, str], Remark | None]:
+        """What is accepted, and why nothing is: `accepted` and `fault` at one moment."""
+        stamp = self._stamped()
         if stamp != self._stamp:
             self._accepted, self._fault = self._load()
             self._stamp = stamp
-        return self._accepted
+        return self._accepted, self._fault
+
+    def accepted(self) -> Mapping[str, str]:
+        """The digest accepted of each file; the same object as long as nothing changes."""
+        return self.look()[0]
 
     def fault(self) -> Remark | None:
         """Why nothing is trusted although a record exists; None when all is well."""
-        self.accepted()
-        return self._fault
+        return self.look()[1]
 
     def accept(self, agent: Agent) -> None:
         """Remembers that this agent may run as it is now written.
@@ -88,7 +91,7 @@ class Trust:
         with self._changing() as record:
             return record.accepted.pop(path, None) is not None
 
-    def _look(self) -> tuple[int, ...]:
+    def _stamped(self) -> tuple[int, ...]:
         try:
             file, folder = self.path.lstat(), self.path.parent.stat()
         except OSError as error:
