@@ -135,15 +135,16 @@ def _is_slice(part: FileSlice) -> bool:
 
 def unusable_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None:
     """Why nothing can work in this directory; None if it can. `roots` bounds where that may be."""
-    if "\0" in cwd or not Path(cwd).is_absolute():
+    path = Path(cwd)
+    if "\0" in cwd or not path.is_absolute():
         return Failure(Code.INVALID_INPUT, "cwd must be an absolute path", "cwd")
-    if ".." in Path(cwd).parts:
+    if ".." in path.parts:
         return Failure(Code.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
     if roots is not None and not any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(r)) for r in roots):
         # Before anything is said of it: what lies outside is not theirs to know.
         return Failure(Code.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd")
     try:
-        what = None if stat.S_ISDIR(Path(cwd).stat().st_mode) else "is not a directory"
+        what = None if stat.S_ISDIR(path.stat().st_mode) else "is not a directory"
     except FileNotFoundError:
         what = "does not exist"
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import structs
 
 from retinue.folders import config_folder, pi_folder, project_levels, user_path
 from retinue.regular_files import NotRegular, TooLarge, read_regular
+from retinue.remembered import Remembered
 from retinue.settings import Layer, Problem, Resolved, environment_layer, resolve
 
 MAX_BYTES = 256 * 1024
@@ -18,6 +20,12 @@ MAX_BYTES = 256 * 1024
 
 Read = Callable[[bytes], Mapping[str, Any]]
 """The content of a file as the values of a layer; raises ValueError."""
+Place = tuple[Path, Read, bool]
+"""A file, how it is read, and whether it is a project's."""
+Content = tuple[Mapping[str, Any], Problem | None]
+"""What a file says, and what was wrong with it."""
+
+_ABSENT: Content = ({}, None)
 
 
 class SettingsFiles:
@@ -27,14 +35,22 @@ class SettingsFiles:
         self._environ = environ
         self._from_environ = environment_layer(environ)
         self._user = config_folder(environ), pi_folder(environ)
-        self._read: dict[Path, tuple[tuple[int, int, int], Mapping[str, Any], Problem | None]] = {}
-        self._found: dict[tuple[Path, ...], list[tuple[Path, Read, bool]]] = {}
+        self._read: dict[Path, tuple[tuple[int, int, int], Content]] = {}
+        self._found: dict[tuple[Path, ...], list[Place]] = {}
+        self._resolved = Remembered[tuple[str, Path], Resolved]()
 
     def resolve(self, surface: str, cwd: Path, call: Mapping[str, Any] | None = None) -> Resolved:
-        """The settings of a call made in `cwd` on a surface."""
+        """The settings of a call made in `cwd` on a surface; what came with the call does not change after it."""
+        places = self._places(cwd)
+        contents = [self._content(path, read) for path, read, _ in places]
+        merge = partial(self._merged, surface, call, places, contents)
+        return self._resolved.made_of((surface, cwd), (call, places, *contents), merge)
+
+    def _merged(
+        self, surface: str, call: Mapping[str, Any] | None, places: list[Place], contents: list[Content]
+    ) -> Resolved:
         layers, problems = [Layer(name="call", values=call or {}), self._from_environ], []
-        for path, read, is_project in self._places(cwd):
-            values, problem = self._values(path, read)
+        for (path, _, is_project), (values, problem) in zip(places, contents, strict=True):
             if values:
                 layers.append(Layer(name=str(path), values=values, is_project=is_project))
             if problem:
@@ -45,7 +61,7 @@ class SettingsFiles:
             settings = structs.replace(settings, vault=str(user_path(settings.vault, self._environ)))
         return Resolved(settings, found.sources, (*problems, *found.problems))
 
-    def _places(self, cwd: Path) -> list[tuple[Path, Read, bool]]:
+    def _places(self, cwd: Path) -> list[Place]:
         """The files to look at from a directory. Every call asks, and joining paths costs more than the looks."""
         levels = project_levels(cwd)
         known = self._found.get(levels)
@@ -53,8 +69,8 @@ class SettingsFiles:
             known = self._found[levels] = self._joined(levels, *self._user)
         return known
 
-    def _joined(self, levels: Sequence[Path], user: Path, pi: Path) -> list[tuple[Path, Read, bool]]:
-        places: list[tuple[Path, Read, bool]] = []
+    def _joined(self, levels: Sequence[Path], user: Path, pi: Path) -> list[Place]:
+        places: list[Place] = []
         for level in levels:
             places.append((level / ".retinue" / "config.toml", _ours, True))
             places.append((level / ".pi" / "settings.json", _harms_haus, True))
@@ -65,20 +81,20 @@ class SettingsFiles:
         mine = {path for path, _, is_project in places if not is_project}
         return [place for place in places if not (place[2] and place[0] in mine)]
 
-    def _values(self, path: Path, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
+    def _content(self, path: Path, read: Read) -> Content:
+        """What the file says; the same object as long as it does not change."""
         try:
             status = path.stat()
         except OSError:
-            return {}, None
+            return _ABSENT
         state = (status.st_mtime_ns, status.st_size, status.st_ino)
         known = self._read.get(path)
         if known is None or known[0] != state:
-            known = (state, *_read_file(path, read))
-            self._read[path] = known
-        return known[1], known[2]
+            known = self._read[path] = (state, _read_file(path, read))
+        return known[1]
 
 
-def _read_file(path: Path, read: Read) -> tuple[Mapping[str, Any], Problem | None]:
+def _read_file(path: Path, read: Read) -> Content:
     try:
         return read(read_regular(path, MAX_BYTES)), None
     except (NotRegular, TooLarge):

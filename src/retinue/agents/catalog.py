@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -15,14 +16,10 @@ from retinue.agents.dialects import read_agent
 from retinue.agents.folders import Contents, Folder, Folders, Stamp, contents
 from retinue.agents.roster import ProjectAgents, Roster
 from retinue.agents.trust import Trust
+from retinue.remembered import MOST, Remembered
 
 _FRESH = 100_000_000
 """Nanoseconds in which a second change can leave a file's stamp as it was: file systems have coarse clocks."""
-_REMEMBERED = 1024
-"""Folders, and working directories; more than one process sees."""
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class _Read(NamedTuple):
@@ -68,26 +65,30 @@ class Catalog:
         self._program = tuple(program)
         self._clock = clock
         self._shelves: dict[Folder, _Shelf] = {}
-        self._rosters: dict[tuple[object, ...], tuple[tuple[object, ...], Roster]] = {}
+        self._rosters = Remembered[tuple[object, ...], Roster]()
 
     def at(self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None) -> Roster:
         """The agents of a working directory as their files are now; later changes do not reach the answer."""
         shelves = [self._shelf(folder) for folder in self._folders.around(cwd, vault=vault)]
         accepted, doubt = self._trust.look()
-        key, basis = (cwd, project_agents, vault), (*shelves, accepted, doubt)
-        known = self._rosters.get(key)
-        if known and _same(known[0], basis):
-            return known[1]
+        make = partial(self._roster, shelves, accepted, doubt, project_agents)
+        return self._rosters.made_of((cwd, project_agents, vault), (*shelves, accepted, doubt), make)
+
+    def _roster(
+        self,
+        shelves: Sequence[_Shelf],
+        accepted: Mapping[str, str],
+        doubt: Remark | None,
+        project_agents: ProjectAgents,
+    ) -> Roster:
         found = [remark for shelf in shelves for remark in shelf.remarks()]
-        roster = Roster(
+        return Roster(
             (*self._program, *(agent for shelf in shelves for agent in shelf.agents())),
             # Each once: a link that goes round may be on the way to several folders.
             remarks=tuple(dict.fromkeys((*found, doubt) if doubt else found)),
             accepted=accepted,
             project_agents=project_agents,
         )
-        _remember(self._rosters, key, (basis, roster))
-        return roster
 
     def _shelf(self, folder: Folder) -> _Shelf:
         known = self._shelves.get(folder)
@@ -107,15 +108,7 @@ class Catalog:
                 before = _Read(stamp, is_settled, read_agent(Path(path), folder.origin))
             read[path] = before
         shelf = _Shelf(now, read, all(one.is_settled for one in read.values()))
-        _remember(self._shelves, folder, shelf)
+        if len(self._shelves) >= MOST:
+            self._shelves.clear()
+        self._shelves[folder] = shelf
         return shelf
-
-
-def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
-
-
-def _remember(store: dict[K, V], key: K, value: V) -> None:
-    if len(store) >= _REMEMBERED:
-        store.clear()
-    store[key] = value

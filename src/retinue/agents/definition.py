@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -39,7 +40,7 @@ class Remark(Struct, frozen=True):
         return f"{self.file}:{self.line}: {self.text}" if self.line else f"{self.file}: {self.text}"
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class Agent(Struct, frozen=True, kw_only=True, cache_hash=True):
     """A definition: `Agent(name="auditor", body="You audit …", tools=("read", "grep"), readonly=True)`.
 
     Tools may be named in pi's words or Claude's. Other agents see it `as_subagent`.
@@ -127,27 +128,33 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     def as_subagent(self) -> Subagent:
         """What another agent, and a run, may see of this one: no persona, no memory, no key (decision D9)."""
-        # Field by field of the type that leaves: what it does not have cannot, and none of its own is forgotten.
-        shared = {name: getattr(self, name) for name in Subagent.__struct_fields__ if name != "tools"}
-        return Subagent(**shared, tools=self._policy())
-
-    def _policy(self) -> ToolPolicy:
-        """The tool fields in pi's names; a delegation tool named in a list is a wish to delegate."""
-        wanted = (*(self.tools or ()), *self.optional_tools)
-        return ToolPolicy(
-            allow=None if self.tools is None else _without_delegation(self.tools),
-            deny=pi_names(self.denied_tools),
-            optional=_without_delegation(self.optional_tools),
-            readonly=self.readonly,
-            nothing=self.no_tools,
-            grants=None if self.grants is None else pi_names(self.grants),
-            delegates=self.delegates or any(_is_plain_delegation(name) for name in wanted),
-        )
+        return _as_subagent(self)
 
 
 _SEVERAL = tuple(name for name, kind in Agent.__annotations__.items() if kind.startswith("tuple[str"))
 """Fields that hold names."""
 _LEAST = {"timeout": 1, "max_turns": 1, "max_subagent_depth": 0}
+
+
+@lru_cache(maxsize=1024)
+def _as_subagent(agent: Agent) -> Subagent:
+    # Field by field of the type that leaves: what it does not have cannot, and none of its own is forgotten.
+    shared = {name: getattr(agent, name) for name in Subagent.__struct_fields__ if name != "tools"}
+    return Subagent(**shared, tools=_policy(agent))
+
+
+def _policy(agent: Agent) -> ToolPolicy:
+    """The tool fields in pi's names; a delegation tool named in a list is a wish to delegate."""
+    wanted = (*(agent.tools or ()), *agent.optional_tools)
+    return ToolPolicy(
+        allow=None if agent.tools is None else _without_delegation(agent.tools),
+        deny=pi_names(agent.denied_tools),
+        optional=_without_delegation(agent.optional_tools),
+        readonly=agent.readonly,
+        nothing=agent.no_tools,
+        grants=None if agent.grants is None else pi_names(agent.grants),
+        delegates=agent.delegates or any(_is_plain_delegation(name) for name in wanted),
+    )
 
 
 def is_callable(name: str) -> bool:

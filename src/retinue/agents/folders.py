@@ -15,6 +15,7 @@ from retinue.agents.dialects import Dialect, Origin
 from retinue.agents.files import LOOP
 from retinue.folders import config_folder, home_folder, pi_folder, project_levels, user_path
 from retinue.regular_files import real_path
+from retinue.remembered import MOST
 
 MAX_ENTRIES = 20_000
 """In one folder and those below it; more is not a folder of agents."""
@@ -34,8 +35,6 @@ PROJECT_FOLDERS = (
 )
 """At each level of a project, the strongest first."""
 
-_REMEMBERED = 1024
-"""Working directories; more than one process sees."""
 _SUFFIXES = (".md", ".markdown")
 _WORKSPACE = ("config.yaml", "AGENTS.md", "SOUL.md", "MEMORY.md")
 
@@ -75,7 +74,7 @@ class Folders:
         if project is None:
             # In a working directory of ~ the user's folders look like a project's: the user's reading wins.
             found = (folder for folder in _project_folders(levels) if folder.path not in self._mine)
-            if len(self._project) >= _REMEMBERED:
+            if len(self._project) >= MOST:
                 self._project.clear()
             project = self._project[levels] = tuple(found)
         return (*project, *_workspaces(vault, Layer.VAULT), *self._user, *self._builtin)

@@ -83,7 +83,8 @@ def effective(
         sieve.removed.append(Removed("subagent", "depth"))
     if policy.nothing:
         sieve.keep("no_tools", lambda _: False)
-    sieve.keep("denied", lambda tool: not _says(policy.deny, tool))
+    if policy.deny:
+        sieve.keep("denied", lambda tool: not _says(policy.deny, tool))
     if policy.readonly:
         sieve.keep("readonly", _only_reads)
     if not allow_write:
@@ -141,8 +142,10 @@ class _Sieve:
         self.removed: list[Removed] = []
 
     def keep(self, by: str, is_kept: Callable[[str], bool]) -> None:
-        self.removed += [Removed(tool, by) for tool in self.left if not is_kept(tool)]
-        self.left = [tool for tool in self.left if is_kept(tool)]
+        kept = [tool for tool in self.left if is_kept(tool)]
+        if len(kept) < len(self.left):
+            self.removed += [Removed(tool, by) for tool in self.left if tool not in kept]
+            self.left = kept
 
 
 def _wanted(
