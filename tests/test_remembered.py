@@ -3,6 +3,11 @@
 from retinue.remembered import MOST, Remembered
 
 
+def kept():
+    """Nothing yet."""
+    return Remembered[object, list[object]]()
+
+
 def made(remembered, key, *parts):
     """The value of the key, and whether it was made now."""
     asked = []
@@ -15,7 +20,7 @@ def made(remembered, key, *parts):
 
 
 def test_a_value_is_made_once_of_the_same_parts():
-    remembered, part = Remembered(), {"timeout": 1}
+    remembered, part = kept(), {"timeout": 1}
     first, was_made = made(remembered, "here", part, None)
     assert was_made
     again, was_made = made(remembered, "here", part, None)
@@ -24,26 +29,26 @@ def test_a_value_is_made_once_of_the_same_parts():
 
 
 def test_a_part_that_is_only_equal_is_another():
-    remembered = Remembered()
+    remembered = kept()
     made(remembered, "here", {"turns": 1})
     assert made(remembered, "here", {"turns": True}) == ([{"turns": True}], True)
 
 
 def test_fewer_parts_are_others():
-    remembered, part = Remembered(), object()
+    remembered, part = kept(), object()
     made(remembered, "here", part, part)
     assert made(remembered, "here", part) == ([part], True)
 
 
 def test_each_key_has_its_own():
-    remembered, part = Remembered(), object()
+    remembered, part = kept(), object()
     made(remembered, "here", part)
     assert made(remembered, "there", part) == ([part], True)
     assert made(remembered, "here", part) == ([part], False)
 
 
 def test_no_more_are_kept_than_there_may_be():
-    remembered, part = Remembered(), object()
+    remembered, part = kept(), object()
     for key in range(MOST):
         made(remembered, key, part)
     assert made(remembered, 0, part) == ([part], False)

@@ -70,6 +70,7 @@ class Admission(Struct, frozen=True):
     """A call that may dispatch, with the settings that hold for it."""
 
     call: Call
+    cwd: Path
     settings: Settings
     given: frozenset[str]
     """Settings that came with the call itself: they win over what an agent says."""
@@ -105,7 +106,7 @@ class Planner:
         self._catalog = catalog
         self._kinds = kinds
         self._store = store
-        self._state = state
+        self._native = state / "native"
         self._index = AgentIndex(state / "agents.sqlite")
         self._environ = environ
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
@@ -117,7 +118,8 @@ class Planner:
         Raises:
             Refused: `depth_exceeded` or `disabled`, in this order.
         """
-        found = self._settings.resolve(call.surface, Path(call.cwd), call.settings)
+        cwd = Path(call.cwd)
+        found = self._settings.resolve(call.surface, cwd, call.settings)
         settings, limits = found.settings, (found.settings.max_depth, call.max_depth)
         deepest = min(limit for limit in limits if limit is not None)
         if call.lineage.depth >= deepest:
@@ -128,15 +130,16 @@ class Planner:
         if not settings.enabled:
             raise refused(Code.DISABLED, "Subagents are disabled in configuration")
         given = frozenset(key for key, source in found.sources.items() if source.source == "call")
-        return Admission(call, settings, given, deepest, Skills(self._environ))
+        return Admission(call, cwd, settings, given, deepest, Skills(self._environ))
 
     def roster(self, call: Call) -> Roster:
         """Who can be called from where the call is made; with a vault, the index of agents says so, too."""
-        return self._roster(call, self._settings.resolve(call.surface, Path(call.cwd), call.settings).settings)
+        cwd = Path(call.cwd)
+        return self._roster(cwd, self._settings.resolve(call.surface, cwd, call.settings).settings)
 
-    def _roster(self, call: Call, settings: Settings) -> Roster:
+    def _roster(self, cwd: Path, settings: Settings) -> Roster:
         vault = Path(settings.vault) if settings.vault else None
-        roster = self._catalog.at(Path(call.cwd), project_agents=settings.project_agents, vault=vault)
+        roster = self._catalog.at(cwd, project_agents=settings.project_agents, vault=vault)
         if vault:
             self._index.reconcile(roster, self._kinds, settings.engine)
         return roster
@@ -148,7 +151,7 @@ class Planner:
             Refused: the whole call cannot be carried out.
         """
         check_tasks(plan, admitted.settings)
-        roster = self._roster(admitted.call, admitted.settings)
+        roster = self._roster(admitted.cwd, admitted.settings)
         found = [Agent(name="default") if task.agent is None else roster.find(task.agent) for task in plan.tasks]
         agents = [_as_subagent(one, task) for one, task in zip(found, plan.tasks, strict=True)]
         check_agents(agents)
@@ -211,7 +214,7 @@ class Planner:
             warm=admitted.settings.warm_pool,
             loads=_LOADED[admitted.settings.claude_settings],
             environment=self._environment(spec, kind, admitted),
-            native_folder=call.native_folder or str(self._state / "native" / kind.name),
+            native_folder=call.native_folder or f"{self._native}{os.sep}{kind.name}",
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
             not_applied=_not_applied(agent, kind, _model(agent, admitted)),
             notices=(*call.notices, *map(str, found.notices), *_no_vault(admitted.settings)),
@@ -238,7 +241,7 @@ class Planner:
             or (cannot_finalize(kind) if spec.finalize else None)
         )
         skills = admitted.skills.taught(
-            spec.agent, Path(spec.cwd), grant=grant, project_agents=admitted.settings.project_agents
+            spec.agent, spec.cwd, grant=grant, project_agents=admitted.settings.project_agents
         )
         if isinstance(skills, Failure):
             return Planned(spec, failure or skills)
@@ -256,7 +259,7 @@ class Planner:
         # A root caller names the files it may read itself; one below it stays within its own directory.
         roots = [call.cwd] if call.lineage.depth else call.roots
         files = (*(FileSlice(path=path) for path in spec.agent.default_reads), *task.files)
-        blocks = file_blocks(files, Path(spec.cwd), roots=None if roots is None else list(map(Path, roots)))
+        blocks = file_blocks(files, spec.cwd, roots=roots)
         if not spec.resumes:
             return Planned(spec, blocks=tuple(blocks))
         before = await self._store.summary(spec.session)

@@ -167,11 +167,12 @@ def _is_folder(path: Path) -> bool:
 
 
 def _real(path: Path) -> Path:
-    """The path without links; itself where they cannot be followed, which is told when it is read."""
+    """The path without links, as far as they can be followed; where they cannot, that is told when it is read."""
     try:
-        return real_path(path)
+        real = os.path.realpath(path)
     except (OSError, ValueError):
         return path
+    return path if real == str(path) else Path(real)  # every call asks: most paths are their own
 
 
 def _loop(path: Path) -> Path:

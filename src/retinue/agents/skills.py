@@ -87,12 +87,14 @@ class Skills:
             self._shelves[cwd] = self._look(cwd)
         return self._shelves[cwd]
 
-    def taught(self, agent: Subagent, cwd: Path, *, grant: Grant, project_agents: ProjectAgents) -> str | Failure:
+    def taught(
+        self, agent: Subagent, cwd: str | Path, *, grant: Grant, project_agents: ProjectAgents
+    ) -> str | Failure:
         """What the skills an agent names add to its system prompt; `unknown_skill` if one of them cannot be had."""
         wanted = tuple(dict.fromkeys((*agent.load_skills, *agent.suggested_skills)))
         if not wanted:
             return ""
-        shelf = self.around(cwd)
+        shelf = self.around(Path(cwd))
         known = _known(shelf, agent, grant, project_agents)
         if unknown := [name for name in wanted if name not in known]:
             return _unknown(unknown, known, shelf)

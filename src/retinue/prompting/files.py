@@ -13,7 +13,9 @@ MAX_FILES = 64
 MAX_TOTAL_BYTES = 8 * 2**20
 
 
-def file_blocks(slices: Sequence[FileSlice], cwd: Path, *, roots: Sequence[Path] | None = None) -> list[str]:
+def file_blocks(
+    slices: Sequence[FileSlice], cwd: str | Path, *, roots: Sequence[str | Path] | None = None
+) -> list[str]:
     """One block per slice, in order. `roots` bounds what may be read; None: whatever this user can read."""
     blocks: list[str] = []
     total = 0
@@ -31,10 +33,10 @@ def file_blocks(slices: Sequence[FileSlice], cwd: Path, *, roots: Sequence[Path]
     return blocks
 
 
-def _block(part: FileSlice, cwd: Path, roots: Sequence[Path] | None) -> str:
-    path = cwd / part.path
+def _block(part: FileSlice, cwd: str | Path, roots: Sequence[str | Path] | None) -> str:
+    path = Path(cwd, part.path)
     try:
-        if roots is not None and not any(real_path(path).is_relative_to(real_path(root)) for root in roots):
+        if roots is not None and not any(real_path(path).is_relative_to(real_path(Path(root))) for root in roots):
             return f"[access denied: {part.path}]"
         content = read_regular(path, MAX_FILE_BYTES).decode()
     except FileNotFoundError:
