@@ -59,8 +59,8 @@ def check_sessions(sessions: list[str]) -> None:
     Raises:
         Refused: `conflict`.
     """
-    session, times = next(iter(Counter(sessions).most_common(1)), ("", 0))
-    if times > 1:
+    if len(set(sessions)) < len(sessions):
+        session, times = Counter(sessions).most_common(1)[0]
         raise refused(
             Code.CONFLICT,
             f'Cannot resume: session "{session}" is named by {times} tasks of this call. Resume it once.',

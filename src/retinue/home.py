@@ -63,7 +63,7 @@ class Member:
         self._token = token.reveal().encode()
         self._call = structs.replace(call, lineage=structs.replace(call.lineage, parent_run=run))
         self._seat = seat
-        self._sitting = anyio.Lock()
+        self._sitting = anyio.Lock(fast_acquire=True)
         self._waiting = 0
         """Calls it waits for."""
         self._connections = 0

@@ -140,8 +140,7 @@ class Orchestrator:
         if parent:
             async with parent.waiting():
                 return await self._begun(plan, planned, parent.slots, begun)
-        size = admitted.settings.max_concurrency
-        return await self._begun(plan, planned, self._slots.setdefault(size, Slots(size)), begun)
+        return await self._begun(plan, planned, self._slots_of(admitted.settings.max_concurrency), begun)
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""
@@ -161,6 +160,11 @@ class Orchestrator:
             while self._calls:
                 self._call_ended = anyio.Event()
                 await self._call_ended.wait()
+
+    def _slots_of(self, size: int) -> Slots:
+        if size not in self._slots:
+            self._slots[size] = Slots(size)
+        return self._slots[size]
 
     async def _begun(
         self, plan: Plan, planned: list[Planned], slots: Slots, begun: Begun | None

@@ -33,6 +33,7 @@ class Purse:
         self.own = Usage()
         self.nested = Usage()
         self.above: tuple[Purse, ...] = (above, *above.above) if above else ()
+        self._is_bounded = any(getattr(limits, name) for name in _SHARED)
 
     @property
     def spent(self) -> Usage:
@@ -51,6 +52,8 @@ class Purse:
 
     def overrun(self) -> Overrun | None:
         """What there is nothing left of that it shares: with the runs below it, or with all of the conversation."""
+        if not self._is_bounded:
+            return None
         limits, conversation = self.limits, (self, *self.above)[-1]
         return _overrun(self.spent, tokens=limits.max_tokens, cost=limits.max_cost) or _overrun(
             conversation.spent,
@@ -74,6 +77,16 @@ class Purse:
         of_runs = [(purse.limits.max_cost, purse) for purse in purses]
         of_all = [(purse.limits.max_conversation_cost, purses[-1]) for purse in purses]
         return structs.replace(limits, max_cost=_rest(of_runs), max_conversation_cost=_rest(of_all))
+
+
+_SHARED = (
+    "max_tokens",
+    "max_cost",
+    "max_conversation_turns",
+    "max_conversation_tokens",
+    "max_conversation_cost",
+)
+"""The bounds of what a run does not spend alone."""
 
 
 class BudgetGuard(Timeless):
