@@ -17,8 +17,17 @@ class Arriving(ByteReceiveStream):
         self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's, no database
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
-        await anyio.wait_readable(self._socket)
-        return await self._stream.receive(max_bytes)
+        while True:
+            await anyio.wait_readable(self._socket)
+            try:
+                data = self._socket.recv(max_bytes)
+            except (BlockingIOError, InterruptedError):  # it looked as if there were something
+                continue
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            if not data:
+                raise anyio.EndOfStream
+            return data
 
     async def aclose(self) -> None:
         await self._stream.aclose()
