@@ -110,6 +110,27 @@ def test_a_session_that_goes_on_is_listed_once_live_and_after_a_reload(served, v
         page.reload()
 
 
+def test_what_any_run_of_a_session_asked_for_stands_below_it_live_and_after_a_reload(served, visit):
+    folder = served.project / ".retinue" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "lead.md").write_text("---\nname: lead\ndescription: Leads\ntools: [spawn_subagent]\n---\nYou lead.\n")
+    page = visit(served)
+    options = ("--surface", "fanout", "--root", "three-runs-of-a-lead", "--project-agents", "allow")
+    goes_on: dict[str, str] = {}
+    for name in ("First part", "Second part", "Third part"):
+        task = {"name": name, "profile": "lead", "prompt": "Make a whole", **goes_on}
+        said = served.run("call", "delegate_to_subagents", json.dumps({"tasks": [task]}), *options)
+        goes_on = {"resume": json.loads(said)["details"]["sessionIds"][0]}
+    group = page.get_by_role("group", name="7 runs, first: Third part")
+    for _ in range(2):
+        expect(group.locator(".row")).to_have_count(7)
+        assert [row.get_attribute("aria-level") for row in group.locator(".row").all()] == ["1", *["2"] * 6]
+        page.reload()
+    group.get_by_role("link", name=re.compile("implementer, done")).nth(2).click()
+    page.get_by_role("navigation", name="Where this run stands").get_by_role("link", name="Third part").click()
+    expect(page.locator(".trail")).to_contain_text("run 2 of 3 in its session")
+
+
 def test_older_runs_come_page_by_page_and_none_twice(serve, visit):
     page = visit(serve(tester=[{"say": "Tested: {task}"}]))
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()

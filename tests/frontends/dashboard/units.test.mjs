@@ -127,22 +127,23 @@ test("how a run ended is told by its look and in a word", () => {
   assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
 });
 
-const row = (run, more = {}) => ({ run, session: run, root: "r", parentRun: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
+const row = (run, more = {}) => ({ run, session: run, root: "r", parentSession: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
 
 test("parents stand before their children, also of a damaged tree", () => {
-  const rows = [row("c", { parentRun: "b", created: 3 }), row("b", { parentRun: "a", created: 2 }), row("d", { created: 1 }), row("a"), row("x", { parentRun: "gone" })];
-  const circle = [row("y", { parentRun: "z" }), row("z", { parentRun: "y" })];
+  const rows = [row("c", { parentSession: "b", created: 3 }), row("b", { parentSession: "a", created: 2 }), row("d", { created: 1 }), row("a"), row("x", { parentSession: "gone" })];
+  const circle = [row("y", { parentSession: "z" }), row("z", { parentSession: "y" })];
   assert.deepEqual(inTreeOrder([...rows, ...circle]).map((one) => one.run), ["a", "b", "c", "x", "d", "y", "z"]);
 });
 
-test("a session that goes on has the children of its first run, too", () => {
-  const rows = [row("c", { parentRun: "a", created: 2 }), row("b", { session: "a", created: 3 }), row("d", { parentRun: "b", created: 4 })];
-  assert.deepEqual(inTreeOrder(rows).map((one) => one.run), ["b", "c", "d"]);
+test("a session that goes on has the children of all its runs", () => {
+  const below = ["first", "second", "third"].map((run, index) => row(`of ${run}`, { parentRun: run, parentSession: "first", created: index }));
+  const rows = [...below, row("beside", { created: 9 }), row("third", { session: "first", created: 3 })];
+  assert.deepEqual(inTreeOrder(rows).map((one) => one.run), ["third", "of first", "of second", "of third", "beside"]);
 });
 
 test("a row that arrives changes its place and nothing else", () => {
   const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a")], more: 0 }];
-  const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentRun: "a" })]);
+  const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentSession: "a" })]);
   assert.equal(after[0], before[0]);
   assert.deepEqual(after[1].runs.map((one) => `${one.run} ${one.state}`), ["a completed", "b running"]);
   assert.equal(withRows(before, []), before);
@@ -163,6 +164,7 @@ test("a session is listed once, by its latest run", () => {
   assert.deepEqual(told(withRows(before, [again])), ["new: a2", "q: z", "r: b"]);
   assert.deepEqual(told(withRows(before, [row("z2", { session: "z", created: 9 })])), ["r: a,b,z2"]);
   assert.deepEqual(told(withRows(withRows(before, [again]), [row("b")])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(told(withRows(before, [row("a", { state: "completed" }), again])), ["new: a2", "q: z", "r: b"]);
   assert.deepEqual(around(row("a"), [again, row("b", { created: 1 })]).map((one) => one.run), ["a", "b"]);
 });
 

@@ -201,6 +201,37 @@ async def test_a_session_that_goes_on_keeps_its_place_in_the_tree_and_what_is_be
     assert [above["run"] for above in detail["ancestors"]] == [before[0]["run"]]
 
 
+async def test_what_any_run_of_a_session_asked_for_stands_below_that_session(serve, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text("---\nname: lead\ndescription: d\ntools: [read, spawn_subagent]\n---\nLead.")
+
+    def script(spec):
+        return [spawn("explorer", f"below {spec.task}"), say("led")] if spec.agent.name == "lead" else [say("found")]
+
+    async with serve(script, settings={"project_agents": "allow", "max_depth": 3}) as client:
+        begun = (await client.post("runs", {"agent": "lead", "task": "one"})).json["run"]
+        session, runs = begun["session"], [begun["run"]]
+        await client.hub.ended(runs[0])
+        for task in ("two", "three"):
+            runs.append((await client.post(f"runs/{session}/resume", {"task": task})).json["run"]["run"])
+            await client.hub.ended(runs[-1])
+        tree = (await client.get(f"runs/{session}/tree")).json["runs"]
+        groups = (await client.get("activity")).json["groups"]
+        of_two = tree[2]["run"]
+        found = (await client.get("activity?q=below+two")).json["groups"][0]["runs"]
+        detail = (await client.get(f"runs/{of_two}")).json
+        told = client.hub.row(of_two)
+    async with serve(script) as client:
+        later = (await client.get(f"runs/{session}/tree")).json["runs"]
+    below = [(f"below {task}", run, session) for task, run in zip(("one", "two", "three"), runs, strict=True)]
+    assert [(row["task"], row["parentRun"], row["parentSession"]) for row in tree] == [("three", None, None), *below]
+    assert groups[0]["runs"] == later == tree
+    assert [row["task"] for row in found] == ["three", "below two"]
+    assert [above["run"] for above in detail["ancestors"]] == [runs[1]]
+    assert (told.parent_run, told.parent_session, detail["parentSession"]) == (runs[1], session, session)
+
+
 async def test_the_events_of_a_run_come_in_pages(serve):
     async with serve(*[say(str(number)) for number in range(5)]) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
@@ -396,7 +427,7 @@ async def test_looking_changes_nothing(serve, tmp_path):
 def test_runs_that_are_each_others_parents_are_shown_all_the_same():
     class Row:
         def __init__(self, run: str, parent: str | None, created: float) -> None:
-            self.run, self.session, self.parent_run, self.created = run, run, parent, created
+            self.run, self.session, self.parent_session, self.created = run, run, parent, created
 
     rows = [
         Row("a", "b", 1),

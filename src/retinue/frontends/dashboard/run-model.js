@@ -4,7 +4,7 @@ import { get, runPath } from "./api.js";
 import { cell } from "./cell.js";
 import { Transcript } from "./fold.js";
 import { stateWord } from "./format.js";
-import { around, inTreeOrder, isLive } from "./store.js";
+import { around, isLive } from "./store.js";
 import { openStream, untilReached } from "./stream.js";
 import { announce } from "./announce.js";
 
@@ -79,7 +79,7 @@ export function runModel(id) {
     const { detail, tree } = picture.get();
     if (row.session === detail.session && row.run !== run) return; // it goes on in another run
     const known = tree.findIndex((one) => one.run === row.run);
-    const next = known < 0 ? inTreeOrder([...tree, row]) : tree.with(known, row);
+    const next = known < 0 ? around(row, tree) : tree.with(known, row);
     const own = row.run === run;
     if (own && detail.state !== row.state) announce([`${row.name}: ${stateWord(row)}`]);
     picture.set((now) => ({ ...now, tree: next, detail: own ? { ...now.detail, ...row } : now.detail }));

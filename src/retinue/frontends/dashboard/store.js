@@ -10,8 +10,11 @@ export function isLive(row) {
 // The groups after some rows arrived, in the order they came. What is on the screen stays where it is; a root that was
 // not there comes first. With a filter, a new row is shown only if it matches; one that is shown already stays, until
 // its session goes on: a session is listed once, by its latest run.
-export function withRows(before, rows, matches = () => true) {
-  const groups = withoutEarlier(before, rows);
+export function withRows(before, arrived, matches = () => true) {
+  const latest = new Map(arrived.map((row) => [row.session, row]));
+  const isOver = (row) => latest.has(row.session) && isEarlier(row, latest.get(row.session));
+  const rows = arrived.filter((row) => !isOver(row));
+  const groups = withoutRows(before, isOver);
   const places = new Map(groups.map((group, index) => [group.root, index]));
   const changed = new Map();
   const fresh = new Map();
@@ -27,9 +30,7 @@ export function withRows(before, rows, matches = () => true) {
   return [...[...fresh.values()].reverse(), ...kept];
 }
 
-function withoutEarlier(groups, rows) {
-  const latest = new Map(rows.map((row) => [row.session, row]));
-  const isOver = (row) => latest.has(row.session) && isEarlier(row, latest.get(row.session));
+function withoutRows(groups, isOver) {
   if (!groups.some((group) => group.runs.some(isOver))) return groups;
   return groups
     .map((group) => ({ ...group, runs: group.runs.filter((row) => !isOver(row)) }))
@@ -49,13 +50,13 @@ function withRow(group, row, matches) {
 }
 
 // Parents before their children, older before newer beside each other. A run whose parent is not here stands on top. A
-// session that goes on is listed by its latest run, and has the children of its first one, too.
+// session is listed by its latest run, and has below it what any of its runs asked for.
 export function inTreeOrder(rows) {
-  const here = new Map([...rows.map((row) => [row.session, row.run]), ...rows.map((row) => [row.run, row.run])]);
+  const here = new Set(rows.map((row) => row.session));
   const below = new Map();
   for (const row of rows) {
-    const above = here.get(row.parentRun);
-    const parent = above === undefined || above === row.run ? null : above;
+    const above = row.parentSession;
+    const parent = here.has(above) && above !== row.session ? above : null;
     below.set(parent, [...(below.get(parent) ?? []), row]);
   }
   for (const list of below.values()) list.sort((one, other) => one.created - other.created);
@@ -64,7 +65,7 @@ export function inTreeOrder(rows) {
   while (open.length) {
     const row = open.pop();
     found.add(row);
-    open.push(...[...(below.get(row.run) ?? [])].reverse());
+    open.push(...[...(below.get(row.session) ?? [])].reverse());
   }
   return [...new Set([...found, ...rows])]; // who names each other as parents, as only a damaged record can, is shown too
 }

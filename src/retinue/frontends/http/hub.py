@@ -105,7 +105,14 @@ class Hub:
             return self.live[run].seq
         return self._past[run].seq if run in self._past else 0
 
-    def take(self, stamped: Stamped, *, continues: SessionSummary | None = None, address: str = "") -> bool:
+    def take(
+        self,
+        stamped: Stamped,
+        *,
+        continues: SessionSummary | None = None,
+        parent_session: str | None = None,
+        address: str = "",
+    ) -> bool:
         """Tells an event on, once: what comes again, from the store or another process, is passed over."""
         run = stamped.origin.run
         if stamped.seq <= self.seen(run) or run in self._past:
@@ -115,7 +122,12 @@ class Hub:
         if run not in self.live:
             number = continues.runs if continues else 1
             self.live[run] = LiveRun(
-                stamped, number=number, address=address, steering=self._steering, continues=continues
+                stamped,
+                number=number,
+                address=address,
+                steering=self._steering,
+                continues=continues,
+                parent_session=parent_session,
             )
             self.changes += 1
         told = self.live[run]

@@ -36,7 +36,7 @@ class Lists:
         live = () if is_filtered else tuple(self._shelf.live_roots())
         first = [await self._group_of(root, query) for root in live] if query.before is None else []
         page = await self._shelf.conversations(wanted, MOST_ROWS)
-        groups = [self._group(found, query) for found in page if found.root not in live]
+        groups = [await self._group(found, query) for found in page if found.root not in live]
         last = page[-1] if len(page) == query.limit else None
         return Activity(
             groups=tuple(group for group in (*first, *groups) if group.runs),
@@ -51,7 +51,7 @@ class Lists:
             rows = [told.row() for told in sorted(self._hub.live.values(), key=lambda told: -told.updated)]
             return Runs(runs=tuple(row for row in rows if _matches(row, query)), next=None, cursor=cursor)
         found = await self._shelf.sessions(_wanted(query))
-        rows = self._shelf.rows(found)
+        rows = await self._shelf.rows(found)
         last = found[-1] if len(found) == query.limit else None
         after = _place(last.updated, last.session) if last else None
         return Runs(runs=tuple(rows), next=after, cursor=cursor)
@@ -68,8 +68,8 @@ class Lists:
         updated = max((told.updated for told in self._shelf.live_under(root)), default=0.0)
         return _group(root, updated, rows, more, query)
 
-    def _group(self, found: Conversation, query: WhichGroups) -> Group:
-        rows = self._shelf.with_live(found.root, self._shelf.rows(found.sessions))
+    async def _group(self, found: Conversation, query: WhichGroups) -> Group:
+        rows = self._shelf.with_live(found.root, await self._shelf.rows(found.sessions))
         # By the whole task, of which a row has only the beginning.
         matching = {each.session for each in found.sessions if _wanted(query).matches(each)}
         more = found.count - len(found.sessions)

@@ -42,14 +42,17 @@ class LiveRun:
         address: str,
         steering: Container[str] = frozenset(),
         continues: SessionSummary | None = None,
+        parent_session: str | None = None,
     ) -> None:
         """Takes which run of its session it is, from 1, and the socket of the process that told of it.
 
         An empty address is this process. `steering` are the engines whose agents hear while they work. A run that
-        continues a session stands in the tree where that does, whoever asked for it.
+        continues a session stands in the tree where that does, whoever asked for it. `parent_session` is what it
+        stands below.
         """
         self._steering = steering
         self._continues = continues
+        self._parent_session = parent_session
         self.origin: Origin = first.origin
         self.number = number
         self.address = address
@@ -95,6 +98,7 @@ class LiveRun:
             session=origin.session,
             root=origin.root,
             parent_run=session.parent_run if session else origin.parent_run,
+            parent_session=self._parent_session,
             parent_tool_use_id=(session.parent_call or None) if session else origin.parent_tool_use_id,
             depth=session.depth if session else origin.depth,
             name=view.name,

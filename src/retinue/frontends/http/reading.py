@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
 
 from msgspec import Raw, structs
 
@@ -77,7 +78,7 @@ class Reader:
         """Everything about a run but its events."""
         summary, run = await self.find(name)
         detail, runs = await self._folded(summary, run)
-        row = self._row_of(summary, run, detail)
+        row = await self._row_of(summary, run, detail)
         tree, _ = await self._shelf.under(_root_of(summary, run), WHOLE_TREE)
         return RunDetail(
             **{field: getattr(row, field) for field in RunRow.__struct_fields__},
@@ -105,7 +106,7 @@ class Reader:
         if last and isinstance(end := last[0].event, RunEnded) and last[0].origin.run == run:
             return RunResult(text=end.text, kind=end.answer, failure=end.failure)
         detail, _ = await self._folded(summary, run)
-        said, row = detail.answer, self._row_of(summary, run, detail)
+        said, row = detail.answer, await self._row_of(summary, run, detail)
         text, kind = (said.text, said.kind) if said else ("", AnswerKind.NONE)
         return RunResult(text=text, kind=kind, failure=row.failure)
 
@@ -119,7 +120,7 @@ class Reader:
     async def session(self, name: str) -> SessionDetail:
         """A session with all its runs."""
         summary, _ = await self.find(name)
-        (latest,) = self._shelf.rows([summary])
+        (latest,) = await self._shelf.rows([summary])
         _, runs = await self._folded(summary, summary.latest.run)
         return SessionDetail(session=stored_session(summary), runs=runs or (run_of_session(latest),), latest=latest)
 
@@ -173,24 +174,12 @@ class Reader:
                 detail.take(stamped, summary.runs, continues)
         if not detail.live:
             raise refused(Code.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
-        rows = (self._row_of(summary, own, None, told) for own, told in each.items())
-        return detail, tuple(run_of_session(row) for row in rows)
+        (latest,) = await self._shelf.rows([summary])
+        return detail, tuple(run_of_session(_row(latest, own, told)) for own, told in each.items())
 
-    def _row_of(
-        self, summary: SessionSummary, run: str, detail: Detail | None, told: LiveRun | None = None
-    ) -> RunRow:
-        """One run of a session as a row: the latest as lists show it, another as its own events tell it."""
-        (latest,) = self._shelf.rows([summary])
-        told = told or (detail.live if detail else None)
-        if told is None:
-            return latest
-        if latest.run != run:
-            return told.row()
-        if latest.state is State.ERROR and not told.ended:
-            # It was interrupted: without an end, only its events know what it used.
-            counted = told.row()
-            return structs.replace(latest, tools=counted.tools, turns=counted.turns, usage=counted.usage)
-        return latest
+    async def _row_of(self, summary: SessionSummary, run: str, detail: Detail) -> RunRow:
+        (latest,) = await self._shelf.rows([summary])
+        return _row(latest, run, detail.live)
 
 
 class _Reading:
@@ -222,6 +211,23 @@ def _root_of(summary: SessionSummary, run: str) -> str:
     return (run == summary.session and summary.begun_in) or summary.root
 
 
+def _row(latest: RunRow, run: str, told: LiveRun | None) -> RunRow:
+    """One run of a session as a row: the latest as lists show it, another as its own events tell it."""
+    if told is None:
+        return latest
+    if latest.run != run:
+        return structs.replace(told.row(), parent_session=latest.parent_session)
+    if latest.state is State.ERROR and not told.ended:
+        # It was interrupted: without an end, only its events know what it used.
+        counted = told.row()
+        return structs.replace(latest, tools=counted.tools, turns=counted.turns, usage=counted.usage)
+    return latest
+
+
 def _ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[Ancestor, ...]:
-    above = with_ancestors([row], tree)[1:]
-    return tuple(Ancestor(run=each.run, agent=each.agent, name=each.name) for each in reversed(above))
+    """The runs it came of. A tree lists sessions by their latest runs; each says which run asked for it."""
+    line = with_ancestors([row], tree)
+    return tuple(
+        Ancestor(run=below.parent_run or above.run, agent=above.agent, name=above.name)
+        for below, above in reversed([*pairwise(line)])
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from retinue.frontends.http.live import TASK
 from retinue.frontends.http.values import Can, RunRow, Session, Used
@@ -12,8 +12,8 @@ from retinue.sessions.store import SessionSummary, State
 GOING_ON = (State.QUEUED, State.RUNNING)
 
 
-def stored_row(summary: SessionSummary) -> RunRow:
-    """The latest run of a session, as the store knows it."""
+def stored_row(summary: SessionSummary, parent_session: str | None = None) -> RunRow:
+    """The latest run of a session, as the store knows it; it stands below that other one, if any."""
     latest = summary.latest
     is_over, preview = latest.state not in GOING_ON, one_line(summary.preview, TASK)
     return RunRow(
@@ -21,6 +21,7 @@ def stored_row(summary: SessionSummary) -> RunRow:
         session=summary.session,
         root=summary.root,
         parent_run=summary.parent_run,
+        parent_session=parent_session,
         parent_tool_use_id=summary.parent_call or None,
         depth=summary.depth,
         name=summary.name,
@@ -73,36 +74,33 @@ def stored_session(summary: SessionSummary) -> Session:
 
 
 def in_tree_order(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
-    """Parents before their children, older before newer beside each other; who has no parent here stands on top."""
+    """Parents before their children, older before newer beside each other; who has no parent here stands on top.
+
+    A session is listed by its latest run, and has below it what any of its runs asked for.
+    """
     rows = list(rows)
-    here = by_run(rows)
+    here = {row.session: row for row in rows}
     below: dict[str | None, list[RunRow]] = {}
     for row in sorted(rows, key=lambda row: (row.created, row.run)):
-        parent = here.get(row.parent_run or "", row)
-        below.setdefault(None if parent is row else parent.run, []).append(row)
+        parent = here.get(row.parent_session or "", row)
+        below.setdefault(None if parent is row else parent.session, []).append(row)
     found: list[RunRow] = []
     waiting = below.pop(None, [])[::-1]
     while waiting:
         row = waiting.pop()
         found.append(row)
-        waiting += below.pop(row.run, [])[::-1]
+        waiting += below.pop(row.session, [])[::-1]
     # Runs that name each other as parents, as only a damaged record can say, are shown all the same.
     return (*found, *(row for rest in below.values() for row in rest))
 
 
 def with_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunRow]:
     """The wanted rows and, of all these, those they stand below."""
-    here = by_run(rows)
+    here = {row.session: row for row in rows}
     kept: dict[str, RunRow] = {}
     for row in wanted:
         above: RunRow | None = row
         while above and above.run not in kept:
             kept[above.run] = above
-            above = here.get(above.parent_run or "")
+            above = here.get(above.parent_session or "")
     return list(kept.values())
-
-
-def by_run(rows: Iterable[RunRow]) -> Mapping[str, RunRow]:
-    """The rows by their runs, and by the first runs of their sessions, whose children they have, too."""
-    rows = list(rows)
-    return {row.session: row for row in rows} | {row.run: row for row in rows}

@@ -22,6 +22,7 @@ from retinue.frontends.elsewhere import LOOK, interrupted
 from retinue.frontends.http.hub import Hub
 from retinue.frontends.http.live import LiveRun
 from retinue.frontends.http.rows import GOING_ON
+from retinue.frontends.http.shelf import session_of
 from retinue.sessions.store import RunSummary, SessionSummary
 from retinue.types import Refused
 
@@ -92,9 +93,10 @@ class Sources:
 
     async def _tell(self, stamped: Stamped, address: str = "") -> None:
         continues = await self._continued(stamped)
+        above = await self._above(stamped, continues)
         # A fault costs one event, never the rest: nobody's work depends on being looked at.
         with suppress(Exception):
-            self._hub.take(stamped, continues=continues, address=address)
+            self._hub.take(stamped, continues=continues, parent_session=above, address=address)
 
     async def _continued(self, stamped: Stamped) -> SessionSummary | None:
         """The session that a run continues; looked up when it begins."""
@@ -104,6 +106,14 @@ class Sources:
             return await self._retinue.session(stamped.origin.session)
         except Refused:
             return None
+
+    async def _above(self, stamped: Stamped, continues: SessionSummary | None) -> str | None:
+        """The session that a run stands below; looked up when it begins."""
+        parent = continues.parent_run if continues else stamped.origin.parent_run
+        if parent is None or not isinstance(stamped.event, RunQueued):
+            return None
+        known = self._hub.row(parent)
+        return known.session if known else await session_of(self._retinue, parent)
 
     # -- other processes ---------------------------------------------------------------------------
 

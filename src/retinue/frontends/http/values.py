@@ -66,6 +66,8 @@ class RunRow(Value, frozen=True, kw_only=True, rename="camel"):
     session: str
     root: str
     parent_run: str | None
+    parent_session: str | None
+    """That of the parent run: lists show a session by its latest run, which may be another."""
     parent_tool_use_id: str | None
     depth: int
     name: str
