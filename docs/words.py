@@ -57,7 +57,7 @@ FAILURES: Mapping[Code, Meaning] = {
     ),
     Code.SPAWN_LIMIT: Meaning(
         happened="This conversation has started `max_spawns` runs.",
-        do="Do the rest without delegating, or raise `max_spawns`.",
+        do="Do the rest without delegating or in another conversation, or raise `max_spawns` in your `config.toml`.",
         refuses=True,
     ),
     Code.SESSION_NOT_FOUND: Meaning(

@@ -49,7 +49,8 @@ class Accounts:
             raise refused(
                 Code.SPAWN_LIMIT,
                 f"This conversation has started {started} and may start {limit} (max_spawns); {runs} more "
-                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating.",
+                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating "
+                "or in another conversation, or raise max_spawns in your config.toml.",
             )
         self._started[root] += runs
 

@@ -252,7 +252,7 @@ async def test_one_conversation_starts_only_so_many_runs(open_host):
     assert first["content"][0]["text"] == "done"
     message = (
         "This conversation has started 1 run and may start 1 (max_spawns); 1 more was refused and nothing was "
-        "started. Do the rest without delegating."
+        "started. Do the rest without delegating or in another conversation, or raise max_spawns in your config.toml."
     )
     assert second == refusal("SUBAGENT_FAILED", message)
 
