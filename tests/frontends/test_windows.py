@@ -247,6 +247,33 @@ def test_at_the_end_headers_and_whole_session_ids_stay(story):
     ]
 
 
+def test_at_the_end_a_run_below_another_says_why_it_failed_and_one_at_the_top_where_nobody_else_does(story):
+    story.begins("top")
+    story.begins("below", parent="top", depth=2)
+    story.happens("below", fails("it broke\nMend it."), parent="top", depth=2)
+    story.happens("top", fails("no answer"))
+    screen = Screen(width=60, height=9)
+    asked = text_of(closing(story.progress(), screen, START + 9))
+    watched = text_of(closing(story.progress(), screen, START + 9, is_told=False))
+    assert asked == [
+        "Sub-agents: 2 error",
+        "✗ top • 0 tools • 3s/600s",
+        "↳ ✗ below • 0 tools • 3s/600s",
+        "    it broke",
+        "Session: top0000000000000",
+    ]
+    assert watched == [*asked[:2], "  no answer", *asked[2:]]
+
+
+def test_what_a_failure_says_in_several_lines_stands_in_several(story):
+    story.begins("one")
+    story.happens("one", fails("The provider failed: 401 invalid key\nIt left no text. Check the key or login."))
+    assert text_of(frame(story.progress(), Screen(width=60, height=9), START + 9))[2:-1] == [
+        "  The provider failed: 401 invalid key",
+        "  It left no text. Check the key or login.",
+    ]
+
+
 def test_the_spinner_turns_with_the_clock_alone(story):
     story.begins("one")
     icons = {text_of(frame(story.progress(), BIG, START + tenth / 10))[1][0] for tenth in range(10)}

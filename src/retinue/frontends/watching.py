@@ -73,7 +73,7 @@ class WatchView:
         self._screen.end()
         if self._progress.runs:
             _, screen = self._size()
-            last = closing(self._progress, screen, time.time())
+            last = closing(self._progress, screen, time.time(), is_told=False)
             self._stream.write("".join(f"{painted(line, self._styles)}\n" for line in last))
             self._stream.flush()
 

@@ -45,11 +45,12 @@ def backwards(view: RunView, columns: int, *, most_chars: int = TEXT_CHARS) -> I
                 yield from _called(view, item)
 
 
-def error_lines(view: RunView, columns: int) -> list[Line]:
+def error_lines(view: RunView, columns: int, most: int = ERROR_LINES) -> list[Line]:
     """Why the run failed, to stand beneath its lines; none if it did not."""
-    if view.failure is None:
-        return []
-    told = wrap(one_line(view.failure.message, MOST_COLUMNS), room(view, columns), ERROR_LINES)
+    told: list[str] = []
+    for sentence in view.failure.message.split("\n") if view.failure else ():
+        if len(told) < most:
+            told += wrap(one_line(sentence, MOST_COLUMNS), room(view, columns), most - len(told))
     return [line_of(view, text, "error") for text in told]
 
 

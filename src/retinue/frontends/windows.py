@@ -65,13 +65,17 @@ def frame(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
     return tuple(fitted(line, screen.width) for line in (*head, *windows, *foot, *tail))
 
 
-def closing(progress: Progress, screen: Screen, now: float) -> tuple[Line, ...]:
+def closing(progress: Progress, screen: Screen, now: float, *, is_told: bool = True) -> tuple[Line, ...]:
     """What stays on a screen when all is done: a header per run, and the ids by which to find the sessions.
 
-    Answers and errors are told in full by whoever asked for them.
+    What came of the runs at the top `is_told` in full by whoever asked for them; else they, too, say why they failed.
     """
     views = tree_of(progress.runs.values())
-    lines = [status(progress), *(header(view, now) for view in views), *sessions(views, screen.width)]
+    lines = [status(progress)]
+    for view in views:
+        most = 0 if is_told and view.depth == 1 else 1
+        lines += [header(view, now), *error_lines(view, screen.width, most)]
+    lines += sessions(views, screen.width)
     return tuple(fitted(line, screen.width) for line in lines)
 
 
