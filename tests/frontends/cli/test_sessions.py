@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 import signal
+from typing import Any
 
 import pytest
 from tests.frontends.cli.conftest import PATIENCE, wait_for
 
+from retinue.frontends.cli.session_text import list_lines
+from retinue.sessions.store import RunSummary, SessionSummary, State
+
 SCRIPTED = ("--engine", "scripted")
+DEAD = "deadbeef" * 4
 
 
 @pytest.fixture
@@ -48,6 +53,29 @@ def test_sessions_are_chosen(cli, session, choice, agents):
     found = json.loads(cli("sessions", "list", *choice, "--json").stdout)["sessions"]
     assert [one["agent"] for one in found] == agents
     assert cli("sessions", "list", *choice).exit_code == 0
+
+
+def test_a_session_without_an_answer_is_listed_by_its_task_alone():
+    latest = RunSummary(run=DEAD, state=State.RUNNING, started=100.0)
+    facts: dict[str, Any] = {
+        "name": "lead",
+        "agent": "lead",
+        "cwd": "/",
+        "surface": "single",
+        "engine": "pi",
+        "root": "r",
+        "runs": 1,
+    }
+    summary = SessionSummary(session=DEAD, task="Find it", created=100.0, updated=100.0, latest=latest, **facts)
+    assert list_lines([summary], 101.0)[1:] == ["deadbeef  1s ago   running  lead   Find it"]
+
+
+def test_what_is_not_found_is_not_what_the_demo_makes(cli, session):
+    assert cli("sessions", "list", "--agent", "nobody").stderr == "There are no such sessions.\n"
+
+
+def test_where_nothing_has_run_yet_the_demo_is_named(cli):
+    assert cli("sessions").stderr == "There are no sessions yet. `retinue demo` makes some.\n"
 
 
 def test_a_session_is_shown_by_any_form_of_its_id(cli, session):

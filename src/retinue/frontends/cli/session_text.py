@@ -31,7 +31,8 @@ def list_lines(summaries: Sequence[SessionSummary], now: float, guides: Sequence
 
 def _row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
     agent = (guide or (BELOW if one.parent_run else ""), one.agent)
-    return [one.session[:SHORT], ago(one.updated, now), state_text(one), agent, f"{one.task} → {one.preview}"]
+    said = f" → {one.preview}" if one.preview else ""
+    return [one.session[:SHORT], ago(one.updated, now), state_text(one), agent, f"{one.task}{said}"]
 
 
 def fact_lines(summary: SessionSummary, asked_by: SessionSummary | None = None) -> list[str]:

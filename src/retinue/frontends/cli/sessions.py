@@ -109,7 +109,8 @@ def list_sessions(
     elif found:
         lines(session_text.list_lines(found, time.time(), guides))
     else:
-        note("There are no such sessions. `retinue demo` makes some.")
+        is_chosen = any((agent, state, search, root))
+        note("There are no such sessions." if is_chosen else "There are no sessions yet. `retinue demo` makes some.")
 
 
 @sessions.command(
