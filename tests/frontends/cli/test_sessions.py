@@ -70,6 +70,13 @@ def test_a_session_without_an_answer_is_listed_by_its_task_alone():
     assert list_lines([summary], 101.0)[1:] == ["deadbeef  1s ago   running  lead   Find it"]
 
 
+def test_one_turn_is_not_turns(cli):
+    session = json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=[{"say": "Here"}]).stdout)[
+        "session"
+    ]
+    assert "\nusage         0 tokens, 1 turn\n" in cli("sessions", "show", session).stdout
+
+
 def test_what_is_not_found_is_not_what_the_demo_makes(cli, session):
     assert cli("sessions", "list", "--agent", "nobody").stderr == "There are no such sessions.\n"
 

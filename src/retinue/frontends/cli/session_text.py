@@ -7,7 +7,7 @@ from typing import Any
 
 from retinue.frontends.cli.results import whole
 from retinue.frontends.cli.table import Cell, table
-from retinue.frontends.wording import SHORT, UNKNOWN, moment
+from retinue.frontends.wording import SHORT, UNKNOWN, counted, moment
 from retinue.output.truncate import human_size
 from retinue.results import Actual, Attempt
 from retinue.sessions.store import SessionSummary
@@ -126,7 +126,7 @@ def _attempt(attempt: Attempt) -> str:
 
 def _usage(usage: Usage) -> str:
     cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
-    return f"{usage.tokens} tokens, {usage.turns} turns{cost}"
+    return f"{counted(usage.tokens, 'token')}, {counted(usage.turns, 'turn')}{cost}"
 
 
 def _facts(*rows: list[str]) -> list[str]:
