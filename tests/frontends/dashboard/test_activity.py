@@ -149,7 +149,7 @@ def test_the_agents_are_shown_with_their_layers_problems_and_trust(served, visit
     folder = served.project / ".pi" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "deployer.md").write_text(
-        "---\nname: deployer\ndescription: Ships\ntools: bash\nmodel: big-1\n---\nShip it.\n"
+        "---\nname: deployer\ndescription: Ships\ntools: bash, subagent\nmodel: big-1\n---\nShip it.\n"
     )
     page = visit(served, "/#/agents/deployer")
     agent = page.locator(".agent").filter(has_text="deployer")
@@ -158,6 +158,7 @@ def test_the_agents_are_shown_with_their_layers_problems_and_trust(served, visit
     sure = page.get_by_role("dialog", name="Accept this agent?")
     expect(sure).to_contain_text("bash")
     expect(sure).to_contain_text("big-1")
+    expect(sure).to_contain_text("Delegates")
     expect(sure.locator("pre")).to_contain_text("Ship it.")
     sure.get_by_role("button", name="Accept").click()
     expect(agent.locator(".tag.warn")).to_have_count(0)

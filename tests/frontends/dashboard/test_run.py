@@ -28,6 +28,7 @@ def served(serve):
         reviewer=[READS, BEGINS, {"hang": True}],
         implementer=[{"say": "An answer to: {task}"}],
         tester=[{"say": "An answer to: {task}"}],
+        lead=[{"spawn": {"agent": "tester", "task": "A part of it"}}, {"say": "Led."}],
         writer=[
             {"hear": True},
             {"event": {"type": "thinking_delta", "text": "Let me "}},
@@ -40,6 +41,9 @@ def served(serve):
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True)
     (folder / "writer.md").write_text("---\nname: writer\ndescription: Writes\ntools: []\n---\nYou write.\n")
+    mine = served.project.parent / ".config" / "retinue" / "agents"
+    mine.mkdir(parents=True)
+    (mine / "lead.md").write_text("---\nname: lead\ndescription: Leads\ndelegates: true\n---\nYou lead.\n")
     return served
 
 
@@ -172,6 +176,19 @@ def test_a_plan_is_started_from_the_form(page):
     plan = page.get_by_role("group", name="2 runs, first: implementer")
     expect(plan.get_by_role("link", name="implementer, done, Find it")).to_be_visible()
     expect(plan.get_by_role("link", name=re.compile("tester, done, Judge"))).to_be_visible()
+
+
+def test_an_agent_that_delegates_is_let_to_from_the_form(page):
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_label("Agent").select_option("lead")
+    form.get_by_label("Task").fill("Make a whole")
+    expect(form.locator(".definition")).to_contain_text("delegates where 2 levels of runs or more are allowed")
+    form.get_by_text("Options").click()
+    form.get_by_label("At most, levels of runs").fill("2")
+    form.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("link", name=re.compile("tester, done, A part of it"))).to_be_visible()
+    expect(page.locator(".item.text")).to_have_text("Led.")
 
 
 def test_what_was_written_is_there_again_after_looking_elsewhere(page):

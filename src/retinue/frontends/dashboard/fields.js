@@ -4,6 +4,7 @@ import { html, Button, Icon } from "./ui.js";
 import { limit, toolNames } from "./format.js";
 import { Line } from "./shown.js";
 
+const DEEPEST = 64; // levels: the run itself is the first, what it asks for the second
 const WEEK = 7 * 24 * 60; // minutes: no run may take longer
 
 export function TaskFields({ task, title, isFirst, known, onChange, onRemove }) {
@@ -49,6 +50,7 @@ function Definition({ agent }) {
   const facts = [
     `tools: ${toolNames(agent.tools)}`,
     agent.readonly && "read-only",
+    agent.delegates && "delegates where 2 levels of runs or more are allowed",
     agent.model,
     agent.engine,
     agent.timeout && `at most ${limit(agent.timeout)}`,
@@ -94,7 +96,11 @@ export function Options({ known, more, onChange }) {
           <span>At most, turns</span>
           <input type="number" min="1" step="1" placeholder="no limit" ...${text("maxTurns")} />
         </label>
-        <label class="field whole">
+        <label class="field">
+          <span>At most, levels of runs</span>
+          <input type="number" min="1" max=${DEEPEST} step="1" placeholder="as set" ...${text("maxDepth")} />
+        </label>
+        <label class="field">
           <span>Folder</span>
           <input type="text" placeholder=${known?.cwd ?? ""} spellcheck="false" ...${text("cwd")} />
         </label>

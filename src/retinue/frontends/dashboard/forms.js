@@ -33,7 +33,8 @@ export function NewRun({ onClose, draft, agent = "" }) {
   useReturn(load);
   const [send, failure, isSending] = useSending(async () => {
     const { engine, model, cwd } = more;
-    const whole = given({ engine, model, maxTurns: more.maxTurns && Number(more.maxTurns) });
+    const number = (name) => more[name] && Number(more[name]);
+    const whole = given({ engine, model, maxTurns: number("maxTurns"), maxDepth: number("maxDepth") });
     const each = (task) =>
       given({ agent: task.agent, task: task.task, cwd, timeout: more.timeout && Number(more.timeout) * 60 });
     if (mode === "single") {

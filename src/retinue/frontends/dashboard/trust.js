@@ -11,6 +11,7 @@ export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", chang
 export function Terms({ agent }) {
   const facts = [
     ["Tools", `${toolNames(agent.tools)}${agent.readonly ? " (read-only)" : ""}`],
+    agent.delegates && ["Delegates", "where the depth allows"],
     agent.deniedTools?.length > 0 && ["Never", agent.deniedTools.join(", ")],
     ["Model", agent.model ?? "the engine's own"],
     ["Engine", agent.engine ?? "the best there is"],
