@@ -18,8 +18,8 @@ from retinue.frontends.event_lines import EventLines
 from retinue.types import Code, Failure
 
 
-def told(story):
-    tell = EventLines()
+def told(story, **options):
+    tell = EventLines(**options)
     return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for stamped in story.told for line in tell(stamped)]
 
 
@@ -58,6 +58,20 @@ def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
         "explorer      ✓ done in 1.3s (session explorer)",
         "a-very-long…  ✗ timeout after 600.0s (session a-very-l)",
     ]
+
+
+def test_a_run_below_another_says_why_it_failed_and_one_at_the_top_where_nobody_else_does(story):
+    failed = RunEnded(failure=Failure(Code.PROVIDER, "The key is wrong.\nMend it."), elapsed=0.1)
+    story.begins("top")
+    story.begins("below", parent="top", depth=2)
+    story.happens("below", failed, parent="top", depth=2)
+    story.happens("top", failed)
+    asked, watched = told(story), told(story, is_told=False)
+    assert asked[-2:] == [
+        "  below         ✗ provider after 0.1s (session below000): The key is wrong.",
+        "top           ✗ provider after 0.1s (session top00000)",
+    ]
+    assert watched == [*asked[:-1], f"{asked[-1]}: The key is wrong."]
 
 
 def test_half_a_character_in_a_tools_arguments_is_told_broken(story):

@@ -38,7 +38,9 @@ NOTICE_LINES = 10
 class EventLines:
     """Tells the events of several runs, each under its run's name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_told: bool = True) -> None:
+        """What came of the runs at the top `is_told` by whoever asked for them; else it is told here, too."""
+        self._is_told = is_told
         self._names: dict[str, str] = {}
         self._tops: dict[str, int] = {}
         """For each run, the depth of the highest above it: a session may be continued at any depth."""
@@ -50,6 +52,8 @@ class EventLines:
             self._names[origin.run] = event.name
             self._tops[origin.run] = self._tops.get(origin.parent_run, 1) if origin.parent_run else origin.depth
         if news := event_words(event, origin.session[:SHORT]):
+            if isinstance(event, RunEnded) and event.failure and (origin.parent_run or not self._is_told):
+                news += f": {first_line(event.failure.message)}"
             name = pad(one_line(self._names.get(origin.run, origin.run[:SHORT]), MOST), NAME)
             level = origin.depth - self._tops.get(origin.run, 1)
             before = f"{moment(stamped.time, '%H:%M:%S')} {'  ' * level}{name}  "

@@ -95,7 +95,7 @@ class _Watching:
             from retinue.frontends.terminal import LiveView
 
             return LiveView(sys.stdout, max_lines)
-        return LinesView(sys.stdout, EventLines())
+        return LinesView(sys.stdout, EventLines(is_told=False))
 
     def _wish(self, wish: Wish) -> None:
         with suppress(anyio.WouldBlock):  # a key held down asks for more than can be done
