@@ -123,7 +123,9 @@ _OPTIONS = (
     click.option("--model", type=WORD, metavar="MODEL", help="The model to use, in the engine's own words."),
     cwd_option,
     click.option("--timeout", type=Seconds(1), metavar="TIME", help="How long a run may take: 90, 15m, 2h."),
-    click.option("--max-depth", type=click.IntRange(0, 64), metavar="N", help="How deep agents may delegate."),
+    click.option(
+        "--max-depth", type=click.IntRange(0, 64), metavar="N", help="Levels of runs; agents delegate from 2 on."
+    ),
     click.option("--max-concurrency", type=click.IntRange(1), metavar="N", help="Runs at once; others queue."),
     click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Assistant messages a run may take."),
     click.option(

@@ -121,10 +121,10 @@ def list_sessions(
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N events.")
 @json_option
 def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
-    """Show what is known of a session, whom it asked, what was said in it, and what its last run really did.
+    """Show whom a session asked, what was said and what was done.
 
-    With --json: session, tree (the same session with those it asked as children, and so on), report (what was
-    declared against what happened; null while it runs) and transcript.
+    Before that stands what else is known of it. With --json: session, tree (the same session with those it asked as
+    children, and so on), report (what was declared against what happened; null while it runs) and transcript.
     """
     retinue = Retinue()
 
