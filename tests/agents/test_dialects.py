@@ -202,13 +202,6 @@ def test_a_folder_is_an_agent_called_as_it_is(workspace):
         layer=Layer.VAULT,
         source=str(workspace / "AGENTS.md"),
         digest=digest,
-        notices=(
-            Remark(
-                str(workspace / "config.yaml"),
-                "name: 'Research Analyst' is a title; the agent is called as its folder, 'research-analyst'",
-                1,
-            ),
-        ),
     )
 
 
@@ -237,10 +230,10 @@ def test_what_is_wrong_with_a_folder_is_named(workspace, damage, file, reason, l
     assert read_agent(workspace, VAULT) == Remark(str(workspace / file), reason, line)
 
 
-def test_a_folder_whose_name_cannot_be_called_is_named(tmp_path):
-    folder = tmp_path / "Research Analyst"
-    folder.mkdir()
-    reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64"
+@pytest.mark.parametrize("slug", ["Research Analyst", "_drafts", "-x", "--help", "x" * 65])
+def test_a_folder_whose_name_cannot_be_called_is_named(workspace, slug):
+    folder = workspace.rename(workspace.with_name(slug))
+    reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
     assert read_agent(folder, VAULT) == Remark(str(folder), reason)
 
 

@@ -223,13 +223,15 @@ async def test_a_broken_folder_is_named_and_breaks_no_other(open_host, vault, an
     assert fine.text == "done"
 
 
-@pytest.mark.parametrize("slug", ["..", "Research Analyst", "a.b", "x" * 65, ".hidden"])
-async def test_a_folder_that_is_no_slug_is_no_agent(open_host, vault, slug):
+@pytest.mark.parametrize("slug", ["..", "Research Analyst", "a.b", "x" * 65, ".hidden", "_drafts", "-x"])
+async def test_a_folder_that_is_no_slug_is_no_agent_and_breaks_no_other(open_host, vault, analyst, slug):
     if slug != "..":
         folder_agent(vault, slug)
     result, host = await used(open_host, vault, {"agent": slug, "task": "x"})
     assert result.details["results"][0]["error"]["code"] == "unknown_agent"
     assert host.specs == []
+    fine, _ = await used(open_host, vault, {"agent": "analyst", "task": "x"})
+    assert fine.text == "done"
 
 
 # -- the derived index -----------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from retinue.agents.frontmatter import HEADER_BYTES, Document, split
 from retinue.agents.header import parse
 from retinue.tool_names import HOUSEKEEPING, is_covered, pi_name, pi_names
 
-_SLUG = re.compile(r"[a-z0-9_-]{1,64}")
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_SLUG_RULE = "a-z, 0-9, _ and -, at most 64, the first a letter or digit"
 
 _ENGINES = {"claude_sdk": "claude", "pi": "pi"}
 """Providers in a folder's `config.yaml` that say how an agent runs rather than who answers."""
@@ -143,7 +144,7 @@ class _BrokenPart(Exception):  # noqa: N818 - it names the state of the file
 def _from_folder(path: Path, origin: Origin) -> Agent:
     slug = path.name
     if not _SLUG.fullmatch(slug):
-        raise Broken("the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64")
+        raise Broken(f"the folder's name cannot be called: use {_SLUG_RULE}")
     config, prompt = path / "config.yaml", path / "AGENTS.md"
     try:
         settings = read_bytes(config, beneath=origin.beneath, limit=HEADER_BYTES)
@@ -156,8 +157,7 @@ def _from_folder(path: Path, origin: Origin) -> Agent:
         text = decode(body)
     except Broken as broken:
         raise _BrokenPart(prompt, broken) from broken
-    if (title := fields.values.pop("name")) != slug:
-        fields.note("name", f"{title!r} is a title; the agent is called as its folder, {slug!r}")
+    del fields.values["name"]  # a title: the agent is called as its folder
     persona, memory = _beside(path / "SOUL.md", fields, origin), _beside(path / "MEMORY.md", fields, origin)
     if engine := _ENGINES.get(fields.values.get("provider") or ""):
         fields.values["provider"] = None
