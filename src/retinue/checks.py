@@ -156,13 +156,19 @@ def unusable_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
 
 def same_work(call: Call, agent: Subagent, task: Task, cwd: str) -> Failure | None:
     """Why the task must not be handed on: it is exactly the one a run above was given."""
-    if Ancestor(agent.name, task.prompt, cwd) not in call.lineage.ancestors:
+    if not any(_is_same(above, agent.name, task.prompt, cwd) for above in call.lineage.ancestors):
         return None
     return Failure(
         Code.CONFLICT,
-        f"This is exactly the task a {agent.name} above was itself given. Do it, or delegate only a part of it.",
+        f"This is exactly the task that {agent.name}, above, was given. Do it, or delegate only a part of it.",
         "self_delegation",
     )
+
+
+def _is_same(above: Ancestor, agent: str, task: str, cwd: str) -> bool:
+    same_words = (above.agent, above.task) == (agent, task)
+    # However the directory is spelled: with a slash at its end, or by a link.
+    return same_words and (above.cwd == cwd or os.path.realpath(above.cwd) == os.path.realpath(cwd))
 
 
 def cannot_resume(kind: EngineKind) -> Failure | None:

@@ -18,7 +18,7 @@ from retinue.guards.budget import Purse
 from retinue.secret import Secret
 from retinue.slots import Seat, Slots
 from retinue.tool_names import is_delegation
-from retinue.types import Call, RunSpec
+from retinue.types import Ancestor, Call, RunSpec
 
 SURFACE = "nested"
 """The surface whose tools a run delegates with, whatever surface it was itself asked for by."""
@@ -46,6 +46,13 @@ def call_below(call: Call, spec: RunSpec, deepest: int) -> Call | None:
         max_depth=deepest,
         offline_may_answer=call.offline_may_answer,
     )
+
+
+def knowing_prompt(call: Call, spec: RunSpec) -> Call:
+    """The call of a run that sees more than its task: what stands there in all is not to be handed on, either."""
+    line = call.lineage
+    seen = Ancestor(spec.agent.name, spec.prompt, spec.cwd)
+    return structs.replace(call, lineage=structs.replace(line, ancestors=(*line.ancestors, seen)))
 
 
 def new_token() -> Secret:

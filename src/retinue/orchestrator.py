@@ -16,7 +16,7 @@ from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted, Steered
 from retinue.guards.budget import NOT_STARTED, Purse
 from retinue.guards.watch import guards_for
-from retinue.home import Household, Member, new_token
+from retinue.home import Household, Member, knowing_prompt, new_token
 from retinue.output.frame import one_line
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
@@ -217,19 +217,20 @@ class Orchestrator:
 
     async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
-        spec, prompt = planned.spec, with_files(planned.blocks, prompt)
+        spec, below, prompt = planned.spec, planned.below, with_files(planned.blocks, prompt)
         if prompt is not spec.prompt:
             spec = structs.replace(spec, prompt=prompt)
+            below = below and knowing_prompt(below, spec)
         try:
             record = await self._store.begin(spec)
         except Refused as lost:  # another process took the session since it was planned
             return RunResult(spec=spec, failure=lost.failure, exit_code=1)
         reins = Reins(hold.failure)
-        if planned.below and not planned.failure:
+        if below and not planned.failure:
             spec = self._at_home(spec)
         masker = self._masker.plus(secret.reveal() for secret in _secrets(spec))
         recorder, tally = Recorder(spec, record, self._bus, masker), Tally(spec)
-        standing = _Standing(slots, self._purse(spec), planned.below)
+        standing = _Standing(slots, self._purse(spec), below)
         queued = recorder.masked(RunQueued.of(spec))
         cancelled: BaseException | None = None
         with self.running.held(spec, reins, recorder.note):
@@ -296,6 +297,8 @@ class Orchestrator:
             if below is None or home is None:
                 await work()
             else:
+                if not seat.is_held:  # the attempt before gave it away, and ended before it had one again
+                    await seat.take()
                 await self.household.host(Member(spec.run, home.token, below, seat, standing.slots, purse), work)
 
         return carry

@@ -138,7 +138,7 @@ async def test_the_task_of_an_ancestor_is_not_handed_on_by_its_own_agent(opened,
     async with opened() as retinue, retinue.events(deltas=False) as watcher:
         await retinue.carry_out(Plan(tasks=(Task(agent="lead", prompt="Lead on."),)), retinue.call("nested"))
         (answer,) = answers(watcher.waiting())
-    assert answer.startswith("This is exactly the task a lead above was itself given.")
+    assert answer.startswith("This is exactly the task that lead, above, was given.")
 
 
 async def test_several_of_its_own_agents_work_side_by_side_and_each_has_its_call(opened):

@@ -129,7 +129,7 @@ async def test_the_task_of_an_ancestor_is_not_handed_on(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, deed("home", SPAWN, {"agent": "lead", "task": "{prompt}"}), deed("say", "Done."))
         (answer,) = answers(list(watcher.waiting()))
-    assert answer == ("This is exactly the task a lead above was itself given. Do it, or delegate only a part of it.")
+    assert answer == ("This is exactly the task that lead, above, was given. Do it, or delegate only a part of it.")
 
 
 async def test_four_slots_are_enough_for_three_levels_of_four_each(home):

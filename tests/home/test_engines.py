@@ -116,6 +116,18 @@ async def test_engines_delegate_to_each_other(opened, name, task, expected):
     assert [origin.parent_run for origin in queued] == [None, *(origin.run for origin in queued[:-1])]
 
 
+async def test_the_prompt_of_a_later_step_of_a_chain_is_not_handed_on_as_it_stands(opened):
+    def hands_on(spec: RunSpec) -> Script:
+        return (spawn("lead", spec.prompt), say("led")) if spec.agent.name == "lead" else (say("found"),)
+
+    async with opened(hands_on) as retinue, retinue.events(deltas=False) as watcher:
+        await retinue.chain([("worker", "Look."), ("lead", "Sum up {previous}")])
+        events = list(watcher.waiting())
+    (answer,) = answers(events)
+    assert answer.startswith("This is exactly the task that lead, above, was given.")
+    assert [depth for depth, _ in ends(events)] == [1, 2, 1]
+
+
 async def test_an_engine_that_cannot_delegate_says_so(opened):
     async with opened() as retinue:
         (result,) = await retinue.chain([("lead", "worker: x")], engine="alone")

@@ -168,11 +168,24 @@ async def test_input_that_is_not_json_is_refused_in_the_same_form(open_host, too
 
 
 async def test_the_same_task_is_not_handed_on_and_on(open_host, workplace):
+    (workplace / "below").mkdir()
+    (workplace / "link").symlink_to(workplace)
+
+    async def handed_on(task="Look.", cwd=""):
+        tasks = [{**TASK, "task": task, "cwd": f"{workplace}{cwd}"}]
+        return await host.use({"mode": "parallel", "tasks": tasks}, tool=SPAWN, call=below)
+
     async with open_host(say("done"), surface="nested") as host:
         await host.use(TASK, tool=SPAWN)
         (spec,) = host.specs
         below = structs.replace(host.call(), lineage=structs.replace(spec.lineage, parent_call="toolu_2"))
         same = await host.use(TASK, tool=SPAWN, call=below)
-        other = await host.use({**TASK, "task": "Only half of it."}, tool=SPAWN, call=below)
-    assert same.details["results"][0]["error"]["code"] == "conflict"
-    assert (same.is_error, same.exit_code, other.is_error) == (True, 2, False)
+        spelled = [await handed_on(cwd=cwd) for cwd in ("", "/", "/.", "/link")]
+        others = [await handed_on(task="Only half of it."), await handed_on(cwd="/below")]
+    assert same.text == (
+        "This is exactly the task that explorer, above, was given. Do it, or delegate only a part of it."
+    )
+    for one in (same, *spelled):
+        assert one.details["results"][0]["error"]["code"] == "conflict"
+        assert (one.is_error, one.exit_code) == (True, 2)
+    assert [one.is_error for one in others] == [False, False]
