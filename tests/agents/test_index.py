@@ -1,6 +1,8 @@
 """The derived index of agents: written when it is wrong, and only then; whatever happens to its file."""
 
+import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,10 +100,11 @@ def test_whatever_becomes_of_the_file_it_comes_back_the_same(index, tmp_path, da
     assert not path.is_symlink()
 
 
-def test_a_deleted_index_comes_back_though_nothing_else_has_changed(index, tmp_path):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no database")])
+def test_a_lost_index_comes_back_though_nothing_else_has_changed(index, tmp_path, damage):
     people, engines = roster(SCOUT), {"pi": kind()}
     index.reconcile(people, engines, "auto")
-    (tmp_path / "state" / "agents.sqlite").unlink()
+    damage(tmp_path / "state" / "agents.sqlite")
     assert index.reconcile(people, engines, "auto")
     assert index.rows() == [ROW]
 
@@ -118,3 +121,16 @@ def test_a_folder_in_its_place_is_left_alone(tmp_path):
     AgentIndex(tmp_path / "agents.sqlite").reconcile(roster(SCOUT), {"pi": kind()}, "auto")
     assert [path.name for path in tmp_path.iterdir()] == ["agents.sqlite"]
     assert (tmp_path / "agents.sqlite" / "precious").is_dir()
+
+
+def test_an_index_that_another_program_holds_is_replaced_and_not_waited_for(index, tmp_path):
+    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    holder = sqlite3.connect(tmp_path / "state" / "agents.sqlite", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    other = AgentIndex(tmp_path / "state" / "agents.sqlite")
+    looking = threading.Thread(target=other.reconcile, args=(roster(SCOUT), {"pi": kind()}, "auto"))
+    looking.start()
+    looking.join(2)
+    assert not looking.is_alive(), "SQLite waits for 5 seconds unless it is told not to"
+    holder.close()
+    assert index.rows() == [ROW]

@@ -50,6 +50,7 @@ class AgentIndex:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._basis: tuple[object, ...] = ()
+        """What was known when the file was last found right, and how it was then."""
 
     def reconcile(self, roster: Roster, kinds: Mapping[str, EngineKind], engine: str) -> bool:
         """Makes the index say what files and credentials say now; whether it had to be written."""
@@ -57,13 +58,13 @@ class AgentIndex:
         missing["auto"] = _missing_of_all(kinds, missing)
         # Unchanged files are the same roster, so this costs nothing where nothing has changed.
         basis = (roster, tuple(missing.values()), engine)
-        if basis == self._basis and os.path.exists(self._path):  # noqa: PTH110 - Path.exists may raise
+        if (*basis, self._stamp()) == self._basis:
             return False
         rows = list(_rows(roster, missing, engine))
         is_stale = self.rows() != rows
         if is_stale:
             self._write(rows)
-        self._basis = basis
+        self._basis = (*basis, self._stamp())
         return is_stale
 
     def rows(self) -> list[Row] | None:
@@ -71,10 +72,20 @@ class AgentIndex:
         import sqlite3
 
         try:
-            with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            # One that another program has locked is written anew rather than waited for: runs wait with us.
+            uri = f"{self._path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
                 return [Row(*row) for row in database.execute(_READ)]
         except (sqlite3.Error, TypeError):
             return None
+
+    def _stamp(self) -> object:
+        """Tells one state of the file from another; equal to none where there is no file."""
+        try:
+            found = self._path.stat()
+        except (OSError, ValueError):
+            return object()
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _write(self, rows: list[Row]) -> None:
         import sqlite3
