@@ -15,7 +15,7 @@ from msgspec import structs
 from retinue.agents.extra_args import refused_argument
 from retinue.agents.policy import conflict
 from retinue.engines.base import EngineKind
-from retinue.prompting.compose import PREVIOUS
+from retinue.prompting.compose import FIRST, PREVIOUS, first_step
 from retinue.sessions.store import SessionSummary
 from retinue.settings import Settings
 from retinue.types import Ancestor, Call, Code, Failure, FileSlice, Mode, Plan, Refused, Subagent, Task, refused
@@ -35,11 +35,8 @@ def check_tasks(plan: Plan, settings: Settings) -> None:
     for number, task in enumerate(plan.tasks, 1):
         if wrong := _wrong_with(task, settings.max_task_bytes):
             raise refused(Code.INVALID_INPUT, f"{f'Task {number}' if count > 1 else 'The task'} {wrong}")
-    if plan.mode is Mode.CHAIN and PREVIOUS in plan.tasks[0].prompt:
-        raise refused(
-            Code.INVALID_INPUT,
-            f"The first step of a chain has nothing before it: take {PREVIOUS} out of it, or put a step before it",
-        )
+    if plan.mode is Mode.CHAIN:
+        _check_first(plan.tasks[0].prompt)
 
 
 def check_agents(agents: Iterable[Subagent]) -> None:
@@ -91,6 +88,19 @@ def check_scope(session: SessionSummary | None, task: Task, cwd: str) -> None:
         f'"{session.agent}" in {session.cwd}: continue it with that agent from there.',
         "scope",
     )
+
+
+def _check_first(prompt: str) -> None:
+    """Checks the first step of a chain, which has nothing to refer to."""
+    if PREVIOUS in prompt:
+        raise refused(
+            Code.INVALID_INPUT,
+            f"The first step of a chain has nothing before it: take {PREVIOUS} out of it, or put a step before it",
+        )
+    if not first_step(prompt).strip():
+        raise refused(
+            Code.INVALID_INPUT, f"The first step of a chain is itself what {FIRST} stands for: say it there"
+        )
 
 
 def _wrong_with(task: Task, most_bytes: int) -> str | None:

@@ -33,6 +33,8 @@ def test_an_earlier_answer_stands_in_a_frame():
 
 def test_the_first_step_is_the_first_task_itself():
     assert first_step("Do it. {task}") == "Do it. "
+    later = chained("{previous} Again: {task}", previous="x", source="step 1", first_task="Do it. {task}")
+    assert later.endswith(" Again: Do it. ")
 
 
 def test_files_stand_before_the_prompt():

@@ -75,6 +75,11 @@ async def answered(open_host, arguments, *, tool=SPAWN, **options):
             "chain",
             "The first step of a chain has nothing before it: take {previous} out of it, or put a step before it",
         ),
+        (
+            {"mode": "chain", "tasks": [{"agent": "explorer", "task": " {task} "}, TASK]},
+            "chain",
+            "The first step of a chain is itself what {task} stands for: say it there",
+        ),
     ],
 )
 async def test_wrong_input_is_refused_by_name(open_host, arguments, mode, message):

@@ -23,6 +23,8 @@ GENERIC_ROLE = "You do the task you are given, carefully and completely, and rep
 
 PREVIOUS = "{previous}"
 """In a step of a chain: the answer of the step before."""
+FIRST = "{task}"
+"""The same: the first task."""
 _PLACEHOLDERS = re.compile(r"\{(previous|task)\}")
 
 
@@ -68,14 +70,14 @@ def chained(prompt: str, *, previous: str, source: str, first_task: str) -> str:
     block = framed(previous, source, nonce=os.urandom(4).hex())
     if PREVIOUS not in prompt:
         prompt = f"{prompt}\n\n{PREVIOUS}"
-    values = {"previous": block, "task": first_task}
+    values = {"previous": block, "task": first_step(first_task)}
     # One pass: placeholders inside the earlier output are text, not placeholders.
     return _PLACEHOLDERS.sub(lambda found: values[found[1]], prompt)
 
 
 def first_step(prompt: str) -> str:
     """The prompt of a chain's first step, which is itself the first task."""
-    return prompt.replace("{task}", "")
+    return prompt.replace(FIRST, "")
 
 
 def with_files(blocks: Sequence[str], prompt: str) -> str:
