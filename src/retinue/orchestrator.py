@@ -133,14 +133,16 @@ class Orchestrator:
         """
         admitted = self._planner.admit(call)
         planned = await self._planner.plan(plan, admitted)
-        if any(task.spec.resumes for task in planned):
-            await self.accounts.go_on(call.lineage.root)
-        self.accounts.count(call.lineage.root, len(planned), admitted.settings.max_spawns)
-        parent = self.household.member(call.lineage.parent_run)
-        if parent:
-            async with parent.waiting():
-                return await self._begun(plan, planned, parent.slots, begun)
-        return await self._begun(plan, planned, self._slots_of(admitted.settings.max_concurrency), begun)
+        root = call.lineage.root
+        if not self.accounts.knows(root) or any(task.spec.resumes for task in planned):
+            await self.accounts.go_on(root)
+        self.accounts.count(root, len(planned), admitted.settings.max_spawns)
+        with self.accounts.kept(root):
+            parent = self.household.member(call.lineage.parent_run)
+            if parent:
+                async with parent.waiting():
+                    return await self._begun(plan, planned, parent.slots, begun)
+            return await self._begun(plan, planned, self._slots_of(admitted.settings.max_concurrency), begun)
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""

@@ -1,0 +1,72 @@
+"""The accounts of a process that sees many conversations: bounded, and as exact as if it had forgotten none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import structs
+from tests.stage import stage
+
+from retinue.accounts import Accounts
+from retinue.app import Retinue
+from retinue.engines.scripted import Do, Script, say
+from retinue.results import RunResult
+from retinue.sessions.memory import MemoryStore
+from retinue.types import Call, Code, Plan, Refused, RunSpec, Task, Usage
+
+TWENTY = Usage(input=15, output=5)
+
+
+def in_conversation(retinue: Retinue, root: str, **settings: Any) -> Call:
+    call = retinue.call("nested", **settings)
+    return structs.replace(call, lineage=structs.replace(call.lineage, root=root))
+
+
+async def run(retinue: Retinue, root: str, task: str = "Look", **settings: Any) -> RunResult:
+    plan = Plan(tasks=(Task(agent="explorer", prompt=task),))
+    return (await retinue.carry_out(plan, in_conversation(retinue, root, **settings)))[0]
+
+
+def small(retinue: Retinue, store: MemoryStore) -> Accounts:
+    """Accounts with room for two conversations, instead of its own."""
+    retinue._orchestrator.accounts = accounts = Accounts(store, most=2)
+    return accounts
+
+
+async def test_a_conversation_that_was_forgotten_is_counted_again_from_its_record(scratch_home):
+    store = MemoryStore()
+    async with stage(scratch_home, say("ok", usage=TWENTY), store=store) as retinue:
+        accounts = small(retinue, store)
+        for root in ("first", "first", "second", "third", "fourth"):
+            assert (await run(retinue, root)).failure is None
+        assert len(accounts) == 2
+        with pytest.raises(Refused) as refusal:
+            await run(retinue, "first", max_spawns=2)
+        assert refusal.value.failure.code is Code.SPAWN_LIMIT
+        assert "has started 2 runs" in refusal.value.failure.message
+        spent = await run(retinue, "first", max_conversation_tokens=30)
+        assert spent.failure
+        assert (spent.failure.code, spent.failure.reason) == (Code.BUDGET, "max_conversation_tokens")
+
+
+async def test_a_conversation_in_which_something_runs_is_not_forgotten(scratch_home):
+    store, begun, go_on = MemoryStore(), anyio.Event(), anyio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await go_on.wait()
+
+    def script(spec: RunSpec) -> Script:
+        return (Do(wait), say("ok")) if spec.task == "Wait" else (say("ok"),)
+
+    async with stage(scratch_home, script, store=store) as retinue, anyio.create_task_group() as group:
+        accounts = small(retinue, store)
+        group.start_soon(run, retinue, "first", "Wait")
+        await begun.wait()
+        purse = accounts.purse("first")
+        for root in ("second", "third", "fourth"):
+            await run(retinue, root)
+        assert accounts.purse("first") is purse
+        go_on.set()
