@@ -74,7 +74,8 @@ class Member:
         self._waiting = 0
         """Calls it waits for."""
         self._connections = 0
-        self._is_live = False
+        self.is_live = False
+        """Whether its engine works; before and after that nothing is done or told for it."""
 
     def has(self, token: str) -> bool:
         import hmac
@@ -108,18 +109,18 @@ class Member:
     async def live(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does the run's own work; what it had asked for by then ends with it."""
         async with Beside() as self._group:
-            self._is_live = True
+            self.is_live = True
             try:
                 await work()
             finally:
-                self._is_live = False
+                self.is_live = False
 
     def begin(self, work: Callable[[], Awaitable[None]]) -> anyio.CancelScope | None:
         """Begins what the run asks for; it ends with the run, or with the scope. None if the run has ended.
 
         The work must not raise: that would end the run.
         """
-        if not self._is_live:
+        if not self.is_live:
             return None
         scope = anyio.CancelScope()
 
@@ -143,7 +144,7 @@ class Member:
             await self._sit()
         except BaseException:
             # It did not wait for the answer, and is at work already; unless it has ended.
-            if self._is_live:
+            if self.is_live:
                 self._group.start_soon(self._sit)
             raise
 

@@ -22,12 +22,14 @@ from retinue.app import Retinue
 from retinue.control.calling import FAULT, NOBODY, TOO_MANY
 from retinue.control.door import MOST_GUESTS
 from retinue.engines.base import EngineKind
+from retinue.engines.calling_home import call_home
 from retinue.engines.scripted import CAPABILITIES, Do, ScriptedEngine, say
+from retinue.engines.toolbox import Outcome
 from retinue.events import RunQueued, RunStarted
 from retinue.home import MOST_CONNECTIONS
 from retinue.sessions.memory import MemoryRecord, MemoryStore
 from retinue.surfaces.base import ToolResult
-from retinue.types import Code, Home, Plan, RunSpec, Task
+from retinue.types import Code, Home, Plan, RunSpec, Task, ToolUse
 
 LEAD = Agent(name="lead", tools=("read", "subagent"))
 NESTS = type(CAPABILITIES)(tools=CAPABILITIES.tools, more_tools=True, resumes=True, nests=True)
@@ -177,6 +179,15 @@ async def test_bad_arguments_are_answered_by_the_tool_itself(stage, arguments):
         assert answer["result"]["details"]["error"]["code"] == "invalid_input"
 
 
+async def test_half_a_character_in_a_task_is_shown_as_one_that_is_lost(stage):
+    task = {"agent": "explorer", "task": "half an emoji: \ud83d."}
+    async with stage.leading() as home, calling(home) as (caller, _):
+        answer = await caller.ask(**work(arguments=task))
+        from_within = await call_home(home, ToolUse("toolu_2", SPAWN, task))
+    assert answer["result"]["content"][0]["text"] == "worked: half an emoji: \ufffd."
+    assert from_within == Outcome("worked: half an emoji: \ufffd.")
+
+
 async def test_a_run_says_neither_where_it_stands_nor_what_it_may(stage):
     sly = {"agent": "explorer", "task": "x", "depth": 0, "authority": None, "parentRun": None, "cwd": "/"}
     async with stage.leading() as home, stage.retinue.events() as watcher, calling(home) as (caller, _):
@@ -289,6 +300,15 @@ async def test_the_end_of_a_run_ends_what_it_asked_for_and_tells_the_caller(stag
             stage.go_on.set()
         ended = [await until_told(watcher, is_end) for _ in range(2)]
     assert ends(ended) == [(2, Code.ABORTED), (1, None)]
+
+
+@pytest.mark.parametrize("order", [{"type": "tools"}, {"type": "agents"}, work()])
+async def test_a_connection_that_outlasts_its_run_is_told_nothing_any_more(stage, order):
+    async with stage.leading() as home, stage.retinue.events() as watcher, calling(home) as (caller, _):
+        stage.go_on.set()
+        await until_told(watcher, is_end)
+        with pytest.raises(anyio.IncompleteRead):
+            await caller.ask(**order)
 
 
 class Faulty(MemoryStore):

@@ -60,7 +60,7 @@ class _Talk:
     async def hold(self) -> None:
         with self._hearing:
             try:
-                while (given := await next_order(self._orders)) is not None:
+                while (given := await next_order(self._orders)) is not None and self._member.is_live:
                     if self._asked is None:
                         await self._obey(given)
             finally:

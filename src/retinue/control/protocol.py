@@ -41,6 +41,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from retinue.events import Stamped, from_line, to_line
+from retinue.output.texts import whole_escapes
 from retinue.types import Failure
 
 VERSION = 1
@@ -218,7 +219,13 @@ def order(received: bytes) -> Order:
     Raises:
         msgspec.MsgspecError: it is none.
     """
-    return _read_order(received)
+    try:
+        return _read_order(received)
+    except msgspec.DecodeError:
+        if rb"\ud" not in received.lower():
+            raise
+        # A child in JavaScript may have cut an emoji in two.
+        return _read_order(whole_escapes(received.decode()).encode())
 
 
 def answer(received: bytes) -> Answer | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from retinue.arriving import Arriving
 from retinue.engines.toolbox import Declaration, Elsewhere, Outcome
+from retinue.output.texts import changed_texts, mended
 from retinue.types import Args, Home, ToolUse
 
 ANSWER_BYTES = 256 * 2**20
@@ -62,10 +63,17 @@ async def _told(home: Home, order: Mapping[str, Any]) -> Args:
     hello = {"type": "hello", "v": 1, "token": home.token.reveal()}
     try:
         async with await anyio.connect_unix(home.address) as stream:
-            await stream.send(b"".join(msgspec.json.encode(said) + b"\n" for said in (hello, order)))
+            await stream.send(b"".join(map(_line, (hello, order))))
             return await _answer(stream)
     except (OSError, anyio.BrokenResourceError, anyio.IncompleteRead):
         return {"message": OVER}
+
+
+def _line(said: Mapping[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(said) + b"\n"
+    except UnicodeEncodeError:  # half a character, where a model or a tool has cut one in two
+        return msgspec.json.encode(changed_texts(said, mended)) + b"\n"
 
 
 async def _answer(stream: SocketStream) -> Args:
