@@ -179,6 +179,22 @@ async def test_bad_arguments_are_answered_by_the_tool_itself(stage, arguments):
         assert answer["result"]["details"]["error"]["code"] == "invalid_input"
 
 
+async def test_arguments_without_a_bottom_are_declined_and_are_no_fault_of_ours(stage, caplog):
+    deep = b'{"type":"call","tool":"spawn_subagent","call":"toolu_1","arguments":%b}\n' % (
+        b"[" * 10**5 + b"]" * 10**5
+    )
+    async with stage.leading() as home, calling(home) as (caller, _):
+        await caller._stream.send(deep)
+        assert (await caller.heard())["type"] == "declined"
+        assert (await caller.ask(**work()))["type"] == "result"
+        bottomless: list[Any] = []
+        for _ in range(3000):
+            bottomless = [bottomless]
+        use = ToolUse("toolu_2", SPAWN, {"agent": "explorer", "task": "x", "more": bottomless})
+        assert await call_home(home, use) == Outcome("worked: x")
+    assert not caplog.records
+
+
 async def test_half_a_character_in_a_task_is_shown_as_one_that_is_lost(stage):
     task = {"agent": "explorer", "task": "half an emoji: \ud83d."}
     async with stage.leading() as home, calling(home) as (caller, _):

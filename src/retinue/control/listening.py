@@ -18,7 +18,7 @@ async def next_order(orders: BufferedByteReceiveStream, most_bytes: int = ORDER_
         return order(await orders.receive_until(b"\n", most_bytes))
     except (anyio.IncompleteRead, anyio.DelimiterNotFound):
         return None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return Declined(f"This process knows no such order: {error}.")
 
 

@@ -72,7 +72,7 @@ async def _told(home: Home, order: Mapping[str, Any]) -> Args:
 def _line(said: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(said) + b"\n"
-    except UnicodeEncodeError:  # half a character, where a model or a tool has cut one in two
+    except (UnicodeEncodeError, RecursionError):  # half a character, or arguments without a bottom
         return msgspec.json.encode(changed_texts(said, mended)) + b"\n"
 
 
