@@ -21,7 +21,7 @@ from retinue.output.frame import one_line
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
 from retinue.planner import Admission, Planned, Planner
-from retinue.prompting.compose import chained, first_step, with_files
+from retinue.prompting.compose import step_prompt, with_files
 from retinue.recorder import Recorder
 from retinue.results import RunResult
 from retinue.running import Running
@@ -205,12 +205,11 @@ class Orchestrator:
         try:
             while waiting and not (results and (results[-1].failure or hold.failure)):
                 step = waiting.pop(0)
-                if results:
-                    before = results[-1]
-                    source = f"step {len(results)} ({before.agent})"
-                    prompt = chained(step.spec.prompt, previous=before.text, source=source, first_task=first.task)
-                else:
-                    prompt = first_step(step.spec.prompt)
+                try:
+                    prompt = step_prompt(step.spec.prompt, first.task, results)
+                except ValueError as error:
+                    prompt = step.spec.prompt
+                    step = structs.replace(step, failure=Failure(Code.INVALID_INPUT, str(error), "prompt_size"))
                 identified = structs.replace(step, spec=_identified(step.spec, self._store))
                 results.append(await self._run(identified, prompt, slots, hold))
         finally:

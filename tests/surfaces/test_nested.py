@@ -10,6 +10,7 @@ import pytest
 from retinue.agents.definition import Agent
 from retinue.engines.scripted import Hang, Wait, call, fail, say
 from retinue.events import Notice, RunEnded, RunStarted, Text
+from retinue.prompting.compose import TOO_LONG
 from retinue.sessions.memory import MemoryStore
 from retinue.surfaces.base import ToolResult
 
@@ -159,6 +160,15 @@ async def test_the_output_is_appended_where_the_placeholder_is_absent(open_host)
     _, (_, second) = await spawned(open_host, arguments, by_agent(scout=[say("It is X.")], writer=[say("OK")]))
     assert second.prompt.startswith("Write it.\n\n[output of step 1 (scout) begins")
     assert "\nIt is X.\n" in second.prompt
+
+
+@pytest.mark.parametrize("placeholder", ["{previous}", "{task}"])
+async def test_a_prompt_that_placeholders_would_blow_up_is_a_failed_step(open_host, placeholder):
+    tasks = [of("scout", "x" * 1000), of("writer", placeholder * 40_000), of("scout", "and then?")]
+    result, specs = await spawned(open_host, {"mode": "chain", "tasks": tasks}, say("y" * 1000))
+    assert result.text == f"Chain stopped at step 2 (writer): {TOO_LONG}"
+    assert [one["result"] for one in result.details["results"]] == ["y" * 1000, ""]
+    assert len(specs) == 1
 
 
 async def test_a_chain_is_strictly_one_after_the_other(open_host):

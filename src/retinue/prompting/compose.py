@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from retinue.output.frame import framed
+from retinue.results import RunResult
 from retinue.types import Grant, Subagent
 
 BOUNDARY = """\
@@ -25,6 +26,12 @@ PREVIOUS = "{previous}"
 """In a step of a chain: the answer of the step before."""
 FIRST = "{task}"
 """The same: the first task."""
+MOST_CHARS = 32 * 2**20
+"""Of a prompt whose placeholders are filled in: an answer may be long, and stand in it any number of times."""
+TOO_LONG = (
+    f"Its prompt would have more than {MOST_CHARS // 2**20} MiB once {PREVIOUS} and {FIRST} are filled in. Name each "
+    "of them once, or have the step before write a file."
+)
 _PLACEHOLDERS = re.compile(r"\{(previous|task)\}")
 
 
@@ -62,15 +69,33 @@ def _constraints(grant: Grant, *, may_write: bool) -> str:
 {tools}"""
 
 
+def step_prompt(prompt: str, first_task: str, earlier: Sequence[RunResult]) -> str:
+    """The prompt of a step of a chain, after the earlier ones.
+
+    Raises:
+        ValueError: it would be too long for any agent.
+    """
+    if not earlier:
+        return first_step(prompt)
+    before = earlier[-1]
+    source = f"step {len(earlier)} ({before.agent})"
+    return chained(prompt, previous=before.text, source=source, first_task=first_task)
+
+
 def chained(prompt: str, *, previous: str, source: str, first_task: str) -> str:
     """The prompt of a later step: `{previous}` and `{task}` filled in, the former appended where it is absent.
 
     What the step before said stands in a frame: it is data, whatever it reads like.
+
+    Raises:
+        ValueError: it would be too long for any agent.
     """
     block = framed(previous, source, nonce=os.urandom(4).hex())
     if PREVIOUS not in prompt:
         prompt = f"{prompt}\n\n{PREVIOUS}"
     values = {"previous": block, "task": first_step(first_task)}
+    if len(prompt) + sum(prompt.count(f"{{{name}}}") * len(value) for name, value in values.items()) > MOST_CHARS:
+        raise ValueError(TOO_LONG)
     # One pass: placeholders inside the earlier output are text, not placeholders.
     return _PLACEHOLDERS.sub(lambda found: values[found[1]], prompt)
 
