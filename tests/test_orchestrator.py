@@ -144,6 +144,26 @@ async def test_spawns_under_one_root_are_counted_over_calls(scratch_home):
         await retinue.delegate(tasks(1))
 
 
+async def test_of_two_who_continue_a_session_at_once_one_does_and_the_other_has_not_begun(scratch_home):
+    key = f"sk-ant-api03-{'k' * 90}"
+    async with stage(scratch_home, Wait(1), say("ok"), settings={"max_spawns": 3}) as retinue:
+        first = await retinue.run("explorer", "Look")
+        results = []
+
+        async def go_on():
+            results.append(await retinue.run("explorer", f"Go on with {key}", session=first.session))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(go_on)
+            group.start_soon(go_on)
+        lost, done = results
+        assert (lost.failure and lost.failure.code, done.failure) == (Code.SESSION_BUSY, None)
+        assert [one.spec.task for one in results] == ["Go on with [ANTHROPIC_KEY_REDACTED]"] * 2
+        assert (lost.spec.environment, lost.spec.history, lost.spec.prompt) == ({}, (), done.spec.prompt)
+        again = await retinue.run("explorer", "Go on", session=first.session)
+        assert again.failure is None, "it was the third run of the three there may be"
+
+
 # -- stopping --------------------------------------------------------------------------------------
 
 

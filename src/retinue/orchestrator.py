@@ -224,8 +224,10 @@ class Orchestrator:
             below = below and knowing_prompt(below, spec)
         try:
             record = await self._store.begin(spec)
-        except Refused as lost:  # another process took the session since it was planned
-            return RunResult(spec=spec, failure=lost.failure, exit_code=1)
+        except Refused as lost:  # another took the session since it was planned
+            self.accounts.give_back(spec.lineage.root, 1)
+            shown = _shown(spec, *map(self.masked, (spec.name, spec.agent.name, spec.task)))
+            return RunResult(spec=shown, failure=lost.failure, exit_code=1)
         reins = Reins(hold.failure)
         if below and not planned.failure:
             spec = self._at_home(spec)
@@ -333,24 +335,28 @@ def _secrets(spec: RunSpec) -> tuple[Secret, ...]:
     return (*spec.secrets.values(), *([spec.home.token] if spec.home else ()))
 
 
-def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: RunRecord) -> RunResult:
-    """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
-    ended = recorder.masked(_ended(result))
-    spec = structs.replace(
-        result.spec,
-        name=queued.name,
-        agent=structs.replace(result.spec.agent, name=queued.agent),
-        task=queued.task,
-        prompt=queued.task,
+def _shown(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
+    """The spec with what is masked, and without what the child alone was to see."""
+    return structs.replace(
+        spec,
+        name=name,
+        agent=structs.replace(spec.agent, name=agent),
+        task=task,
+        prompt=task,
         history=(),
         environment={},
         secrets={},
         home=None,
-        lineage=structs.replace(result.spec.lineage, ancestors=()),
+        lineage=structs.replace(spec.lineage, ancestors=()),
     )
+
+
+def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: RunRecord) -> RunResult:
+    """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
+    ended = recorder.masked(_ended(result))
     return structs.replace(
         result,
-        spec=spec,
+        spec=_shown(result.spec, queued.name, queued.agent, queued.task),
         text=ended.text,
         failure=ended.failure,
         finalized=ended.finalized,

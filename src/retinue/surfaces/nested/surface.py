@@ -120,7 +120,7 @@ class Nested:
         }
         text = "\n".join(f"{name}: {one_line(value, _MOST_ON_A_LINE)}" for name, value in lines.items())
         return ToolResult(
-            text=f"{text}\n\n{framed(body, f'instructions of {agent.name}')}" if body else text,
+            text=f"{text}\n\n{framed(body, f'{INFO} ({agent.name})')}" if body else text,
             details={
                 "name": agent.name,
                 "description": description,
