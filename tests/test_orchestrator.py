@@ -4,10 +4,11 @@ import anyio
 import pytest
 from tests.stage import VIRTUAL_TIME, stage
 
+from retinue.agents.definition import Agent
 from retinue.engines.scripted import Do, Hang, Wait, call, say
 from retinue.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text, TextDelta
 from retinue.sessions.store import State
-from retinue.types import Code, Refused, Task
+from retinue.types import Code, FileSlice, Refused, Task
 
 pytestmark = VIRTUAL_TIME
 
@@ -142,6 +143,28 @@ async def test_spawns_under_one_root_are_counted_over_calls(scratch_home):
             await retinue.delegate(tasks(2))
         assert refused.value.failure.code is Code.SPAWN_LIMIT
         await retinue.delegate(tasks(1))
+
+
+async def test_a_step_of_a_chain_is_shown_files_as_the_steps_before_left_them(scratch_home):
+    prompts = []
+
+    async def write():
+        (scratch_home / "plan.md").write_text("The plan.")
+        (scratch_home / "notes.md").write_text("New.")
+
+    def script(spec):
+        prompts.append(spec.prompt.partition("\n\nDo it.")[0])
+        return Do(write), say("ok")
+
+    (scratch_home / "notes.md").write_text("Old.")
+    reader = Agent(name="reader", tools=("read",), default_reads=("notes.md",))
+    steps = [Task(agent="reader", prompt="Do it.", files=(FileSlice(path="plan.md"),)) for _ in range(2)]
+    async with stage(scratch_home, script, agents=[reader]) as retinue:
+        await retinue.chain(steps)
+    assert prompts == [
+        "=== notes.md ===\nOld.\n\n[file not found: plan.md]",
+        "=== notes.md ===\nNew.\n\n=== plan.md ===\nThe plan.",
+    ]
 
 
 async def test_of_two_who_continue_a_session_at_once_one_does_and_the_other_has_not_begun(scratch_home):

@@ -218,7 +218,7 @@ class Orchestrator:
 
     async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
-        spec, below, prompt = planned.spec, planned.below, with_files(planned.blocks, prompt)
+        spec, below, prompt = planned.spec, planned.below, with_files(planned.blocks(), prompt)
         if prompt is not spec.prompt:
             spec = structs.replace(spec, prompt=prompt)
             below = below and knowing_prompt(below, spec)

@@ -84,10 +84,17 @@ class Planned(Struct, frozen=True):
 
     spec: RunSpec
     failure: Failure | None = None
-    blocks: tuple[str, ...] = ()
-    """Files and earlier runs that stand before the prompt, once a chain has filled it in."""
+    files: tuple[FileSlice, ...] = ()
+    roots: tuple[str, ...] | None = None
+    """Where they may be; None: wherever this user may read."""
+    earlier: tuple[str, ...] = ()
+    """Earlier runs of its session, told."""
     below: Call | None = None
     """As what its agent delegates in its turn; None: it may not."""
+
+    def blocks(self) -> list[str]:
+        """What stands before the prompt. Files are read now: the step of a chain before may have written them."""
+        return [*file_blocks(self.files, self.spec.cwd, roots=self.roots), *self.earlier]
 
 
 class Planner:
@@ -257,16 +264,16 @@ class Planner:
         if failure:
             return Planned(spec, failure)
         # A root caller names the files it may read itself; one below it stays within its own directory.
-        roots = [call.cwd] if call.lineage.depth else call.roots
+        roots = (call.cwd,) if call.lineage.depth else call.roots
         files = (*(FileSlice(path=path) for path in spec.agent.default_reads), *task.files)
-        blocks = file_blocks(files, spec.cwd, roots=roots)
+        planned = Planned(spec, files=files, roots=roots)
         if not spec.resumes:
-            return Planned(spec, blocks=tuple(blocks))
+            return planned
         before = await self._store.summary(spec.session)
         is_native = admitted.settings.resume == "native" and kind.capabilities.resumes and is_same_work(spec, before)
         if spec.surface == RETOLD_SURFACE and not is_native:
-            return Planned(spec, blocks=(*blocks, await previously(self._store.events(spec.session))))
-        return Planned(await resumed(spec, kind, before, self._store), blocks=tuple(blocks))
+            return structs.replace(planned, earlier=(await previously(self._store.events(spec.session)),))
+        return structs.replace(planned, spec=await resumed(spec, kind, before, self._store))
 
     def _environment(self, spec: RunSpec, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
         """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
