@@ -251,8 +251,10 @@ class Orchestrator:
             tally.note(await recorder.note(Notice("steer_missed", UNHEARD.format(quoted))))
         result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
         with anyio.move_on_after(LAST_WORDS, shield=True):
-            await recorder.keep(_ended(result))
-            await record.release()
+            try:
+                await recorder.keep(_ended(result))
+            finally:
+                await record.release()
         if cancelled:
             raise cancelled
         return _kept(result, record)

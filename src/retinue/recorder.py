@@ -97,18 +97,22 @@ class Recorder:
     async def keep(self, event: Durable) -> None:
         """Takes note of an event that is masked already."""
         stamped = self._written(event)
-        if isinstance(event, TRANSITIONS):
-            await self._sync()
-        self._bus.publish(stamped)
+        try:
+            if isinstance(event, TRANSITIONS):
+                await self._sync()
+        finally:
+            self._bus.publish(stamped)
         if not isinstance(event, RunEnded):
             await self._tell_of_fault()
 
     async def begin(self, queued: RunQueued) -> None:
         """Keeps, masked already, that a run was accepted and starts at once: two transitions, one sync."""
         both = self._written(queued), self._written(RunStarted())
-        await self._sync()
-        for stamped in both:
-            self._bus.publish(stamped)
+        try:
+            await self._sync()
+        finally:
+            for stamped in both:
+                self._bus.publish(stamped)
         await self._tell_of_fault()
 
     def _written(self, event: Durable) -> Stamped:
@@ -119,8 +123,16 @@ class Recorder:
 
     async def _sync(self) -> None:
         # Shielded, so that what is on the disk is also shown: a cancelled run goes on to its end.
-        with anyio.move_on_after(PATIENCE, shield=True):
-            await self._record.sync()
+        cancelled: BaseException | None = None
+        while True:
+            try:
+                with anyio.move_on_after(PATIENCE, shield=True):
+                    await self._record.sync()
+                break
+            except anyio.get_cancelled_exc_class() as error:
+                cancelled = error  # asyncio's own, of `wait_for` or `Task.cancel`, which knows no shields
+        if cancelled:
+            raise cancelled
 
     async def _tell_of_fault(self) -> None:
         if self._record.fault and not self._told:

@@ -237,13 +237,45 @@ class JsonlStore:
         for pause in _PATIENCE:
             await anyio.sleep(pause)
             if resumes:
-                opened = await anyio.to_thread.run_sync(resume, self._layout, self._bounds, owner, self._clock)
+                opened = await self._resumed(owner)
             else:
                 # A few quick calls, and appending blocks the loop no less; an old session must be read.
                 opened = create(self._layout, self._bounds, owner)
             if opened:
                 return opened
         raise Refused(busy(owner.session, read_owner(self._layout.lease(owner.session))))
+
+    async def _resumed(self, owner: Owner) -> Opened | None:
+        """The session, opened in a thread; whoever is cancelled meanwhile leaves it free."""
+        found: list[Opened | Refused | None] = []
+
+        async def work() -> None:
+            try:
+                found.append(await anyio.to_thread.run_sync(resume, self._layout, self._bounds, owner, self._clock))
+            except Refused as refusal:
+                found.append(refusal)
+
+        try:
+            # In a task of its own: asyncio's own cancelling knows no shields, and would leave the thread alone.
+            async with anyio.create_task_group() as group:
+                group.start_soon(work)
+        except anyio.get_cancelled_exc_class():
+            for opened in found:
+                if isinstance(opened, Opened):
+                    self._give_up(opened)
+            raise
+        (answer,) = found
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    def _give_up(self, opened: Opened) -> None:
+        """Closes a session in which nothing has begun."""
+        if opened.interrupted:
+            self._log(opened.interrupted)
+        opened.writer.close()
+        if opened.lease:
+            opened.lease.release()
 
     def _folder(self, session: str) -> Path:
         """The folder of a session; for what is no id, one that never exists."""
