@@ -1,4 +1,4 @@
-"""Tasks that run beside a block and end with it."""
+"""Tasks that run beside a block and end with it; work that ends by itself, whoever waits for it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,17 @@ class Beside:
         self._group.cancel_scope.cancel()
         # Without the error: it belongs to the block, and the group would wrap it in another.
         await self._group.__aexit__(None, None, None)
+
+
+async def to_its_end(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Does work that must be done whole, though whoever asks for it is cancelled. It raises nothing.
+
+    In a task of its own: asyncio's own cancelling, of `wait_for` and `Task.cancel`, knows no shields.
+    """
+
+    async def shielded() -> None:
+        with anyio.CancelScope(shield=True):
+            await work()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(shielded)

@@ -1,5 +1,6 @@
 """Nothing outlives the block: whatever a child does to stay."""
 
+import asyncio
 import os
 import re
 import resource
@@ -48,6 +49,28 @@ async def test_a_child_that_does_not_listen_is_killed(kind):
         async with child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT) as process:
             await read_lines(process, 1)
         assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
+        assert living(keeper.mark) == []
+
+
+@EVERY
+async def test_a_child_is_ended_though_asyncio_itself_cancels_who_ends_it(kind):
+    is_up = anyio.Event()
+    async with Keeper(at_most=kind) as keeper:
+
+        async def work() -> None:
+            async with child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT) as process:
+                await read_lines(process, 1)
+                is_up.set()
+                await anyio.sleep_forever()
+
+        at_work = asyncio.create_task(work())
+        await is_up.wait()
+        at_work.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_work.cancel()  # while the first is obeyed
+        with pytest.raises(asyncio.CancelledError):
+            await at_work
         assert living(keeper.mark) == []
 
 

@@ -25,7 +25,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct
 
-from retinue.beside import Beside
+from retinue.beside import Beside, to_its_end
 from retinue.engines.processes import pipes
 from retinue.engines.processes.ending import GRACE, PROOF, end_tree
 from retinue.engines.processes.exits import read_end, until_exit
@@ -83,9 +83,10 @@ async def child(command: Command, keeper: Keeper, *, grace: float = GRACE) -> As
         async with Beside(process.note_exit, process.keep_stderr):
             yield process
     finally:
-        with anyio.CancelScope(shield=True):
-            await process.finish(grace)
-        keeper.forget(popen.pid)
+        try:
+            await to_its_end(partial(process.finish, grace))
+        finally:
+            keeper.forget(popen.pid)
 
 
 class Process:
