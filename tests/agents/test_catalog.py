@@ -383,6 +383,18 @@ def test_broken_files_are_named_and_hide_nothing(catalog, repository, write):
     assert str(unknown.detail["broken"]).startswith(f"{folder / 'bad.md'}:3: the header is not valid YAML")
 
 
+def test_whoever_runs_instead_of_a_broken_definition_says_so(catalog, repository, tmp_path):
+    config = tmp_path / "vault/agents/explorer/config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("name: My explorer\n")
+    found = catalog.at(repository, vault=tmp_path / "vault").find("explorer")
+    assert isinstance(found, Agent)
+    assert found.notices == (Remark(str(config), "has no description; the builtin explorer is used"),)
+    other = catalog.at(repository, vault=tmp_path / "vault").find("tester")
+    assert isinstance(other, Agent)
+    assert other.notices == ()
+
+
 def test_a_broken_workspace_is_found_by_its_folder(catalog, repository, tmp_path):
     (tmp_path / "vault/agents/scout").mkdir(parents=True)
     unknown = catalog.at(repository, vault=tmp_path / "vault").find("scout")

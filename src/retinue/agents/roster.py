@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Literal
@@ -85,8 +85,9 @@ class Roster:
         if not used.enabled:
             return _switched_off(used)
         passed_over = definitions[: definitions.index(used)]
-        notices = tuple(
-            Remark(_place(other), f"{name} may not run from here and was passed over") for other in passed_over
+        notices = (
+            *(Remark(_place(other), f"{name} may not run from here and was passed over") for other in passed_over),
+            *(replace(bad, text=f"{bad.text}; the {used.layer} {name} is used") for bad in self._broken(name)),
         )
         return replace(used, notices=(*used.notices, *notices)) if notices else used
 
@@ -165,12 +166,16 @@ class Roster:
         known = ", ".join(names[:_MENTIONED]) or "(none)"
         if len(names) > _MENTIONED:
             known += f", and {len(names) - _MENTIONED} more"
-        broken = next((str(remark) for remark in self.problems if _is_of(remark.file, name)), None)
+        broken = next(map(str, self._broken(name)), None)
         return Failure(
             Code.UNKNOWN_AGENT,
             f"Unknown agent: {_shown(name)}. Available agents: {known}",
             detail={"agent": _shown(name), "broken": broken} if broken else {"agent": _shown(name)},
         )
+
+    def _broken(self, name: str) -> Iterator[Remark]:
+        """What is wrong with files that look as if they were this agent's."""
+        return (remark for remark in self.problems if _is_of(remark.file, name))
 
     def _refusal(self, agent: Agent) -> Failure:
         detail = {"agent": agent.name, "file": agent.source or ""}
