@@ -54,6 +54,12 @@ class Program(Struct, frozen=True):
             reason="truncated_stream",
         )
 
+    def ended_within_answer(self, end: ProcessEnd) -> EngineError:
+        """A process that ended while its answer was being written: not the provider's fault."""
+        code, reason = (Code.SIGNALLED, "child_signal") if end.signal else (Code.ENGINE, "no_final_message")
+        message = f"{self.name} {_how(end)} in the middle of its answer. What it wrote is kept."
+        return engine_error(f"{message} Run the task again, or resume the session.", code=code, reason=reason)
+
 
 class ProcessTelling:
     """Passes on what happens in one run, and counts."""

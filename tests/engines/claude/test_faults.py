@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -10,12 +11,18 @@ from tests.claude_stage import Deed, claude_stage, deeds
 from tests.pi_stage import alive
 
 from retinue import Agent
-from retinue.results import RunResult
-from retinue.types import Code
+from retinue.results import AnswerKind, RunResult
+from retinue.types import Code, Usage
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
 SAY: Deed = {"say": "An answer."}
+HALF = (
+    {"type": "message_start", "message": {"id": "m", "model": "fake-1", "usage": {"input_tokens": 10}}},
+    {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Half an ans"}},
+)
+WRITES: Deed = {"raw": "".join(json.dumps({"type": "stream_event", "event": event}) + "\n" for event in HALF)}
+"""Begins an answer."""
 
 
 @pytest.fixture
@@ -59,6 +66,32 @@ async def test_one_that_exits_badly_after_its_answer_has_answered(home):
 async def test_one_that_is_killed_is_told_by_its_signal(home):
     result = await play(home, {"call": "Read"}, {"signal": int(signal.SIGSEGV)})
     assert (*ended(result), result.exit_code) == (Code.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "reason", "exit_code", "how"),
+    [
+        ({"signal": int(signal.SIGKILL)}, Code.SIGNALLED, "child_signal", 137, "was ended by signal 9"),
+        ({"exit": 143}, Code.ENGINE, "no_final_message", 143, "ended with exit code 143"),
+        ({"exit": 0}, Code.ENGINE, "no_final_message", 1, "ended with exit code 0"),
+    ],
+    ids=["killed", "asked to end", "gone"],
+)
+async def test_one_that_ends_within_its_answer_is_told_by_its_end_and_what_it_wrote_is_kept(
+    home, last, code, reason, exit_code, how
+):
+    result = await play(home, WRITES, last)
+    assert (*ended(result), result.exit_code) == (code, reason, exit_code)
+    assert result.failure
+    assert result.failure.message == (
+        f"Claude Code {how} in the middle of its answer. What it wrote is kept. "
+        "Run the task again, or resume the session."
+    )
+    assert (result.text, result.answer, result.usage) == (
+        "Half an ans",
+        AnswerKind.PARTIAL,
+        Usage(input=10, turns=1),
+    )
 
 
 async def test_one_that_ends_without_an_answer_has_none(home):

@@ -105,14 +105,16 @@ class Telling(ProcessTelling):
         """The output has ended without a word about the run.
 
         Raises:
-            EngineError: it said nothing, or broke off within a record.
+            EngineError: it said nothing, or broke off within a record or an answer.
         """
         end = await end_of(self._process)
         await self._close(end)
+        if self._reader.is_cut and not end.signal:
+            raise CLAUDE.broke_off()
+        if self._reader.is_within_answer:
+            raise CLAUDE.ended_within_answer(end)
         if end.signal:
             return  # that says why, whatever was cut off by it
-        if self._reader.is_cut:
-            raise CLAUDE.broke_off()
         if not self._reader.stdout:
             raise CLAUDE.silent(self._process, self._reader, end)
 

@@ -59,6 +59,8 @@ class Reader(RecordCounts):
         self._early: list[Event] = []
         """Results of tools called by a message that is not complete."""
         self._held: list[Event] = []
+        self.is_within_answer = False
+        """Whether the output has ended while an answer was being written."""
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
             "system": of_system,
             "stream_event": self._stream_event,
@@ -79,6 +81,11 @@ class Reader(RecordCounts):
 
     def end(self) -> list[Event]:
         """What is left when the output has ended."""
+        if self._message:
+            self.is_within_answer = self._message.is_cut
+        return self._rest()
+
+    def _rest(self) -> list[Event]:
         return [*self.release(), *self._close(), *self.release()]
 
     def _one(self, line: Heard) -> Iterable[Said]:
@@ -135,7 +142,7 @@ class Reader(RecordCounts):
                     yield from self._told(self._call(block))
 
     def _open(self, message: Mapping[str, Any]) -> Iterable[Event]:
-        yield from self.end()
+        yield from self._rest()
         self._message = OpenMessage.of(message)
         self._is_streamed = False
 

@@ -49,6 +49,11 @@ class OpenMessage(Struct):
             stop=text_of(message.get("stop_reason")),
         )
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it would end here without having come to an end of its own."""
+        return self.is_written and not (self.calls or self.stop)
+
     def ended(self) -> MessageEnded:
         reason, error = _reason(self)
         return MessageEnded(stop_reason=reason, model=self.model, usage=self.usage, error=error)
