@@ -95,6 +95,21 @@ async def test_every_fallback_model_gets_its_turn(scratch_home):
     assert result.text == "small did it"
 
 
+@pytest.mark.parametrize(
+    ("agent", "advice"),
+    [
+        (AGENT, "Try again later, or give the agent fallback_models other than medium, small."),
+        (plain(), "Try again later, or give the agent fallback_models."),
+    ],
+    ids=["has some", "has none"],
+)
+async def test_only_models_that_the_agent_has_not_are_advised(scratch_home, agent, advice):
+    result, _, _ = await run(scratch_home, *[[fail(OVERLOADED)]] * 3, agent=agent, retry_attempts=1)
+    assert result.failure
+    assert result.failure.message.endswith(f"It left no text; its session keeps what it did. {advice}")
+    assert len(result.actual.attempts) == 1 + len(agent.fallback_models)
+
+
 async def test_context_overflow_burns_no_fallback(scratch_home):
     error = "This model's maximum context length is 128000 tokens. However, your messages resulted in 150000"
     result, specs, _ = await run(scratch_home, [fail(error)], [say("never")])

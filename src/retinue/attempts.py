@@ -62,7 +62,7 @@ class Tally:
 
     def begin(self, reason: str, model: str | None) -> tuple[Attempt, Collector]:
         self._open = Attempt(len(self.attempts) + 1, reason, model)
-        self.collectors.append(Collector())
+        self.collectors.append(Collector(self.spec.agent.fallback_models))
         return self._open, self.collectors[-1]
 
     def note(self, event: Event) -> None:

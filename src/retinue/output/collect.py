@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -58,7 +58,9 @@ class _Said(NamedTuple):
 class Collector:
     """What one attempt amounts to so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, fallback_models: Sequence[str] = ()) -> None:
+        """`fallback_models` are those the agent has: others than these may be advised."""
+        self._fallback_models = fallback_models
         self.native_session: str | None = None
         self.process: ProcessEnd | None = None
         self.finalized: Finalization | None = None
@@ -211,7 +213,9 @@ class Collector:
     def _provider_failure(self) -> Failure:
         words = (self.provider_error or "no reason given").strip()[:ERROR_CHARS]
         reason = classify(self.provider_error)
-        return Failure(Code.PROVIDER, f"The model provider failed: {words}\n{self._kept} {ADVICE[reason]}", reason)
+        known = f" other than {', '.join(self._fallback_models)}" if self._fallback_models else ""
+        advice = ADVICE[reason].format(models=f"fallback_models{known}")
+        return Failure(Code.PROVIDER, f"The model provider failed: {words}\n{self._kept} {advice}", reason)
 
     @property
     def _kept(self) -> str:
@@ -241,14 +245,14 @@ SHORTER = "Ask for a shorter answer, split the task, or use a model with a large
 NO_FINAL = "The agent ended without a final message."
 
 ADVICE: Mapping[str, str] = {
-    "rate_limit": "Try again later, or give the agent fallback_models.",
-    "quota": "Check the provider's plan and billing, or give the agent fallback_models.",
+    "rate_limit": "Try again later, or give the agent {models}.",
+    "quota": "Check the provider's plan and billing, or give the agent {models}.",
     "auth": "Check the provider's key or login.",
-    "model_unavailable": "Check the model's name and your access to it, or give the agent fallback_models.",
+    "model_unavailable": "Check the model's name and your access to it, or give the agent {models}.",
     "network": "Check the connection and try again.",
-    "overloaded": "Try again later, or give the agent fallback_models.",
+    "overloaded": "Try again later, or give the agent {models}.",
     "context_overflow": "Split the task, or use a model with a larger context.",
-    "server_error": "Try again later, or give the agent fallback_models.",
+    "server_error": "Try again later, or give the agent {models}.",
     "tool": "Look at what the tool reported and run the task again.",
     "other": "Run the task again, or use another model.",
 }
