@@ -188,55 +188,6 @@ async def test_granted_tools_need_no_leave(open_retinue, project, tmp_path):
     assert (project / "made").exists()
 
 
-@pytest.fixture
-def hooked(project, tmp_path):
-    """A file that exists if a hook or a server has run of those that the user and the project have set."""
-    hooked = tmp_path / "hooked"
-    hook = {"matcher": "*", "hooks": [{"type": "command", "command": f"touch {hooked}"}]}
-    settings = json.dumps(
-        {"hooks": {"PreToolUse": [hook], "SessionStart": [hook]}, "permissions": {"allow": ["Bash"]}}
-    )
-    servers = {"mcpServers": {"evil": {"command": "touch", "args": [str(hooked)]}}}
-    (project / ".mcp.json").write_text(json.dumps(servers))
-    (project / "CLAUDE.md").write_text("Rule seven.")
-    for folder in (project / ".claude", tmp_path / "home" / ".claude"):
-        (folder / "skills" / "zork").mkdir(parents=True)
-        (folder / "skills" / "zork" / "SKILL.md").write_text("---\nname: zork\ndescription: Zorks.\n---\n")
-        (folder / "settings.json").write_text(settings)
-        (folder / "CLAUDE.md").write_text("Rule seven.")
-    return hooked
-
-
-async def test_nothing_of_the_project_or_the_user_is_loaded(open_retinue, server, project, hooked):
-    bare = worker(tools=("read",), no_context_files=True, no_skills=True, no_extensions=True)
-    async with open_retinue(bare) as retinue:
-        result = await retinue.run("worker", script64([reads(project / "a.txt"), {"text": "ok"}]))
-    assert (result.failure, result.actual.not_applied) == (None, ())
-    assert not hooked.exists()
-    for request in server.requests:
-        assert not [word for word in ("Rule seven", "Zorks", "evil") if word in str(request.body)]
-
-
-async def test_what_is_asked_for_is_loaded_without_hooks_servers_and_more_tools(
-    open_retinue, server, project, hooked
-):
-    write = {"tool": "Write", "args": {"file_path": str(project / "x"), "content": "y"}, "force": True}
-    forbidden = {"tools": [write, {**bash("touch x"), "force": True}]}
-    script = script64([reads(project / "a.txt"), forbidden, {"text": "ok"}])
-    bare = worker(name="bare", tools=("read",), no_context_files=True)
-    async with open_retinue(worker(tools=("read",)), bare, claude_settings="project") as retinue:
-        result = await retinue.run("worker", script)
-        without = await retinue.run("bare", ANSWERS)
-    assert (result.failure, result.text) == (None, "ok")
-    bodies = [str(request.body) for request in server.requests]
-    assert ["Rule seven" in body for body in bodies] == [*[True] * (len(bodies) - 1), False]
-    assert not any("evil" in body for body in bodies)
-    assert {request.tools for request in server.requests} == {("Read",)}
-    assert (hooked.exists(), (project / "x").exists()) == (False, False)
-    (notice,) = without.actual.notices
-    assert notice.startswith("Claude Code's settings are not loaded (claude_settings)")
-
-
 @pytest.mark.parametrize(
     ("thinking", "asked"), [("off", ("", "high")), ("minimal", ("adaptive", "low")), ("max", ("adaptive", "max"))]
 )

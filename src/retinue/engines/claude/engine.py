@@ -19,7 +19,7 @@ from retinue.engines.claude import sdk
 from retinue.engines.claude.conversation import Forgotten, Telling, check_known
 from retinue.engines.claude.delegating import SPAWN, aliases
 from retinue.engines.claude.installation import found
-from retinue.engines.claude.launch import allowed, built_in, command, unapplied
+from retinue.engines.claude.launch import allowed, built_in, command, loaded, unapplied
 from retinue.engines.claude.own_tools import our_name, own_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
 from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
@@ -143,10 +143,11 @@ async def _check_tools(spec: RunSpec, begun: Begun, emit: Emit) -> None:
     required = [tool for tool in lacking if tool not in spec.agent.tools.optional]
     if required:
         named = f"the tool{'s' * (len(required) > 1)} {', '.join(required)}"
+        why = "does not have or its settings deny (claude_settings)" if loaded(spec) else "does not have"
         raise EngineError(
             Failure(
                 Code.UNSUPPORTED,
-                f'Agent "{spec.agent.name}" needs {named}, which this Claude Code does not have. No tool was run. '
+                f'Agent "{spec.agent.name}" needs {named}, which this Claude Code {why}. No tool was run. '
                 "Choose another engine, or list it under optional_tools.",
                 "missing_tool",
                 {"agent": spec.agent.name, "tools": ", ".join(required), "engine": "claude"},

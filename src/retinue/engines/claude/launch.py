@@ -44,8 +44,8 @@ EFFORTS = {
 }
 """What Claude Code calls the levels of thinking."""
 
-NO_HOOKS = '{"disableAllHooks":true}'
-"""Of settings that are loaded; our own gate stays."""
+OVER_LOADED = msgspec.json.encode({"disableAllHooks": True, "env": SWITCHES}).decode()
+"""Settings that win over those that are loaded: no hooks but our own gate, and the switches as they are here."""
 
 KEY, KEY_OF_AGENT = "ANTHROPIC_API_KEY", "PI_API_KEY"
 """Where Claude Code looks for a key, and where a spec has that of its agent."""
@@ -59,7 +59,7 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
         *("--output-format", "stream-json", "--input-format", "stream-json"),
         *("--verbose", "--include-partial-messages"),
         # Where nobody's settings are read, no servers, plugins, skills or CLAUDE.md of theirs are loaded.
-        *(f"--setting-sources={','.join(loaded(spec))}", "--settings", NO_HOOKS, "--strict-mcp-config"),
+        *(f"--setting-sources={','.join(loaded(spec))}", "--settings", OVER_LOADED, "--strict-mcp-config"),
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
         *("--tools", ",".join([*built_in(spec), *(NATIVE if spec.home else ())])),
