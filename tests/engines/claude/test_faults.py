@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
+import threading
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 from tests.claude_stage import Deed, claude_stage, deeds
 from tests.pi_stage import alive
@@ -186,3 +190,35 @@ async def test_a_tool_it_turns_out_not_to_have_fails_the_run(home):
     assert ended(result) == (Code.UNSUPPORTED, "missing_tool")
     assert result.failure
     assert "grep, find" in result.failure.message
+
+
+class SlowImport:
+    """Takes its time in a thread beside the loop, and then there is no SDK."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end, self.has_ended = (threading.Event() for _ in range(3))
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "claude_agent_sdk" and threading.current_thread() is not threading.main_thread():
+            self.has_begun.set()
+            self.may_end.wait(30)
+            self.has_ended.set()
+            raise ImportError(name)
+
+
+async def test_a_run_that_is_stopped_does_not_wait_until_the_sdk_is_loaded(home, monkeypatch):
+    loading, results = SlowImport(), []
+    monkeypatch.delitem(sys.modules, "claude_agent_sdk", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [loading, *sys.meta_path])
+    async with claude_stage(home) as retinue, anyio.create_task_group() as group:
+
+        async def work() -> None:
+            results.append(await retinue.run("explorer", deeds(SAY)))
+
+        group.start_soon(work)
+        await anyio.to_thread.run_sync(loading.has_begun.wait, 30)
+        retinue.stop_all()
+    (result,) = results
+    assert (*ended(result), loading.has_ended.is_set(), alive(home)) == (Code.ABORTED, None, False, [])
+    loading.may_end.set()
+    assert loading.has_ended.wait(30)

@@ -35,13 +35,15 @@ def test_without_the_sdk_it_is_said_how_to_install_it(environ, monkeypatch):
 
 def test_a_program_that_is_not_there_is_named(environ):
     said = missing({**environ, VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
-    assert said == "there is no program /no/such/claude (RETINUE_CLAUDE)."
+    assert said == (
+        "there is no program /no/such/claude (RETINUE_CLAUDE). Name one that is there, or unset RETINUE_CLAUDE."
+    )
 
 
-def test_without_a_login_it_is_said_how_to_get_one(environ):
+def test_without_a_login_it_is_said_which_program_gets_one(environ):
     assert missing(environ) == (
         "Claude Code has no login: no key in the environment, and none of its own in "
-        f"{environ['HOME']}/.claude. Start `claude` and use /login, or set ANTHROPIC_API_KEY."
+        f"{environ['HOME']}/.claude. Start `{environ[VARIABLE]}` and use /login, or set ANTHROPIC_API_KEY."
     )
 
 

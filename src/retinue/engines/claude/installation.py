@@ -104,7 +104,7 @@ def missing(environ: Mapping[str, str]) -> str | None:
     if not _has_login(environ):
         return (
             "Claude Code has no login: no key in the environment, and none of its own in "
-            f"{claude_folder(environ)}. Start `claude` and use /login, or set ANTHROPIC_API_KEY."
+            f"{claude_folder(environ)}. Start `{find(environ)}` and use /login, or set ANTHROPIC_API_KEY."
         )
     return None
 
@@ -115,7 +115,7 @@ def _absent(environ: Mapping[str, str]) -> str | None:
     if find(environ):
         return None
     if named := environ.get(VARIABLE):
-        return f"there is no program {named} ({VARIABLE})."
+        return f"there is no program {named} ({VARIABLE}). Name one that is there, or unset {VARIABLE}."
     return (
         "this Claude Agent SDK brings no `claude`, and there is none on the PATH. Install it with "
         f"`npm install -g @anthropic-ai/claude-code`, or name it in {VARIABLE}."

@@ -44,8 +44,8 @@ class Finalizing:
 
 
 async def load() -> None:
-    """Imports the SDK, which takes most of a second, while others go on."""
-    await anyio.to_thread.run_sync(__import__, "claude_agent_sdk")
+    """Imports the SDK, which takes a second or two, while others go on; a stopped run does not wait for it."""
+    await anyio.to_thread.run_sync(__import__, "claude_agent_sdk", abandon_on_cancel=True)
 
 
 @asynccontextmanager

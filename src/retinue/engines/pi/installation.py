@@ -166,7 +166,7 @@ def unready(environ: Mapping[str, str]) -> str | None:
 
 def _absent(environ: Mapping[str, str]) -> str:
     if named := environ.get(VARIABLE):
-        return f"there is no program {named} ({VARIABLE})."
+        return f"there is no program {named} ({VARIABLE}). Name one that is there, or unset {VARIABLE}."
     return (
         "no `pi` on the PATH. Install it with `npm install -g @earendil-works/pi-coding-agent`, "
         f"or name it in {VARIABLE}."
