@@ -53,6 +53,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
             capabilities=claude_code.CAPABILITIES,
             make=claude,
             missing=lambda: claude_code.missing(environ),
+            missing_with_key=lambda: claude_code.absent(environ),
             about="Claude Code, with your own key or login",
         ),
         "offline": EngineKind(

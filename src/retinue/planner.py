@@ -210,7 +210,7 @@ class Planner:
         )
         if isinstance(found, Failure):
             return Planned(spec, found)
-        kind = self._kind(agent, admitted)
+        kind = self._kind(agent, admitted, has_key=found.api_key is not None)
         failure = unusable_cwd(cwd, call.roots) or same_work(call, agent, task, cwd)
         if isinstance(kind, Failure):
             return Planned(spec, failure or kind)
@@ -284,7 +284,7 @@ class Planner:
             self._environments[which] = {**seen, **marks}
         return self._environments[which]
 
-    def _kind(self, agent: Subagent, admitted: Admission) -> EngineKind | Failure:
+    def _kind(self, agent: Subagent, admitted: Admission, *, has_key: bool) -> EngineKind | Failure:
         """The engine by the call's wish, else the agent's, else the setting."""
         settings = admitted.settings
         name = settings.engine if "engine" in admitted.given else agent.engine or settings.engine
@@ -294,7 +294,7 @@ class Planner:
         if kind is None:
             known = ", ".join(["auto", *self._kinds])
             return Failure(Code.SPAWN_FAILED, f'Unknown engine "{name}". Engines: {known}.', "unknown_engine")
-        if missing := kind.missing():
+        if missing := kind.missing_for(has_key=has_key):
             return Failure(Code.SPAWN_FAILED, f"The {kind.name} engine cannot be used: {missing}", "engine_missing")
         return kind
 

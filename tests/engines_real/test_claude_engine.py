@@ -198,9 +198,10 @@ async def test_thinking_is_passed_on(open_retinue, server, thinking, asked):
     assert (request.reasoning, request.body["output_config"]["effort"]) == asked
 
 
-async def test_the_key_of_an_agent_is_used_and_never_seen(open_retinue, server, project):
+@pytest.mark.parametrize("key", ["sk-not-a-real-key", ""], ids=["beside another", "alone"])
+async def test_the_key_of_an_agent_is_used_and_never_seen(open_retinue, server, key):
     keyed = Agent(name="keyed", body="You work.", tools=("bash",), api_key=Secret("sk-of-the-agent-0123456789"))
-    async with open_retinue(keyed) as retinue:
+    async with open_retinue(keyed, environ={"ANTHROPIC_API_KEY": key}) as retinue:
         result, events = await seen(
             retinue, lambda: retinue.run("keyed", script64([bash("echo $ANTHROPIC_API_KEY"), {"text": "ok"}]))
         )

@@ -80,6 +80,8 @@ class EngineKind(Struct, frozen=True, kw_only=True):
     make: Callable[[], Engine]
     missing: Callable[[], str | None]
     """Why it cannot be used here and what to do about it; None if it can. Starts no process."""
+    missing_with_key: Callable[[], str | None] | None = None
+    """The same for an agent that brings a key of its own, where that makes a difference."""
     unready: Callable[[], str | None] = lambda: None
     """Why `auto` passes it over although it is there, and what to do; None if it does not."""
     automatic: bool = True
@@ -87,6 +89,10 @@ class EngineKind(Struct, frozen=True, kw_only=True):
     uses_models: bool = True
     """False for rules: a host must not take them for an agent."""
     about: str = ""
+
+    def missing_for(self, *, has_key: bool) -> str | None:
+        """Why it cannot be used for an agent that brings a key of its own, or does not."""
+        return (self.missing_with_key if has_key and self.missing_with_key else self.missing)()
 
     def passed_over(self) -> str | None:
         """Why `auto` does not choose it; None if it may."""

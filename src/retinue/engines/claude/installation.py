@@ -91,7 +91,7 @@ def found(environ: Mapping[str, str]) -> str:
         EngineError: there is none, or no SDK.
     """
     program = find(environ)
-    if why := _absent(environ):
+    if why := absent(environ):
         raise engine_error(f"The claude engine cannot be used: {why}", code=Code.SPAWN_FAILED)
     assert program is not None
     return program
@@ -99,7 +99,7 @@ def found(environ: Mapping[str, str]) -> str:
 
 def missing(environ: Mapping[str, str]) -> str | None:
     """Why Claude Code cannot be used here, and what to do; None if it can."""
-    if why := _absent(environ):
+    if why := absent(environ):
         return why
     if not _has_login(environ):
         return (
@@ -109,7 +109,8 @@ def missing(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _absent(environ: Mapping[str, str]) -> str | None:
+def absent(environ: Mapping[str, str]) -> str | None:
+    """Why there is no Claude Code here, with a login or without one, and what to do; None if there is."""
     if importlib.util.find_spec(SDK) is None:
         return "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
     if find(environ):
