@@ -26,6 +26,10 @@ WORKER = Agent(
     tools=("read",),
 )
 WORDLESS = Agent(name="wordless", tools=("read",))
+THINKERS = [
+    Agent(name="thinker", description="Only thinks.", tools=()),
+    Agent(name="ponderer", description="Ponders.", no_tools=True),
+]
 STRANGE = "---\nname: strange\ndescription: Writes.\ntools: Bash\n---\nYou write.\n"
 DONE = {"text": "Done."}
 
@@ -43,7 +47,7 @@ def opened(server, project, tmp_path):
         return Retinue(
             cwd=project,
             engine="claude",
-            agents=[LEAD, WORKER, WORDLESS],
+            agents=[LEAD, WORKER, WORDLESS, *THINKERS],
             environ=claude_environ(tmp_path / "home", server.url),
             state=tmp_path / "state",
             root=ROOT,
@@ -93,6 +97,8 @@ async def test_the_agents_a_run_may_use_are_announced_without_persona_and_memory
     assert "\\n- worker: Works on anything. (Tools: Read)\\n" in listed
     assert "\\n- explorer: Finds where something is" in listed
     assert "\\n- wordless: wordless (Tools: " in listed
+    assert "\\n- thinker: Only thinks. (Tools: none)\\n" in listed
+    assert "\\n- ponderer: Ponders. (Tools: none)\\n" in listed
     assert not [word for word in ("witty", "Tea at five", "You work.", "- general-purpose: ") if word in lead]
     assert "Works on anything." not in worker, "it does not delegate"
     assert server.requests[1].tools == ("Read",)

@@ -84,7 +84,8 @@ async def connected(
 def _definition(agent: KnownAgent) -> AgentDefinition:
     from claude_agent_sdk import AgentDefinition
 
-    tools = None if agent.tools is None else list(map(claude_name, agent.tools))
+    # An empty list it takes for all; these are only announced, as it runs none of its agents itself.
+    tools = None if agent.tools is None else list(map(claude_name, agent.tools)) or ["none"]
     # One of them without words, and Claude Code takes none of them.
     return AgentDefinition(agent.description or agent.name, agent.body or agent.name, tools)
 
