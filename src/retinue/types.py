@@ -98,12 +98,14 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        # What was free says nothing of what nobody knows the price of.
+        is_unknown = not any(costs) and any(part.cost is None and part.tokens for part in (self, other))
         return Usage(
             input=self.input + other.input,
             output=self.output + other.output,
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
-            cost=sum(costs) if costs else None,
+            cost=sum(costs) if costs and not is_unknown else None,
             turns=self.turns + other.turns,
         )
 

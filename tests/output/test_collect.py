@@ -1,6 +1,7 @@
 """What one attempt's events amount to."""
 
 import time
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -213,6 +214,17 @@ def test_usage_is_summed_over_the_messages_and_a_turn_is_a_message():
     assert collected(ended("tool_use", usage=first), ended("stop", usage=second), ended("stop")).usage == Usage(
         input=30, output=12, cache_read=3, cache_write=2, cost=0.1, turns=3
     )
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_what_was_free_says_nothing_of_what_nobody_knows_the_price_of(order):
+    def total(*parts):
+        return sum((parts[n] for n in order), Usage())
+
+    free, unknown = Usage(output=5, cost=0.0), Usage(input=10, output=5)
+    assert total(free, free, Usage()).cost == 0.0
+    assert total(free, unknown, free).cost is None
+    assert total(free, unknown, Usage(input=1, cost=0.25)).cost == 0.25, "what is known is told"
 
 
 def test_the_model_is_the_one_that_gave_the_answer():
