@@ -156,6 +156,10 @@ class ModelChanged(Struct, frozen=True, tag="model_changed", rename="camel"):
     reason: str
 
 
+CONTINUED = "continued"
+"""The code of the notice that the next message goes on where the last one was cut off: both are one answer."""
+
+
 class Notice(Struct, frozen=True, tag="notice", rename="camel"):
     """Something a person should know that did not end the run."""
 

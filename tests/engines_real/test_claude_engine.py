@@ -15,7 +15,9 @@ from tests.engines_real.claude_install import claude_environ, need_claude
 from tests.engines_real.programs import is_alive, seen, worker
 
 from retinue import Agent, Retinue
+from retinue.engines.claude.messages import WENT_ON
 from retinue.events import MessageEnded, NativeSession, Notice, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.results import AnswerKind
 from retinue.secret import Secret
 from retinue.testing.model_server import script64
 from retinue.types import Code, Task
@@ -230,6 +232,24 @@ async def test_a_failing_provider_is_a_failed_run(open_retinue, status, message,
         result = await retinue.run("worker", fails)
     assert result.failure
     assert (result.failure.code, result.failure.reason, result.exit_code) == (Code.PROVIDER, reason, 1)
+
+
+async def test_an_answer_that_goes_on_after_the_output_limit_is_one(open_retinue):
+    steps: list[dict[str, Any]] = [{"text": "Half an ans", "length": True}, {"text": "wer."}]
+    async with open_retinue(worker()) as retinue:
+        result = await retinue.run("worker", script64(steps))
+    assert (result.failure, result.text, result.usage.turns) == (None, "Half an answer.", 2)
+    assert result.actual.notices == (WENT_ON,)
+
+
+async def test_a_model_that_reaches_its_output_limit_again_and_again_is_told_as_that(open_retinue):
+    steps = [{"text": part, "length": True} for part in ("one ", "two ", "three ", "four ")]
+    async with open_retinue(worker(), model="claude-sonnet-5-5") as retinue:
+        result = await retinue.run("worker", script64(steps))
+    assert result.failure
+    assert (result.failure.code, result.failure.reason) == (Code.OUTPUT_LIMIT, "length")
+    assert (result.text, result.answer, result.usage.turns) == ("one two three four ", AnswerKind.PARTIAL, 4)
+    assert result.usage.cost
 
 
 async def test_what_claude_tries_again_by_itself_is_waited_for_and_told(open_retinue):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retinue.events import (
+    CONTINUED,
     Finalized,
     MessageEnded,
     NativeSession,
@@ -32,6 +33,7 @@ STOP = MessageEnded(stop_reason="stop")
 CALL = ToolCalled("c1", "grep", {"pattern": "x"})
 TOOL_USE = MessageEnded(stop_reason="tool_use")
 RETURNED = ToolReturned("c1", "grep", "found")
+GOES_ON = Notice(CONTINUED, "It goes on.")
 
 
 def ended(reason, **facts):
@@ -59,6 +61,12 @@ def collected(*events):
         ((TextDelta("do"), TextDelta("ne"), Text("done"), STOP), ("done", FINAL)),
         ((Text("API Error: timeout, rate limit"), STOP), ("API Error: timeout, rate limit", FINAL)),
         ((Text("half"), ended("length")), ("half", PARTIAL)),
+        ((Text("half"), ended("length"), Text("done"), STOP), ("done", FINAL)),
+        ((Text("half an ans"), ended("length"), GOES_ON, Text("wer"), STOP), ("half an answer", FINAL)),
+        ((Text("a"), ended("length"), GOES_ON, Text("b"), ended("error")), ("ab", PARTIAL)),
+        ((Text("half an ans"), ended("length"), GOES_ON, TextDelta("we")), ("half an answe", PARTIAL)),
+        ((Text("I look"), CALL, TOOL_USE, RETURNED, ended("length"), GOES_ON, Text("done"), STOP), ("done", FINAL)),
+        ((Text("half"), ended("length"), GOES_ON, CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
         ((Text("half"), ended("error", error="500")), ("half", PARTIAL)),
         ((Text("half"), ended("aborted")), ("half", PARTIAL)),
         ((Text("done"), STOP, Text("half"), ended("error")), ("half", PARTIAL)),

@@ -91,6 +91,27 @@ async def test_responses_stream_the_items_they_end_with():
     assert [event["sequence_number"] for event in streamed.events] == list(range(len(streamed.events)))
 
 
+async def test_every_api_says_in_its_words_that_the_output_limit_was_reached():
+    async with ModelServer([Step(text="Half an", length=True)]) as server:
+        chat = await post(server, CHAT, asked("Answer.", stream=False))
+        messages = await post(server, MESSAGES, {"model": "m", "messages": user("Answer.")})
+        responses = await post(server, RESPONSES, {"model": "m", "input": user("Answer.")})
+    assert chat.value["choices"][0]["finish_reason"] == "length"
+    assert messages.value["stop_reason"] == "max_tokens"
+    assert responses.value["status"] == "incomplete"
+    assert responses.value["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (403, "permission_error"), (413, "request_too_large"), (502, "api_error")],
+)
+async def test_failures_of_messages_have_the_names_anthropic_gives_them(status, kind):
+    async with ModelServer([{"fail": {"status": status}}]) as server:
+        reply = await post(server, MESSAGES, {"model": "m", "messages": user("Answer.")})
+    assert (reply.status, reply.value["error"]["type"]) == (status, kind)
+
+
 async def test_every_api_is_read_into_the_same_conversation():
     spoken = (Message("user", "Hi"), Message("assistant", "Hello"), Message("tool", "42"), Message("user", "So?"))
     chat = [*user("Hi"), {"role": "assistant", "content": "Hello"}, {"role": "tool", "content": "42"}, *user("So?")]

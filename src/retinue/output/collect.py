@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from retinue.events import (
+    CONTINUED,
     Event,
     Finalized,
     MessageEnded,
@@ -25,7 +26,7 @@ from retinue.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.output.bounded import Draft, Items
+from retinue.output.bounded import MESSAGE_CHARS, Draft, Items
 from retinue.output.provider_errors import classify
 from retinue.results import AnswerKind, Finalization, ProcessEnd
 from retinue.types import Code, Failure, ToolUse, Usage
@@ -75,6 +76,8 @@ class Collector:
         self._turns = 0
         self._model: str | None = None
         self._said: _Said | None = None
+        self._goes_on = False
+        """Whether the message to come goes on where the last one was cut off."""
         self._draft = Draft()
         self._writing = False
         self._items = Items()
@@ -116,7 +119,8 @@ class Collector:
         match event:
             case OutputCounted(dropped=dropped):
                 self.dropped_bytes += dropped
-            case Notice(message=message):
+            case Notice(code, message):
+                self._goes_on = self._goes_on or code == CONTINUED
                 if message not in self._notices:
                     self._notices = [*self._notices[1 - NOTICES :], message]
             case ProcessEnded(end):
@@ -167,7 +171,7 @@ class Collector:
             return Answer(text, AnswerKind.FINAL)
         if self._said and self._said.stop_reason == "stop":
             return Answer(self._said.text, AnswerKind.FINAL)
-        if text := self._draft.text() or (self._said.text if self._said else ""):
+        if text := self._written() or (self._said.text if self._said else ""):
             return Answer(text, AnswerKind.PARTIAL)
         return Answer(self._diagnosis(), AnswerKind.DIAGNOSIS) if self._seen else Answer("", AnswerKind.NONE)
 
@@ -205,10 +209,19 @@ class Collector:
         self._model = event.model or self._model
         self.stop_reason = event.stop_reason
         self.provider_error = event.error if event.stop_reason == "error" else None
-        text, self._draft = self._draft.text(), Draft()
+        text = self._draft.text() if event.stop_reason == "tool_use" else self._written()
+        self.dropped_bytes += max(0, len(text) - MESSAGE_CHARS)
+        text, self._draft, self._goes_on = text[:MESSAGE_CHARS], Draft(), False
         # Text before a tool call is an answer only as long as there is no other.
         if text and (event.stop_reason != "tool_use" or self._said is None or self._said.stop_reason == "tool_use"):
             self._said = _Said(text, event.stop_reason, event.model)
+
+    def _written(self) -> str:
+        """The text of the message at hand, after the one that it goes on from."""
+        text = self._draft.text()
+        if text and self._goes_on and self._said and self._said.stop_reason == "length":
+            return self._said.text + text
+        return text
 
     def _provider_failure(self) -> Failure:
         words = (self.provider_error or "no reason given").strip()[:ERROR_CHARS]

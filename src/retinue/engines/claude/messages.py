@@ -30,6 +30,7 @@ from retinue.engines.claude.wire import Heard
 from retinue.engines.json_lines import blocks_of, finalization_of, text_of
 from retinue.engines.record_counts import RecordCounts, joined
 from retinue.events import (
+    CONTINUED,
     Event,
     Finalized,
     MessageEnded,
@@ -47,6 +48,11 @@ from retinue.types import Args, Usage
 SYNTHETIC = "<synthetic>"
 """The model of messages that Claude Code itself has written."""
 
+WENT_ON = "The model reached its output limit and goes on where it stopped: its answer is of several messages."
+
+TOO_LONG = "output token maximum"
+"""What it says when the model has reached its output limit time and again: the message before says the same."""
+
 
 class Reader(RecordCounts):
     """The messages of one run."""
@@ -59,6 +65,8 @@ class Reader(RecordCounts):
         self._early: list[Event] = []
         """Results of tools called by a message that is not complete."""
         self._held: list[Event] = []
+        self._was_cut_off = False
+        """Whether the last message reached the model's output limit; Claude Code then has it go on."""
         self.is_within_answer = False
         """Whether the output has ended while an answer was being written."""
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
@@ -143,6 +151,8 @@ class Reader(RecordCounts):
 
     def _open(self, message: Mapping[str, Any]) -> Iterable[Event]:
         yield from self._rest()
+        if self._was_cut_off:
+            yield Notice(CONTINUED, WENT_ON)
         self._message = OpenMessage.of(message)
         self._is_streamed = False
 
@@ -166,6 +176,7 @@ class Reader(RecordCounts):
         if message is None or not (message.is_written or message.stop):
             return
         ended = message.ended()
+        self._was_cut_off = ended.stop_reason == "length"
         if ended.stop_reason in {"stop", "length"} or FINALIZE in message.calls:
             self._held.append(ended)
         else:
@@ -207,13 +218,16 @@ class Reader(RecordCounts):
         failed, subtype = record.get("is_error") is True, text_of(record.get("subtype"))
         errors = record.get("errors")
         why = "; ".join(map(text_of, errors)) if isinstance(errors, list) else ""
-        if failed and subtype == "success":
+        is_too_long = TOO_LONG in text_of(record.get("result"))
+        if failed and subtype == "success" and not is_too_long:
             if self._message and self._message.calls:
                 yield from self._close()
             yield from self.release()
             yield self._provider_failed(record, cost)
         else:
-            yield from _with_cost([*self._close(), *self.release()], cost, why if failed else None)
+            broke_off = why if failed and not is_too_long else None
+            yield from _with_cost([*self._close(), *self.release()], cost, broke_off)
+        self._was_cut_off = False
         yield Ended(subtype if failed else "success", why)
 
     def _provider_failed(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:

@@ -35,6 +35,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     thinking: str
     text: str
     calls: tuple[ToolCall, ...]
+    is_too_long: bool
+    """Ended at the model's output limit."""
     input_tokens: int
     output_tokens: int
 
@@ -76,6 +78,7 @@ def answer_of(step: Step, request: Request, number: int) -> Answer:
         thinking=step.thinking,
         text=" ".join(filter(None, (step.text, note))),
         calls=tuple(ToolCall(f"call_{number:06d}_{at}", call.tool, call.args) for at, call in enumerate(offered)),
+        is_too_long=step.length,
         input_tokens=_tokens(request.body),
         output_tokens=_tokens(step),
     )

@@ -55,6 +55,8 @@ def _call(call: ToolCall, arguments: str) -> dict[str, Any]:
 
 
 def _reason(answer: Answer) -> str:
+    if answer.is_too_long:
+        return "length"
     return "tool_calls" if answer.calls else "stop"
 
 

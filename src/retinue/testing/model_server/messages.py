@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -11,7 +12,17 @@ from retinue.testing.model_server.answer import Answer, Spelling, Sse, ToolCall,
 
 SIGNATURE = "c2NyaXB0ZWQ="
 """Thinking is signed by the provider and sent back as it was; programs only want one to be there."""
-ERRORS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
+ERRORS = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""What Anthropic calls them; others are the request's fault or the server's."""
 
 
 def whole(answer: Answer) -> Mapping[str, Any]:
@@ -33,7 +44,7 @@ def stream(answer: Answer) -> Iterator[Sse]:
 
 
 def error(status: int, message: str) -> Mapping[str, Any]:
-    kind = ERRORS.get(status, "api_error")
+    kind = ERRORS.get(status, "api_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
@@ -86,6 +97,8 @@ def _event(name: str, *, is_word: bool = False, **fields: Any) -> Sse:
 
 
 def _reason(answer: Answer) -> str:
+    if answer.is_too_long:
+        return "max_tokens"
     return "tool_use" if answer.calls else "end_turn"
 
 

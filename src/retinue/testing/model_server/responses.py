@@ -19,7 +19,8 @@ def whole(answer: Answer) -> Mapping[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": answer.input_tokens + answer.output_tokens,
     }
-    return {**_response(answer), "status": "completed", "output": _items(answer), "usage": usage}
+    how = {"status": _status(answer), "incomplete_details": TOO_LONG if answer.is_too_long else None}
+    return {**_response(answer), **how, "output": _items(answer), "usage": usage}
 
 
 def stream(answer: Answer) -> Iterator[Sse]:
@@ -36,12 +37,17 @@ def stream(answer: Answer) -> Iterator[Sse]:
             is_word = name == "response.output_text.delta"
             yield event(name, is_word=is_word, output_index=at, item_id=item["id"], **fields)
         yield event("response.output_item.done", output_index=at, item=item)
-    yield event("response.completed", response=whole(answer))
+    yield event(f"response.{_status(answer)}", response=whole(answer))
 
 
 RESPONSES = Spelling(whole=whole, stream=stream, error=chat.error)
 
+TOO_LONG = {"reason": "max_output_tokens"}
 Deltas = Iterator[tuple[str, dict[str, Any]]]
+
+
+def _status(answer: Answer) -> str:
+    return "incomplete" if answer.is_too_long else "completed"
 
 
 def _response(answer: Answer) -> dict[str, Any]:

@@ -61,6 +61,8 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_d
     """Begins to answer and never goes on."""
     cut: bool = False
     """Drops the connection after the first word."""
+    length: bool = False
+    """Says that its text ended at the model's output limit."""
     fail: Fail | None = None
 
     @property
