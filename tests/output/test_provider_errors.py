@@ -30,6 +30,17 @@ TEXTS = [
     ("server_error", '500 {"type":"error","error":{"type":"api_error","message":"Internal server error"}}'),
     ("quota", "Claude AI usage limit reached|1794811775"),
     ("auth", "Invalid API key · Please run /login"),
+    # Claude Code, in its own words
+    ("quota", "429 rate_limit_error: You've hit your session limit · resets 3pm"),
+    ("quota", "You've hit your weekly limit · resets Mon 9am"),
+    ("quota", "You've hit your Opus limit · resets 3pm"),
+    ("quota", "You've hit your team's shared budget. Switch to another model to continue."),
+    ("auth", "Failed to authenticate. API Error: something from a gateway"),
+    ("auth", "Your organization has been disabled"),
+    ("model_unavailable", "There's an issue with the selected model (opus-9). It may not exist or you may not have access to it."),
+    ("network", "Unable to connect to API (ConnectionRefused)"),
+    ("network", "Unable to connect to API: SSL certificate verification failed (UNABLE_TO_VERIFY_LEAF_SIGNATURE)."),
+    ("network", "API Error: The socket connection was closed unexpectedly."),
     # Gemini, Bedrock
     ("rate_limit", "[429 Too Many Requests] Resource has been exhausted (e.g. check tier). RESOURCE_EXHAUSTED"),
     ("rate_limit", "You exceeded your current quota. Quota exceeded for metric: requests. Please retry in 31.2s."),
