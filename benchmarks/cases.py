@@ -297,7 +297,7 @@ CASES = (
     ),
     Case(
         name="claude: one delegation, of the SDK's query",
-        ours=_on_claude("compared", 15),
+        ours=_on_claude("compared", 25),
         floor=_constant(wall=1.0),
         goal=1.05,
         figure=wall,

@@ -32,7 +32,7 @@ AT_START = "ANTHROPIC_FAKE_START"
 """What it does before it answers anything."""
 
 PROGRAM = r"""
-import base64, json, os, signal, sys, time
+import base64, json, os, re, signal, sys, time
 
 SESSION = next(a.partition("=")[2] for a in sys.argv if a.startswith(("--session-id=", "--resume=")))
 COUNT = {"message": 0, "call": 0, "rpc": 1}
@@ -94,6 +94,8 @@ def ours(call, name, args):
 def gated(name, args, call=None):
     # what the gate of the other process says to a tool call
     given = {"tool_name": name, "tool_input": args}
+    if STATE["asks"] and not re.search(STATE["asks"], name):
+        return {"permissionDecision": "unasked"}
     told = ask(subtype="hook_callback", callback_id=STATE["gate"], input=given, tool_use_id=call)
     return told.get("hookSpecificOutput", {})
 
@@ -161,7 +163,8 @@ for deed in json.loads(os.environ.get("ANTHROPIC_FAKE_START", "[]")):
 for line in sys.stdin:
     asked = json.loads(line)
     if asked["type"] == "control_request":
-        STATE["gate"] = asked["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"][0]
+        gate = asked["request"]["hooks"]["PreToolUse"][0]
+        STATE["gate"], STATE["asks"] = gate["hookCallbackIds"][0], gate["matcher"]
         STATE["aliases"] = asked["request"].get("toolAliases", {})
         answer = {"hook_on_failure_supported": True}
         tell(type="control_response", response={"subtype": "success", "request_id": asked["request_id"], "response": answer})

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -34,9 +35,11 @@ def home(scratch_home: Path) -> Path:
     return scratch_home
 
 
-async def play(home: Path, *given: Deed, at_start: tuple[Deed, ...] = (), timeout: float | None = None) -> RunResult:
+async def play(
+    home: Path, *given: Deed, at_start: tuple[Deed, ...] = (), timeout: float | None = None, **settings: Any
+) -> RunResult:
     async with claude_stage(home, *at_start) as retinue:
-        result = await retinue.run("explorer", deeds(*given), timeout=timeout)
+        result = await retinue.run("explorer", deeds(*given), timeout=timeout, **settings)
         assert alive(home) == [], "the run left processes"
     return result
 
@@ -147,11 +150,12 @@ async def test_a_silent_one_runs_into_its_timeout(home):
     assert (*ended(result), result.exit_code) == (Code.TIMEOUT, "ceiling", 124)
 
 
-async def test_the_last_gate_lets_only_granted_tools_through(home):
-    result = await play(
-        home, {"gate": ["Read", "Write", "mcp__retinue__ls", "mcp__retinue__subagent_finalize", "Bash"]}
-    )
-    assert result.text == "allow deny allow deny deny"
+@pytest.mark.parametrize(("loads", "read"), [("none", "unasked"), ("user", "allow")])
+async def test_the_last_gate_lets_only_granted_tools_through(home, loads, read):
+    """Where no settings are loaded, it is not asked about tools of Claude Code's own that are granted."""
+    tools = ["Read", "Write", "ReadX", "mcp__retinue__ls", "mcp__retinue__subagent_finalize", "Bash"]
+    result = await play(home, {"gate": tools}, claude_settings=loads)
+    assert result.text == f"{read} deny deny allow deny deny"
 
 
 async def test_an_unknown_end_is_a_failure_of_the_engine(home):

@@ -19,7 +19,7 @@ from retinue.engines.claude import sdk
 from retinue.engines.claude.conversation import Forgotten, Telling, check_known
 from retinue.engines.claude.delegating import SPAWN, aliases
 from retinue.engines.claude.installation import found
-from retinue.engines.claude.launch import allowed, built_in, command, loaded, unapplied
+from retinue.engines.claude.launch import allowed, built_in, command, loaded, unapplied, unasked
 from retinue.engines.claude.own_tools import our_name, own_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
 from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
@@ -99,7 +99,7 @@ class ClaudeEngine:
         agents = await agents_at_home(spec.home) if spec.home else ()
         async with (
             Beside(wire.pump),
-            sdk.connected(wire, toolbox, allowed(spec), agents) as client,
+            sdk.connected(wire, toolbox, allowed(spec), agents, unasked=unasked(spec)) as client,
         ):
             if client:
                 await client.query(prompt_of(spec))

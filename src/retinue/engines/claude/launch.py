@@ -98,6 +98,11 @@ def allowed(spec: RunSpec) -> list[str]:
     return [*built_in(spec), *map(own_name, own_tools_of(spec))]
 
 
+def unasked(spec: RunSpec) -> list[str]:
+    """Those of them that need no word of ours: where nobody's settings are loaded, only granted ones exist."""
+    return [] if loaded(spec) else built_in(spec)
+
+
 def cost_bound(limits: Limits) -> tuple[float, str] | None:
     """The dollars at which Claude Code breaks a run off, as nobody else knows them before its end; their setting."""
     bounds = ((limits.max_cost, "max_cost"), (limits.max_conversation_cost, "max_conversation_cost"))

@@ -50,12 +50,17 @@ async def load() -> None:
 
 @asynccontextmanager
 async def connected(
-    wire: Wire, toolbox: Toolbox, allowed: Collection[str], agents: Collection[KnownAgent] = ()
+    wire: Wire,
+    toolbox: Toolbox,
+    allowed: Collection[str],
+    agents: Collection[KnownAgent] = (),
+    *,
+    unasked: Collection[str] = (),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
     """A conversation with the Claude Code at the end of the wire; None if its output ended before it answered.
 
-    It can call the tools of the toolbox, and no others than the allowed ones, by its own names, are executed. The
-    agents are announced to its model.
+    It can call the tools of the toolbox, and no others than the allowed ones, by its own names, are executed; of the
+    `unasked` among them it knows that by itself. The agents are announced to its model.
 
     Raises:
         EngineError: it does not understand the SDK.
@@ -66,7 +71,7 @@ async def connected(
     options = ClaudeAgentOptions(
         mcp_servers={SERVER: _server(toolbox, finalizing)} if toolbox.declarations else {},
         agents={agent.name: _definition(agent) for agent in agents},
-        hooks={"PreToolUse": [_gate(frozenset(allowed))], "PostToolUse": [_ending(finalizing)]},
+        hooks={"PreToolUse": [_gate(frozenset(allowed), unasked)], "PostToolUse": [_ending(finalizing)]},
         # A task is text: neither a slash at its beginning nor an @ within it means anything.
         verbatim_prompts=True,
     )
@@ -104,8 +109,11 @@ async def say(client: ClaudeSDKClient, name: str, text: str) -> None:
     await client.query(one())
 
 
-def _gate(allowed: frozenset[str]) -> HookMatcher:
-    """The last gate: whatever makes a tool available, only granted ones are executed."""
+def _gate(allowed: frozenset[str], unasked: Collection[str]) -> HookMatcher:
+    """The last gate: whatever makes a tool available, only granted ones are executed.
+
+    To ask it takes Claude Code longer than reading a file does.
+    """
     from claude_agent_sdk import HookMatcher
 
     async def check(given: Any, use: str | None, _context: Any) -> Any:
@@ -118,7 +126,13 @@ def _gate(allowed: frozenset[str]) -> HookMatcher:
             return _decided(permissionDecision="allow", updatedInput={**as_ours(given["tool_input"]), CALL: use})
         return {}
 
-    return HookMatcher(hooks=[check], on_failure="block")
+    return HookMatcher(matcher=_all_but(unasked), hooks=[check], on_failure="block")
+
+
+def _all_but(tools: Collection[str]) -> str | None:
+    """The pattern of every other tool; None: of all."""
+    names = [tool for tool in tools if tool.isalnum()]  # in whatever language of patterns
+    return f"^(?!(?:{'|'.join(names)})$)" if names else None
 
 
 def _decided(**decision: Any) -> dict[str, Any]:
