@@ -37,4 +37,6 @@ def scratch_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
         monkeypatch.delenv(name, raising=False)
     for name in (*KEYS_OF_PI, *KEYS_OF_CLAUDE):  # with one of them `auto` would ask a model of theirs
         monkeypatch.delenv(name, raising=False)
+    for name in ("COLUMNS", "LINES"):  # of the terminal the tests are run from, which is no part of them
+        monkeypatch.delenv(name, raising=False)
     return home
