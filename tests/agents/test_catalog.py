@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -486,10 +485,6 @@ def test_thousands_of_files_are_read_once_and_then_only_looked_at(later_catalog,
     folder.mkdir(parents=True)
     for i in range(3000):
         (folder / f"a{i}.md").write_text(f"---\nname: a{i}\ndescription: number {i}\ntools: read, grep\n---\nBody\n")
-    started = time.process_time()
     first = later_catalog.at(repository)
-    reading = time.process_time() - started
     assert len(first.names()) == 3005
-    started = time.process_time()
-    assert later_catalog.at(repository) is first
-    assert time.process_time() - started < reading / 2
+    assert later_catalog.at(repository) is first  # made of what was read then
