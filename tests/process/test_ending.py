@@ -8,13 +8,16 @@ import signal
 from collections.abc import Iterator
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
+from msgspec import structs
 from tests.process.processes import nothing_open_is_left, own_zombies, read_all, read_lines, shell
 
-from retinue.engines.child import Stdin, child
+from retinue.engines.child import Process, Stdin, child
 from retinue.engines.processes.containment import Containment, containment
 from retinue.engines.processes.keeper import Keeper
-from retinue.engines.processes.table import carries, processes
+from retinue.engines.processes.table import carries, is_in_cgroup, processes
 from retinue.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
@@ -154,6 +157,37 @@ async def test_a_daemon_without_a_mark_is_found_all_the_same(kind, owns_process,
             assert daemon.ends()
             assert process.leftovers == 1
     assert own_zombies() == set()
+
+
+async def until_enclosed(process: Process, keeper: Keeper) -> None:
+    at_work = anyio.to_thread.current_default_thread_limiter()
+    while not is_in_cgroup(process.pid, keeper.mark) or at_work.borrowed_tokens:
+        await anyio.lowlevel.checkpoint()
+    await anyio.wait_all_tasks_blocked()
+
+
+@needs_cgroup
+async def test_a_program_that_forks_late_is_put_into_its_group_meanwhile(watch):
+    command = structs.replace(shell(f"read go; {NAMELESS}", stdin=Stdin.PIPE), forks_late=True)
+    async with Keeper() as keeper:
+        async with child(command, keeper) as process:
+            with anyio.fail_after(10):
+                await until_enclosed(process, keeper)
+            await process.send(b"go\n")
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.ends()
+        assert process.leftovers == 1
+
+
+@needs_cgroup
+async def test_one_that_forks_at_once_though_it_was_to_do_so_late_is_found_by_its_mark(watch):
+    async with Keeper() as keeper:
+        async with child(structs.replace(shell(DAEMON), forks_late=True), keeper) as process:
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.ends()
+        assert process.leftovers == 1
 
 
 async def test_a_daemon_without_a_mark_escapes_the_mark_alone_as_is_said(watch):

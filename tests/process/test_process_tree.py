@@ -13,7 +13,7 @@ import pytest
 from tests.process.processes import descriptors
 
 from retinue.engines.processes.group import GroupTree
-from retinue.engines.processes.table import carries, processes, read_facts
+from retinue.engines.processes.table import carries, has_started_nothing, processes, read_facts
 from retinue.engines.processes.tree import MarkedTree, hold, with_descendants
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
@@ -91,6 +91,22 @@ def test_a_tree_without_members_is_empty():
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert anyio.run(tree.look) == []
     process.wait()
+
+
+@pytest.mark.parametrize(
+    ("script", "is_alone"),
+    [
+        ("echo up; read x", True),
+        ("sleep 1000 & echo up; read x; kill $!", False),
+        ("/bin/true; echo up; read x", False),
+    ],
+    ids=["nothing", "one that lives", "one that has ended"],
+)
+def test_it_is_known_of_a_process_whether_it_has_started_another(script, is_alone):
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert has_started_nothing(process.pid) == is_alone
 
 
 def test_descendants_are_those_below_at_any_depth():

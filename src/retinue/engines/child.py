@@ -58,6 +58,8 @@ class Command(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     """All of it; two marks of ours are added."""
     stdin: Stdin = Stdin.CLOSED
+    forks_late: bool = False
+    """Whether it is known to start nothing in its first moments: then it is put into its control group meanwhile."""
 
 
 class ChildGone(OSError):  # noqa: N818 - it names what happened
@@ -75,12 +77,18 @@ async def child(command: Command, keeper: Keeper, *, grace: float = GRACE) -> As
     """
     await anyio.lowlevel.checkpoint()
     try:
-        popen, tree = await keeper.start(command.argv, command.cwd, command.environ, partial(_popen, command.stdin))
+        popen, tree = await keeper.start(
+            command.argv,
+            command.cwd,
+            command.environ,
+            partial(_popen, command.stdin),
+            forks_late=command.forks_late,
+        )
     except (OSError, ValueError) as error:
         raise spawn_failed(command.argv[0], command.cwd, command.environ, error) from error
     process = Process(popen, tree)
     try:
-        async with Beside(process.note_exit, process.keep_stderr):
+        async with Beside(process.note_exit, process.keep_stderr, tree.enclose):
             yield process
     finally:
         try:

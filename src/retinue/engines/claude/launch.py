@@ -68,7 +68,8 @@ def command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes:
         *prompt_files(folder, prompts),
         *_preferences(spec),
     ]
-    return Command(argv=(program, *arguments), cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE)
+    start = (program, *arguments)
+    return Command(argv=start, cwd=spec.cwd, environ=_environ(spec), stdin=Stdin.PIPE, forks_late=True)
 
 
 def loaded(spec: RunSpec) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Launch(Struct, frozen=True):
 
     def _command(self, *arguments: str) -> Command:
         argv = (self.key.program, *arguments)
-        return Command(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=Stdin.PIPE)
+        return Command(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=Stdin.PIPE, forks_late=True)
 
 
 def launch(spec: RunSpec, installation: Installation) -> Launch:

@@ -36,11 +36,16 @@ class GroupTree:
     def __init__(self) -> None:
         self._root = 0
 
-    def launch(self, argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> Sequence[str]:
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, forks_late: bool = False
+    ) -> Sequence[str]:
         return argv
 
     def take_root(self, process: subprocess.Popen[bytes]) -> None:
         self._root = process.pid
+
+    async def enclose(self) -> None:
+        """There is nothing to put it into."""
 
     async def look(self) -> Sequence[Member]:
         output = await anyio.to_thread.run_sync(_list_processes)
@@ -88,11 +93,16 @@ class TaskkillTree:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def launch(self, argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> Sequence[str]:
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, forks_late: bool = False
+    ) -> Sequence[str]:
         return argv
 
     def take_root(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
+
+    async def enclose(self) -> None:
+        """There is nothing to put it into."""
 
     async def look(self) -> Sequence[Member]:
         return [Felled(self._process)] if self._process and self._process.poll() is None else []

@@ -93,9 +93,9 @@ class Keeper:
             _adopt_orphans(adopt=self._family.adopting > 0)
 
     async def start(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], popen: Start
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], popen: Start, *, forks_late: bool = False
     ) -> tuple[Popen, Tree]:
-        """Starts a child in a tree of its own, its marks added to its environment.
+        """Starts a child in a tree of its own, its marks added to its environment; the tree is then to `enclose` it.
 
         Raises:
             OSError, ValueError: as `popen` raised it.
@@ -106,7 +106,7 @@ class Keeper:
         tree = self._make_tree(mark)
         try:
             process = popen(
-                tree.launch(argv, cwd, environ),
+                tree.launch(argv, cwd, environ, forks_late=forks_late),
                 cwd,
                 {**environ, INSTANCE: _beneath(INSTANCE, self.mark), CHILD: _beneath(CHILD, mark)},
             )

@@ -3,6 +3,9 @@
 A process put into a group after its start may have started others by then. So a shell enters the group and becomes
 the program. But a shell drops variables whose names it could not use itself, and has its own way to report a program
 that cannot be started: whatever it might change is started without it, and put into the group afterwards.
+
+To enter takes the kernel as long as 25 ms. A program that takes longer to load than that, and starts nothing before,
+need not wait for it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ def launch(argv: Sequence[str], cwd: str, environ: Mapping[str, str], cgroup: Pa
     return [SHELL, "-c", ENTER + unset + BECOME, str(cgroup), *argv]
 
 
+def becomes_no_shell(program: str, cwd: str, environ: Mapping[str, str]) -> bool:
+    """Whether the file is a binary, or a script for node: not one for a shell, which would start others at once."""
+    path = _locate(program, cwd, environ)
+    return path is not None and _head(path).startswith((b"\x7fELF", b"#!/usr/bin/env node"))
+
+
 def _locate(program: str, cwd: str, environ: Mapping[str, str]) -> Path | None:
     """The file a program's name stands for."""
     if "/" in program:
@@ -47,12 +56,16 @@ def _runs_as_it_is(path: Path | None) -> bool:
     """Whether the kernel starts this file without fail: a binary, or a script whose interpreter is there."""
     if path is None or not (path.is_file() and os.access(path, os.X_OK)):
         return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(256)
-    except OSError:
-        return False
+    head = _head(path)
     if head.startswith(b"#!"):
         words = head[2:].split(b"\n", 1)[0].split()
         return bool(words) and os.access(words[0], os.X_OK)
     return head.startswith(b"\x7fELF")
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(256)
+    except OSError:
+        return b""

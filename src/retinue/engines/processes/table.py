@@ -64,6 +64,17 @@ def is_kernel_thread(facts: Facts) -> bool:
     return _KERNEL in {facts.pid, facts.parent}
 
 
+def has_started_nothing(pid: int) -> bool:
+    """Whether a process has started no other so far: none that is there, dead or alive, and none it waited for."""
+    # In this order: one that is not there by now was waited for.
+    if any(facts.parent == pid for facts in processes()):
+        return False
+    text = _read(f"/proc/{pid}/stat", 1024)
+    fields = text[text.rfind(b")") + 2 :].split(None, 11)
+    # The page faults, minor and major, of those it waited for: nobody comes to an end without one.
+    return len(fields) > 11 and fields[8] == fields[10] == b"0"  # noqa: PLR2004 - as proc(5) counts them
+
+
 def is_in_cgroup(pid: int, name: str) -> bool:
     """Whether a process, or a zombie before it ended, is in a control group whose path contains this."""
     return name.encode() in _read(f"/proc/{pid}/cgroup", _PAGE)

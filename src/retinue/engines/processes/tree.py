@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Protocol
 
 import anyio
+import anyio.to_thread
 
 from retinue.engines.processes.cgroups import Cgroup
-from retinue.engines.processes.launcher import launch
+from retinue.engines.processes.launcher import becomes_no_shell, launch
 from retinue.engines.processes.table import (
     Facts,
     carries,
+    has_started_nothing,
     is_in_cgroup,
     is_kernel_thread,
     processes,
@@ -50,11 +52,16 @@ class Member(Protocol):
 class Tree(Protocol):
     """A child and everything that comes of it. The child itself must not be waited for before `close`."""
 
-    def launch(self, argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> Sequence[str]:
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, forks_late: bool = False
+    ) -> Sequence[str]:
         """The command to run in order to start this one in the tree."""
 
     def take_root(self, process: subprocess.Popen[bytes]) -> None:
         """Names the child, at once after it was started."""
+
+    async def enclose(self) -> None:
+        """Puts the child where what comes of it can be found, if it is not there yet; to be run beside it."""
 
     async def look(self) -> Sequence[Member]:
         """Those alive now, some of them if they are very many; each is to be closed."""
@@ -152,20 +159,31 @@ class MarkedTree:
         self._cgroup = cgroup
         self._orphans = orphans
         self._root = Facts(0, 0, 0, 0, is_dead=True)
-        self._is_launched = False
-        """The child enters its control group by itself, before it can start anything."""
+        self._has_begun_inside = False
+        """Whether the child was in its control group before it started anything."""
+        self._enters_late = False
 
-    def launch(self, argv: Sequence[str], cwd: str, environ: Mapping[str, str]) -> Sequence[str]:
-        command = launch(argv, cwd, environ, self._cgroup.folder) if self._cgroup else None
-        self._is_launched = command is not None
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, forks_late: bool = False
+    ) -> Sequence[str]:
+        if self._cgroup is None:
+            return argv
+        self._enters_late = forks_late and becomes_no_shell(argv[0], cwd, environ)
+        command = None if self._enters_late else launch(argv, cwd, environ, self._cgroup.folder)
+        self._has_begun_inside = command is not None
         return command or argv
 
     def take_root(self, process: subprocess.Popen[bytes]) -> None:
         pid = process.pid
-        if self._cgroup and not self._is_launched:
+        if self._cgroup and not (self._has_begun_inside or self._enters_late):
             self._cgroup.enter(pid)
         # A child of ours that we have not waited for has its number for itself, dead or alive.
         self._root = read_facts(pid) or Facts(pid, os.getpid(), pid, 0, is_dead=True)
+
+    async def enclose(self) -> None:
+        if self._cgroup and self._enters_late:
+            # In a thread: the kernel takes as long as 25 ms, in which a program is half loaded.
+            self._has_begun_inside = await anyio.to_thread.run_sync(self._entered, self._cgroup)
 
     async def look(self) -> Sequence[Member]:
         # In this order: a child that is inside now has nothing outside, and is itself seen inside while it lives.
@@ -193,9 +211,14 @@ class MarkedTree:
 
     def _is_sealed(self) -> bool:
         """Whether all there ever was of this tree began inside its group."""
-        if self._cgroup is None or not self._is_launched:
+        if self._cgroup is None or not self._has_begun_inside:
             return False
         return is_in_cgroup(self._root.pid, self._cgroup.folder.name)
+
+    def _entered(self, cgroup: Cgroup) -> bool:
+        """Puts the child in; whether it had started nothing by then."""
+        cgroup.enter(self._root.pid)
+        return is_in_cgroup(self._root.pid, cgroup.folder.name) and has_started_nothing(self._root.pid)
 
     async def _find(self) -> list[Facts]:
         """Members seen in /proc. Where some process shows no environment, it looks again before it says none."""
