@@ -21,7 +21,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
     """
     from retinue.engines import offline, script_file, scripted
     from retinue.engines.claude import installation as claude_code
-    from retinue.engines.pi import installation
+    from retinue.engines.pi import installation, providers
 
     @cache
     def family() -> Family:
@@ -46,6 +46,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
             make=pi,
             missing=lambda: installation.missing(environ),
             unready=lambda: installation.unready(environ),
+            provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ),
             about="the pi coding agent, with your own models, extensions and login",
         ),
         "claude": EngineKind(
@@ -54,6 +55,7 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
             make=claude,
             missing=lambda: claude_code.missing(environ),
             missing_with_key=lambda: claude_code.absent(environ),
+            provider_variables=lambda _models, _provider: claude_code.provider_variables(environ),
             about="Claude Code, with your own key or login",
         ),
         "offline": EngineKind(

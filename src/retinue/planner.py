@@ -220,7 +220,7 @@ class Planner:
             model=_model(agent, admitted),
             warm=admitted.settings.warm_pool,
             loads=_LOADED[admitted.settings.claude_settings],
-            environment=self._environment(spec, kind, admitted),
+            environment=self._environment(spec, kind, before, admitted),
             native_folder=call.native_folder or f"{self._native}{os.sep}{kind.name}",
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
             not_applied=_not_applied(agent, kind, _model(agent, admitted)),
@@ -275,12 +275,18 @@ class Planner:
             return structs.replace(planned, earlier=(await previously(self._store.events(spec.session)),))
         return structs.replace(planned, spec=await resumed(spec, kind, before, self._store))
 
-    def _environment(self, spec: RunSpec, kind: EngineKind, admitted: Admission) -> Mapping[str, str]:
+    def _environment(
+        self, spec: RunSpec, kind: EngineKind, before: SessionSummary | None, admitted: Admission
+    ) -> Mapping[str, str]:
         """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
         marks = depth_marks(spec.lineage.depth, _deepest_below(spec.agent, admitted))
-        which = (kind.name, spec.agent.environment, *marks.values())
+        # An engine continues its own session with the session's model.
+        model = _model(spec.agent, admitted) or (before.model if before else None)
+        keys = kind.provider_variables((model, *spec.agent.fallback_models), spec.agent.provider)
+        which = (kind.name, keys, spec.agent.environment, *marks.values())
         if which not in self._environments:
-            seen = seen_by_child(self._environ, kind.capabilities.environment, spec.agent.environment)
+            needed = kind.capabilities.environment | keys
+            seen = seen_by_child(self._environ, needed, spec.agent.environment)
             self._environments[which] = {**seen, **marks}
         return self._environments[which]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from anyio.abc import TaskStatus
@@ -69,7 +69,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Takes a text while an agent works: the engine `Steers`."""
     states_cost: bool = False
     environment: frozenset[str] = frozenset()
-    """Variables its process needs beside the usual ones, its provider's keys among them; `X_*`: all that begin so."""
+    """Variables its process needs beside the usual ones, whichever its provider; `X_*`: all that begin so."""
 
 
 class EngineKind(Struct, frozen=True, kw_only=True):
@@ -84,6 +84,10 @@ class EngineKind(Struct, frozen=True, kw_only=True):
     """The same for an agent that brings a key of its own, where that makes a difference."""
     unready: Callable[[], str | None] = lambda: None
     """Why `auto` passes it over although it is there, and what to do; None if it does not."""
+    provider_variables: Callable[[Sequence[str | None], str | None], frozenset[str]] = lambda _models, _provider: (
+        frozenset()
+    )
+    """Return the variables the providers of a run need, from the models of its attempts and its agent's provider."""
     automatic: bool = True
     """Whether `auto` may choose it."""
     uses_models: bool = True

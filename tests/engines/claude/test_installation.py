@@ -76,8 +76,49 @@ def test_auto_prefers_pi_and_then_claude(environ):
     assert usable == ["claude", "offline"]
 
 
-def test_a_child_sees_the_keys_of_its_provider_and_nothing_of_a_claude_around_it():
-    around = {"CLAUDECODE": "1", "CLAUDE_CODE_SSE_PORT": "2", "GITHUB_TOKEN": "3"}
-    keys = {"ANTHROPIC_API_KEY": "4", "ANTHROPIC_BASE_URL": "5", "AWS_REGION": "6", "CLAUDE_CONFIG_DIR": "7"}
-    kind = engine_kinds({})["claude"]
-    assert seen_by_child({**around, **keys}, kind.capabilities.environment) == keys
+AROUND = {
+    "CLAUDECODE": "1",
+    "CLAUDE_CODE_SSE_PORT": "2",
+    "GITHUB_TOKEN": "3",
+    "ANTHROPIC_API_KEY": "4",
+    "ANTHROPIC_BASE_URL": "5",
+    "ANTHROPIC_BEDROCK_BASE_URL": "6",
+    "ANTHROPIC_FOUNDRY_API_KEY": "7",
+    "ANTHROPIC_VERTEX_PROJECT_ID": "8",
+    "AWS_REGION": "9",
+    "AWS_SECRET_ACCESS_KEY": "10",
+    "AZURE_CLIENT_SECRET": "11",
+    "GOOGLE_APPLICATION_CREDENTIALS": "12",
+    "CLAUDE_CONFIG_DIR": "13",
+    "CLAUDE_CODE_OAUTH_TOKEN": "14",
+}
+
+
+@pytest.mark.parametrize(
+    ("switches", "names"),
+    [
+        ({}, {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"}),
+        (
+            {"CLAUDE_CODE_USE_BEDROCK": "0", "CLAUDE_CODE_USE_VERTEX": "", "CLAUDE_CODE_USE_FOUNDRY": "no"},
+            {"ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN"},
+        ),
+        (
+            {"CLAUDE_CODE_USE_BEDROCK": "1"},
+            {"CLAUDE_CODE_USE_BEDROCK", "ANTHROPIC_BEDROCK_BASE_URL", "AWS_REGION", "AWS_SECRET_ACCESS_KEY"},
+        ),
+        (
+            {"CLAUDE_CODE_USE_VERTEX": "TRUE"},
+            {"CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_APPLICATION_CREDENTIALS"},
+        ),
+        (
+            {"CLAUDE_CODE_USE_FOUNDRY": "yes"},
+            {"CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_API_KEY", "AZURE_CLIENT_SECRET"},
+        ),
+    ],
+    ids=["anthropic", "clouds switched off", "bedrock", "vertex", "foundry"],
+)
+def test_claude_code_sees_the_variables_of_its_provider_only(switches, names):
+    environ = {**AROUND, **switches}
+    kind = engine_kinds(environ)["claude"]
+    needed = kind.capabilities.environment | kind.provider_variables((None,), None)
+    assert seen_by_child(environ, needed).keys() == names | {"CLAUDE_CONFIG_DIR"}

@@ -32,11 +32,12 @@ KEYS = (
 
 ENVIRONMENT = frozenset(
     {
-        *KEYS,
-        "ANTHROPIC_*",
+        "ANTHROPIC_BETAS",
+        "ANTHROPIC_CUSTOM_*",
+        "ANTHROPIC_DEFAULT_*",
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL",
         "API_TIMEOUT_MS",
-        "AWS_*",
-        "AZURE_*",
         "BASH_DEFAULT_TIMEOUT_MS",
         "BASH_MAX_TIMEOUT_MS",
         "CLAUDE_CODE_CLIENT_CERT",
@@ -44,18 +45,58 @@ ENVIRONMENT = frozenset(
         "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
         "CLAUDE_CODE_MAX_RETRIES",
-        "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
-        "CLAUDE_CODE_SKIP_FOUNDRY_AUTH",
-        "CLAUDE_CODE_SKIP_VERTEX_AUTH",
         "CLAUDE_CONFIG_DIR",
-        "CLOUD_ML_REGION",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_PROJECT",
-        "VERTEX_REGION_*",
         VARIABLE,
     }
 )
-"""What a Claude Code process needs of our environment."""
+"""What a Claude Code process needs of our environment, whichever its provider."""
+
+ANTHROPIC = frozenset(
+    {
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_CONFIG_DIR",
+        "ANTHROPIC_FEDERATION_RULE_ID",
+        "ANTHROPIC_IDENTITY_TOKEN*",
+        "ANTHROPIC_ORGANIZATION_ID",
+        "ANTHROPIC_PROFILE",
+        "ANTHROPIC_SCOPE",
+        "ANTHROPIC_SERVICE_ACCOUNT_ID",
+        "ANTHROPIC_UNIX_SOCKET",
+        "ANTHROPIC_WORKSPACE_ID",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+    }
+)
+CLOUDS = {
+    "CLAUDE_CODE_USE_BEDROCK": frozenset(
+        {
+            "ANTHROPIC_BEDROCK_*",
+            "ANTHROPIC_SMALL_FAST_MODEL_AWS_REGION",
+            "AWS_*",
+            "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+            "CLAUDE_CODE_USE_BEDROCK",
+        }
+    ),
+    "CLAUDE_CODE_USE_FOUNDRY": frozenset(
+        {"ANTHROPIC_FOUNDRY_*", "AZURE_*", "CLAUDE_CODE_SKIP_FOUNDRY_AUTH", "CLAUDE_CODE_USE_FOUNDRY"}
+    ),
+    "CLAUDE_CODE_USE_VERTEX": frozenset(
+        {
+            "ANTHROPIC_VERTEX_*",
+            "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+            "CLAUDE_CODE_USE_VERTEX",
+            "CLOUD_ML_REGION",
+            "GCLOUD_PROJECT",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_CLOUD_PROJECT",
+            "VERTEX_REGION_*",
+        }
+    ),
+}
+"""The variables that make Claude Code use a cloud, each with all that the cloud's provider needs."""
+TRUE = frozenset({"1", "true", "yes", "on"})
+"""As Claude Code reads a switch."""
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content"}),
@@ -73,6 +114,12 @@ CAPABILITIES = Capabilities(
 
 STATE_BYTES = 64 << 20
 """Of `.claude.json`, which grows with every project; a larger one is not looked into."""
+
+
+def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables Claude Code needs for its provider: the clouds that are switched on, else Anthropic."""
+    clouds = [names for switch, names in CLOUDS.items() if environ.get(switch, "").strip().lower() in TRUE]
+    return frozenset().union(*clouds) if clouds else ANTHROPIC
 
 
 def find(environ: Mapping[str, str]) -> str | None:

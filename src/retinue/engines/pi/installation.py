@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.engines.base import Capabilities, engine_error
+from retinue.engines.pi.providers import PROVIDERS, PiConfiguration
 from retinue.folders import pi_folder
 from retinue.regular_files import TooLarge, read_regular
 from retinue.types import Code
@@ -24,58 +25,11 @@ Version = tuple[int, ...]
 CONVERSES_SINCE: Version = (0, 87)
 """Older ones are started once per run: their `--mode rpc` cannot be given another prompt and other tools."""
 
-KEYS = (
-    "AI_GATEWAY_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_OAUTH_TOKEN",
-    "ANT_LING_API_KEY",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_BEARER_TOKEN_BEDROCK",
-    "AWS_PROFILE",
-    "AZURE_OPENAI_API_KEY",
-    "BASETEN_API_KEY",
-    "CEREBRAS_API_KEY",
-    "CLOUDFLARE_API_KEY",
-    "COPILOT_GITHUB_TOKEN",
-    "DEEPSEEK_API_KEY",
-    "FIREWORKS_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_CLOUD_API_KEY",
-    "GROQ_API_KEY",
-    "HF_TOKEN",
-    "KIMI_API_KEY",
-    "META_API_KEY",
-    "MINIMAX_API_KEY",
-    "MINIMAX_CN_API_KEY",
-    "MISTRAL_API_KEY",
-    "MOONSHOT_API_KEY",
-    "NVIDIA_API_KEY",
-    "OPENAI_API_KEY",
-    "OPENCODE_API_KEY",
-    "OPENROUTER_API_KEY",
-    "QWEN_TOKEN_PLAN_API_KEY",
-    "QWEN_TOKEN_PLAN_CN_API_KEY",
-    "RADIUS_API_KEY",
-    "TOGETHER_API_KEY",
-    "TYPESAFE_API_KEY",
-    "XAI_API_KEY",
-    "XIAOMI_API_KEY",
-    "XIAOMI_TOKEN_PLAN_AMS_API_KEY",
-    "XIAOMI_TOKEN_PLAN_CN_API_KEY",
-    "XIAOMI_TOKEN_PLAN_SGP_API_KEY",
-    "ZAI_API_KEY",
-    "ZAI_CODING_CN_API_KEY",
-)
-"""Where pi looks for the key of a provider."""
+KEYS = tuple(sorted({name for each in PROVIDERS.values() for names in each.sufficient for name in names}))
+"""Variables with which a provider of pi's can be used."""
 
 ENVIRONMENT = frozenset(
     {
-        *KEYS,
-        "AWS_*",
-        "AZURE_OPENAI_*",
-        "CLOUDFLARE_*",
-        "GOOGLE_CLOUD_*",
         "NODE_COMPILE_CACHE",
         "NODE_OPTIONS",
         "PI_CACHE_RETENTION",
@@ -87,7 +41,7 @@ ENVIRONMENT = frozenset(
         VARIABLE,
     }
 )
-"""What a pi process needs of our environment."""
+"""What a pi process needs of our environment, whichever its provider."""
 
 CAPABILITIES = Capabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -174,8 +128,10 @@ def _absent(environ: Mapping[str, str]) -> str:
 
 
 def _has_provider(environ: Mapping[str, str]) -> bool:
+    if any(map(PiConfiguration(environ).is_configured, PROVIDERS)):
+        return True
     folder = pi_folder(environ)
-    return any(environ.get(key) for key in KEYS) or any(_says_something(folder / name) for name in CONFIGURED)
+    return any(_says_something(folder / name) for name in CONFIGURED)
 
 
 CONFIGURED = ("auth.json", "models.json")

@@ -1,0 +1,245 @@
+"""The environment variables each of pi's providers needs, and the providers a run may use.
+
+A child sees the variables of its own provider only. The table lists pi's built-in providers in the order in which pi
+itself picks one when nothing names a model; `models.json` and `auth.json` name further variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from retinue.folders import pi_folder
+from retinue.output.patterns import compiled
+from retinue.regular_files import TooLarge, read_regular
+
+FILE_BYTES = 4 << 20
+
+
+class Provider(Struct, frozen=True):
+    """What a built-in provider of pi reads from the environment."""
+
+    variables: tuple[str, ...]
+    """Passed to a run that uses it; `X_*`: all that begin so."""
+    configured_by: tuple[tuple[str, ...], ...] = ()
+    """Sets of variables of which each is enough to use it; empty: any of its variables."""
+    is_cloud: bool = False
+    """Whether the variables also open other services of a cloud."""
+
+    @property
+    def sufficient(self) -> tuple[tuple[str, ...], ...]:
+        return self.configured_by or tuple((name,) for name in self.variables)
+
+
+def _key(*names: str) -> Provider:
+    return Provider(names)
+
+
+_AWS = Provider(
+    ("AWS_*",),
+    (
+        ("AWS_PROFILE",),
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+        ("AWS_BEARER_TOKEN_BEDROCK",),
+        ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",),
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI",),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE",),
+    ),
+    is_cloud=True,
+)
+_ANTHROPIC = Provider(
+    ("ANTHROPIC_*",),
+    (
+        ("ANTHROPIC_API_KEY",),
+        ("ANTHROPIC_OAUTH_TOKEN",),
+        ("ANTHROPIC_AUTH_TOKEN",),
+        ("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID", "ANTHROPIC_IDENTITY_TOKEN_FILE"),
+    ),
+)
+_AZURE = Provider(("AZURE_OPENAI_*",), (("AZURE_OPENAI_API_KEY",),), is_cloud=True)
+_VERTEX = Provider(
+    ("GOOGLE_CLOUD_*", "GOOGLE_APPLICATION_CREDENTIALS", "GCLOUD_PROJECT"),
+    (
+        ("GOOGLE_CLOUD_API_KEY",),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_PROJECT"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GCLOUD_PROJECT"),
+    ),
+    is_cloud=True,
+)
+_CLOUDFLARE = Provider(
+    ("CLOUDFLARE_API_KEY", "CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_GATEWAY_ID"),
+    (("CLOUDFLARE_API_KEY",),),
+    is_cloud=True,
+)
+
+PROVIDERS: Mapping[str, Provider] = {
+    "amazon-bedrock": _AWS,
+    "ant-ling": _key("ANT_LING_API_KEY"),
+    "anthropic": _ANTHROPIC,
+    "openai": _key("OPENAI_API_KEY"),
+    "azure": _AZURE,
+    "azure-openai-responses": _AZURE,
+    "openai-codex": _key(),
+    "radius": _key("RADIUS_API_KEY"),
+    "nvidia": _key("NVIDIA_API_KEY"),
+    "deepseek": _key("DEEPSEEK_API_KEY"),
+    "google": _key("GEMINI_API_KEY"),
+    "google-vertex": _VERTEX,
+    "github-copilot": _key("COPILOT_GITHUB_TOKEN"),
+    "openrouter": _key("OPENROUTER_API_KEY"),
+    "vercel-ai-gateway": _key("AI_GATEWAY_API_KEY"),
+    "xai": _key("XAI_API_KEY"),
+    "groq": _key("GROQ_API_KEY"),
+    "cerebras": _key("CEREBRAS_API_KEY"),
+    "zai": _key("ZAI_API_KEY"),
+    "zai-coding-cn": _key("ZAI_CODING_CN_API_KEY"),
+    "mistral": _key("MISTRAL_API_KEY"),
+    "minimax": _key("MINIMAX_API_KEY"),
+    "minimax-cn": _key("MINIMAX_CN_API_KEY"),
+    "moonshotai": _key("MOONSHOT_API_KEY"),
+    "moonshotai-cn": _key("MOONSHOT_API_KEY"),
+    "huggingface": _key("HF_TOKEN"),
+    "fireworks": _key("FIREWORKS_API_KEY"),
+    "together": _key("TOGETHER_API_KEY"),
+    "baseten": _key("BASETEN_API_KEY"),
+    "opencode": _key("OPENCODE_API_KEY"),
+    "opencode-go": _key("OPENCODE_API_KEY"),
+    "kimi-coding": _key("KIMI_API_KEY"),
+    "meta": _key("META_API_KEY"),
+    "cloudflare-workers-ai": _CLOUDFLARE,
+    "cloudflare-ai-gateway": _CLOUDFLARE,
+    "qwen-token-plan": _key("QWEN_TOKEN_PLAN_API_KEY"),
+    "qwen-token-plan-cn": _key("QWEN_TOKEN_PLAN_CN_API_KEY"),
+    "qwen-token-plan-individual": _key("QWEN_TOKEN_PLAN_API_KEY"),
+    "xiaomi": _key("XIAOMI_API_KEY"),
+    "xiaomi-token-plan-cn": _key("XIAOMI_TOKEN_PLAN_CN_API_KEY"),
+    "xiaomi-token-plan-ams": _key("XIAOMI_TOKEN_PLAN_AMS_API_KEY"),
+    "xiaomi-token-plan-sgp": _key("XIAOMI_TOKEN_PLAN_SGP_API_KEY"),
+    "llama.cpp": Provider(("LLAMA_API_KEY", "LLAMA_BASE_URL"), (("LLAMA_BASE_URL",),)),
+    "typesafe": _key("TYPESAFE_API_KEY"),
+}
+
+_CLAUDE_MODEL = r"(?i)(?:claude|sonnet|opus|haiku)\b.*"
+_REFERENCE = r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[$!])"
+"""How `models.json` and `auth.json` name a variable; `$$` and `$!` are a dollar and an exclamation mark."""
+_COMMENTS = r'("(?:\\.|[^"\\])*+")|//[^\n]*+'
+_TRAILING_COMMAS = r'("(?:\\.|[^"\\])*+")|,(\s*+[}\]])'
+
+
+def provider_variables(
+    models: Sequence[str | None], provider: str | None, environ: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the variables a run on these models may need to reach its providers; `X_*`: all that begin so.
+
+    `models` are those of the run's attempts, None for pi's default; `provider` is the one its agent names.
+    """
+    configuration = PiConfiguration(environ)
+    return frozenset(name for model in models for name in _variables(model, provider, configuration))
+
+
+def _variables(model: str | None, provider: str | None, configuration: PiConfiguration) -> Iterator[str]:
+    if model and provider:
+        yield from configuration.variables_of(provider)
+        return
+    named = configuration.providers_named_by(model) if model else configuration.default_providers()
+    for each in named:
+        yield from configuration.variables_of(each)
+    if not any(_is_cloud(each) or configuration.is_configured(each) for each in named):
+        yield from configuration.variables_without_cloud()
+
+
+class PiConfiguration:
+    """The providers that pi's files and the environment configure."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        folder = pi_folder(environ)
+        self._environ = environ
+        self._settings = _read_object(folder / "settings.json")
+        self._logins = _by_lower_name(_read_object(folder / "auth.json"))
+        self._custom = _by_lower_name(_read_object(folder / "models.json").get("providers"))
+
+    def variables_of(self, provider: str) -> set[str]:
+        """Return the variables of one provider: pi's own, and those that pi's files name for it."""
+        provider = provider.lower()
+        names = set(PROVIDERS[provider].variables) if provider in PROVIDERS else set()
+        for entry in (self._custom.get(provider), self._logins.get(provider)):
+            names.update(_references(entry))
+            key = entry.get("apiKey") if isinstance(entry, dict) else None
+            if isinstance(key, str) and self._environ.get(key):  # as versions before 0.87 name a variable
+                names.add(key)
+        return names
+
+    def variables_without_cloud(self) -> set[str]:
+        """Return the variables of all providers but those of clouds."""
+        named = {name for each in PROVIDERS.values() if not each.is_cloud for name in each.variables}
+        return named.union(*map(self.variables_of, self._custom.keys() - PROVIDERS.keys()))
+
+    def is_configured(self, provider: str) -> bool:
+        provider = provider.lower()
+        if provider in self._custom or provider in self._logins:
+            return True
+        sufficient = PROVIDERS[provider].sufficient if provider in PROVIDERS else ()
+        return any(all(self._environ.get(name) for name in names) for names in sufficient)
+
+    def providers_named_by(self, model: str) -> list[str]:
+        """Return the providers a model's name names: `provider/model`, or a model that one of them declares."""
+        known = (*PROVIDERS, *self._custom, *self._logins)
+        prefixes = [each for each in known if model.lower().startswith(f"{each}/")]
+        if prefixes:
+            return [max(prefixes, key=len)]
+        names = {model, model.rpartition(":")[0]}  # with a level of thinking behind it
+        declaring = [provider for provider, entry in self._custom.items() if names & _declared_models(entry)]
+        is_claude = compiled(_CLAUDE_MODEL).fullmatch(model) and self.is_configured("anthropic")
+        return declaring or (["anthropic"] if is_claude else [])
+
+    def default_providers(self) -> list[str]:
+        """Return the providers of which pi uses one if no model is named."""
+        chosen = [self._settings.get("defaultProvider")]
+        enabled = self._settings.get("enabledModels")
+        if isinstance(enabled, list) and enabled and isinstance(enabled[0], str):
+            chosen += self.providers_named_by(enabled[0])
+        named = [each for each in chosen if isinstance(each, str) and self.is_configured(each)]
+        automatic = next(filter(self.is_configured, PROVIDERS), None)
+        return named or ([automatic] if automatic else list(self._custom))
+
+
+def _is_cloud(provider: str) -> bool:
+    return provider in PROVIDERS and PROVIDERS[provider].is_cloud
+
+
+def _by_lower_name(value: Any) -> dict[str, Any]:
+    return {name.lower(): entry for name, entry in value.items()} if isinstance(value, dict) else {}
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Yield the variables that the texts of a configuration value name."""
+    if isinstance(value, str):
+        for braced, bare in re.findall(_REFERENCE, value):
+            if braced or bare:
+                yield braced or bare
+    elif isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _references(member)
+
+
+def _declared_models(entry: Any) -> set[str]:
+    models = entry.get("models") if isinstance(entry, dict) else None
+    found = (model.get("id") for model in models or () if isinstance(model, dict))
+    return {name for name in found if isinstance(name, str)}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a file of pi's, which may hold `//` comments and trailing commas; empty if unreadable."""
+    try:
+        text = read_regular(path, FILE_BYTES).decode("utf-8-sig")
+        text = compiled(_COMMENTS).sub(lambda found: found[1] or "", text)
+        text = compiled(_TRAILING_COMMAS).sub(lambda found: found[1] or found[2], text)
+        value = msgspec.json.decode(text)
+    except (OSError, TooLarge, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
