@@ -173,20 +173,37 @@ async def test_model_thinking_and_extensions_are_passed_on(open_retinue, server,
     assert server.requests[0].reasoning == "high"
 
 
-@pytest.mark.parametrize("action", ["rename", "codeAction", "restart"])
-async def test_lsp_actions_that_change_something_are_off(open_retinue, server, tmp_path, action):
+LSP_ACTIONS = (
+    *("definition", "references", "hover", "signature", "symbols", "diagnostics"),
+    *("workspace-diagnostics", "servers", "Hover", " workspaceDiagnostics", "workspace_diagnostics"),
+)
+OTHER_LSP_ACTIONS = (
+    *("rename", "RENAME", "Rename", " rename", "rename_file", "codeAction", "code_action", "codeaction"),
+    *("code_actions", "restart", "executeCommand", "format", "", "hover rename", "toString", "__proto__"),
+)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--verbose",)], ids=["warm", "once"])
+async def test_lsp_actions_outside_the_allow_list_are_blocked(open_retinue, server, tmp_path, arguments):
     extension = tmp_path / "lsp.js"
     extension.write_text(
         "export default (pi) => pi.registerTool({name: 'lsp', label: 'LSP', description: 'Looks.', "
-        "parameters: {type: 'object', properties: {action: {type: 'string'}}}, async execute(id, said) "
+        "parameters: {type: 'object', properties: {action: {}}}, async execute(id, said) "
         "{ return {content: [{type: 'text', text: 'did ' + said.action}], details: {}}; }});"
     )
-    agent = worker(tools=("lsp",), extensions=(str(extension),), no_extensions=True)
+    agent = worker(tools=("lsp",), extensions=(str(extension),), no_extensions=True, extra_args=arguments)
+    actions = [*LSP_ACTIONS, *OTHER_LSP_ACTIONS, ["rename"], 5, None]
     async with open_retinue(agent) as retinue:
-        calls = [{"tool": "lsp", "args": {"action": named}} for named in ("hover", action)]
+        calls = [{"tool": "lsp", "args": {} if named is None else {"action": named}} for named in actions]
         await retinue.run("worker", script64([*calls, {"text": "ok"}]))
     told = [request.messages[-1].text for request in server.requests[1:]]
-    assert told == ["did hover", f"The lsp action {action} is off in subagents"]
+    allowed = "definition, references, hover, signature, symbols, diagnostics, workspace-diagnostics, servers"
+    refusal = "The lsp action {} is not allowed in subagents. Allowed actions: " + allowed + "."
+    assert told == [
+        *(f"did {named}" for named in LSP_ACTIONS),
+        *(refusal.format(f'"{named}"') for named in OTHER_LSP_ACTIONS),
+        *[refusal.format("that is not a text")] * 3,
+    ]
 
 
 async def test_arguments_of_the_agents_own_get_a_process_of_their_own(open_retinue, server):

@@ -9,7 +9,28 @@ import { StringDecoder } from "node:string_decoder";
 
 const FINALIZE = "subagent_finalize";
 
-const LSP_THAT_CHANGES = ["rename", "codeAction", "restart"]; // off in children, whatever lsp's own settings say
+// The actions of `lsp` that only read. Any other is blocked in children, whatever the tool's own settings allow.
+const LSP_ACTIONS = [
+  "definition",
+  "references",
+  "hover",
+  "signature",
+  "symbols",
+  "diagnostics",
+  "workspace-diagnostics",
+  "servers",
+];
+const withoutSeparators = (action) => action.toLowerCase().replace(/[\s_-]/g, "");
+const ALLOWED_LSP_ACTIONS = new Set(LSP_ACTIONS.map(withoutSeparators));
+
+function isAllowedLspAction(action) {
+  return typeof action === "string" && ALLOWED_LSP_ACTIONS.has(withoutSeparators(action));
+}
+
+function lspRefusal(action) {
+  const named = typeof action === "string" ? `"${action.slice(0, 80)}"` : "that is not a text";
+  return `The lsp action ${named} is not allowed in subagents. Allowed actions: ${LSP_ACTIONS.join(", ")}.`;
+}
 
 const finalize = {
   name: FINALIZE,
@@ -126,7 +147,7 @@ export default function retinue(pi) {
   // The last gate: whatever activates a tool later, only granted ones are executed.
   pi.on("tool_call", (event) => {
     if (run && !run.tools.includes(event.toolName)) return { block: true, reason: `Tool ${event.toolName} not found` };
-    if (event.toolName === "lsp" && LSP_THAT_CHANGES.includes(event.input?.action))
-      return { block: true, reason: `The lsp action ${event.input.action} is off in subagents` };
+    if (event.toolName.toLowerCase() === "lsp" && !isAllowedLspAction(event.input?.action))
+      return { block: true, reason: lspRefusal(event.input?.action) };
   });
 }
