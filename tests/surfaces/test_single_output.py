@@ -81,11 +81,20 @@ async def test_home_folders_are_folded(ask, scratch_home):
 async def test_a_long_stack_trace_is_cut(ask):
     frames = [f"    at step{number} (/srv/app/file{number}.js:{number}:7)" for number in range(1, 13)]
     answer = await ask(say("\n".join(["Error: boom", *frames, "That was it."])))
-    lines = result_of(answer)["output"].splitlines()
-    assert lines[0] == "Error: boom"
-    assert lines[1:6] == ["    at [REDACTED_PATH]"] * 5
-    assert lines[-2:] == ["    [Additional stack frames truncated]", "That was it."]
-    assert len(lines) == 9
+    left_out = ["    ... [4 stack frames left out]", "    [Additional stack frames truncated]"]
+    assert result_of(answer)["output"].splitlines() == [
+        "Error: boom",
+        *frames[:5],
+        *left_out,
+        *frames[-3:],
+        "That was it.",
+    ]
+
+
+async def test_a_short_stack_trace_stays_as_it_is(ask):
+    text = "TypeError: x is undefined\n    at parse (src/parse.ts:10:5)\n    at main (src/main.ts:3:1)"
+    answer = await ask(say(text))
+    assert result_of(answer)["output"] == answer["content"][0]["text"] == text
 
 
 async def test_control_characters_do_not_leave(ask):

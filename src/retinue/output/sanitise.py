@@ -12,6 +12,7 @@ from retinue.output.gates import fold, may_name, rows_for
 from retinue.output.patterns import compiled
 from retinue.output.streams import SHORTEST, FamilyStream, KnownStream, KnownValues
 from retinue.output.texts import DEEPEST, TOO_DEEP, mended
+from retinue.output.traces import fold_stack_traces
 
 BLOCK = 64 * 1024
 """Characters looked at together: text without any anchor of a secret costs little."""
@@ -152,27 +153,20 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 # -- for a reader ------------------------------------------------------------------------------------
 
-KEPT_FRAMES = 5
-"""Of a stack trace: the ones nearest to the error."""
-CUT_FRAMES = "    [Additional stack frames truncated]"
-
 _WINDOWS_NAME = r"[^\s\\/:\"'<>|*?]"
 _HOMES = (
-    r"(?<![\w.~-])(?:/(?:home|Users)/\w(?:[\w.@+-]{0,62}\w)?"
+    # `/var/home` of Fedora's immutable systems; `/mnt/c` and `/c` are Windows' drives in WSL and Git Bash.
+    r"(?<![\w.~-])(?:(?:/(?:var/)?home|(?:/(?:mnt/)?[A-Za-z])?/(?i:users))/\w(?:[\w.@+-]{0,62}\w)?"
     r"|(?i:[a-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))"
     # A name with blanks in it is one only where the path goes on.
     rf"(?:{_WINDOWS_NAME}(?:(?:{_WINDOWS_NAME}| ){{0,62}}{_WINDOWS_NAME})?(?=\\)"
     rf"|(?:(?![,;()]){_WINDOWS_NAME}){{1,64}}))"
 )
-_FRAME = r"[ \t]++at [^\n]*(?::\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\))[ \t]*(?:\n|\Z)"
-_FRAMES = rf"(?m)(?:^{_FRAME})+"
-_TRACEBACK = r"(?m)^([ \t]*+Traceback \(most recent call last\):\n)((?:[ \t][^\n]++\n)+)"
-_PYTHON_FRAME = r"(?m)^(?=[ \t]++File \")"
 
 
-def for_reader(text: str, home: str) -> str:
-    """The text as a person or a model reads it best: home folders as `~`, long stack traces cut."""
-    return fold_home(fold_stack_traces(text), home)
+def for_reader(text: str, home: str, cwd: str = "") -> str:
+    """Return the text as a reader needs it: home folders as `~`, long stack traces shortened."""
+    return fold_home(fold_stack_traces(text, cwd), home)
 
 
 def fold_home(text: str, home: str) -> str:
@@ -181,30 +175,3 @@ def fold_home(text: str, home: str) -> str:
     if home and home in text:
         text = re.sub(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)", "~", text)
     return compiled(_HOMES).sub("~", text)
-
-
-def fold_stack_traces(text: str) -> str:
-    """The text with each long stack trace cut to the frames nearest to the error, and without the paths of frames."""
-    if " at " in text:
-        text = compiled(_FRAMES).sub(_fold_frames, text)
-    return compiled(_TRACEBACK).sub(_fold_traceback, text) if "Traceback (" in text else text
-
-
-def _fold_frames(trace: re.Match[str]) -> str:
-    frames = trace[0].removesuffix("\n").split("\n")
-    kept = [_without_path(frame) for frame in frames[:KEPT_FRAMES]]
-    if len(frames) > KEPT_FRAMES:
-        kept += [f"    ... [{frames[KEPT_FRAMES].strip()[:100]}]", CUT_FRAMES]
-    return "\n".join(kept) + trace[0][len(trace[0].removesuffix("\n")) :]
-
-
-def _without_path(frame: str) -> str:
-    indent = frame[: len(frame) - len(frame.lstrip())]
-    return f"{indent}at [REDACTED_PATH]" if frame.rstrip().endswith(")") else frame
-
-
-def _fold_traceback(trace: re.Match[str]) -> str:
-    before, *frames = compiled(_PYTHON_FRAME).split(trace[2])
-    if len(frames) <= KEPT_FRAMES:
-        return trace[0]
-    return "".join([trace[1], before, CUT_FRAMES, "\n", *frames[-KEPT_FRAMES:]])

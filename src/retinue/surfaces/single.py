@@ -99,7 +99,7 @@ class Single:
             return self._answer(result)
 
         # Every partial result repeats the texts before it: each is cleaned once.
-        clean = lru_cache(maxsize=2 * KEPT_ITEMS)(self._clean)
+        clean = lru_cache(maxsize=2 * KEPT_ITEMS)(partial(self._clean, cwd=call.cwd))
         return await streamed(self._orchestrator, call, work, partial(_partial, clean=clean), update)
 
     def _description(self, call: Call) -> str:
@@ -122,7 +122,7 @@ class Single:
         return ToolResult(text=message, details={"mode": mode, "results": [], "error": error}, exit_code=REFUSED)
 
     def _completed(self, result: RunResult) -> ToolResult:
-        output = self._clean(result.text)
+        output = self._clean(result.text, result.spec.cwd)
         cut = truncated(output)
         details = self._details(result, output)
         if cut.truncated:
@@ -131,8 +131,8 @@ class Single:
         return ToolResult(text=cut.text, details=details)
 
     def _failed(self, result: RunResult, failure: Failure) -> ToolResult:
-        message = self._clean(_sentence(failure))
-        output = self._clean(result.text)
+        message = self._clean(_sentence(failure), result.spec.cwd)
+        output = self._clean(result.text, result.spec.cwd)
         details = self._details(result, output, error=message)
         details["error"] = {"code": CODES.get(failure.code, FAILED), "message": message}
         text = _failure_text(result, message, output)
@@ -152,11 +152,11 @@ class Single:
         if output:
             single["output"] = output
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
-            single["displayItems"] = display_items(result.items, self._clean)
+            single["displayItems"] = display_items(result.items, partial(self._clean, cwd=result.spec.cwd))
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
 
-    def _clean(self, text: str) -> str:
-        return for_reader(neutralise(plain(text)), self._home)
+    def _clean(self, text: str, cwd: str = "") -> str:
+        return for_reader(neutralise(plain(text)), self._home, cwd)
 
 
 def _decoded(arguments: Any) -> Task:

@@ -1,0 +1,167 @@
+"""Shortens long stack traces of JavaScript, Java, C#, Python, Ruby, Go and Rust; short ones stay as they are.
+
+Each line is looked at once, and none longer than `MAX_FRAME_LINE` is a frame: the time is linear in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from msgspec import Struct
+
+from retinue.output.patterns import compiled
+
+MAX_SHORT_TRACE = 10
+"""Frames of a trace that is not shortened."""
+NEAR_FRAMES, FAR_FRAMES = 5, 3
+"""Frames kept at the end of a trace where the error is, and at its other end."""
+MAX_PROJECT_FRAMES = 5
+"""Frames of the project's own files that are kept between them."""
+MIN_FRAME_LINE, MAX_FRAME_LINE = 4, 1000
+"""Characters of a line that can be a frame."""
+
+CUT_FRAMES = "    [Additional stack frames truncated]"
+
+_MARKS = ("at ", 'File "', "from ", ":in ", "goroutine ", "backtrace:")
+"""A text without any of these holds no trace."""
+
+
+class _Language(Struct, frozen=True):
+    """How the frames of some languages look."""
+
+    frame: str
+    """The first line of a frame."""
+    more: str = ""
+    """Lines that may follow it within the same frame; empty: none."""
+    needs_more: bool = False
+    """Whether a frame has a second line in any case."""
+    header: str = ""
+    """The line before the first frame; empty: any."""
+    error_is_last: bool = False
+
+
+_PLACE = r":\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\)|[\w>\]]\([^()]*\)|:line \d+"
+_LANGUAGES = (
+    # JavaScript, Java, C#
+    _Language(rf"[ \t]+at \S.*?(?:{_PLACE})(?: ~?\[[^\]]*\])?\s*"),
+    _Language(
+        r'[ \t]+File ".*", line \d+(?:, in .*)?', more=r"[ \t]{3,}\S.*|[ \t]+\[Previous line.*", error_is_last=True
+    ),
+    # Ruby
+    _Language(r"[ \t]*(?:\d+: )?(?:from )?\S.*:\d+:in [`'][^'`]*['`]\s*|[ \t]+(?:\d+: )?from \S.*:\d+\s*"),
+    # Go
+    _Language(
+        r"[\w./*()\[\]{}…-]+\(.*\)|created by \S.*|\.\.\.additional frames elided\.\.\.",
+        more=r"\t\S.*:\d+(?: \+0x[0-9a-f]+)?\s*",
+        needs_more=True,
+        header=r"goroutine \d+ .*\[.*\]:\s*",
+    ),
+    # Rust
+    _Language(
+        r"\s*\d+: \s*\S.*", more=r"\s+at \S.*:\d+(?::\d+)?\s*", header=r"(?i)(?:note: )?\s*stack backtrace:\s*"
+    ),
+)
+
+_FRAME_PATH = (
+    r'(?m)File "([^"]+)"|\(([^()]+?):\d+(?::\d+)?\)| in (\S.*):line \d+|(?:\bat|\bfrom|^)\s+(?:async )?(\S+?):\d+'
+)
+_LIBRARY = (
+    r"node_modules|site-packages|dist-packages|[/\\]lib[/\\]|[/\\]\.cargo[/\\]|[/\\]rustc[/\\]|[/\\]pkg[/\\]mod[/\\]"
+    r"|[/\\]gems[/\\]|[/\\]vendor[/\\]|^(?:node:|<|internal[/\\])"
+)
+_LIBRARY_CALL = (
+    r"\bat (?:java|javax|jdk|sun|com\.sun|kotlin|scala|org\.(?:springframework|apache|junit|eclipse)"
+    r"|System|Microsoft)[./]"
+)
+
+
+def fold_stack_traces(text: str, cwd: str = "") -> str:
+    """Return the text with each long stack trace shortened: the frames at both ends and the project's own are kept.
+
+    `cwd` is the folder of the project; a relative path is of the project, too.
+    """
+    if not any(mark in text for mark in _MARKS):
+        return text
+    lines = text.split("\n")
+    folded: list[str] = []
+    at = 0
+    while at < len(lines):
+        language = _language_at(lines, at)
+        frames = list(_frames(lines, at, language)) if language else []
+        if language is None or len(frames) <= MAX_SHORT_TRACE:
+            end = frames[-1][1] if frames else at + 1
+            folded += lines[at:end]
+        else:
+            end = frames[-1][1]
+            folded += _shortened(lines, frames, language, cwd)
+        at = end
+    return "\n".join(folded)
+
+
+def _language_at(lines: list[str], at: int) -> _Language | None:
+    """Return the language in which a frame begins on this line."""
+    if not _may_be_frame(lines[at]):
+        return None
+    for language in _LANGUAGES:
+        if language.header and not (at and compiled(language.header).fullmatch(lines[at - 1][:MAX_FRAME_LINE])):
+            continue
+        if _frame_end(lines, at, language):
+            return language
+    return None
+
+
+def _frames(lines: list[str], at: int, language: _Language) -> Iterator[tuple[int, int]]:
+    """Yield the lines of each frame that follows, as the first and the one behind the last."""
+    while at < len(lines) and (end := _frame_end(lines, at, language)):
+        yield at, end
+        at = end
+
+
+def _frame_end(lines: list[str], at: int, language: _Language) -> int:
+    """Return the line behind the frame that begins here; 0 if none does."""
+    if not _may_be_frame(lines[at]) or not compiled(language.frame).fullmatch(lines[at]):
+        return 0
+    end = at + 1
+    while language.more and end < len(lines) and _is_more(lines[end], language):
+        end += 1
+    return 0 if language.needs_more and end == at + 1 and not lines[at].startswith("...") else end
+
+
+def _is_more(line: str, language: _Language) -> bool:
+    return _may_be_frame(line) and not compiled(language.frame).fullmatch(line) and _matches(language.more, line)
+
+
+def _matches(pattern: str, line: str) -> bool:
+    return compiled(pattern).fullmatch(line) is not None
+
+
+def _may_be_frame(line: str) -> bool:
+    return MIN_FRAME_LINE <= len(line) <= MAX_FRAME_LINE
+
+
+def _shortened(lines: list[str], frames: list[tuple[int, int]], language: _Language, cwd: str) -> Iterator[str]:
+    """Yield the lines of a long trace that are kept, and how many frames were left out where."""
+    first, last = (FAR_FRAMES, NEAR_FRAMES) if language.error_is_last else (NEAR_FRAMES, FAR_FRAMES)
+    middle = range(first, len(frames) - last)
+    own = [number for number in middle if _is_of_project(lines[slice(*frames[number])], cwd)]
+    kept = sorted({*range(first), *own[:MAX_PROJECT_FRAMES], *range(len(frames) - last, len(frames))})
+    final_gap = max((before for before, after in pairwise(kept) if after - before > 1), default=-1)
+    for number, following in pairwise([*kept, len(frames)]):
+        yield from lines[slice(*frames[number])]
+        if left_out := following - number - 1:
+            yield f"    ... [{left_out} stack frame{'s' * (left_out > 1)} left out]"
+        if number == final_gap:
+            yield CUT_FRAMES
+
+
+def _is_of_project(frame: list[str], cwd: str) -> bool:
+    text = "\n".join(frame)
+    found = compiled(_FRAME_PATH).search(text)
+    if found is None or compiled(_LIBRARY_CALL).search(text):
+        return False
+    path = next(part for part in found.groups() if part).removeprefix("file://").strip()
+    within = path.removeprefix(cwd.rstrip("/\\")) if cwd else path
+    if compiled(_LIBRARY).search(within):
+        return False
+    return within != path or not compiled(r"[/\\]|[A-Za-z]:").match(path)
