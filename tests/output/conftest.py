@@ -71,6 +71,36 @@ CANARIES = {
     "Anthropic": _token("sk-ant-", f"api03-{SOLID}-AA", "[ANTHROPIC_KEY_REDACTED]"),
     "Google": _token("AIza", f"Sy{SOLID}-{SOLID[:12]}", "[GOOGLE_KEY_REDACTED]"),
     "JWT": Canary(JWT, JWT[3:], "[JWT_REDACTED]"),
+    "authorization of words": Canary(
+        "Authorization: secret-token-value", "secret-token-value", "Authorization: [REDACTED]"
+    ),
+    "bearer of three parts": Canary("Bearer abc.def.ghi", "abc.def.ghi", "Bearer [REDACTED]"),
+    "cookie": Canary("Cookie: session=abcdef; theme=dark", "abcdef; theme=dark", "Cookie: session=[REDACTED]"),
+    "cookie that is set": Canary(
+        "Set-Cookie: sid=s%3AabcDEF; Path=/; HttpOnly", "s%3AabcDEF", "Set-Cookie: sid=[REDACTED]"
+    ),
+    "cookie in JSON": Canary('"Cookie": "a=bcde"', "bcde", '"Cookie": "a=[REDACTED]"'),
+    "short password": Canary("password: hunter2", "hunter2", "password: [REDACTED]"),
+    "password with a separator in it": Canary("DB_PASSWORD=Tr0ub4dor&3", "Tr0ub4dor&3", "DB_PASSWORD=[REDACTED]"),
+    "password in YAML with a separator in it": Canary("password: Tr0ub4dor&3", "Tr0ub4dor&3", "password: [REDACTED]"),
+    "password of letters": Canary("DB_PASSWORD=correcthorsebattery", "correcthorsebattery", "DB_PASSWORD=[REDACTED]"),
+    "secret of letters": Canary("secret=swordfishswordfish", "swordfish", "secret=[REDACTED]"),
+    "token of letters": Canary("token=abcdefghijklmnopqrst", "abcdefghij", "token=[REDACTED]"),
+    "password of words": Canary(
+        '"password": "correct horse battery"', "correct horse battery", '"password": "[REDACTED]"'
+    ),
+    "password of words in the environment": Canary(
+        "DB_PASSWORD='correct horse battery'", "correct horse battery", "DB_PASSWORD='[REDACTED]'"
+    ),
+    "Hugging Face": _token("hf_", SOLID + SOLID[:14], "[HUGGING_FACE_TOKEN_REDACTED]"),
+    "Groq": _token("gsk_", SOLID * 2 + SOLID[:12], "[GROQ_KEY_REDACTED]"),
+    "xAI": _token("xai-", SOLID * 4, "[XAI_KEY_REDACTED]"),
+    "DigitalOcean": _token("dop_v1_", "0123456789abcdef" * 4, "[DIGITALOCEAN_TOKEN_REDACTED]"),
+    "Linear": _token("lin_api_", SOLID * 2, "[LINEAR_KEY_REDACTED]"),
+    "Vault": _token("hvs.", f"CAES-{SOLID}_{SOLID}", "[VAULT_TOKEN_REDACTED]"),
+    "SendGrid": _token("SG.", f"{SOLID}-x.{SOLID}_{SOLID}", "[SENDGRID_KEY_REDACTED]"),
+    "Telegram": _token("123456789", f":AA{SOLID}_{SOLID[:12]}", "[TELEGRAM_TOKEN_REDACTED]"),
+    "Discord": _token("MTA", f"{SOLID}xyz.Gabcde.{SOLID}-{SOLID[:8]}", "[DISCORD_TOKEN_REDACTED]"),
     "private key": Canary(key_block("RSA PRIVATE KEY", BODY), SOLID, "[PRIVATE_KEY_REDACTED]"),
     "private key in JSON": Canary(
         key_block("PRIVATE KEY", BODY).replace("\n", "\\n"), SOLID, "[PRIVATE_KEY_REDACTED]"

@@ -16,6 +16,8 @@ FRAGMENTS = """
 api_key|api key|token|password|secret_key|credentials|pwd| = |=|: |:|"|'|`|\\| |\t|Bearer |Authorization|auth
 authorization: |Basic |Digest |export |DB_PASS|_KEY|KEY|ghp_|github_pat_|glpat-|AKIA|xoxb-|sk_live_|npm_|pypi-
 sk-|sk-ant-|AIza|eyJ|.|-----BEGIN |RSA |PRIVATE KEY-----|-----END |://|@|?|&|#|[REDACTED]|(|[|-|_|/|+|$|{|<|sig
+Cookie: |sid=|abc.def.ghi|secret-token-value|hunter2|PASSWORD=|&3|"correct horse |swordfishswordfish|hf_|gsk_
+xai-|dop_v1_|lin_api_|hvs.|SG.|123456789:AA|MTA|.Gabcde.|0123456789abcdef0123456789abcdef
 id_rsa.pem:2:|a_b-3-|./k_y.pem:|MIIEowIBAAKCAQEAa1B2c3D4e5F6g7H8i9|-----END PRIVATE KEY-----
 İ|é|漢|aaaaaaaa|b1b1b1b1b1|hunter2|-secret/with| space|abcDEF|123456+/==|line one|line two
 """

@@ -61,10 +61,56 @@ def test_letters_that_grow_in_lower_case_do_not_shift_the_mask():
         "the bearer of this letter",
         "Bearer authentication, or bearer authentication.",
         "arn:aws:secretsmanager:eu-west-1:123456789012:secret:my-name-1",
+        "password: string",
+        "password: String!",
+        "token: Token",
+        "secret = get_secret()",
+        "secret=clientsecretvalue",
+        "token=accessTokenFromStorage",
+        "f(token=authenticationtoken)",
+        "PASSWORD=required",
+        "TOKEN=configurationtoken",
+        "password: argon2",
+        "password: sha256",
+        "pwd: uint32",
+        '"password": "Your new password"',
+        '"password": "Mot de passe"',
+        "password: 'please enter a password'",
+        "Send it as a Bearer token in the Authorization header.",
+        "Bearer token",
+        "bearer self.config.token",
+        "Authorization: role-based access control",
+        "Authorization: required",
+        "authorization: my_auth_header",
+        "cookie: Cookie",
+        "Cookie: name=value",
+        "Cookie: <session>",
+        "const cookie: string = document.cookie",
+        "hf_hub_download(repo_id)",
+        "from transformers import hf_argparser",
+        "msg.sender.address.of_the_message_that_was_sent",
+        "hvs.py",
+        "at 12345678:AA",
+        "xai-grok-4-fast-reasoning",
+        "self.assertEqual.method1.some_long_attribute_name_here",
     ],
 )
 def test_ordinary_code_and_prose_stay_as_they_are(line):
     assert Masker().mask(line) == (line, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "masked"),
+    [
+        ("password", "correct horse battery", "[REDACTED]"),
+        ("password", "hunter2", "[REDACTED]"),
+        ("Authorization", "secret-token-value", "[REDACTED]"),
+        ("Cookie", "session=abcdef", "session=[REDACTED]"),
+        ("password", "Your new password", "Your new password"),
+    ],
+)
+def test_value_under_a_telling_name_is_masked_as_in_text(name, value, masked):
+    assert Masker().mask_value({"headers": [{name: value}]})[0] == {"headers": [{name: masked}]}
 
 
 def test_of_ordinary_sources_less_than_one_line_in_a_thousand_is_touched():

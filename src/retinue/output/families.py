@@ -32,6 +32,8 @@ class Family(Struct, frozen=True, kw_only=True):
     """In lower case; text without any of them holds no such secret."""
     needs: str = ""
     """A character, or two of which one, that must occur: cheaper to look for than the anchors."""
+    shape: str = ""
+    """A pattern that must occur in lower-case text, where no anchor tells the secret; empty: the anchors decide."""
     head: str
     """Recognises the secret; its group `value` begins where the mask begins."""
     run: str = WORD_RUN
@@ -63,6 +65,16 @@ _QUOTED_OR_NOT = rf"""(?(quote)[^\s"'`\\]{{8,256}}+|[{_VALUE}]{{8,64}}+{_NOT_COD
 _SECRET = rf"(?P<value>{_NOT_A_PLACE}{_MIXED}{_QUOTED_OR_NOT})"
 _PASSWORD = rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
 _VALUE_RUN = rf"[{_VALUE}]*+"
+_SHORT_PASSWORD = (
+    rf"(?P<value>{_NOT_A_PLACE}(?!u?int|float|sha|md[45]|base|utf|argon|pbkdf|bcrypt|str|text|char|varchar|bytes)"
+    rf"{_MIXED}[a-z0-9_!@#$^*\-]{{6,7}}+(?![{_VALUE}(\[]))"
+)
+_WHOLE_VALUE = r"""[^\s"'`\\<>(){}\[\]]"""
+"""What a value holds that is no part of a query: `&`, `,` and `;`, too."""
+_LABEL_WORDS = (
+    r"(?:your|the|enter|must|please|password|passphrase|and|for|not|with|new|old|current|user|field|invalid)\b"
+)
+_WORD_OF_CODE = r"(?![a-z]{0,63}(?:password|passwd|secret|token|key|value|auth|user|config|string|name|placeholder))"
 
 
 def _behind(*words: str) -> str:
@@ -88,6 +100,41 @@ def _solid(anchor: str, head: str, *qualifiers: str) -> Family:
     # What follows is looked at first: it tells more than what stands before, and costs less.
     name = rf"{head}(?={_IS}(?:{_QUOTE})?[A-Za-z-]{{20}})(?i:{_qualified(anchor, *qualifiers)})"
     return Family(anchors=(anchor,), needs=":=", head=name + _SEPARATOR + letters, spaced=True)
+
+
+_PASS = "pass" + r"(?:w(?:or)?d|phrase)"
+_NAMES = ("password", "passwd", "passphrase", "pwd", "secret", "token")
+
+
+def _assigned(*names: str, value: str, run: str = WORD_RUN) -> Family:
+    """Return the family of values that stand right behind `name=`, in the case that is given."""
+    # The sign comes first: it is rarer than the letters of the names.
+    head = "=" + _behind(*(f"{name}=" for name in names)) + rf"(?:{_QUOTE})?(?P<value>{value})"
+    return Family(anchors=("pass", "pwd", "secret", "token"), needs=":=", head=head, run=run)
+
+
+def _phrase(name: str) -> Family:
+    """Return the family of passwords of several words in quotes; a label has capitals, or words of its own."""
+    words = rf"(?P<value>(?!{_LABEL_WORDS})[a-z]{{3,32}}+ (?!{_LABEL_WORDS})[a-z]{{3}})"
+    run = r"""[^\r\n"'`\\]*+"""
+    return Family(anchors=("pass",), needs=":=", head=rf"{name}{_IS}{_QUOTE}{words}", run=run, spaced=True)
+
+
+_DOTTED = r"\.(?:(?<=hvs\.)|(?<=sg\.)(?<![a-z0-9]sg\.)|[a-z0-9_-]{6}\.[a-z0-9_-]{27})"
+"""A dot within one of the tokens that have dots: one search for it costs less than one for each."""
+
+
+def _prefixed(prefix: str, rest: str, mark: str) -> Family:
+    """Return the family of tokens that begin with a prefix of their own."""
+    sign = next(sign for sign in "_-." if sign in prefix)
+    literal = prefix.replace(".", r"\.")
+    return Family(
+        anchors=(prefix.lower(),),
+        needs=sign,
+        shape=_DOTTED if sign == "." else "",
+        head=rf"(?P<value>{literal}(?<![A-Za-z0-9]{literal}){rest})",
+        mark=f"[{mark}_REDACTED]",
+    )
 
 
 # -- the table: where two begin at the same place, the earlier row gives the mark --------------------
@@ -127,7 +174,10 @@ FAMILIES = (
         anchors=("bearer",),
         head=rf"bearer(?<![a-z0-9]bearer)[ \t]{{1,4}}"
         rf"(?P<value>(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8}}"
-        rf"|(?=[a-z]{{0,63}}+[_\-~+/=]){_CREDENTIAL}{{12}}|[a-z]{{20}})",
+        rf"|(?=[a-z]{{0,63}}+[_\-~+/=]){_CREDENTIAL}{{12}}|[a-z]{{20}}"
+        # Three parts, as a JSON web token has them; `self.config.token` is code.
+        r"|(?!(?:self|this|request|req|response|res|process|config|settings|options|ctx|context|props|state|env)\.)"
+        r"[a-z]{2,32}\.[a-z]{2,32}\.[a-z]{2})",
         run=rf"{_CREDENTIAL}*+",
         folded=True,
         spaced=True,
@@ -146,6 +196,23 @@ FAMILIES = (
         needs=":=",
         head=rf"{_AUTHORIZATION}(?P<value>digest[ \t]{{1,4}}[a-z])",
         run=r"[^\r\n\\]*+",
+        folded=True,
+        spaced=True,
+    ),
+    Family(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>(?=[a-z\-]{{12}})[a-z]{{2,32}}+-[a-z]{{2,32}}+-[a-z]{{2}})",
+        run=rf"{_CREDENTIAL}*+",
+        folded=True,
+        spaced=True,
+    ),
+    Family(
+        anchors=("cookie",),
+        needs=":=",
+        head=rf"cookie(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?[a-z0-9_.$\-]{{1,64}}+="
+        rf"(?P<value>(?!value\b|\.\.|…)[^\s;,\"'`\\<>(){{}}\[\]$*]{{4}})",
+        run=r"""[^\r\n"'`\\]*+""",
         folded=True,
         spaced=True,
     ),
@@ -208,6 +275,26 @@ FAMILIES = (
         head=r"(?P<value>AIza[A-Za-z0-9_-]{30})",
         mark="[GOOGLE_KEY_REDACTED]",
     ),
+    _prefixed("hf_", r"[A-Za-z0-9]{30}", "HUGGING_FACE_TOKEN"),
+    _prefixed("gsk_", r"[A-Za-z0-9]{32}", "GROQ_KEY"),
+    _prefixed("xai-", r"[A-Za-z0-9]{32}", "XAI_KEY"),
+    _prefixed("dop_v1_", r"[a-f0-9]{32}", "DIGITALOCEAN_TOKEN"),
+    _prefixed("lin_api_", r"[A-Za-z0-9]{30}", "LINEAR_KEY"),
+    _prefixed("hvs.", r"[A-Za-z0-9_-]{20}", "VAULT_TOKEN"),
+    _prefixed("SG.", r"[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32}", "SENDGRID_KEY"),
+    Family(
+        anchors=(":aa",),
+        needs=":=",
+        head=r"(?P<value>[0-9]{8,10}:AA[A-Za-z0-9_-]{32})",
+        mark="[TELEGRAM_TOKEN_REDACTED]",
+    ),
+    Family(
+        anchors=("",),
+        needs=".",
+        shape=_DOTTED,
+        head=r"(?<![A-Za-z0-9])(?P<value>[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27})",
+        mark="[DISCORD_TOKEN_REDACTED]",
+    ),
     Family(
         anchors=("eyj",),
         needs=".",
@@ -259,4 +346,26 @@ FAMILIES = (
     _named("pass", head="pass(?:w(?:or)?d|phrase)", value=_PASSWORD),
     _named("pwd", head="pwd", value=_PASSWORD),
     _named("credential", head="credentials?"),
+    _named("pass", head=_PASS, value=_SHORT_PASSWORD),
+    _named("pwd", head="pwd", value=_SHORT_PASSWORD),
+    # In the environment a value ends with its word; `&` separates values of a query, whose names are in lower case.
+    _assigned(
+        *(name.upper() for name in _NAMES),
+        value=r"(?![$%/.~=:?*\-]|arn:|[a-z]{2,8}://)"
+        rf"(?:(?=[A-Za-z_\-./+=~%!@#$^*?:&]{{0,63}}+[0-9]){_WHOLE_VALUE}{{8,64}}+(?![(\[])"
+        rf"|{_WORD_OF_CODE}[a-z]{{12,64}}+(?![A-Za-z0-9_(\[.]))",
+        run=rf"{_WHOLE_VALUE}*+",
+    ),
+    _assigned(*_NAMES, value=rf"{_WORD_OF_CODE}[a-z]{{16,64}}+(?![A-Za-z0-9_(\[.])"),
+    Family(
+        anchors=("pass",),
+        needs=":=",
+        head=rf"{_PASS}(?:{_QUOTE})?[ \t]{{0,4}}:(?![=:])[ \t]{{0,4}}"
+        rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}[{_VALUE}&]{{8,64}}+{_NOT_CODE})",
+        run=rf"[{_VALUE}&]*+",
+        folded=True,
+        spaced=True,
+    ),
+    _phrase(r"ass(?<=[pP]ass)(?:w(?:or)?d|phrase)"),
+    _phrase(r"PASS(?:W(?:OR)?D|PHRASE)"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -48,20 +49,25 @@ def may_name(folded: str) -> bool:
     return False
 
 
-def _gate(needs: str) -> Gate:
+def _gate(needs: str, shape: str) -> Gate:
     anchors: dict[str, tuple[int, ...]] = {}
     for row, family in enumerate(FAMILIES):
-        for anchor in family.anchors if family.needs == needs else ():
+        for anchor in family.anchors if (family.needs, family.shape) == (needs, shape) else ():
             anchors[anchor] = (*anchors.get(anchor, ()), row)
     joined = len(needs) == 1 and all(needs in anchor for anchor in anchors)
-    return Gate(needs, _shape(needs, anchors) if joined else "", anchors)
+    return Gate(needs, shape or (_shape(needs, anchors) if joined else ""), anchors)
 
 
 def _shape(needs: str, anchors: Iterable[str]) -> str:
     """The character with the rest of an anchor around it: one search for it costs less than one for each anchor."""
     halves = (anchor.rpartition(needs) for anchor in anchors)
-    return needs + "(?:" + "|".join(f"(?<={before}{needs})(?={after})" for before, _, after in halves) + ")"
+    return (
+        re.escape(needs)
+        + "(?:"
+        + "|".join(f"(?<={re.escape(before + needs)})(?={re.escape(after)})" for before, _, after in halves)
+        + ")"
+    )
 
 
-GATES = tuple(_gate(needs) for needs in dict.fromkeys(family.needs for family in FAMILIES))
+GATES = tuple(_gate(*key) for key in dict.fromkeys((family.needs, family.shape) for family in FAMILIES))
 NAMES = tuple(dict.fromkeys(anchor for family in FAMILIES if family.spaced for anchor in family.anchors))
