@@ -35,6 +35,39 @@ async def test_a_session_of_sticky_is_a_file_of_pi_that_grows(call, project, tmp
     assert file.read_text() != before
 
 
+DAMAGE = {
+    "torn header": lambda content: content[len(content.split(b"\n")[0]) // 2 :],
+    "garbage first line": lambda content: b"\x00\xff garbage\n" + content.split(b"\n", 1)[1],
+    "garbage only": lambda _: b"\xff\x00 not a session",
+    "header without id": lambda content: b'{"type":"session"}\n' + content.split(b"\n", 1)[1],
+    "empty": lambda _: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damaged_session_file_is_moved_aside_and_the_session_continues(call, server, tmp_path, damage):
+    finalizes = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
+    _, (answer,) = await call({"agent": "scout", "task": f"Remember 1234. {script64([finalizes])}"}, "sticky")
+    session = answer["details"]["sessionId"]
+    (file,) = (tmp_path / "home" / ".pi" / "subagent-sessions").glob(f"*/scout_{session}.jsonl")
+    damaged = DAMAGE[damage](file.read_bytes())
+    file.write_bytes(damaged)
+    for number in (1, 2):
+        again = {"agent": "scout", "task": f"And now? {script64([finalizes])}", "sessionId": session}
+        status, (answer,) = await call(again, "sticky")
+        assert (status, answer["details"]["sessionId"]) == (0, session)
+        assert "Remember 1234." in str(server.requests[-1].body), number
+    kept = file.with_suffix(".damaged.1.jsonl")
+    assert sorted(file.parent.glob(f"scout_{session}*")) == sorted([file, kept])
+    assert kept.read_bytes() == damaged
+    notice = (
+        f"pi cannot read its own session file {file}. It was moved to {kept}. "
+        "The session continues from the stored messages."
+    )
+    records = [path.read_text() for path in (tmp_path / "state" / "sessions").rglob("*.jsonl")]
+    assert sum(record.count(notice) for record in records) == 2, "in the events and in the result of the second run"
+
+
 # -- fanout ----------------------------------------------------------------------------------------
 
 

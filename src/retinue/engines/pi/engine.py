@@ -13,6 +13,7 @@ from retinue.engines.pi.installation import found
 from retinue.engines.pi.launch import Launch, launch, unapplied
 from retinue.engines.pi.once import follow
 from retinue.engines.pi.pool import Bounds, Pool
+from retinue.engines.pi.session_file import continue_or_set_aside
 from retinue.engines.processes.keeper import Family, Keeper
 from retinue.engines.prompt import prompt_of
 from retinue.engines.steering import SteeredRuns, Steering
@@ -61,6 +62,9 @@ class PiEngine:
 
     async def _run(self, spec: RunSpec, emit: Emit, steering: Steering) -> None:
         installation = found(spec.environment)
+        spec, notice = continue_or_set_aside(spec)
+        if notice:
+            await emit(Notice("native_session", notice))
         start = launch(spec, installation)
         for sentence in unapplied(spec, start):
             await emit(Notice("not_applied", sentence))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.engines.child import Command, Stdin
 from retinue.engines.pi.installation import Installation
+from retinue.engines.pi.session_file import move_out_of_the_way
 from retinue.engines.prompt import prompt_files
 from retinue.folders import native_file
 from retinue.tool_names import FINALIZE, is_delegation
@@ -122,8 +122,7 @@ def _session_file(spec: RunSpec) -> str | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if path.exists():
-            number = next(n for n in count(1) if not path.with_suffix(f".{n}.jsonl").exists())
-            path.rename(path.with_suffix(f".{number}.jsonl"))
+            move_out_of_the_way(path)
     except OSError:
         return None
     return str(path) if os.access(path.parent, os.W_OK | os.X_OK) else None
