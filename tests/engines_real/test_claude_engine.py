@@ -376,3 +376,40 @@ async def test_a_session_claude_has_forgotten_goes_on_from_our_record(open_retin
     assert any("goes on from the stored messages" in notice for notice in again.actual.notices)
     assert "Remember 1234." in server.requests[1].messages[0].text
     assert (third.failure, third.actual.notices) == (None, ())
+
+
+DAMAGE = {
+    "garbage first line": lambda content: b"\x00\xff garbage\n" + content.split(b"\n", 1)[1],
+    "torn beginning": lambda content: content[len(content) // 2 :],
+    "garbage only": lambda _: b"\xff\x00 not a session",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damaged_record_of_claude_code_is_kept_and_the_session_continues(
+    open_retinue, server, tmp_path, damage
+):
+    async with open_retinue(worker()) as retinue:
+        first = await retinue.run("worker", f"Remember 1234. {ANSWERS}")
+        (file,) = (tmp_path / "home" / ".claude" / "projects").glob("*/*.jsonl")
+        damaged = DAMAGE[damage](file.read_bytes())
+        file.write_bytes(damaged)
+        again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
+        third = await retinue.run("worker", f"And now? {ANSWERS}", session=first.session)
+    assert (again.failure, again.session) == (None, first.session)
+    notice = f"Claude Code's own record {file} is damaged. It is kept as it is. "
+    notice += "The session continues from the stored messages."
+    assert again.actual.notices == (notice,)
+    assert (third.failure, third.actual.notices) == (None, ())
+    assert all("Remember 1234." in str(request.body) for request in server.requests)
+    assert file.read_bytes() == damaged
+
+
+async def test_torn_end_of_a_record_of_claude_code_is_left_to_claude_code(open_retinue, server, tmp_path):
+    async with open_retinue(worker()) as retinue:
+        first = await retinue.run("worker", f"Remember 1234. {ANSWERS}")
+        (file,) = (tmp_path / "home" / ".claude" / "projects").glob("*/*.jsonl")
+        file.write_bytes(file.read_bytes()[:-40])
+        again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
+    assert (again.failure, again.actual.notices) == (None, ())
+    assert "Remember 1234." in str(server.requests[-1].body)

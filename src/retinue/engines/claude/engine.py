@@ -22,7 +22,7 @@ from retinue.engines.claude.installation import found
 from retinue.engines.claude.launch import allowed, built_in, command, loaded, unapplied, unasked
 from retinue.engines.claude.own_tools import our_name, own_name, own_toolbox
 from retinue.engines.claude.said import Begun, Ended
-from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
+from retinue.engines.claude.session import new_session, pointer_of, remember, resumable, why_not_resumable
 from retinue.engines.claude.wire import Wire
 from retinue.engines.processes.keeper import Family, Keeper
 from retinue.engines.prompt import prompt_of
@@ -69,7 +69,7 @@ class ClaudeEngine:
             else:
                 return
         if spec.native_session:
-            await emit(Notice("native_session", FORGOTTEN))
+            await emit(Notice("native_session", why_not_resumable(spec)))
             spec = structs.replace(spec, native_session=None)
         await self._carry(spec, program, new_session(), emit, steering, resumes=False)
 
@@ -117,9 +117,6 @@ class ClaudeEngine:
                 await telling.over(said, spec.limits)
             else:
                 await telling.gone()
-
-
-FORGOTTEN = "Claude Code has no record of this session any more: it goes on from the stored messages."
 
 
 async def _remember(spec: RunSpec, session: str, emit: Emit) -> None:

@@ -19,6 +19,12 @@ from retinue.regular_files import TooLarge, read_regular
 from retinue.types import RunSpec
 
 POINTER_BYTES = 1024
+FIRST_LINE_BYTES = 64 << 20
+
+FORGOTTEN = "Claude Code has no record of this session any more: it goes on from the stored messages."
+DAMAGED = (
+    "Claude Code's own record {} is damaged. It is kept as it is. The session continues from the stored messages."
+)
 
 
 class _Pointer(Struct):
@@ -33,14 +39,19 @@ def pointer_of(spec: RunSpec) -> Path:
 
 
 def resumable(spec: RunSpec) -> str | None:
-    """The id of the session to go on with; None where there is none, or Claude Code has forgotten it."""
-    if not spec.native_session:
-        return None
-    try:
-        session = str(msgspec.json.decode(read_regular(spec.native_session, POINTER_BYTES), type=_Pointer).claude)
-    except (OSError, TooLarge, ValueError):  # msgspec's errors are value errors
-        return None
-    return session if _is_recorded(session, spec.environment) else None
+    """The id of the session to go on with; None where there is none, or Claude Code cannot continue it."""
+    session = _noted_session(spec)
+    record = _record_of(session, spec.environment) if session else None
+    return session if record and not _is_damaged(record) else None
+
+
+def why_not_resumable(spec: RunSpec) -> str:
+    """Return the sentence for a session that Claude Code cannot continue."""
+    session = _noted_session(spec)
+    record = _record_of(session, spec.environment) if session else None
+    if record and _is_damaged(record):
+        return DAMAGED.format(record)
+    return FORGOTTEN
 
 
 def new_session() -> str:
@@ -57,6 +68,27 @@ def remember(pointer: Path, session: str) -> None:
     os.replace(beside, pointer)  # noqa: PTH105 - of a link it replaces the link
 
 
-def _is_recorded(session: str, environ: Mapping[str, str]) -> bool:
+def _noted_session(spec: RunSpec) -> str | None:
+    if not spec.native_session:
+        return None
+    try:
+        return str(msgspec.json.decode(read_regular(spec.native_session, POINTER_BYTES), type=_Pointer).claude)
+    except (OSError, TooLarge, ValueError):  # msgspec's errors are value errors
+        return None
+
+
+def _record_of(session: str, environ: Mapping[str, str]) -> Path | None:
     # One folder for each directory in which Claude Code ran; how they are named is its own business.
-    return any((claude_folder(environ) / "projects").glob(f"*/{session}.jsonl"))
+    return next((claude_folder(environ) / "projects").glob(f"*/{session}.jsonl"), None)
+
+
+def _is_damaged(record: Path) -> bool:
+    """Whether the beginning of the record is lost: Claude Code would continue without it, and not say so."""
+    try:
+        with record.open("rb") as file:
+            first = file.readline(FIRST_LINE_BYTES)
+        if first.strip():
+            msgspec.json.decode(first, type=dict)
+    except (OSError, ValueError):
+        return True
+    return False
