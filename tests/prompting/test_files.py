@@ -94,6 +94,36 @@ def test_the_limit_is_one_megabyte(folder):
     assert block(folder, "large") == "[file too large: large (1025KB, limit 1024KB)]"
 
 
+@pytest.mark.parametrize(("excess", "size"), [(1, 1025), (1023, 1025), (1024, 1025), (1025, 1026)])
+def test_size_of_a_file_that_is_too_large_is_rounded_up(folder, excess, size):
+    (folder / "huge.bin").write_bytes(b"x" * (MAX_FILE_BYTES + excess))
+    assert block(folder, "huge.bin") == f"[file too large: huge.bin ({size}KB, limit 1024KB)]"
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ({"start": 5, "end": 3}, "end 3 is before start 5"),
+        ({"start": 11}, "start 11 is past the end of the file (10 lines)"),
+        ({"start": 11, "end": 20}, "start 11 is past the end of the file (10 lines)"),
+        ({"end": 0}, "end 0 is before start 1"),
+        ({"start": 50, "end": 40}, "end 40 is before start 50"),
+    ],
+)
+def test_slice_without_lines_says_why(folder, part, reason):
+    assert block(folder, **part) == f"=== ten.txt ===\n[no lines: {reason}]"
+
+
+def test_slice_past_the_end_of_a_file_of_one_line_says_why(folder):
+    (folder / "one").write_text("x\n")
+    assert block(folder, "one", start=2) == ("=== one ===\n[no lines: start 2 is past the end of the file (1 line)]")
+
+
+def test_empty_file_is_an_empty_block(folder):
+    (folder / "empty").touch()
+    assert block(folder, "empty") == block(folder, "empty", head=3) == "=== empty ===\n"
+
+
 def test_roots_bound_what_may_be_read(folder):
     (folder / "in").mkdir()
     (folder / "in" / "ok").write_text("fine")

@@ -42,18 +42,22 @@ def _block(part: FileSlice, cwd: str | Path, roots: Sequence[str | Path] | None)
     except FileNotFoundError:
         return f"[file not found: {part.path}]"
     except TooLarge as large:
-        return f"[file too large: {part.path} ({large.size_bytes // 1024}KB, limit {MAX_FILE_BYTES // 1024}KB)]"
+        return f"[file too large: {part.path} ({-(-large.size_bytes // 1024)}KB, limit {MAX_FILE_BYTES // 1024}KB)]"
     except (OSError, ValueError):
         return f"[could not read file: {part.path}]"
     return f"=== {part.path} ===\n{_slice(content, part)}"
 
 
 def _slice(content: str, part: FileSlice) -> str:
+    """Return the lines of the slice, or why there are none."""
     lines = content.removesuffix("\n").split("\n")
     if part.tail is not None:
-        lines = lines[-part.tail :]
-    elif part.head is not None:
-        lines = lines[: part.head]
-    elif part.start is not None or part.end is not None:
-        lines = lines[max((part.start or 1) - 1, 0) : part.end]
-    return "\n".join(lines)
+        return "\n".join(lines[-part.tail :])
+    if part.head is not None:
+        return "\n".join(lines[: part.head])
+    start, end = max(part.start or 1, 1), part.end
+    if end is not None and end < start:
+        return f"[no lines: end {end} is before start {start}]"
+    if start > len(lines):
+        return f"[no lines: start {start} is past the end of the file ({len(lines)} line{'s' * (len(lines) != 1)})]"
+    return "\n".join(lines[start - 1 : end])

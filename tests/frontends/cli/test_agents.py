@@ -73,6 +73,26 @@ def test_showing_an_agent_shows_everything_but_its_secrets(cli, scratch_home):
     assert "sk-very-secret" not in shown.output + as_json.output
 
 
+def test_showing_an_agent_names_its_persona_and_memory_and_prints_neither(cli, tmp_path):
+    folder = tmp_path / "vault" / "agents" / "analyst"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("name: Analyst\ndescription: Digs.\n")
+    (folder / "AGENTS.md").write_text("Dig.\n")
+    (folder / "SOUL.md").write_text("You are a captain.\n")
+    (folder / "MEMORY.md").write_text("Tea at five.\n")
+    vault = str(tmp_path / "vault")
+    shown = cli("agents", "show", "analyst", RETINUE_VAULT=vault)
+    as_json = cli("agents", "show", "analyst", "--json", RETINUE_VAULT=vault)
+    rows = [line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.startswith(("persona", "memory"))]
+    assert rows == [
+        ["persona", f"{folder}/SOUL.md (not printed)"],
+        ["memory", f"{folder}/MEMORY.md (not printed)"],
+    ]
+    assert shown.stdout.endswith("--- Prompt ---\nDig.\n")
+    assert "captain" not in shown.output + as_json.output
+    assert "Tea at five" not in shown.output + as_json.output
+
+
 def test_checking_says_what_is_to_be_mended(cli, project):
     all_of_them = cli("agents", "check")
     assert all_of_them.exit_code == 1

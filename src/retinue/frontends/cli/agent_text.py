@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from retinue.agents.definition import Agent
@@ -67,16 +68,22 @@ def whole_lines(entry: Entry) -> Iterator[str]:
         ["used instead", entry.shadowed_by or ""],
         ["shadows", ", ".join(entry.shadows)],
         ["effective tools", tools_text(agent)],
+        ["persona", _unprinted(agent, "SOUL.md") if agent.persona else ""],
+        ["memory", _unprinted(agent, "MEMORY.md") if agent.memory else ""],
         *([name, shown(value)] for name, value in fields(agent)),
         ["unknown keys", ", ".join(agent.unknown)],
         ["digest", agent.digest],
     ]
     yield from table([row for row in rows if row[1]], columns=MOST)
     yield from (f"note: {one_line(str(remark), MOST)}" for remark in agent.notices)
-    for title, text in (("Prompt", agent.body), ("Persona", agent.persona), ("Memory", agent.memory)):
-        if text:
-            yield f"\n--- {title} ---"
-            yield plain(text)
+    if agent.body:
+        yield "\n--- Prompt ---"
+        yield plain(agent.body)
+
+
+def _unprinted(agent: Agent, name: str) -> str:
+    """Return the path of a text that is for the agent's own conversations only: a host reads what is printed."""
+    return f"{Path(agent.source).with_name(name) if agent.source else name} (not printed)"
 
 
 def fields(agent: Agent) -> Iterator[tuple[str, Any]]:
