@@ -16,7 +16,8 @@ from msgspec import structs
 
 from docs.commands import cli_page
 from docs.tables import code, fields_table, said_of, table, type_text
-from docs.words import FAILURES, KEYS, VALUES
+from docs.usage import unreported_codes, unused_agent_fields, unused_settings
+from docs.words import FAILURES, KEYS, RESERVED, UNUSED, VALUES
 from retinue import events, results, settings, types
 
 # The alias table is the agents' own matter; only its documentation looks at it from outside.
@@ -72,10 +73,12 @@ A project's file may only lower a limit or change what is displayed. Everything 
 {table(["setting", "default", "range", "in a project's file", "meaning"], rows)}
 Settings of pi's subagent extensions (`~/.pi/agent/settings.json` and `.pi/settings.json`, key `subagents`;
 `~/.pi/agent/extensions/devkit-pi/config.json`) are read as well, just below our own file of the same place.
+{_unused_settings()}"""
 
-Without effect today: `resume`, as no engine keeps sessions of its own, and `finalize_retries`, as no command asks
-for a finalization.
-"""
+
+def _unused_settings() -> str:
+    names = ", ".join(code(name) for name in settings.KEYS if name in unused_settings())
+    return f"\nAccepted and without effect: {names}.\n" if names else ""
 
 
 def _default(name: str) -> str:
@@ -117,12 +120,13 @@ def _in_project(key: settings.Key) -> str:
 
 
 def agent_keys_page() -> str:
+    unused = unused_agent_fields()
     rows = [
         (
             ", ".join(map(code, key.spellings)),
             VALUES[key.read.__name__],
             "yes" if key.essential else "",
-            KEYS[key.spellings[0]],
+            KEYS[key.spellings[0]] + (f" {UNUSED}" if key.field in unused else ""),
         )
         for key in _TABLE
     ]
@@ -224,7 +228,8 @@ def _status(code: types.Code) -> str:
 
 
 def _advice(code: types.Code) -> tuple[str, str]:
-    return FAILURES[code].happened, FAILURES[code].do
+    reserved = f" {RESERVED}" if code in unreported_codes() else ""
+    return FAILURES[code].happened + reserved, FAILURES[code].do
 
 
 # -- benchmarks ------------------------------------------------------------------------------------

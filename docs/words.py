@@ -91,7 +91,7 @@ FAILURES: Mapping[Code, Meaning] = {
         do="Ask for less at once.",
     ),
     Code.NOT_FINALIZED: Meaning(
-        happened="The agent ended without the finalize call it was asked for. Reserved: no command asks for one yet.",
+        happened="The agent ended without the finalize call it was asked for, as the agents of `sticky` are.",
         do="Resume the session to ask again.",
     ),
     Code.PROVIDER: Meaning(
@@ -110,8 +110,7 @@ FAILURES: Mapping[Code, Meaning] = {
         do="`retinue doctor` shows every engine and what it lacks.",
     ),
     Code.SIGNALLED: Meaning(
-        happened="The child process was ended by a signal that Retinue did not send. Reserved: no engine has a child "
-        "process yet.",
+        happened="The child process was ended by a signal that Retinue did not send.",
         do="Look for who sent it; the system does when memory runs out.",
     ),
     Code.ABORTED: Meaning(
@@ -128,7 +127,10 @@ FAILURES: Mapping[Code, Meaning] = {
     ),
 }
 
-NOT_YET = "Read and shown; nothing uses it yet."
+UNUSED = "Accepted and shown; no run uses it."
+"""Added to the meaning of a key that no code uses."""
+RESERVED = "Reserved: nothing reports it yet."
+"""Added to the meaning of a code that no code reports."""
 
 KEYS: Mapping[str, str] = {
     "name": "How the agent is called. Without it, the name of the file, which is reported.",
@@ -157,17 +159,17 @@ KEYS: Mapping[str, str] = {
     "no_skills": "No skills; contradicts the two above.",
     "no_context_files": "No context files of the project. An engine that cannot keep this is refused.",
     "extra_args": "Arguments for the engine's program. Only flags that take something away or show more pass.",
-    "environment": f"Names of environment variables it asks to see. {NOT_YET}",
+    "environment": "Names of environment variables that its process gets beside the [usual ones](../engines.md).",
     "api_key": "A key for the provider. Ignored in a project's file; never printed.",
     "timeout": "How long a run may take.",
     "timeout_ms": "The same in milliseconds.",
     "max_turns": "Assistant messages a run may take.",
     "max_subagent_depth": "How deep the runs below it may stand, if less than `max_depth`.",
-    "output": NOT_YET,
-    "default_reads": NOT_YET,
-    "default_progress": "Accepted and without effect: progress is always reported.",
-    "color": NOT_YET,
-    "avatar_emoji": NOT_YET,
+    "output": "Where its answer is to be written.",
+    "default_reads": "Files that are put before every task, read from the directory it works in.",
+    "default_progress": "Whether it reports progress. It always does.",
+    "color": "Its color on a screen.",
+    "avatar_emoji": "Its picture on a screen.",
 }
 """By the first spelling."""
 

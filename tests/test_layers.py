@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "retinue"
 
 LAYERS = [
     {"types", "secret", "results", "events", "settings", "settings_files", "folders", "regular_files", "todos"}
-    | {"tool_names", "beside", "arriving", "descent", "remembered"},
+    | {"tool_names", "beside", "arriving", "descent", "remembered", "models"},
     {"guards", "output", "progress", "slots", "subagent_events", "engines.base", "sessions.store"},
     {"engines", "sessions", "agents", "prompting"},
     {"supervise", "accounts", "places", "bus", "checks", "resuming", "retelling", "home"},

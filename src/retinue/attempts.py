@@ -14,6 +14,7 @@ from msgspec import structs
 from retinue.agents.policy import READ_ONLY
 from retinue.events import AttemptStarted, Event, ModelChanged, Steered
 from retinue.guards.watch import Watch
+from retinue.models import join_model, same_model
 from retinue.output.collect import Collector
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
@@ -99,7 +100,7 @@ class Tally:
             actual=Actual(
                 engine=self.spec.engine,
                 model=answering.model,
-                declared_model=self.spec.model,
+                declared_model=_declared_model(self.spec, answering.model),
                 tools_granted=self.spec.grant.tools,
                 tools_removed=self.spec.grant.removed,
                 tools_missing=self.spec.grant.missing,
@@ -224,6 +225,12 @@ def _unfinalized(failure: Failure | None, collector: Collector) -> Failure | Non
         Code.NOT_FINALIZED,
         "The agent ended without a valid subagent_finalize call. What it did is kept: resume the session.",
     )
+
+
+def _declared_model(spec: RunSpec, answered: str | None) -> str | None:
+    """Return the model that was asked for, spelled as the engine spells it where that one answered."""
+    declared = join_model(spec.agent.provider, spec.model)
+    return answered if declared and same_model(declared, answered) else declared
 
 
 def _best(collectors: list[Collector]) -> Collector:

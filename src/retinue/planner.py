@@ -77,6 +77,8 @@ class Admission(Struct, frozen=True):
     deepest: int
     skills: Skills
     """Those there are, looked for once."""
+    notices: tuple[str, ...] = ()
+    """Settings that were ignored or changed."""
 
 
 class Planned(Struct, frozen=True):
@@ -137,7 +139,8 @@ class Planner:
         if not settings.enabled:
             raise refused(Code.DISABLED, "Subagents are disabled in configuration")
         given = frozenset(key for key, source in found.sources.items() if source.source == "call")
-        return Admission(call, cwd, settings, given, deepest, Skills(self._environ))
+        notices = tuple(f"{problem.source}: {problem.message}" for problem in found.problems)
+        return Admission(call, cwd, settings, given, deepest, Skills(self._environ), notices)
 
     def roster(self, call: Call) -> Roster:
         """Who can be called from where the call is made; with a vault, the index of agents says so, too."""
@@ -224,7 +227,7 @@ class Planner:
             native_folder=call.native_folder or f"{self._native}{os.sep}{kind.name}",
             secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
             not_applied=_not_applied(agent, kind, _model(agent, admitted)),
-            notices=(*call.notices, *map(str, found.notices), *_no_vault(admitted.settings)),
+            notices=(*call.notices, *admitted.notices, *map(str, found.notices), *_no_vault(admitted.settings)),
         )
         return Planned(spec, failure) if failure else await self._equipped(spec, kind, task, admitted)
 

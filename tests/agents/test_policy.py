@@ -134,6 +134,12 @@ def test_a_tool_nobody_knows_fails_by_name_before_it_could_be_taken_away(bound, 
     )
 
 
+def test_suggestion_for_several_missing_tools_names_each_tool_once():
+    found = grant(tools=("raed", "reda", "wirte"))
+    assert isinstance(found, Failure)
+    assert " Did you mean read, write? " in found.message
+
+
 @pytest.mark.parametrize("tool", ["TodoWrite", "NotebookEdit", "mcp__github__search", "subagent_finalize"])
 def test_tools_of_other_hosts_are_known_and_taken_away_as_before(tool):
     found = grant(tools=("read", tool), allow_write=False)

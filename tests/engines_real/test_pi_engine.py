@@ -173,6 +173,13 @@ async def test_model_thinking_and_extensions_are_passed_on(open_retinue, server,
     assert server.requests[0].reasoning == "high"
 
 
+async def test_provider_and_model_written_apart_are_the_model_that_answers(open_retinue):
+    async with open_retinue(worker(provider="local", model="scripted-1"), model=None) as retinue:
+        result = await retinue.run("worker", script64([{"text": "ok"}]))
+    assert (result.failure, result.text) == (None, "ok")
+    assert (result.actual.model, result.actual.declared_model) == ("local/scripted-1", "local/scripted-1")
+
+
 LSP_ACTIONS = (
     *("definition", "references", "hover", "signature", "symbols", "diagnostics"),
     *("workspace-diagnostics", "servers", "Hover", " workspaceDiagnostics", "workspace_diagnostics"),

@@ -15,9 +15,9 @@ from retinue.agents.definition import Agent
 from retinue.app import Retinue
 from retinue.engines.base import Capabilities, EngineKind
 from retinue.engines.loop import Reply, Request, Say, converse
-from retinue.engines.scripted import CAPABILITIES, Hang, Script, ScriptedEngine, say, spawn
+from retinue.engines.scripted import CAPABILITIES, Hang, Script, ScriptedEngine, Spawn, say, spawn
 from retinue.engines.toolbox import Toolbox
-from retinue.events import RunQueued, RunStarted, Text
+from retinue.events import RunQueued, RunStarted, Text, ToolReturned
 from retinue.testing.fake_pi import deed, install, script
 from retinue.types import Code, Plan, Removed, RunSpec, Task, ToolUse
 
@@ -114,6 +114,47 @@ async def test_engines_delegate_to_each_other(opened, name, task, expected):
     assert [depth for depth, _ in ends(events)] == list(range(len(expected) + 1, 0, -1))
     queued = [one.origin for one in events if isinstance(one.event, RunQueued)]
     assert [origin.parent_run for origin in queued] == [None, *(origin.run for origin in queued[:-1])]
+
+
+async def test_delegated_answer_of_many_lines_reaches_an_in_process_parent_whole(opened):
+    long = "\n".join(["a line of text"] * 10_000)
+    async with opened(lambda spec: (say(long),)) as retinue:
+        result = await led(retinue, "looper", "worker: x")
+    assert result.text == f"{long}!"
+
+
+async def test_delegated_answer_over_200_kib_is_cut_and_names_where_the_rest_is(opened):
+    long = "\n".join(["x" * 1023] * 300)
+    async with opened(lambda spec: (say(long),)) as retinue:
+        result = await led(retinue, "looper", "worker: x")
+        (worker,) = [one for one in await retinue.sessions() if one.agent == "worker"]
+    notice, rest, head = result.text.removesuffix("!").split("\n", 2)
+    assert notice == "[TRUNCATED: showing first 201 of 300 lines, 200.0 KB of 300.0 KB]"
+    assert rest == f"[Read the rest with: retinue sessions output {worker.session[:8]} --start 201]"
+    assert long.startswith(head)
+    assert len(head) == 200 * 1024
+
+
+async def test_several_delegated_answers_over_200_kib_name_every_session(opened):
+    long = "x" * 150 * 1024
+    tasks = [{"agent": "worker", "task": "a"}, {"agent": "worker", "task": "b"}]
+
+    def both(spec: RunSpec) -> Script:
+        if spec.agent.name == "lead":
+            return Spawn({"mode": "parallel", "tasks": tasks}), say("led")
+        return (say(long),)
+
+    async with opened(both) as retinue, retinue.events(deltas=False) as watcher:
+        await led(retinue, "lead", "x")
+        events = list(watcher.waiting())
+        ids = {one.task: one.session[:8] for one in await retinue.sessions() if one.agent == "worker"}
+    (answer,) = [one.event.text for one in events if isinstance(one.event, ToolReturned)]
+    sessions = f"1 worker {ids['a']}, 2 worker {ids['b']}"
+    assert answer.split("\n")[:3] == [
+        "[TRUNCATED: showing first 5 of 5 lines, 200.0 KB of 300.0 KB]",
+        f"[Read each answer whole with: retinue sessions output ID; the IDs: {sessions}]",
+        "=== 1 worker: ok ===",
+    ]
 
 
 async def test_the_prompt_of_a_later_step_of_a_chain_is_not_handed_on_as_it_stands(opened):

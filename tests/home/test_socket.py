@@ -191,7 +191,11 @@ async def test_arguments_without_a_bottom_are_declined_and_are_no_fault_of_ours(
         for _ in range(3000):
             bottomless = [bottomless]
         use = ToolUse("toolu_2", SPAWN, {"agent": "explorer", "task": "x", "more": bottomless})
-        assert await call_home(home, use) == Outcome("worked: x")
+        notice = (
+            "Ignored parameters: more. "
+            "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
+        )
+        assert await call_home(home, use) == Outcome(f"worked: x\n\n{notice}")
     assert not caplog.records
 
 

@@ -72,8 +72,13 @@ async def test_the_input_of_delegate_is_tasks_and_a_default_profile(fanout):
 async def test_the_input_of_the_other_tools_is_a_session_or_nothing(fanout):
     async with fanout() as host:
         _, output, session, profiles = (tool.input_schema for tool in host.tools())
-    assert output == session
-    assert (output["properties"]["sessionId"]["type"], output["required"]) == ("string", ["sessionId"])
+    assert (session["properties"]["sessionId"]["type"], session["required"]) == ("string", ["sessionId"])
+    assert output["required"] == ["sessionId"]
+    assert {name: rule["type"] for name, rule in output["properties"].items()} == {
+        "sessionId": "string",
+        "start": "integer",
+        "lines": "integer",
+    }
     assert profiles == {"type": "object", "properties": {}}
 
 
@@ -185,7 +190,17 @@ async def test_input_that_means_nothing_is_ignored_and_the_runs_say_so(fanout):
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionIds"][0])]
     said = "Ignored parameters: mode, tasks[0].model, tasks[0].files[0].lines"
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
-    assert result.text.startswith("✓ a: completed")
+    assert result.text == f"✓ a: completed (session: {result.details['sessionIds'][0]})\n\n{said}"
+
+
+@pytest.mark.parametrize("tool", ["get_subagent_output", "get_subagent_session", "list_subagent_profiles"])
+async def test_retrieval_tools_name_ignored_parameters(fanout, tool):
+    async with fanout(say("done")) as host:
+        session = (await host.delegate("a")).details["sessionIds"][0]
+        arguments = {} if tool == "list_subagent_profiles" else {"sessionId": session}
+        plain = await host.use(arguments, tool=tool)
+        result = await host.use({**arguments, "format": "json"}, tool=tool)
+    assert result.text == f"{plain.text}\n\nIgnored parameters: format"
 
 
 async def test_what_models_fill_in_for_nothing_is_nothing(fanout):

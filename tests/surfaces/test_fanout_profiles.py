@@ -6,7 +6,9 @@ import pytest
 
 from retinue.agents.definition import Agent
 from retinue.engines.scripted import say
+from retinue.events import MessageEnded, Text
 from retinue.secret import Secret
+from retinue.types import Usage
 
 NONE = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
 FULL = """\
@@ -130,3 +132,13 @@ async def test_every_field_of_a_profile_reaches_the_run(fanout, folders, scratch
 async def test_no_input_is_needed_and_other_input_than_an_object_is_refused(fanout):
     assert (await listed(fanout, {"filter": "x"}))["details"] == {"count": 0}
     assert (await listed(fanout, [1]))["isError"] is True
+
+
+@pytest.mark.parametrize("model", ["scripted-1", "local/scripted-1", "local:scripted-1"])
+async def test_window_names_provider_and_model_apart_and_each_once(fanout, model):
+    steps = (Text("ok"), MessageEnded(stop_reason="stop", model="local/scripted-1", usage=Usage(turns=1)))
+    async with fanout(*steps, agents=[Agent(name="looker", provider="local", model=model)]) as host:
+        result = await host.delegate({"name": "a", "prompt": "x", "profile": "looker"})
+    (window,) = result.details["windows"]
+    assert (window["provider"], window["model"]) == ("local", "scripted-1")
+    assert window["profileInfo"] == "profile: looker, model=local/scripted-1"

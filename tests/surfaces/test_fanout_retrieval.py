@@ -231,3 +231,61 @@ async def test_every_shown_form_of_an_id_finds_its_session(fanout, form):
     async with fanout(say("done"), store=MemoryStore(lambda: ID)) as host:
         await host.delegate("a")
         assert (await host.fetch(OUTPUT, form)).details["sessionId"] == ID[:16]
+
+
+# -- a part of the output ----------------------------------------------------------------------------
+
+
+async def part_of(fanout, said, **lines):
+    async with fanout(say(said), store=MemoryStore(lambda: ID)) as host:
+        await host.delegate("a")
+        return await host.use({"sessionId": ID[:16], **lines}, tool=OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "shown"),
+    [
+        ({"start": 2}, "two\nthree\n\n[Lines 2 to 3 of 3]", (2, 3, 3)),
+        ({"lines": 2}, "one\ntwo\n\n[Lines 1 to 2 of 3. Read on with start: 3]", (1, 2, 3)),
+        ({"start": 2, "lines": 1}, "two\n\n[Lines 2 to 2 of 3. Read on with start: 3]", (2, 2, 3)),
+        ({"start": 3.0, "lines": 10**30}, "three\n\n[Lines 3 to 3 of 3]", (3, 3, 3)),
+    ],
+)
+async def test_output_is_returned_in_the_lines_that_were_asked_for(fanout, lines, text, shown):
+    result = await part_of(fanout, "one\ntwo\nthree", **lines)
+    assert (result.text, result.is_error) == (text, False)
+    assert tuple(result.details[name] for name in ("firstLine", "lastLine", "totalLines")) == shown
+
+
+@pytest.mark.parametrize("lines", [{}, {"start": None, "lines": None}])
+async def test_output_without_a_range_is_whole_and_unmarked(fanout, lines):
+    result = await part_of(fanout, "one\ntwo\nthree", **lines)
+    assert result.text == "one\ntwo\nthree"
+    assert set(result.details) == {"sessionId", "status", "taskName", "runCount", "maxLines"}
+
+
+@pytest.mark.parametrize("name", ["start", "lines"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (0, "a whole number, at least 1"),
+        (-1, "a whole number, at least 1"),
+        (1.5, "a whole number, at least 1"),
+        (float("inf"), "a whole number, at least 1"),
+        (float("nan"), "a whole number, at least 1"),
+        ("2", "a number"),
+        (True, "a number"),
+        ([1], "a number"),
+    ],
+)
+async def test_a_range_that_is_no_line_number_is_refused_by_name(fanout, name, value, kind):
+    result = await part_of(fanout, "one", **{name: value})
+    assert (result.text, result.is_error) == (f"Parameter {name} must be {kind}", True)
+
+
+@pytest.mark.parametrize(("said", "has"), [("one", "1 line"), ("one\ntwo", "2 lines")])
+async def test_a_start_beyond_the_end_says_how_many_lines_there_are(fanout, said, has):
+    result = await part_of(fanout, said, start=7)
+    message = f"Parameter start is 7, but the output has {has}"
+    assert (result.text, result.is_error) == (message, True)
+    assert result.details == {"error": {"code": "invalid_input", "message": message}}

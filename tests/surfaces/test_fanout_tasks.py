@@ -263,6 +263,19 @@ async def test_an_engine_that_is_not_there_is_told_in_the_same_words(fanout):
     assert result.details["windows"][0]["lines"] == ["The scripted engine cannot be used: no `pi` on the PATH."]
 
 
+async def test_unknown_profile_whose_file_was_skipped_fails_with_the_reason(fanout, scratch_home):
+    folder = scratch_home / ".pi" / "agent" / "agent-profiles"
+    folder.mkdir(parents=True)
+    (folder / "scout.md").write_text("---\nname: scout\nreadonly: perhaps\n---\nx\n")
+    async with fanout() as host:
+        result = await host.delegate({"name": "a", "prompt": "x", "profile": "scout"})
+    (window,) = result.details["windows"]
+    assert window["errorMessage"] == (
+        'Unknown profile: "scout". Available profiles: (none). '
+        f"Its file was found and skipped: {folder}/scout.md:3: readonly: 'perhaps' is not true or false"
+    )
+
+
 async def test_no_engine_at_all_is_told_with_what_to_do(fanout):
     async with fanout(say("done")) as host:
         call = host.call(engine="nothing")

@@ -134,7 +134,30 @@ async def test_input_that_means_nothing_is_ignored_and_the_runs_say_so(open_host
         "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
     )
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
+    assert result.text == f"=== 1 scout: ok ===\ndone\n\n{said}"
     assert not result.is_error
+
+
+async def test_parameters_of_other_delegation_tools_are_named_in_the_answer(open_host):
+    more = {"model": "big", "effort": "high", "isolation": "worktree", "run_in_background": True, "outputSchema": {}}
+    result, _ = await spawned(open_host, {**of("scout", "Look."), **more}, say("done"))
+    assert result.text == (
+        "done\n\nIgnored parameters: model, effort, isolation, run_in_background, outputSchema. "
+        "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
+    )
+
+
+async def test_agent_info_names_ignored_parameters(open_host):
+    async with open_host(surface="nested", agents=[SCOUT]) as host:
+        result = await host.use({"agent": "scout", "verbose": True}, tool="agent_info")
+    assert result.text.endswith("\n\nIgnored parameters: verbose. Supported parameters: agent")
+
+
+async def test_empty_optional_strings_are_left_out_fields(open_host):
+    empty = {"mode": "", "agent": "scout", "task": "Look."}
+    assert (await spawned(open_host, empty, say("done")))[0].text == "done"
+    several = {"mode": "parallel", "agent": "", "task": "", "tasks": [of("scout", "Look.", cwd="")]}
+    assert (await spawned(open_host, several, say("done")))[0].text == "=== 1 scout: ok ===\ndone"
 
 
 # -- chain -----------------------------------------------------------------------------------------

@@ -217,7 +217,7 @@ async def test_a_broken_folder_is_named_and_breaks_no_other(open_host, vault, an
     result, _ = await used(open_host, vault, {"agent": "broken", "task": "x"})
     text = result.text.replace(str(vault / "agents" / "broken") + "/", "")
     assert text.startswith("Unknown agent: broken. Available agents: ")
-    assert f"Its file cannot be used: {reason}" in text
+    assert f"Its file was found and skipped: {reason}" in text
     assert result.exit_code == 2
     fine, _ = await used(open_host, vault, {"agent": "analyst", "task": "x"})
     assert fine.text == "done"

@@ -29,7 +29,6 @@ async def answered(open_host, arguments, *, tool=SPAWN, **options):
         ({"agent": "explorer", "task": ""}, "single", "Missing required parameter: task"),
         ({"agent": 7, "task": "Look."}, "single", "Parameter agent must be a string"),
         ({**TASK, "mode": "tree"}, "single", "Unknown mode: tree. Modes: single, chain, parallel"),
-        ({**TASK, "mode": ""}, "single", "Unknown mode: . Modes: single, chain, parallel"),
         ({**TASK, "mode": "Chain"}, "single", "Unknown mode: Chain. Modes: single, chain, parallel"),
         ({**TASK, "mode": ["chain"]}, "single", "Parameter mode must be a string"),
         ({"tasks": [TASK]}, "single", "Mode single takes agent and task; tasks needs mode chain or parallel"),

@@ -121,25 +121,48 @@ async def test_forged_markup_is_broken_visibly(ask):
 
 
 @pytest.mark.parametrize(
-    ("whole", "lines", "notice"),
+    ("whole", "extent", "notice", "start"),
     [
-        ("x\n" * 5999 + "x", (5000, 6000), "[TRUNCATED: showing first 5000 of 6000 lines, 9.8 KB of 11.7 KB]\n"),
-        ("ä" * 150 * 1024, (1, 1), "[TRUNCATED: showing first 1 of 1 lines, 200.0 KB of 300.0 KB]\n"),
+        (
+            "x\n" * 5999 + "x",
+            "5000 of 6000 lines",
+            "[TRUNCATED: showing first 5000 of 6000 lines, 9.8 KB of 11.7 KB]\n",
+            " --start 5001",
+        ),
+        (
+            "ä" * 150 * 1024,
+            "200.0 KB of 300.0 KB",
+            "[TRUNCATED: showing first 1 of 1 lines, 200.0 KB of 300.0 KB]\n",
+            "",
+        ),
+        (
+            "\n".join(["x" * 100, *["x" * 99] * 2999]),
+            "200.0 KB of 293.0 KB",
+            "[TRUNCATED: showing first 2048 of 3000 lines, 200.0 KB of 293.0 KB]\n",
+            " --start 2049",
+        ),
+        (
+            "\n".join(["x" * 1023] * 199 + ["y" * 2000, "z"]),
+            "200.0 KB of 201.0 KB",
+            "[TRUNCATED: showing first 200 of 201 lines, 200.0 KB of 201.0 KB]\n",
+            " --start 200",
+        ),
     ],
-    ids=["lines", "bytes"],
+    ids=["lines", "bytes", "at the end of a line", "within a line"],
 )
-async def test_a_long_answer_is_cut_for_the_reader_and_kept_whole_beside_it(ask, whole, lines, notice):
+async def test_a_long_answer_is_cut_for_the_reader_and_kept_whole_beside_it(ask, whole, extent, notice, start):
     answer = await ask(say(whole))
     text = answer["content"][0]["text"]
     assert text.startswith(notice)
-    head = text.removeprefix(notice)
+    second, _, head = text.removeprefix(notice).partition("\n")
+    assert second == f"[Read the rest with: retinue sessions output {answer['details']['runId']}{start}]"
     assert whole.startswith(head)
     assert len(head.encode()) <= 200 * 1024
     assert result_of(answer)["output"] == whole
     assert result_of(answer)["exitCode"] == 0
     assert answer["details"]["error"] == {
         "code": "SUBAGENT_OUTPUT_TRUNCATED",
-        "message": f"Output truncated: showing {lines[0]} of {lines[1]} lines",
+        "message": f"Output truncated: showing {extent}",
     }
     assert "error" not in result_of(answer)
 
@@ -157,6 +180,7 @@ async def test_a_failure_keeps_its_sections_however_long_the_output(ask):
     text = answer["content"][0]["text"]
     assert text.startswith("Subagent failed with exit code 124.\n\nError:\n")
     assert "[TRUNCATED: showing first 5000 of 6000 lines" in text
+    assert f"\n[Read the rest with: retinue sessions output {answer['details']['runId']} --start 5001]\n" in text
     assert len(text.splitlines()) < 5020
     assert result_of(answer)["output"].endswith("line 5999")
     assert answer["details"]["error"]["code"] == "SUBAGENT_TIMEOUT"

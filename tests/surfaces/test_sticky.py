@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from retinue.agents.definition import Agent
-from retinue.engines.scripted import Hang, Wait, call, finalize, say
+from retinue.engines.scripted import Hang, Wait, call, fail, finalize, say
 from retinue.events import Notice, Text
 from retinue.sessions.memory import MemoryStore
 from retinue.surfaces.base import ToolResult
@@ -59,7 +59,7 @@ async def test_the_input_is_an_agent_a_task_and_perhaps_a_session(open_host):
         "sessionId": "string",
     }
     assert schema["required"] == ["agent", "task"]
-    assert schema["properties"]["sessionId"]["pattern"] == "^[A-Za-z0-9-]{8,64}$"
+    assert schema["properties"]["sessionId"]["pattern"] == "^([A-Za-z0-9-]{8,64})?$"
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,21 @@ async def test_input_that_means_nothing_is_ignored_and_the_run_says_so(open_host
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionId"])]
     said = "Ignored parameters: model, cwd. Supported parameters: agent, task, sessionId"
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
-    assert result.text.endswith("---\n\ndone")
+    assert result.text.endswith(f"---\n\ndone\n\n{said}")
     assert set(result.details) == {"sessionId", "finalized"}
+
+
+@pytest.mark.parametrize("script", [finalize("half", error="no"), fail("401")], ids=["agent says error", "failed"])
+async def test_ignored_input_is_named_where_the_task_failed(open_host, script):
+    async with open_host(script, surface="sticky", agents=[SCOUT]) as host:
+        result = await host.use({"agent": "scout", "task": TASK, "isolation": "worktree"})
+    assert result.text.endswith("\n\nIgnored parameters: isolation. Supported parameters: agent, task, sessionId")
+
+
+async def test_secret_in_the_name_of_an_ignored_field_is_masked(open_host):
+    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
+        result = await host.use({"agent": "scout", "task": TASK, f"ghp_{'a1B2' * 9}": 1})
+    assert "a1B2a1B2" not in result.text
 
 
 # -- while it runs ---------------------------------------------------------------------------------

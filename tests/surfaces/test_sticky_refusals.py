@@ -44,7 +44,6 @@ def refusal(code, message):
         ({**GOOD, "task": ["x"]}, "Parameter task must be a string"),
         ({**GOOD, "task": " \n"}, "The task is empty: say what is to be done"),
         ({**GOOD, "sessionId": 12345678}, "Parameter sessionId must be a string"),
-        ({**GOOD, "sessionId": ""}, SESSION_ID),
         ({**GOOD, "sessionId": "1234567"}, SESSION_ID),
         ({**GOOD, "sessionId": "a" * 65}, SESSION_ID),
         ({**GOOD, "sessionId": "../../etc/passwd"}, SESSION_ID),
@@ -55,15 +54,31 @@ async def test_input_that_is_missing_or_of_a_wrong_kind_is_refused_by_name(open_
     assert await answer_to(open_host, arguments) == refusal("invalid_input", message)
 
 
-async def test_no_session_id_may_be_said_with_null(open_host):
+@pytest.mark.parametrize("session", [None, ""])
+async def test_null_or_empty_session_id_starts_a_new_session(open_host, session):
     async with open_host(finalize("done"), surface="sticky") as host:
-        result = await host.use({**GOOD, "sessionId": None})
+        result = await host.use({**GOOD, "sessionId": session})
     assert result.text.endswith("---\n\ndone")
 
 
 async def test_an_unknown_agent_is_refused_with_those_there_are(open_host):
     message = "Unknown agent: nobody. Available agents: explorer, researcher, reviewer, implementer, tester"
     assert await answer_to(open_host, {**GOOD, "agent": "nobody"}) == refusal("unknown_agent", message)
+
+
+@pytest.mark.parametrize("surface", ["single", "sticky"])
+async def test_unknown_agent_whose_file_was_skipped_is_refused_with_the_reason(open_host, scratch_home, surface):
+    folder = scratch_home / ".pi" / "agent" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "scout.md").write_text("---\nname: scout\nreadonly: perhaps\n---\nx\n")
+    async with open_host(surface=surface) as host:
+        result = await host.use({**GOOD, "agent": "scout"})
+    shown = "~" if surface == "single" else scratch_home
+    assert result.text == (
+        "Unknown agent: scout. Available agents: explorer, researcher, reviewer, implementer, tester. "
+        f"Its file was found and skipped: {shown}/.pi/agent/agents/scout.md:3: readonly: 'perhaps' is not true or false"
+    )
+    assert result.details["error"]["message"] == result.text
 
 
 async def test_a_child_is_refused_whatever_it_asks(open_host):

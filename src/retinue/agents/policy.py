@@ -254,7 +254,7 @@ def _lacks(agent: Subagent, lacking: list[str], engine: str, capabilities: Capab
         return _no_patterns(agent, patterns, engine)
     has = ", ".join(sorted(capabilities.tools)) or "none"
     where = f" in {agent.source}" if agent.source else ""
-    meant = [near for tool in lacking if not is_known(tool) and (near := nearest(tool))]
+    meant = dict.fromkeys(near for tool in lacking if not is_known(tool) and (near := nearest(tool)))
     hint = f" Did you mean {', '.join(meant)}?" if meant else ""
     message = (
         f'Agent "{agent.name}" needs {_listed(lacking)}, which engine "{engine}" does not have (it has: {has}).'

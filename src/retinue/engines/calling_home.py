@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -15,9 +16,12 @@ from msgspec import Struct
 from retinue.arriving import Arriving
 from retinue.engines.toolbox import Declaration, Elsewhere, Outcome
 from retinue.output.texts import changed_texts, mended
+from retinue.output.truncate import read_on, truncated
 from retinue.types import Args, Home, ToolUse
 
 ANSWER_BYTES = 256 * 2**20
+ID_DIGITS = 8
+"""Of a session's id, as users see it: they name the session."""
 OVER = "There was no answer: the run is over."
 
 
@@ -53,10 +57,25 @@ async def call_home(home: Home, use: ToolUse) -> Outcome:
     """What came of a tool call. Whatever goes wrong is an outcome; cancelling it ends what it asked for."""
     order = {"type": "call", "tool": use.name, "call": use.id, "arguments": use.args}
     match await _told(home, order):
-        case {"type": "result", "result": {"content": list(parts), **more}}:
-            return Outcome("\n".join(part["text"] for part in parts), is_error=bool(more.get("isError")))
+        case {"type": "result", "result": {"content": list(parts), "details": dict(details), **more}}:
+            text, is_error = "\n".join(part["text"] for part in parts), bool(more.get("isError"))
+            return Outcome(_truncated(text, details, is_error=is_error), is_error=is_error)
         case told:
             return Outcome(str(told.get("message", OVER)), is_error=True)
+
+
+def _truncated(text: str, details: Mapping[str, Any], *, is_error: bool) -> str:
+    """Return the answer as UTF-8 can carry it; one that is too long is cut and names where the rest is."""
+    runs = [(run["agent"], run["subagentId"][:ID_DIGITS]) for run in details.get("results", ())]
+
+    def rest(line: int) -> str:
+        if details.get("mode") != "parallel" and not is_error:  # the text is the answer of the last run
+            return f"[Read the rest with: {read_on(runs[-1][1], line)}]"
+        sessions = ", ".join(f"{number} {agent} {run}" for number, (agent, run) in enumerate(runs, 1))
+        return f"[Read each answer whole with: {read_on('ID')}; the IDs: {sessions}]"
+
+    whole = text.encode("utf-8", "replace").decode()
+    return truncated(whole, max_lines=sys.maxsize, rest=rest if runs else None).text
 
 
 async def _told(home: Home, order: Mapping[str, Any]) -> Args:

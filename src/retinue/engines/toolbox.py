@@ -44,7 +44,7 @@ class Tool(Struct, frozen=True):
 
 
 class Elsewhere(Struct, frozen=True):
-    """A tool that is carried out elsewhere, where its arguments are judged, too."""
+    """A tool that is carried out elsewhere, where its arguments are judged and its result is bounded, too."""
 
     declaration: Declaration
     call: Callable[[ToolUse], Awaitable[Outcome]]
@@ -93,8 +93,7 @@ class Toolbox:
                 f"Unknown tool: {use.name}. Available tools: {', '.join(self._tools) or '(none)'}", is_error=True
             )
         if isinstance(wanted, Elsewhere):
-            outcome = await wanted.call(use)
-            return Outcome(bounded(outcome.text), is_error=outcome.is_error)
+            return await wanted.call(use)
         try:
             arguments = wanted.decode(use.args)
         except msgspec.ValidationError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 MAX_BYTES = 200 * 1024
@@ -22,9 +24,44 @@ class Truncated(Struct, frozen=True, kw_only=True):
     shown_bytes: int
     total_bytes: int
 
+    @property
+    def extent(self) -> str:
+        """How much of the whole is shown, in the unit whose limit cut it: `5000 of 6000 lines`."""
+        if self.shown_lines == MAX_LINES < self.total_lines:
+            return f"{self.shown_lines} of {self.total_lines} lines"
+        return f"{human_size(self.shown_bytes)} of {human_size(self.total_bytes)}"
 
-def truncated(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> Truncated:
-    """The text if it fits, else its head: first by lines, then by bytes, never within a character."""
+
+class LineRange(Struct, frozen=True):
+    """Some lines of a text, counted from 1, both ends included."""
+
+    text: str
+    first: int
+    last: int
+    total: int
+
+
+def select_lines(text: str, start: int | None, count: int | None) -> LineRange:
+    """Return the lines from `start` on, at most `count` of them.
+
+    Raises:
+        IndexError: the text has fewer lines; the message says how many.
+    """
+    lines, first = text.split("\n"), start or 1
+    if first > len(lines):
+        total = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+        raise IndexError(f"start is {first}, but the output has {total}")
+    chosen = lines[first - 1 :] if count is None else lines[first - 1 : first - 1 + count]
+    return LineRange("\n".join(chosen), first, first - 1 + len(chosen), len(lines))
+
+
+def truncated(
+    text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES, rest: Callable[[int], str] | None = None
+) -> Truncated:
+    """The text if it fits, else its head: first by lines, then by bytes, never within a character.
+
+    `rest` returns a second line of notice from the number of the first line that is not shown whole.
+    """
     total_lines, total_bytes = _lines(text), _size(text)
     if total_lines <= max_lines and total_bytes <= max_bytes:
         return _shown(text, text, total_lines, total_bytes)
@@ -33,7 +70,15 @@ def truncated(text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LIN
         f"[TRUNCATED: showing first {_lines(head)} of {total_lines} lines, "
         f"{human_size(_size(head))} of {human_size(total_bytes)}]"
     )
+    if rest:
+        is_whole_line = text[len(head) : len(head) + 1] == "\n"
+        notice += f"\n{rest(_lines(head) + is_whole_line)}"
     return _shown(f"{notice}\n{head}", head, total_lines, total_bytes, truncated=True)
+
+
+def read_on(session: str, line: int = 1) -> str:
+    """Return the command that prints the output of a session from this line on."""
+    return f"retinue sessions output {session}" + (f" --start {line}" if line > 1 else "")
 
 
 def human_size(size_bytes: int) -> str:

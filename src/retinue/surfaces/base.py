@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.agents.definition import Layer
 from retinue.agents.roster import Entry, Status
@@ -32,6 +32,8 @@ MOST_AGENTS = 100
 """Told of in a tool's description."""
 MOST_DESCRIPTION = 200
 """Characters of one agent's description."""
+MAX_IGNORED_CHARS = 200
+"""Of the names of input fields that were ignored."""
 
 REFUSED = 2
 """Exit status of a call that was refused before anything ran."""
@@ -124,6 +126,12 @@ def first_refusal(orchestrator: Orchestrator, call: Call) -> Failure | None:
     return None
 
 
+def add_skipped_file(failure: Failure, sentence: str) -> str:
+    """Return the sentence, and why a file that was found for an unknown agent was skipped."""
+    broken = failure.detail.get("broken")
+    return f"{sentence}. Its file was found and skipped: {broken}" if broken else sentence
+
+
 def required_text(arguments: JsonObject, name: str) -> str:
     """A field of the input that must be there.
 
@@ -136,6 +144,31 @@ def required_text(arguments: JsonObject, name: str) -> str:
     if not isinstance(value, str):
         raise refused(Code.INVALID_INPUT, f"Parameter {name} must be a string")
     return value
+
+
+def optional_text(arguments: JsonObject, name: str) -> str | None:
+    """Return a field of the input that may be left out; models leave one out as null or as an empty string, too.
+
+    Raises:
+        Refused: `invalid_input`, naming the field.
+    """
+    value = arguments.get(name)
+    if value is not None and not isinstance(value, str):
+        raise refused(Code.INVALID_INPUT, f"Parameter {name} must be a string")
+    return value or None
+
+
+def ignored_notice(names: Iterable[object], supported: str = "") -> tuple[str, ...]:
+    """Return the sentence that names ignored input fields, as a tuple; an empty one if there are none."""
+    named = one_line(", ".join(dict.fromkeys(map(str, names))), MAX_IGNORED_CHARS)
+    more = f". Supported parameters: {supported}" if supported else ""
+    return (f"Ignored parameters: {named}{more}",) if named else ()
+
+
+def append_notices(orchestrator: Orchestrator, result: ToolResult, notices: Iterable[str]) -> ToolResult:
+    """Return the result with the notices as the last lines of its text. They may quote input: secrets are masked."""
+    lines = [neutralise(plain(orchestrator.masked(notice))) for notice in notices]
+    return structs.replace(result, text="\n\n".join([result.text, *lines]))
 
 
 def agent_lines(orchestrator: Orchestrator, call: Call) -> list[str]:

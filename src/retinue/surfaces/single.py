@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
 from retinue.orchestrator import Orchestrator
 from retinue.output.frame import neutralise, plain
 from retinue.output.sanitise import for_reader
-from retinue.output.truncate import truncated
+from retinue.output.truncate import read_on, truncated
 from retinue.progress import KEPT_ITEMS, Progress
 from retinue.results import AnswerKind, RunResult
 from retinue.surfaces.base import (
@@ -20,6 +20,7 @@ from retinue.surfaces.base import (
     ToolResult,
     ToolRun,
     Update,
+    add_skipped_file,
     agent_lines,
     display_items,
     exit_status,
@@ -117,16 +118,16 @@ class Single:
     def _refusal(self, failure: Failure) -> ToolResult:
         """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
         mode = "management" if failure.code is Code.DEPTH_EXCEEDED else "single"
-        message = self._clean(self._orchestrator.masked(failure.message))
+        message = self._clean(self._orchestrator.masked(add_skipped_file(failure, failure.message)))
         error = {"code": CODES.get(failure.code, FAILED), "message": message}
         return ToolResult(text=message, details={"mode": mode, "results": [], "error": error}, exit_code=REFUSED)
 
     def _completed(self, result: RunResult) -> ToolResult:
         output = self._clean(result.text, result.spec.cwd)
-        cut = truncated(output)
+        cut = truncated(output, rest=_rest(result))
         details = self._details(result, output)
         if cut.truncated:
-            message = f"Output truncated: showing {cut.shown_lines} of {cut.total_lines} lines"
+            message = f"Output truncated: showing {cut.extent}"
             details["error"] = {"code": TRUNCATED, "message": message}
         return ToolResult(text=cut.text, details=details)
 
@@ -210,10 +211,22 @@ def _failure_text(result: RunResult, error: str, output: str) -> str:
     sections.append(f"Error:\n{error}")
     if output:
         partial = result.answer in (AnswerKind.PARTIAL, AnswerKind.FINAL)
-        sections.append(f"{'Partial output' if partial else 'Last captured output'}:\n{truncated(output).text}")
+        cut = truncated(output, rest=_rest(result))
+        sections.append(f"{'Partial output' if partial else 'Last captured output'}:\n{cut.text}")
     if result.session_file:
         sections.append(f"Session file:\n{result.session_file}")
     return "\n\n".join(sections)
+
+
+def _rest(result: RunResult) -> Callable[[int], str]:
+    """Return what a truncated answer says of where the rest of it is."""
+
+    def rest(line: int) -> str:
+        if not result.actual.saved:
+            return "[The rest is only in the details of this result: the session could not be stored.]"
+        return f"[Read the rest with: {read_on(result.session[:8], line)}]"
+
+    return rest
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

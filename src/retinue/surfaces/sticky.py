@@ -12,7 +12,7 @@ from msgspec import structs
 
 from retinue.folders import session_uuid, sticky_folder
 from retinue.orchestrator import Orchestrator
-from retinue.output.frame import neutralise, one_line, plain
+from retinue.output.frame import neutralise, plain
 from retinue.progress import KEPT_ITEMS, Progress
 from retinue.results import AnswerKind, Finalization, RunResult
 from retinue.surfaces.base import (
@@ -23,9 +23,13 @@ from retinue.surfaces.base import (
     ToolResult,
     ToolRun,
     Update,
+    add_skipped_file,
     agent_lines,
+    append_notices,
     display_items,
     exit_status,
+    ignored_notice,
+    optional_text,
     required_text,
     streamed,
     unreadable_input,
@@ -41,22 +45,20 @@ SCHEMA: Mapping[str, Any] = {
         "task": {"type": "string", "minLength": 1, "description": "The focused task, with all the context it needs"},
         "sessionId": {
             "type": "string",
-            "pattern": f"^{SESSION_ID}$",
+            "pattern": f"^({SESSION_ID})?$",
             "description": "The Session ID of an earlier answer of the same agent, to go on with its context; "
             "leave it out to begin a new session",
         },
     },
     "required": ["agent", "task"],
 }
+SUPPORTED = ", ".join(SCHEMA["properties"])
 
 ABOUT = (
     "Delegate one focused task to a specialised agent that works in its own context and reports a finalized result. "
     "Give it everything it needs: it does not see this conversation. Every answer names a session; pass its id as "
     "sessionId to go on with the same agent where it stopped."
 )
-MOST_IGNORED = 200
-"""Characters of the names of fields that were ignored."""
-
 AFRESH: Mapping[Code, str] = {Code.SESSION_NOT_FOUND: " Leave out sessionId to begin a new session."}
 """What this tool's caller can do beside what the core says."""
 
@@ -100,42 +102,44 @@ class Sticky:
             task = _decoded(arguments)
         except Refused as refusal:
             return self._refusal(refusal.failure)
-        plan, call = Plan(tasks=(task,)), self._sticky(call, arguments)
+        notices = ignored_notice((name for name in arguments if name not in SCHEMA["properties"]), SUPPORTED)
+        plan, call = Plan(tasks=(task,)), self._sticky(call, notices)
 
         async def work() -> ToolResult:
             try:
                 (result,) = await self._orchestrator.carry_out(plan, call)
             except Refused as refusal:
                 return self._refusal(refusal.failure)
-            return self._answer(result)
+            return self._answer(result, notices)
 
         # Every partial result repeats the texts before it: each is cleaned once.
         clean = lru_cache(maxsize=2 * KEPT_ITEMS)(_clean)
         return await streamed(self._orchestrator, call, work, partial(_partial, clean=clean), update)
 
-    def _sticky(self, call: Call, arguments: Mapping[str, Any]) -> Call:
+    def _sticky(self, call: Call, notices: tuple[str, ...]) -> Call:
         """The call on this surface's terms: finalized, its sessions where seed 002 keeps them and for whom."""
         return structs.replace(
             call,
             finalize=True,
             scoped_sessions=True,
             native_folder=str(sticky_folder(Path(self._home), call.cwd)),
-            notices=(*call.notices, *_ignored(arguments)),
+            notices=(*call.notices, *notices),
         )
 
-    def _answer(self, result: RunResult) -> ToolResult:
+    def _answer(self, result: RunResult, notices: tuple[str, ...]) -> ToolResult:
         failure = result.failure
         if failure is None:
             assert result.finalized is not None  # this surface's runs complete in no other way
-            return _finalized(result, result.finalized)
+            return append_notices(self._orchestrator, _finalized(result, result.finalized), notices)
         # A later attempt may not have started; what the earlier ones said is kept.
         if failure.code in BEFORE_THE_RUN and result.answer is AnswerKind.NONE:
             return self._refusal(failure)
-        return _failed(result, failure)
+        return append_notices(self._orchestrator, _failed(result, failure), notices)
 
     def _refusal(self, failure: Failure) -> ToolResult:
         """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
-        message = _clean(self._orchestrator.masked(failure.message)) + AFRESH.get(failure.code, "")
+        message = _clean(self._orchestrator.masked(add_skipped_file(failure, failure.message)))
+        message += AFRESH.get(failure.code, "")
         details = {"error": {"code": str(failure.code), "message": message}}
         return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)
 
@@ -145,9 +149,7 @@ def _decoded(arguments: Any) -> Task:
     if not isinstance(arguments, dict):
         raise refused(Code.INVALID_INPUT, "The input of subagent must be an object with agent and task")
     agent, task = required_text(arguments, "agent"), required_text(arguments, "task")
-    session = arguments.get("sessionId")
-    if session is not None and not isinstance(session, str):
-        raise refused(Code.INVALID_INPUT, "Parameter sessionId must be a string")
+    session = optional_text(arguments, "sessionId")
     if session is not None and not re.fullmatch(SESSION_ID, session):
         raise refused(
             Code.INVALID_INPUT,
@@ -155,15 +157,6 @@ def _decoded(arguments: Any) -> Task:
             "Leave it out to begin a new session.",
         )
     return Task(agent=agent, prompt=task, session=session)
-
-
-def _ignored(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is to be known of input that means nothing here."""
-    unknown = [str(name) for name in arguments if name not in SCHEMA["properties"]]
-    if not unknown:
-        return ()
-    known = ", ".join(SCHEMA["properties"])
-    return (f"Ignored parameters: {one_line(', '.join(unknown), MOST_IGNORED)}. Supported parameters: {known}",)
 
 
 # -- answers ---------------------------------------------------------------------------------------

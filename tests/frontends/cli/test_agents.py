@@ -110,6 +110,20 @@ def test_checking_finds_contradictions(cli, place):
     assert "has both an allow list and a deny list of tools" in result.stdout
 
 
+def test_checking_names_two_files_of_one_name_in_one_folder(cli, place):
+    folder = place / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    for name in ("a", "b", "other"):
+        (folder / f"{name}.md").write_text(
+            f"---\nname: {'other' if name == 'other' else 'twin'}\ntools: read\n---\nx\n"
+        )
+    message = f"{folder / 'b.md'}: name: a.md has the name twin, too, and is used"
+    for checked in (cli("agents", "check"), cli("agents", "check", str(folder))):
+        assert checked.exit_code == 1
+        assert [line.strip() for line in checked.stdout.splitlines() if "twin" in line] == [message]
+    assert cli("agents", "check", str(folder / "b.md"), str(folder / "b.md")).exit_code == 0
+
+
 def test_trust_is_given_for_the_content_and_taken_back(cli, project):
     assert cli("agents", "trust", "fixer").exit_code == 2  # nobody is there to ask
     accepted = cli("agents", "trust", "fixer", "--yes")

@@ -172,3 +172,23 @@ def test_where_no_tool_may_be_registered_that_is_said(cli):
     result = cli("tools", RETINUE_ENABLED="0")
     assert result.stdout == ""
     assert "retinue doctor" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        '{"agent": "explorer", "task": "one", "task": "two"}',
+        '{"agent": "explorer", "task": "x", "more": [{"task": 1, "task": 1}]}',
+    ],
+)
+def test_input_with_a_key_twice_is_refused_by_name(cli, given):
+    result = cli("call", "subagent", given, *SCRIPTED)
+    assert result.exit_code == 2
+    message = "The input of subagent is not a JSON object: it has the key 'task' twice"
+    assert called(result)["content"] == [{"type": "text", "text": message}]
+
+
+def test_plan_with_a_key_twice_is_refused_by_name(cli):
+    result = cli("delegate", "-", *SCRIPTED, stdin='{"tasks": [{"agent": "explorer", "prompt": "a", "prompt": "b"}]}')
+    assert result.exit_code == 2
+    assert "- is no plan: it has the key 'prompt' twice." in result.stderr

@@ -74,3 +74,32 @@ def test_delegate_takes_the_same_tasks_and_prints_the_answers(cli, place):
     )
     again = cli("delegate", "tasks.json", *FANOUT[2:], script=[{"say": "Went on with {task}."}])
     assert (again.exit_code, "Went on with two." in again.stdout) == (0, True)
+
+
+def test_offline_engine_resumes_with_the_words_of_the_user(cli, place):
+    (place / "src").mkdir()
+    (place / "src" / "bus.py").write_text('"""The event bus."""\n\n\nclass EventBus:\n    pass\n')
+    (place / "src" / "app.py").write_text("from src.bus import EventBus\n\nEventBus()\n")
+    offline = ("--surface", "fanout", "--engine", "offline")
+
+    def ask(prompt: str, **task: str) -> tuple[str, str]:
+        given = json.dumps({"tasks": [{"name": "a", "prompt": prompt, "profile": "explorer", **task}]})
+        answer = json.loads(cli("call", "delegate_to_subagents", given, *offline).stdout)
+        (session,) = answer["details"]["sessionIds"]
+        output = json.loads(cli("call", "get_subagent_output", json.dumps({"sessionId": session}), *offline).stdout)
+        return session, output["content"][0]["text"]
+
+    session, _ = ask("Where is the event bus?")
+    _, text = ask("And who uses it?", resume=session)
+    assert "Searched for: `uses`, `event`, `bus`" in text
+
+
+def test_ignored_setting_of_a_project_is_a_notice_of_the_run(cli, place):
+    (place / ".git").mkdir()
+    (place / ".pi").mkdir()
+    file = place / ".pi" / "settings.json"
+    file.write_text('{"subagents": {"looping_tool_count": 0}}')
+    _, (answer,) = delegate(cli, script=[{"say": "done"}])
+    report = json.loads(cli("sessions", "show", answer["details"]["sessionIds"][0], "--json").stdout)["report"]
+    assert report["notices"] == [f"{file}: looping_tool_count = 0 would raise a limit (5); ignored"]
+    assert report["limits"]["loopCount"] == 5

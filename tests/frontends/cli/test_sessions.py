@@ -223,6 +223,31 @@ def test_the_output_is_the_answer_and_nothing_else(cli, session):
     assert "No output captured from this session." in none.stderr
 
 
+def test_output_is_printed_in_the_lines_that_were_asked_for(cli):
+    script = [{"say": "one\ntwo\nthree"}]
+    ran = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=script).stdout)["session"]
+    assert cli("sessions", "output", ran, "--start", "2").stdout == "two\nthree\n"
+    assert cli("sessions", "output", ran, "--start", "2", "--lines", "1").stdout == "two\n"
+    assert json.loads(cli("sessions", "output", ran, "--lines", "1", "--json").stdout)["text"] == "one"
+
+
+def test_output_beyond_its_end_says_how_many_lines_there_are(cli, session):
+    beyond = cli("sessions", "output", session, "--start", "9")
+    assert (beyond.exit_code, beyond.stdout) == (2, "")
+    assert "--start is 9, but the output has 1 line." in beyond.stderr
+    for bad in ("0", "-1", "x"):
+        assert cli("sessions", "output", session, "--start", bad).exit_code == 2
+
+
+def test_command_in_a_truncated_answer_prints_the_rest(cli):
+    script = [{"say": "\n".join(str(number) for number in range(1, 6001))}]
+    task = json.dumps({"agent": "explorer", "task": "x"})
+    answer = json.loads(cli("call", "subagent", task, *SCRIPTED, script=script).stdout)
+    second = answer["content"][0]["text"].split("\n")[1]
+    command = second.removeprefix("[Read the rest with: retinue ").removesuffix("]").split()
+    assert cli(*command).stdout.split() == [str(number) for number in range(5001, 6001)]
+
+
 def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
     script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer"}]
     done = json.loads(
@@ -348,3 +373,38 @@ def test_following_waits_for_more_until_it_is_interrupted(process):
     following.send_signal(signal.SIGINT)
     assert following.wait(PATIENCE) == 130
     assert "Traceback" not in following.stderr.read()
+
+
+ANSWERED_BY_LOCAL = [
+    {"event": {"type": "text", "text": "ok"}},
+    {"event": {"type": "message_ended", "stopReason": "stop", "model": "local/scripted-1", "usage": {"turns": 1}}},
+]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "provider: local\nmodel: scripted-1",
+        "provider: local\nmodel: local/scripted-1",
+        "model: local/scripted-1",
+        "model: local:scripted-1",
+        "model: scripted-1",
+    ],
+)
+def test_model_that_was_declared_in_another_spelling_is_not_reported_as_another_model(cli, place, declared):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "looker.md").write_text(f"---\nname: looker\ntools: read\n{declared}\n---\nLook.\n")
+    ran = cli("run", "looker", "x", *SCRIPTED, "--project-agents", "allow", script=ANSWERED_BY_LOCAL)
+    assert "answered by" not in ran.stderr
+    (session,) = json.loads(cli("sessions", "list", "--json").stdout)["sessions"]
+    shown = cli("sessions", "show", session["session"]).stdout
+    assert "model          local/scripted-1 declared, local/scripted-1 answered\n" in shown
+
+
+def test_model_of_another_provider_is_reported_with_both_names(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "looker.md").write_text("---\nname: looker\ntools: read\nprovider: acme\nmodel: scripted-1\n---\nx\n")
+    ran = cli("run", "looker", "x", *SCRIPTED, "--project-agents", "allow", script=ANSWERED_BY_LOCAL)
+    assert "looker: answered by local/scripted-1, not by acme/scripted-1" in ran.stderr

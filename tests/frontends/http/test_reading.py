@@ -11,8 +11,9 @@ import pytest
 from tests.frontends.http.conftest import PATIENCE
 from tests.stage import VIRTUAL_TIME
 
+from retinue.agents.definition import Agent
 from retinue.engines.scripted import Do, Hang, Say, call, fail, say, spawn
-from retinue.events import Notice, Thinking
+from retinue.events import MessageEnded, Notice, Text, Thinking
 from retinue.frontends.http.inputs import WhichGroups
 from retinue.frontends.http.lists import Lists
 from retinue.frontends.http.rows import in_tree_order
@@ -34,6 +35,16 @@ async def stored(folder: Path, *runs: tuple[str, str, float], agent: str = "expl
             await record_run(store, run_spec(session, agent=agent, task=task, root=root), time=time)
             sessions.append(session)
     return sessions
+
+
+async def test_declared_and_actual_model_have_one_spelling(serve):
+    steps = [Text("ok"), MessageEnded(stop_reason="stop", model="local/scripted-1", usage=Usage(turns=1))]
+    agent = Agent(name="looker", provider="local", model="scripted-1")
+    async with serve(*steps, agents=[agent]) as client:
+        begun = (await client.post("runs", {"agent": "looker", "task": "look"})).json["run"]
+        run = (await client.get(f"runs/{begun['run']}")).json
+    assert (run["declared"]["provider"], run["declared"]["model"]) == ("local", "local/scripted-1")
+    assert (run["actual"]["declaredModel"], run["actual"]["model"]) == ("local/scripted-1", "local/scripted-1")
 
 
 async def test_a_run_is_told_whole(serve, place):

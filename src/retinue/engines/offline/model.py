@@ -39,6 +39,11 @@ _ROLES = (
     (RESEARCHER, r"research|doc|librar", r"\b(?:docs?|documentation|research|readme)\b"),
 )
 
+_USER_SPEECH = re.compile(
+    r"^User: (.*?)(?=^(?:User|Assistant|Tool Call|Tool Result): |^--- Run \d|^\[Error: |\Z)", re.MULTILINE | re.DOTALL
+)
+"""What the user said in a prompt that retells earlier runs."""
+
 
 class RuleModel:
     """Answers one run. Every look at a file is a call of one of the run's own tools."""
@@ -122,8 +127,16 @@ def _role_for(agent: str, task: str) -> Role:
 def _asked(spec: RunSpec, task: str, role: Role) -> Question:
     """What the task is about; where it says little, what its files or earlier runs say too."""
     earlier = [message.text for message in reversed(spec.history) if message.role == "user"]
-    asked = continued(question(task), [spec.prompt, *earlier])
+    asked = continued(question(task), [*_instructions(spec), *earlier])
     return replace(asked, about=asked.about | {role.prefers}) if role.prefers else asked
+
+
+def _instructions(spec: RunSpec) -> list[str]:
+    """Return the prompt; of one that retells earlier runs what the user asked, the newest first."""
+    if not (spec.resumes and spec.prompt.startswith("Previously:\n\n")):
+        return [spec.prompt]
+    retold, _, newest = spec.prompt.partition("\n\nInstructions:\n\n")
+    return [newest, *reversed(_USER_SPEECH.findall(retold))]
 
 
 def _answers(asks: Sequence[Ask], messages: Sequence[Message]) -> list[Got]:

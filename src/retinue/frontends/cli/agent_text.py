@@ -9,6 +9,7 @@ from typing import Any
 from retinue.agents.definition import Agent
 from retinue.agents.roster import Entry, Status
 from retinue.frontends.cli.table import table
+from retinue.models import join_model
 from retinue.output.frame import one_line, plain
 from retinue.secret import Secret
 
@@ -49,7 +50,7 @@ def summary_lines(agent: Agent) -> list[str]:
         ["file", agent.source or agent.layer],
         ["about", agent.description],
         ["tools", tools_text(agent)],
-        ["model", "/".join(filter(None, (agent.provider, agent.model))) or "the engine's default"],
+        ["model", join_model(agent.provider, agent.model) or agent.provider or "the engine's default"],
         *([name, value] for name, value in _own_ways(agent)),
     ]
     # Not cut to the screen: half a path is no basis for trust.

@@ -11,7 +11,7 @@ import msgspec
 
 from retinue.app import Retinue
 from retinue.frontends.cli.endings import no_answer
-from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, text_of
+from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, decode_json, text_of
 from retinue.frontends.cli.main import CANCELLED
 from retinue.frontends.cli.opening import opened
 from retinue.frontends.cli.options import EXIT_CODES, HOST_ID, Options, run_options
@@ -97,7 +97,7 @@ def _decoded(given: str) -> Any:
     """The input, or why there is none."""
     try:
         text = text_of(given, limit=MAX_JSON_BYTES)
-        return msgspec.json.decode(text) if text.strip() else Unreadable("nothing was given: write {…}, - or @FILE")
+        return decode_json(text) if text.strip() else Unreadable("nothing was given: write {…}, - or @FILE")
     except Unreadable as problem:
         return problem
     except (msgspec.DecodeError, RecursionError) as error:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
+
+import msgspec
 
 from retinue.frontends.cli.endings import Declined
 from retinue.regular_files import NotRegular, TooLarge, read_regular
@@ -43,6 +46,28 @@ def file_text(path: str, *, limit: int) -> str:
         Unreadable: the same.
     """
     return _decoded(_stdin(limit), "stdin") if path == "-" else _decoded(_file(path, limit), path)
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON document.
+
+    Raises:
+        msgspec.DecodeError: it is none, or one of its objects has a key twice: only one of the two would count.
+        RecursionError: it is nested too deeply.
+    """
+    import json
+
+    value = msgspec.json.decode(text)
+    json.loads(text, object_pairs_hook=_refuse_repeated_keys)
+    return value
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise msgspec.DecodeError(f"it has the key {key!r} twice")
+        keys.add(key)
 
 
 def as_typed(value: str) -> str:

@@ -16,6 +16,7 @@ from retinue.frontends.cli.talk import Unwritable, answer, answer_json, fault, l
 from retinue.frontends.cli.trusting import ask_for_trust
 from retinue.frontends.cli.work import at_work
 from retinue.frontends.wording import SHORT, did_you_mean
+from retinue.models import same_model
 from retinue.output.frame import one_line
 from retinue.results import AnswerKind, RunResult
 from retinue.surfaces.base import BEFORE_THE_RUN, exit_status
@@ -130,8 +131,8 @@ def _tell_circumstances(result: RunResult, options: Options) -> None:
     actual, name = result.actual, result.spec.name
     if actual.not_applied:
         note(f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet)
-    if result.spec.model and actual.model and actual.model != result.spec.model:
-        note(f"{name}: answered by {actual.model}, not by {result.spec.model}", quiet=options.quiet)
+    if actual.declared_model and actual.model and not same_model(actual.model, actual.declared_model):
+        note(f"{name}: answered by {actual.model}, not by {actual.declared_model}", quiet=options.quiet)
     for removed in actual.tools_removed:
         see = f"; see {FLAGS[removed.by]}" if removed.by in FLAGS else ""
         note(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)

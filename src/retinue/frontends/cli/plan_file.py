@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, file_text
+from retinue.frontends.cli.inputs import MAX_JSON_BYTES, Unreadable, decode_json, file_text
 from retinue.types import FileSlice, Task
 
 
@@ -39,7 +39,7 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
     """
     text = file_text(path, limit=MAX_JSON_BYTES)
     try:
-        raw = msgspec.json.decode(text)
+        raw = decode_json(text)
         plan = msgspec.convert(raw, PlanFile)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreadable(f"{path} is no plan: {error}. See `retinue delegate --help` for its form.") from error

@@ -27,7 +27,7 @@ from retinue.frontends.cli.talk import answer, answer_json, answer_line, example
 from retinue.frontends.cli.trusting import is_interactive
 from retinue.frontends.wording import SHORT, counted
 from retinue.output.frame import plain
-from retinue.output.truncate import human_size
+from retinue.output.truncate import human_size, select_lines
 from retinue.results import Actual, AnswerKind
 from retinue.sessions.store import SessionSummary, State, Wanted
 from retinue.sessions.transcript import Transcript
@@ -166,19 +166,24 @@ def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
 @sessions.command(
     epilog=examples(
         "retinue sessions output 1a2b3c4d > answer.md",
+        "retinue sessions output 1a2b3c4d --start 5001 --lines 100",
         then="Exit codes: 0 there is an answer, 1 there is none, 2 there is no such session.",
     )
 )
 @_session
+@click.option("--start", type=click.IntRange(1), metavar="N", help="Print from line N on.")
+@click.option("--lines", "count", type=click.IntRange(1), metavar="N", help="Print at most N lines.")
 @json_option
 @click.pass_context
-def output(ctx: click.Context, session: str, as_json: bool) -> None:
+def output(ctx: click.Context, session: str, start: int | None, count: int | None, as_json: bool) -> None:
     """Print the latest answer of a session, and nothing else."""
     retinue = Retinue()
 
     async def told() -> int:
         summary = await _found(retinue, session)
         text = await _latest_text(retinue, summary.session)
+        if text and (start or count):
+            text = _selected(text, start, count)
         if as_json:
             answer_json({"session": summary.session, "state": summary.latest.state, "text": plain(text)})
         elif text:
@@ -307,6 +312,13 @@ async def _latest_text(retinue: Retinue, session: str) -> str:
             case _:
                 pass
     return text
+
+
+def _selected(text: str, start: int | None, count: int | None) -> str:
+    try:
+        return select_lines(text, start, count).text
+    except IndexError as error:
+        raise click.UsageError(f"--{error}.") from None
 
 
 async def _report(retinue: Retinue, session: str) -> Actual | None:

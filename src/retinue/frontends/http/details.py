@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
+from msgspec import structs
+
 from retinue.events import (
     AttemptStarted,
     Finalized,
@@ -32,6 +34,7 @@ from retinue.frontends.http.values import (
     Touched,
     Tried,
 )
+from retinue.models import join_model
 from retinue.results import Actual, AnswerKind, Finalization
 from retinue.sessions.store import SessionSummary
 from retinue.tool_names import pi_names
@@ -93,10 +96,15 @@ class Detail:
             case Finalized(finalization=finalization):
                 self.finalized = finalization
             case RunEnded():
-                self._ended, self.actual = event, event.actual
-                self.finalized = event.finalized or self.finalized
+                self._end(event)
             case _:
                 pass
+
+    def _end(self, event: RunEnded) -> None:
+        self._ended, self.actual = event, event.actual
+        if self.declared and event.actual.declared_model:  # in the spelling of the model that answered
+            self.declared = structs.replace(self.declared, model=event.actual.declared_model)
+        self.finalized = event.finalized or self.finalized
 
     def _used(self, event: ToolCalled | ToolReturned, time: float) -> None:
         if isinstance(event, ToolCalled):
@@ -218,7 +226,7 @@ def run_of_session(row: RunRow) -> RunOfSession:
 def _declared(queued: RunQueued) -> Declared:
     return Declared(
         engine=queued.engine,
-        model=queued.model,
+        model=join_model(queued.provider, queued.model),
         provider=queued.provider,
         thinking=queued.thinking,
         tools=queued.tools,

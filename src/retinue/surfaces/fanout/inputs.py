@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from retinue.output.frame import one_line
+from retinue.surfaces.base import ignored_notice
 from retinue.types import Code, FileSlice, Refused, Task, refused
 
 PATH = {"type": "string", "description": "Relative to the task's cwd, or absolute"}
@@ -71,10 +71,15 @@ SESSION: Mapping[str, Any] = {
     },
     "required": ["sessionId"],
 }
+OUTPUT: Mapping[str, Any] = {
+    **SESSION,
+    "properties": {
+        **SESSION["properties"],
+        "start": {**LINES, "description": "First line to return, counted from 1 (default: 1)"},
+        "lines": {**LINES, "description": "How many lines to return at most (default: all)"},
+    },
+}
 NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
-
-MOST_IGNORED = 200
-"""Characters of the names of fields that were ignored."""
 
 
 def decoded(arguments: Any) -> tuple[Task, ...]:
@@ -102,6 +107,15 @@ def session_id(arguments: Any, tool: str) -> str:
     return _text(object_of(arguments, tool), "sessionId", "")
 
 
+def line_range(arguments: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return the first line and the number of lines that are asked for; None where one is not given.
+
+    Raises:
+        Refused: the same.
+    """
+    return _line(arguments.get("start"), "start"), _line(arguments.get("lines"), "lines")
+
+
 def object_of(arguments: Any, tool: str) -> Mapping[str, Any]:
     if not isinstance(arguments, dict):
         raise refused(Code.INVALID_INPUT, f"The input of {tool} must be an object")
@@ -110,8 +124,12 @@ def object_of(arguments: Any, tool: str) -> Mapping[str, Any]:
 
 def ignored(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """What is to be known of input that means nothing here."""
-    unknown = one_line(", ".join(_unknown(arguments)), MOST_IGNORED)
-    return (f"Ignored parameters: {unknown}",) if unknown else ()
+    return ignored_notice(_unknown(arguments))
+
+
+def ignored_beside(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the notice on fields that this schema does not have."""
+    return ignored_notice(name for name in arguments if name not in schema["properties"])
 
 
 def _unknown(arguments: Mapping[str, Any]) -> Iterator[str]:

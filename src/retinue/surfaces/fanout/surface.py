@@ -8,16 +8,29 @@ from typing import Any
 from msgspec import structs
 
 from retinue.orchestrator import Orchestrator
+from retinue.output.truncate import LineRange, select_lines
 from retinue.results import AnswerKind, RunResult
 from retinue.retelling import clean, latest_text, transcript
 from retinue.sessions.store import SessionSummary, State
-from retinue.surfaces.base import REFUSED, Tool, ToolResult, ToolRun, Update, followed, unreadable_input
+from retinue.surfaces.base import (
+    REFUSED,
+    Tool,
+    ToolResult,
+    ToolRun,
+    Update,
+    append_notices,
+    followed,
+    unreadable_input,
+)
 from retinue.surfaces.fanout.inputs import (
     NOTHING,
+    OUTPUT,
     SESSION,
     decoded,
     delegate_schema,
     ignored,
+    ignored_beside,
+    line_range,
     object_of,
     session_id,
 )
@@ -71,7 +84,7 @@ class Fanout:
             settings = self._orchestrator.admit(call).settings
         except Refused:
             return ()
-        schemas = (delegate_schema(settings.max_tasks), SESSION, SESSION, NOTHING)
+        schemas = (delegate_schema(settings.max_tasks), OUTPUT, SESSION, NOTHING)
         return tuple(
             Tool(name=name, description=ABOUT[name], input_schema=schema, run=run)
             for (name, run), schema in zip(self.calls.items(), schemas, strict=True)
@@ -86,7 +99,8 @@ class Fanout:
         async def answer() -> ToolResult:
             settings = self._orchestrator.admit(call).settings
             tasks = decoded(arguments)
-            noted = structs.replace(call, notices=(*call.notices, *ignored(arguments)))
+            notices = ignored(arguments)
+            noted = structs.replace(call, notices=(*call.notices, *notices))
             windows = Windows(tasks, Words(self._orchestrator, call), settings.max_lines_per_window)
 
             async def work() -> tuple[RunResult, ...] | Refused:
@@ -99,7 +113,7 @@ class Fanout:
             results, progress = await followed(self._orchestrator, call, work, windows.partial, update)
             if isinstance(results, Refused):
                 raise results
-            return windows.final(progress, results)
+            return append_notices(self._orchestrator, windows.final(progress, results), notices)
 
         return await self._answered(answer, call)
 
@@ -108,12 +122,17 @@ class Fanout:
 
         async def answer() -> ToolResult:
             settings = self._orchestrator.admit(call).settings
-            found = await self._found(session_id(arguments, "get_subagent_output"))
+            name, (start, count) = session_id(arguments, "get_subagent_output"), line_range(arguments)
+            found = await self._found(name)
             text = await self._latest_text(found)
-            return ToolResult(
-                text=clean(text) if text.strip() else NO_TEXT,
-                details={**_facts(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window},
-            )
+            details = {**_facts(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window}
+            text = clean(text) if text.strip() else NO_TEXT
+            if start or count:
+                part = _part(text, start, count)
+                details |= {"firstLine": part.first, "lastLine": part.last, "totalLines": part.total}
+                text = _with_range(part)
+            answered = ToolResult(text=text, details=details)
+            return append_notices(self._orchestrator, answered, ignored_beside(OUTPUT, arguments))
 
         return await self._answered(answer, call)
 
@@ -128,7 +147,7 @@ class Fanout:
                 live=STATUSES[found.latest.state] == RUNNING,
                 sentence=Words(self._orchestrator, call).sentence,
             )
-            return ToolResult(
+            answered = ToolResult(
                 text=text or NO_MESSAGES,
                 details={
                     **_facts(found),
@@ -139,6 +158,7 @@ class Fanout:
                     "maxLines": settings.max_lines_per_window,
                 },
             )
+            return append_notices(self._orchestrator, answered, ignored_beside(SESSION, arguments))
 
         return await self._answered(answer, call)
 
@@ -147,11 +167,13 @@ class Fanout:
 
         async def answer() -> ToolResult:
             self._orchestrator.admit(call)
-            object_of(arguments, "list_subagent_profiles")
+            notices = ignored_beside(NOTHING, object_of(arguments, "list_subagent_profiles"))
             found = Words(self._orchestrator, call).profiles()
-            if not found:
-                return ToolResult(text=NO_PROFILES, details={"count": 0})
-            return ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
+            if found:
+                listed = ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
+            else:
+                listed = ToolResult(text=NO_PROFILES, details={"count": 0})
+            return append_notices(self._orchestrator, listed, notices)
 
         return await self._answered(answer, call)
 
@@ -183,6 +205,19 @@ class Fanout:
         message = Words(self._orchestrator, call).told(failure)
         details = {"error": {"code": str(failure.code), "message": message}}
         return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)
+
+
+def _part(text: str, start: int | None, count: int | None) -> LineRange:
+    try:
+        return select_lines(text, start, count)
+    except IndexError as error:
+        raise refused(Code.INVALID_INPUT, f"Parameter {error}") from None
+
+
+def _with_range(part: LineRange) -> str:
+    """Return the lines, and below them which ones they are and how to read on."""
+    more = f". Read on with start: {part.last + 1}" if part.last < part.total else ""
+    return f"{part.text}\n\n[Lines {part.first} to {part.last} of {part.total}{more}]"
 
 
 def _facts(found: SessionSummary) -> dict[str, Any]:

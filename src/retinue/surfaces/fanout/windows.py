@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from retinue.models import strip_provider
 from retinue.output.frame import one_line
 from retinue.progress import KEPT_ITEMS, Called, Item, Noted, Phase, Progress, RunView, Said, Told
 from retinue.results import RunResult, exit_code
@@ -90,7 +91,7 @@ class Windows:
             "lines": self._newest_lines(messages),
             "allMessages": messages,
             "exitCode": result.exit_code if result else _exit_code(view),
-            "model": _told((result and result.actual.model) or view.model or spec.model),
+            "model": _told(_model(spec, (result and result.actual.model) or view.model or spec.model)),
             "stopReason": view.stop_reason,
             "errorMessage": self._words.told(failure) if failure else None,
             "startedAt": None if started is None else _milliseconds(started),
@@ -169,6 +170,11 @@ def _counted(windows: Sequence[Mapping[str, Any]]) -> str:
     return (
         ", ".join(f"{counts[status]} {name}" for status, name in names.items() if counts[status]) or "processing..."
     )
+
+
+def _model(spec: RunSpec, model: str | None) -> str | None:
+    """Return the model without the provider that the window names apart from it."""
+    return strip_provider(spec.agent.provider, model) if model else model
 
 
 def _told(text: str | None) -> str | None:

@@ -7,9 +7,11 @@ from functools import cached_property
 
 from retinue.agents.definition import Layer
 from retinue.agents.roster import Entry, Status
+from retinue.models import join_model
 from retinue.orchestrator import Orchestrator
 from retinue.output.frame import one_line
 from retinue.retelling import clean
+from retinue.surfaces.base import add_skipped_file
 from retinue.types import Call, Code, Failure, Subagent
 
 NO_PROFILES = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
@@ -47,7 +49,8 @@ class Words:
         agent = failure.detail.get("agent")
         match failure.code:
             case Code.UNKNOWN_AGENT:
-                return f'Unknown profile: "{agent}". Available profiles: {self._available}'
+                unknown = f'Unknown profile: "{agent}". Available profiles: {self._available}'
+                return add_skipped_file(failure, unknown)
             case Code.SPAWN_FAILED if failure.reason not in NOTHING_TO_SPAWN:
                 return NOT_SPAWNED
             case Code.CONFLICT if told := CONFLICTS.get(failure.reason or ""):
@@ -95,7 +98,7 @@ class Words:
 def _facts(agent: Subagent, *, preview: bool = False) -> Iterator[str]:
     yield f"profile: {agent.name}"
     if agent.model:
-        yield f"model={_value('/'.join(filter(None, (agent.provider, agent.model))))}"
+        yield f"model={_value(join_model(agent.provider, agent.model) or '')}"
     elif agent.provider:
         yield f"provider={_value(agent.provider)}"
     if agent.thinking:

@@ -9,7 +9,15 @@ from retinue.orchestrator import ABORTED
 from retinue.output.frame import neutralise, plain
 from retinue.progress import Phase, Progress, RunView
 from retinue.results import AnswerKind, RunResult
-from retinue.surfaces.base import BEFORE_THE_RUN, CANCELLED, REFUSED, Clean, ToolResult, exit_status
+from retinue.surfaces.base import (
+    BEFORE_THE_RUN,
+    CANCELLED,
+    REFUSED,
+    Clean,
+    ToolResult,
+    add_skipped_file,
+    exit_status,
+)
 from retinue.types import Failure, Mode, Plan
 
 
@@ -54,8 +62,7 @@ def partial_answer(progress: Progress, *, mode: Mode, order: Sequence[str], clea
 
 def sentence(failure: Failure) -> str:
     """The failure as the core says it, and what is wrong with the file of an agent that is not found."""
-    broken = failure.detail.get("broken")
-    return f"{failure.message}. Its file cannot be used: {broken}" if broken else failure.message
+    return add_skipped_file(failure, failure.message)
 
 
 def cleaned(text: str) -> str:

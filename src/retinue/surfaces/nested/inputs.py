@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from retinue.output.frame import one_line
-from retinue.surfaces.base import JsonObject, required_text
+from retinue.surfaces.base import JsonObject, ignored_notice, optional_text, required_text
 from retinue.types import Code, Mode, Plan, Refused, Task, refused
 
 SPAWN, INFO = "spawn_subagent", "agent_info"
@@ -23,9 +22,6 @@ _ALONE = ("agent", "task")
 """The fields of a task that stand in the input itself where it is the only one."""
 _INPUT = ("mode", *_ALONE, "tasks")
 _MODES = (Mode.SINGLE, Mode.CHAIN, Mode.PARALLEL)
-
-_MOST_IGNORED = 200
-"""Characters of the names of fields that were ignored."""
 
 INFO_SCHEMA: JsonObject = {
     "type": "object",
@@ -67,14 +63,12 @@ def decoded(arguments: Any) -> Plan:
         raise refused(
             Code.INVALID_INPUT, f"The input of {SPAWN} must be an object with agent and task, or with tasks"
         )
-    given, mode = arguments.get("mode"), meant_mode(arguments)
-    if given is not None and not isinstance(given, str):
-        raise refused(Code.INVALID_INPUT, "Parameter mode must be a string")
+    given, mode = optional_text(arguments, "mode"), meant_mode(arguments)
     if given is not None and given != mode:
         raise refused(Code.INVALID_INPUT, f"Unknown mode: {given}. Modes: {', '.join(_MODES)}")
     tasks = arguments.get("tasks")
     for name in _ALONE:
-        if tasks is not None and arguments.get(name) is not None:
+        if tasks is not None and optional_text(arguments, name) is not None:
             raise refused(Code.INVALID_INPUT, f"Give agent and task, or tasks: not both {name} and tasks")
     if mode is Mode.SINGLE:
         if tasks is not None:
@@ -99,9 +93,8 @@ def _numbered(number: int, arguments: Any) -> Task:
 
 def _task(arguments: JsonObject, known: Sequence[str]) -> Task:
     agent, task = required_text(arguments, "agent"), required_text(arguments, "task")
-    cwd, timeout = (arguments.get(name) if name in known else None for name in ("cwd", "timeout"))
-    if cwd is not None and not isinstance(cwd, str):
-        raise refused(Code.INVALID_INPUT, "Parameter cwd must be a string")
+    cwd = optional_text(arguments, "cwd") if "cwd" in known else None
+    timeout = arguments.get("timeout") if "timeout" in known else None
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
         raise refused(Code.INVALID_INPUT, "Parameter timeout must be a number of seconds")
     return Task(agent=agent, prompt=task, cwd=cwd, timeout=timeout)
@@ -111,7 +104,9 @@ def ignored(arguments: JsonObject) -> tuple[str, ...]:
     """What is to be known of input that means nothing here."""
     unknown = [str(name) for name in arguments if name not in _INPUT]
     unknown += [f"tasks.{name}" for task in arguments.get("tasks") or () for name in task if name not in _TASK]
-    if not unknown:
-        return ()
-    shown = one_line(", ".join(dict.fromkeys(unknown)), _MOST_IGNORED)
-    return (f"Ignored parameters: {shown}. Supported parameters: {', '.join(_INPUT)}; in tasks: {', '.join(_TASK)}",)
+    return ignored_notice(unknown, f"{', '.join(_INPUT)}; in tasks: {', '.join(_TASK)}")
+
+
+def ignored_of_info(arguments: JsonObject) -> tuple[str, ...]:
+    """Return the notice on fields that `agent_info` does not have."""
+    return ignored_notice((name for name in arguments if name not in INFO_SCHEMA["properties"]), "agent")

@@ -19,6 +19,7 @@ from retinue.surfaces.base import (
     ToolRun,
     Update,
     agent_lines,
+    append_notices,
     first_refusal,
     named_tools,
     required_text,
@@ -26,7 +27,16 @@ from retinue.surfaces.base import (
     unreadable_input,
 )
 from retinue.surfaces.nested.answers import answer, cleaned, partial_answer, sentence
-from retinue.surfaces.nested.inputs import INFO, INFO_SCHEMA, SPAWN, decoded, ignored, meant_mode, spawn_schema
+from retinue.surfaces.nested.inputs import (
+    INFO,
+    INFO_SCHEMA,
+    SPAWN,
+    decoded,
+    ignored,
+    ignored_of_info,
+    meant_mode,
+    spawn_schema,
+)
 from retinue.types import Call, Code, Failure, Mode, Refused, RunSpec, Subagent, ToolPolicy, refused
 
 ABOUT = (
@@ -77,7 +87,8 @@ class Nested:
             plan = decoded(arguments)
         except Refused as refusal:
             return self._refusal(SPAWN, first_refusal(self._orchestrator, call) or refusal.failure, mode)
-        call = structs.replace(call, notices=(*call.notices, *ignored(arguments)))
+        notices = ignored(arguments)
+        call = structs.replace(call, notices=(*call.notices, *notices))
         order: list[str] = []
 
         def begun(specs: Sequence[RunSpec]) -> None:
@@ -88,7 +99,7 @@ class Nested:
                 results = await self._orchestrator.carry_out(plan, call, begun)
             except Refused as refusal:
                 return self._refusal(SPAWN, refusal.failure, mode)
-            return answer(results, plan)
+            return append_notices(self._orchestrator, answer(results, plan), notices)
 
         # Every partial result repeats the texts before it: each is cleaned once.
         clean = lru_cache(maxsize=2 * KEPT_ITEMS)(cleaned)
@@ -104,7 +115,9 @@ class Nested:
             found = self._orchestrator.roster(call).show(required_text(arguments, "agent"))
         except Refused as refusal:
             return self._refusal(INFO, refusal.failure)
-        return self._refusal(INFO, found) if isinstance(found, Failure) else self._told(found)
+        if isinstance(found, Failure):
+            return self._refusal(INFO, found)
+        return append_notices(self._orchestrator, self._told(found), ignored_of_info(arguments))
 
     def _told(self, agent: Subagent) -> ToolResult:
         """The agent for a model and for programs. No record has masked what its file says."""

@@ -1,0 +1,84 @@
+"""Which settings, keys of agents and failure codes the code really uses: read from its sources, not from memory.
+
+Reads are recognised by the name of the value they are read from (`agent.timeout`, `spec.agent.timeout`,
+`settings.resume`), so that `usage.output` is not taken for the key `output` of an agent.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from retinue.agents.fields import _TABLE
+from retinue.settings import KEYS
+from retinue.types import Code, Limits
+
+SOURCE = Path(__file__).parents[1] / "src" / "retinue"
+SHOWING = ("frontends", "testing")
+"""Folders whose modules show what a definition says; that alone is no use of it."""
+AGENT, SETTINGS, LIMITS = frozenset({"agent", "found"}), frozenset({"settings"}), frozenset({"limits", "_limits"})
+REPORTS_FAILURE = frozenset({"Failure", "refused", "engine_error"})
+
+
+def unused_agent_fields() -> set[str]:
+    """Return the fields of an agent's file that no code reads but to show them."""
+    used = {name for owner, name in _reads(with_frontends=False) if owner in AGENT}
+    return {key.field for key in _TABLE} - used
+
+
+def unused_settings() -> set[str]:
+    """Return the settings that no code reads; one that becomes a limit of a run counts if that limit is read."""
+    used = {name for owner, name in _reads(with_frontends=True) if owner in SETTINGS}
+    limits = {name for owner, name in _reads(with_frontends=False) if owner in LIMITS}
+    used |= {name for limit, names in _settings_of_limits().items() if limit in limits for name in names}
+    return set(KEYS) - used
+
+
+def unreported_codes() -> set[Code]:
+    """Return the failure codes that no code reports."""
+    reported = {name for tree in _trees(with_frontends=True) for name in _reported(tree)}
+    return {code for code in Code if code.name not in reported}
+
+
+def _settings_of_limits() -> dict[str, set[str]]:
+    """Return the settings of which `Settings.limits` makes each limit."""
+    tree = ast.parse((SOURCE / "settings.py").read_text("utf-8"))
+    (made,) = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "Limits"]
+    found = {
+        keyword.arg: {part.attr for part in ast.walk(keyword.value) if isinstance(part, ast.Attribute)}
+        for keyword in made.keywords
+        if keyword.arg
+    }
+    assert set(found) <= set(Limits.__struct_fields__)
+    return found
+
+
+def _reads(*, with_frontends: bool) -> Iterator[tuple[str | None, str]]:
+    for tree in _trees(with_frontends=with_frontends):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                yield _name(node.value), node.attr
+
+
+def _reported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _name(node.func) in REPORTS_FAILURE:
+            values = [*node.args, *(keyword.value for keyword in node.keywords)]
+            yield from (value.attr for value in values if isinstance(value, ast.Attribute))
+
+
+def _name(node: ast.expr) -> str | None:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return None
+
+
+@cache
+def _trees(*, with_frontends: bool) -> tuple[ast.Module, ...]:
+    skipped = ("testing",) if with_frontends else SHOWING
+    paths = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in skipped]
+    return tuple(ast.parse(path.read_text("utf-8")) for path in paths)

@@ -1,0 +1,76 @@
+"""What reference pages claim of unused settings, keys and codes is read from the sources, and is so."""
+
+import pytest
+from docs.generate import page
+from docs.usage import unreported_codes, unused_agent_fields, unused_settings
+from docs.words import UNUSED
+from msgspec import structs
+from tests.stage import plan_of, scripted, stage
+
+from retinue.agents.definition import Agent
+from retinue.app import Retinue
+from retinue.engines.scripted import Script, ScriptedEngine, say
+from retinue.sessions.memory import MemoryStore
+from retinue.types import Plan, RunSpec, Task, Usage
+
+
+async def planned(home, **fields) -> RunSpec:
+    """The run of a task by an agent with these fields."""
+    agent = Agent(name="scout", tools=("read",), **fields)
+    async with stage(home, say("ok"), agents=[agent]) as retinue:
+        plan = Plan(tasks=(Task(agent="scout", prompt="Look."),))
+        (one,) = await plan_of(retinue, plan, retinue.call("fanout"))
+    return one.spec
+
+
+def test_unused_settings_keys_and_codes_are_found_in_the_sources():
+    assert unused_agent_fields() == {"output", "default_progress", "color", "avatar_emoji"}
+    assert unused_settings() == set()
+    assert unreported_codes() == set()
+
+
+def test_every_key_that_is_said_to_be_unused_is_unused_and_no_other():
+    said = {line.split("`")[1] for line in page("agent-keys.md").splitlines() if line.endswith(f"{UNUSED} |")}
+    assert said == unused_agent_fields()
+    assert "without effect" not in page("settings.md")
+    assert "Reserved" not in page("failures.md")
+
+
+@pytest.mark.parametrize("field", sorted(unused_agent_fields() - {"default_progress"}))
+async def test_unused_key_changes_nothing_of_a_run(scratch_home, field):
+    plain, changed = await planned(scratch_home), await planned(scratch_home, **{field: "x"})
+    # What a run does not apply, it names.
+    same = {"run": "", "session": "", "lineage": plain.lineage, "agent": plain.agent, "not_applied": ()}
+    assert structs.replace(changed, **same) == structs.replace(plain, **same)
+
+
+async def test_default_reads_and_environment_reach_the_run(scratch_home):
+    (scratch_home / "NOTES.md").write_text("Mind the gap.\n")
+    specs: list[RunSpec] = []
+
+    def noted(spec: RunSpec) -> Script:
+        specs.append(spec)
+        return (say("ok"),)
+
+    agent = Agent(name="scout", tools=("read",), default_reads=("NOTES.md",), environment=("PROJECT_MODE",))
+    retinue = Retinue(
+        cwd=scratch_home,
+        environ={"HOME": str(scratch_home), "PROJECT_MODE": "fast", "OTHER": "x"},
+        store=MemoryStore(),
+        engine="scripted",
+        engines=scripted(ScriptedEngine(noted)),
+        agents=[agent],
+    )
+    async with retinue:
+        await retinue.run("scout", "Look.")
+    (spec,) = specs
+    assert spec.prompt == "=== NOTES.md ===\nMind the gap.\n\nLook."
+    assert (spec.environment.get("PROJECT_MODE"), spec.environment.get("OTHER")) == ("fast", None)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_finalize_retries_sets_how_often_a_missing_finalization_is_asked_for(scratch_home, retries):
+    async with stage(scratch_home, say("no call"), settings={"finalize_retries": retries}) as retinue:
+        call = structs.replace(retinue.call("sticky"), finalize=True)
+        (result,) = await retinue.carry_out(Plan(tasks=(Task(agent="explorer", prompt="x"),)), call)
+    assert (result.usage, len(result.actual.attempts)) == (Usage(turns=retries + 1), retries + 1)
