@@ -18,7 +18,6 @@ from benchmarks.gauge import scratch
 TOOL = "delegate_to_subagents"
 TASKS: dict[str, Any] = {"tasks": [{"name": "a", "prompt": "look", "profile": "explorer"}]}
 """One agent that says one sentence, in a session of its own."""
-SETTINGS = {"max_spawns": 10_000}
 Figures = dict[str, float]
 
 
@@ -29,7 +28,6 @@ class Extension:
         self._started = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "retinue", "bridge", "--engine", "scripted"],
-            env={**os.environ, "RETINUE_MAX_SPAWNS": str(SETTINGS["max_spawns"])},
             cwd=scratch(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -82,7 +80,7 @@ def directly(work: str, count: int) -> Figures:
     from retinue.app import Retinue
 
     async def asked() -> Figures:
-        retinue = Retinue(cwd=Path(scratch()), engine="scripted", settings=SETTINGS)
+        retinue = Retinue(cwd=Path(scratch()), engine="scripted")
         async with retinue:
             surface = retinue.surface("fanout")
             assert surface.tools(retinue.call("fanout"))

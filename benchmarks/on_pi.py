@@ -119,7 +119,7 @@ def bare(count: int) -> None:
 
 
 def opened(environ: dict[str, str], **settings: Any) -> Retinue:
-    many = {"model": MODEL, "max_concurrency": 64, "max_tasks": 64, "max_spawns": 10**6, **settings}
+    many = {"model": MODEL, "max_concurrency": 64, "max_tasks": 64, **settings}
     return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="pi", environ=environ, settings=many)
 
 

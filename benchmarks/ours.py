@@ -57,7 +57,7 @@ def opened(model: Any, **settings: Any) -> Retinue:
         make=lambda: LoopEngine(model),
         missing=lambda: None,
     )
-    many = {"max_spawns": 10**9, "max_tasks": 100_000, "max_concurrency": 100_000, **settings}
+    many = {"max_tasks": 100_000, "max_concurrency": 100_000, **settings}
     return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}, settings=many)
 
 

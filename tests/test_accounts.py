@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import pytest
 from msgspec import structs
 from tests.stage import stage
 
@@ -14,7 +13,7 @@ from retinue.app import Retinue
 from retinue.engines.scripted import Do, Script, say
 from retinue.results import RunResult
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Call, Code, Plan, Refused, RunSpec, Task, Usage
+from retinue.types import Call, Code, Plan, RunSpec, Task, Usage
 
 TWENTY = Usage(input=15, output=5)
 
@@ -42,10 +41,6 @@ async def test_a_conversation_that_was_forgotten_is_counted_again_from_its_recor
         for root in ("first", "first", "second", "third", "fourth"):
             assert (await run(retinue, root)).failure is None
         assert len(accounts) == 2
-        with pytest.raises(Refused) as refusal:
-            await run(retinue, "first", max_spawns=2)
-        assert refusal.value.failure.code is Code.SPAWN_LIMIT
-        assert "has started 2 runs" in refusal.value.failure.message
         spent = await run(retinue, "first", max_conversation_tokens=30)
         assert spent.failure
         assert (spent.failure.code, spent.failure.reason) == (Code.BUDGET, "max_conversation_tokens")

@@ -10,14 +10,14 @@ SOURCE = Path(__file__).parents[1] / "src" / "retinue"
 
 LAYERS = [
     {"types", "secret", "results", "events", "settings", "settings_files", "folders", "regular_files", "todos"}
-    | {"tool_names", "beside", "arriving", "descent", "remembered", "models"},
+    | {"tool_names", "beside", "arriving", "descent", "remembered", "models", "own_task"},
     {"guards", "output", "progress", "slots", "subagent_events", "engines.base", "sessions.store"},
     {"engines", "sessions", "agents", "prompting"},
     {"supervise", "accounts", "places", "bus", "checks", "resuming", "retelling", "home"},
     {"planner", "attempts", "recorder", "running"},
     {"orchestrator"},
     {"surfaces"},
-    {"parts", "control"},
+    {"parts", "control", "stored_sessions"},
     {"app"},
     {"frontends"},
     {"__main__"},

@@ -110,7 +110,7 @@ async def test_handing_on_exactly_the_task_one_was_given_is_refused(scratch_home
     lineage = Lineage(root="r", parent_call="c", depth=1, ancestors=above)
     failure = await failure_of(scratch_home, call={"lineage": lineage})
     assert (failure.code, failure.reason) == (Code.CONFLICT, "self_delegation")
-    _, other = await spec_of(scratch_home, Task(agent="explorer", prompt="a part of x"), call={"lineage": lineage})
+    _, other = await spec_of(scratch_home, Task(agent="explorer", prompt="x in parser.py"), call={"lineage": lineage})
     assert other is None
 
 

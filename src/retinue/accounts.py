@@ -1,4 +1,4 @@
-"""What each root conversation has started and spent: in this process, and before in others."""
+"""What each root conversation has spent: in this process, and before in others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import anyio
 from retinue.guards.budget import Purse
 from retinue.sessions.spending import spent_under
 from retinue.sessions.store import SessionStore
-from retinue.types import Code, Limits, refused
+from retinue.types import Limits
 
 MOST = 10_000
 """Conversations that are remembered although nothing runs in them: a server sees new ones for as long as it lives."""
@@ -18,7 +18,6 @@ MOST = 10_000
 
 class _Account:
     def __init__(self) -> None:
-        self.started = 0
         self.purse = Purse(Limits())
         """What all its runs spend."""
         self.calls = 0
@@ -26,7 +25,7 @@ class _Account:
 
 
 class Accounts:
-    """By the ids of the conversations."""
+    """What each conversation has spent, by its id."""
 
     def __init__(self, store: SessionStore, most: int = MOST) -> None:
         self._store = store
@@ -45,38 +44,19 @@ class Accounts:
         self._of(root)
 
     def knows(self, root: str) -> bool:
-        """Whether all that the conversation started here is counted; else it is to `go_on`."""
+        """Whether all that the conversation spent here is counted; else it is to `go_on`."""
         return root in self._accounts or not self._has_forgotten
 
     async def go_on(self, root: str) -> None:
-        """Counts the runs of a conversation that others have begun, and what they consumed; the first time only.
+        """Counts what earlier runs of the conversation consumed; the first time only.
 
         Raises:
             Refused: `storage`.
         """
         async with self._looking_back:
             if root not in self._accounts:
-                runs, usage = await spent_under(self._store, root)
-                account = self._of(root)
-                account.started += runs
-                account.purse.spend(usage)
-
-    def count(self, root: str, runs: int, limit: int) -> None:
-        """Counts runs that are to be started.
-
-        Raises:
-            Refused: `spawn_limit`: these are more than the conversation may start.
-        """
-        account = self._of(root)
-        if account.started + runs > limit:
-            started = f"{account.started} run{'s' * (account.started != 1)}"
-            raise refused(
-                Code.SPAWN_LIMIT,
-                f"This conversation has started {started} and may start {limit} (max_spawns); {runs} more "
-                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating "
-                "or in another conversation, or raise max_spawns in your config.toml.",
-            )
-        account.started += runs
+                usage = await spent_under(self._store, root)
+                self._of(root).purse.spend(usage)
 
     @contextmanager
     def kept(self, root: str) -> Iterator[None]:
@@ -88,10 +68,6 @@ class Accounts:
         finally:
             account.calls -= 1
             self._accounts[root] = self._accounts.pop(root)
-
-    def give_back(self, root: str, runs: int) -> None:
-        """Runs that were counted are not started after all."""
-        self._of(root).started -= runs
 
     def purse(self, root: str) -> Purse:
         """What all runs of a conversation spend."""

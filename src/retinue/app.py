@@ -7,11 +7,14 @@ async with Retinue(engine="offline") as retinue:
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import anyio
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.definition import Agent, Layer, Remark
@@ -23,7 +26,6 @@ from retinue.bus import Bus, Watcher
 from retinue.control.door import Door
 from retinue.descent import marked_authority, marked_depth
 from retinue.engines.base import EngineKind
-from retinue.events import Stamped
 from retinue.folders import home_folder, state_folder
 from retinue.home import SURFACE
 from retinue.orchestrator import Begun, Orchestrator
@@ -34,17 +36,17 @@ from retinue.planner import Planner
 from retinue.results import RunResult
 from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.owner import Owner
 from retinue.sessions.retention import Pruned
-from retinue.sessions.store import ALL, Conversation, SessionStore, SessionSummary, Wanted
+from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.settings import Layer as SettingsLayer
 from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
+from retinue.stored_sessions import StoredSessions
 from retinue.surfaces.base import Surface
-from retinue.types import Call, Code, FileSlice, Lineage, Mode, Plan, Task, refused
+from retinue.types import Call, FileSlice, Lineage, Mode, Plan, Task
 
 
-class Retinue:
+class Retinue(StoredSessions):
     """Dispatches agents. Open it with `async with`; everything it starts ends with the block.
 
     Settings given here win over the environment and over every file; their names are those of `retinue doctor`.
@@ -83,7 +85,7 @@ class Retinue:
         self._trust = Trust(self._state / "trust.json")
         self._catalog = Catalog(Folders(self._environ), self._trust, program=agents)
         self._kinds = engine_kinds(self._environ, owns_process=owns_process) if engines is None else engines
-        self._store = store or (ClientStore(self._state, client) if client else JsonlStore(self._state))
+        super().__init__(store or (ClientStore(self._state, client) if client else JsonlStore(self._state)))
         self._is_own_store = store is None
         self._masker = Masker(known_secrets(self._environ))
         self.client = client
@@ -93,11 +95,48 @@ class Retinue:
         self._offline_may_answer = offline_may_answer
         self._owns_process = owns_process
         self._open: Orchestrator | None = None
-        self._exit = AsyncExitStack()
+        self._lifetime: AbstractAsyncContextManager[Orchestrator] | None = None
         self.interrupted: Sequence[SessionSummary] = ()
         """Sessions whose process had died: ended when this one was opened, with what they had."""
 
     async def __aenter__(self) -> Self:
+        if self._lifetime is not None:
+            raise RuntimeError("This Retinue is open already: close it first, or make another one.")
+        self._opener = anyio.get_current_task().id
+        self._is_bound = not _is_asyncio()
+        self._lifetime = self._parts() if self._is_bound else _in_own_task(self._parts())
+        try:
+            self._open = await self._lifetime.__aenter__()
+        except BaseException:
+            self._lifetime = None
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lifetime = self._lifetime
+        if lifetime is None:
+            return
+        if self._is_bound and anyio.get_current_task().id != self._opener:
+            raise RuntimeError(
+                "This Retinue was opened by another task and is still open. On trio, close it in the task that "
+                "opened it; on asyncio any task may."
+            )
+        self._open = self._lifetime = None
+        await lifetime.__aexit__(None, None, None)
+
+    async def open(self) -> Self:
+        """Open it without `async with`, as a notebook or a fixture does; `close` it afterwards."""
+        return await self.__aenter__()
+
+    async def close(self) -> None:
+        """Stop what runs, wait until it has ended, and close. Does nothing if it is not open."""
+        await self.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _parts(self) -> AsyncIterator[Orchestrator]:
+        """Everything that is open while this Retinue is."""
         async with AsyncExitStack() as stack:
             if self._is_own_store and isinstance(self._store, JsonlStore):
                 await stack.enter_async_context(self._store)
@@ -117,15 +156,10 @@ class Retinue:
                 await orchestrator.accounts.go_on(self._root)
             else:
                 orchestrator.accounts.begin(self._root)
-            self._exit = stack.pop_all()
-        self._open = orchestrator
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open = None
-        await self._exit.__aexit__(kind, error, trace)
+            try:
+                yield orchestrator
+            finally:
+                self._open = None  # also where the event loop ends before anyone has closed it
 
     @property
     def _orchestrator(self) -> Orchestrator:
@@ -280,68 +314,6 @@ class Retinue:
     def engines(self) -> Mapping[str, EngineKind]:
         return self._kinds
 
-    @property
-    def trust(self) -> Trust:
-        """Which of a project's own agents the user has accepted."""
-        return self._trust
-
-    # -- what is remembered ------------------------------------------------------------------------
-
-    async def sessions(self, wanted: Wanted = ALL, *, look: bool = True) -> Sequence[SessionSummary]:
-        """Sessions, last changed first. Known without opening Retinue, like all that follows.
-
-        Without a look at what has changed they are as they were at the last look.
-        """
-        return await (self._store.list(wanted) if look else self._files.list(wanted, look=False))
-
-    async def conversations(self, wanted: Wanted, *, most: int, look: bool = True) -> Sequence[Conversation]:
-        """The root conversations of such sessions, last changed first, each with at most so many of its sessions."""
-        return await self._files.conversations(wanted, most=most, look=look)
-
-    async def names(self) -> frozenset[str]:
-        """The first 8 digits of every session and later run: who has seen them before knows which are new."""
-        return await self._files.names()
-
-    async def session(self, name: str) -> SessionSummary | None:
-        """The session that an id, or a prefix of at least 8 digits, of it or of one of its runs names."""
-        session = await self._store.find(name)
-        return await self._store.summary(session) if session else None
-
-    async def history(self, name: str, *, run: str | None = None) -> AsyncIterator[Stamped]:
-        """The events of a session, or of one of its runs, from the first.
-
-        Raises:
-            Refused: `session_not_found`.
-        """
-        async for stamped in self._store.events(await self._found(name), run=run):
-            yield stamped
-
-    async def tail(self, name: str, count: int) -> Sequence[Stamped]:
-        """The last events of a session, at a cost that does not grow with its size.
-
-        Raises:
-            Refused: `session_not_found`.
-        """
-        return await self._store.tail(await self._found(name), count)
-
-    async def recover(self) -> Sequence[SessionSummary]:
-        """Ends the runs whose process has died since this one was opened, with what they had; their sessions."""
-        return await self._store.recover()
-
-    async def owners(self) -> Sequence[Owner]:
-        """Who carries out runs in this state folder at this moment, in whatever process."""
-        return await self._files.owners()
-
-    async def _found(self, name: str) -> str:
-        session = await self._store.find(name)
-        if session is None:
-            raise refused(Code.SESSION_NOT_FOUND, f'Session "{name}" not found. `retinue sessions list` shows them.')
-        return session
-
-    def root_history(self, root: str, *, follow: bool = False) -> AsyncIterator[Stamped]:
-        """Every durable event under a root conversation; with `follow` those to come, too, for ever."""
-        return self._files.follow(root) if follow else self._files.root_events(root)
-
     async def prune(self, *, older_than: float, keep_results: bool = True) -> Pruned:
         """Forgets sessions unchanged for so many seconds: their detail, or all of them."""
         vault = self.settings("nested").settings.vault
@@ -350,15 +322,25 @@ class Retinue:
         )
 
     @property
-    def _files(self) -> JsonlStore:
-        """The store, where sessions are in files.
+    def trust(self) -> Trust:
+        """Which of a project's own agents the user has accepted."""
+        return self._trust
 
-        Raises:
-            TypeError: another store was given.
-        """
-        if not isinstance(self._store, JsonlStore):
-            raise TypeError("This is about sessions in files; Retinue was given another store.")
-        return self._store
+
+def _is_asyncio() -> bool:
+    """Whether the current task runs on asyncio's event loop."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        return asyncio is not None and asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAsyncContextManager[Orchestrator]:
+    """Let any task close it: the teardown of a fixture, a later cell of a notebook."""
+    from retinue.own_task import OwnTask
+
+    return OwnTask(parts)
 
 
 def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:

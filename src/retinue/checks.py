@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -165,20 +166,60 @@ def unusable_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
 
 
 def same_work(call: Call, agent: Subagent, task: Task, cwd: str) -> Failure | None:
-    """Why the task must not be handed on: it is exactly the one a run above was given."""
+    """Why the task must not be handed on: it is the one, or nearly the one, that a run above was given."""
     if not any(_is_same(above, agent.name, task.prompt, cwd) for above in call.lineage.ancestors):
         return None
     return Failure(
         Code.CONFLICT,
-        f"This is exactly the task that {agent.name}, above, was given. Do it, or delegate only a part of it.",
+        f"{agent.name} was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
+        "a narrower part of it: name the file, the function or the item.",
         "self_delegation",
     )
 
 
 def _is_same(above: Ancestor, agent: str, task: str, cwd: str) -> bool:
-    same_words = (above.agent, above.task) == (agent, task)
+    if above.agent != agent or not is_same_task(above.task, task):
+        return False
     # However the directory is spelled: with a slash at its end, or by a link.
-    return same_words and (above.cwd == cwd or os.path.realpath(above.cwd) == os.path.realpath(cwd))
+    return above.cwd == cwd or os.path.realpath(above.cwd) == os.path.realpath(cwd)
+
+
+SAME_SHARE = 0.9
+"""Of an ancestor's words: a task that has so many of them is nearly the same."""
+SAME_LENGTH, MORE_WORDS = 1.5, 5
+"""How much longer it may be and still be nearly the same: so many times as long, and so many words."""
+VERBATIM_WORDS = 12
+"""A task of so many words that is repeated within another is handed on, whatever stands around it."""
+
+
+def is_same_task(given: str, new: str) -> bool:
+    """Whether the new task is the given one with little changed. A task that names something new narrows it."""
+    before, after = " ".join(given.split()), " ".join(new.split())
+    if before == after:
+        return True
+    known, words = _words(before), _words(after)
+    if known.total() >= VERBATIM_WORDS and before in after:
+        return True
+    is_contained = known and (known & words).total() >= SAME_SHARE * known.total()
+    is_little_longer = words.total() <= SAME_LENGTH * known.total() + MORE_WORDS
+    return bool(is_contained) and is_little_longer and not _names_something_new(after, known)
+
+
+def _words(text: str) -> Counter[str]:
+    """The words, in any case, split at what is neither a letter nor a digit."""
+    return Counter(re.findall(r"[^\W_]+", text.casefold()))
+
+
+_QUOTED = re.compile(r"\"([^\"]+)\"|`([^`]+)`|“([^”]+)”")
+_NAME = re.compile(r"\d|\w[./\\_:]\w|(?:^|\s)[~.]{0,2}/\w|[a-z][A-Z]|\w\(\)")
+"""What makes a token the name of a thing: a digit, a path, a file's suffix, an identifier."""
+
+
+def _names_something_new(text: str, known: Counter[str]) -> bool:
+    """Whether the text names a path, a file, an identifier, a number or a quotation that is not known."""
+    quoted = ("".join(groups) for groups in _QUOTED.findall(text))
+    named = (token for token in text.split() if _NAME.search(token))
+    return any(_words(name).keys() - known.keys() for name in (*quoted, *named))
 
 
 def cannot_resume(kind: EngineKind) -> Failure | None:

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.beside import Beside
 from retinue.guards.budget import Purse
+from retinue.guards.spawns import SpawnCount
 from retinue.secret import Secret
 from retinue.slots import Seat, Slots
 from retinue.tool_names import is_delegation
@@ -59,13 +60,28 @@ def new_token() -> Secret:
     return Secret(os.urandom(TOKEN_BYTES).hex())
 
 
+class Share(Struct, frozen=True):
+    """What the runs of one call share with the runs above and below them."""
+
+    slots: Slots
+    spawns: SpawnCount
+    """Counts the runs that agents start below their root call."""
+    is_counted: bool
+    """Whether the runs of this call are among those: an agent made it."""
+
+    def give_back(self, runs: int) -> None:
+        """Uncounts runs of the call that were not started after all."""
+        if self.is_counted:
+            self.spawns.give_back(runs)
+
+
 class Member:
     """A run that may delegate, while its engine works."""
 
-    def __init__(self, run: str, token: Secret, call: Call, seat: Seat, slots: Slots, purse: Purse) -> None:
+    def __init__(self, run: str, token: Secret, call: Call, seat: Seat, share: Share, purse: Purse) -> None:
         self.run = run
-        self.slots = slots
-        """Its runs share those of their parents: there are no more slots further down."""
+        self.share = share
+        """What its runs share with it: there are no more slots further down."""
         self.purse = purse
         self._token = token.reveal().encode()
         self._call = structs.replace(call, lineage=structs.replace(call.lineage, parent_run=run))

@@ -15,8 +15,9 @@ from retinue.bus import Bus, Watcher
 from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted, Steered
 from retinue.guards.budget import NOT_STARTED, Purse
+from retinue.guards.spawns import SpawnCount
 from retinue.guards.watch import guards_for
-from retinue.home import Household, Member, knowing_prompt, new_token
+from retinue.home import Household, Member, Share, knowing_prompt, new_token
 from retinue.output.frame import one_line
 from retinue.output.sanitise import Masker
 from retinue.places.base import Place
@@ -55,9 +56,9 @@ ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kep
 
 
 class _Standing(Struct, frozen=True):
-    """Where a run stands among others: the slots it shares, what it spends, and as what it delegates."""
+    """Where a run stands among others: what it shares, what it spends, and as what it delegates."""
 
-    slots: Slots
+    share: Share
     purse: Purse
     below: Call | None
 
@@ -77,6 +78,8 @@ class Orchestrator:
         """The runs that have not ended, for whoever stops, steers or extends them."""
         self._call_ended = anyio.Event()
         self.accounts = Accounts(store)
+        self._own_spawns = SpawnCount()
+        """Of calls by the agent below which this whole process runs, if it does."""
         self.household = Household()
         """The runs that may delegate at this moment."""
 
@@ -136,13 +139,21 @@ class Orchestrator:
         root = call.lineage.root
         if not self.accounts.knows(root) or any(task.spec.resumes for task in planned):
             await self.accounts.go_on(root)
-        self.accounts.count(root, len(planned), admitted.settings.max_spawns)
+        parent = self.household.member(call.lineage.parent_run)
+        share = self._share(call, admitted, parent)
+        if share.is_counted:
+            share.spawns.add(len(planned), admitted.settings.max_spawns)
         with self.accounts.kept(root):
-            parent = self.household.member(call.lineage.parent_run)
             if parent:
                 async with parent.waiting():
-                    return await self._begun(plan, planned, parent.slots, begun)
-            return await self._begun(plan, planned, self._slots_of(admitted.settings.max_concurrency), begun)
+                    return await self._begun(plan, planned, share, begun)
+            return await self._begun(plan, planned, share, begun)
+
+    def _share(self, call: Call, admitted: Admission, parent: Member | None) -> Share:
+        if parent:
+            return structs.replace(parent.share, is_counted=True)
+        slots, is_counted = self._slots_of(admitted.settings.max_concurrency), call.lineage.depth > 0
+        return Share(slots, self._own_spawns if is_counted else SpawnCount(), is_counted)
 
     def stop(self, run: str, failure: Failure = ABORTED) -> bool:
         """Stops a live run; whether there was one of this id."""
@@ -169,37 +180,37 @@ class Orchestrator:
         return self._slots[size]
 
     async def _begun(
-        self, plan: Plan, planned: list[Planned], slots: Slots, begun: Begun | None
+        self, plan: Plan, planned: list[Planned], share: Share, begun: Begun | None
     ) -> tuple[RunResult, ...]:
         hold = Reins()
         self._calls.add(hold)
         try:
             if plan.mode is Mode.CHAIN:
-                return await self._chain(planned, slots, hold)
-            return await self._parallel(planned, slots, hold, begun)
+                return await self._chain(planned, share, hold)
+            return await self._parallel(planned, share, hold, begun)
         finally:
             self._calls.discard(hold)
             self._call_ended.set()
 
     async def _parallel(
-        self, planned: list[Planned], slots: Slots, hold: Reins, begun: Begun | None
+        self, planned: list[Planned], share: Share, hold: Reins, begun: Begun | None
     ) -> tuple[RunResult, ...]:
         planned = [structs.replace(task, spec=_identified(task.spec, self._store)) for task in planned]
         if begun:
             begun([task.spec for task in planned])
         if len(planned) == 1:
-            return (await self._run(planned[0], planned[0].spec.prompt, slots, hold),)
+            return (await self._run(planned[0], planned[0].spec.prompt, share, hold),)
         results: dict[int, RunResult] = {}
 
         async def one(number: int, task: Planned) -> None:
-            results[number] = await self._run(task, task.spec.prompt, slots, hold)
+            results[number] = await self._run(task, task.spec.prompt, share, hold)
 
         async with anyio.create_task_group() as group:
             for number, task in enumerate(planned):
                 group.start_soon(one, number, task)
         return tuple(results[number] for number in range(len(planned)))
 
-    async def _chain(self, planned: list[Planned], slots: Slots, hold: Reins) -> tuple[RunResult, ...]:
+    async def _chain(self, planned: list[Planned], share: Share, hold: Reins) -> tuple[RunResult, ...]:
         first, waiting = planned[0].spec, [*planned]
         results: list[RunResult] = []
         try:
@@ -211,12 +222,12 @@ class Orchestrator:
                     prompt = step.spec.prompt
                     step = structs.replace(step, failure=Failure(Code.INVALID_INPUT, str(error), "prompt_size"))
                 identified = structs.replace(step, spec=_identified(step.spec, self._store))
-                results.append(await self._run(identified, prompt, slots, hold))
+                results.append(await self._run(identified, prompt, share, hold))
         finally:
-            self.accounts.give_back(first.lineage.root, len(waiting))
+            share.give_back(len(waiting))
         return tuple(results)
 
-    async def _run(self, planned: Planned, prompt: str, slots: Slots, hold: Reins) -> RunResult:
+    async def _run(self, planned: Planned, prompt: str, share: Share, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
         spec, below, prompt = planned.spec, planned.below, with_files(planned.blocks(), prompt)
         if prompt is not spec.prompt:
@@ -225,7 +236,7 @@ class Orchestrator:
         try:
             record = await self._store.begin(spec)
         except Refused as lost:  # another took the session since it was planned
-            self.accounts.give_back(spec.lineage.root, 1)
+            share.give_back(1)
             shown = _shown(spec, *map(self.masked, (spec.name, spec.agent.name, spec.task)))
             return RunResult(spec=shown, failure=lost.failure, exit_code=1)
         reins = Reins(hold.failure)
@@ -233,7 +244,7 @@ class Orchestrator:
             spec = self._at_home(spec)
         masker = self._masker.plus(secret.reveal() for secret in _secrets(spec))
         recorder, tally = Recorder(spec, record, self._bus, masker), Tally(spec)
-        standing = _Standing(slots, self._purse(spec), below)
+        standing = _Standing(share, self._purse(spec), below)
         queued = recorder.masked(RunQueued.of(spec))
         cancelled: BaseException | None = None
         with self.running.held(spec, reins, recorder.note):
@@ -263,7 +274,7 @@ class Orchestrator:
         self, tally: Tally, recorder: Recorder, queued: RunQueued, reins: Reins, standing: _Standing
     ) -> Failure | None:
         """The run from its place in the queue to its last attempt; why it failed."""
-        seat = standing.slots.seat()
+        seat = standing.share.slots.seat()
         try:
             if failure := await _seated(seat, recorder, queued, reins, standing.purse):
                 return failure
@@ -304,7 +315,7 @@ class Orchestrator:
             else:
                 if not seat.is_held:  # the attempt before gave it away, and ended before it had one again
                     await seat.take()
-                await self.household.host(Member(spec.run, home.token, below, seat, standing.slots, purse), work)
+                await self.household.host(Member(spec.run, home.token, below, seat, standing.share, purse), work)
 
         return carry
 

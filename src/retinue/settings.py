@@ -137,7 +137,7 @@ KEYS: Mapping[str, Key] = {
     "max_tasks": Key(low=1, high=100_000, note="tasks in one call"),
     "max_concurrency": Key(low=1, high=100_000, note="runs at once; others queue"),
     "max_depth": Key(high=64, note="levels of runs below the root conversation"),
-    "max_spawns": Key(low=1, high=10**9, note="runs under one root conversation"),
+    "max_spawns": Key(low=1, high=10**9, note="runs that agents start below one call of yours"),
     "max_turns": Key(zero_is_off=True, note="assistant messages of a run; 0 is off"),
     "max_tokens": Key(zero_is_off=True, note="tokens of a run; 0 is off"),
     "max_cost": Key(zero_is_off=True, note="dollars a run may cost; 0 is off"),

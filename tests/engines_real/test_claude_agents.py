@@ -112,7 +112,7 @@ async def test_the_agents_a_run_may_use_are_announced_without_persona_and_memory
         ([native("strange", "x")], 'Agent "strange" '),
         (
             [native("worker", [DONE]), native("worker", "More.")],
-            "This conversation has started 2 runs and may start 2",
+            "The agents below this call have started 1 run and may start 1",
         ),
     ],
     ids=["unknown", "nobody", "not accepted", "too many"],
@@ -121,7 +121,7 @@ async def test_a_call_of_its_own_agent_is_refused_in_our_words(opened, project, 
     of_project = project / ".claude" / "agents"
     of_project.mkdir(parents=True)
     (of_project / "strange.md").write_text(STRANGE)
-    async with opened(max_spawns=2) as retinue:
+    async with opened(max_spawns=1) as retinue:
         result, events = await led(retinue, *steps, DONE)
     assert result.text == "Done."
     last = [one.event for one in events if isinstance(one.event, ToolReturned)][-1]
@@ -144,7 +144,7 @@ async def test_the_task_of_an_ancestor_is_not_handed_on_by_its_own_agent(opened,
     async with opened() as retinue, retinue.events(deltas=False) as watcher:
         await retinue.carry_out(Plan(tasks=(Task(agent="lead", prompt="Lead on."),)), retinue.call("nested"))
         (answer,) = answers(watcher.waiting())
-    assert answer.startswith("This is exactly the task that lead, above, was given.")
+    assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
 
 
 async def test_several_of_its_own_agents_work_side_by_side_and_each_has_its_call(opened):

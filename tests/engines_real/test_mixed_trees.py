@@ -94,10 +94,12 @@ async def test_the_runs_of_all_programs_are_counted_as_one(opened, programs):
     again = asks(programs["claude"], "ruler", "Where is the word?")
     middle = script64([asks(programs["claude"], "ruler", "Where is the secret?"), again, {"text": "Found."}])
     plan = Plan(tasks=(Task(agent="pi", prompt=script64([asks(programs["pi"], "claude", middle), {"text": "So."}])),))
-    async with opened(max_spawns=3) as retinue, retinue.events(deltas=False) as watcher:
+    async with opened(max_spawns=2) as retinue, retinue.events(deltas=False) as watcher:
         await retinue.carry_out(plan, retinue.call("nested"))
         events = list(watcher.waiting())
-    assert answers(events)[1].startswith("This conversation has started 3 runs and may start 3 (max_spawns); 1 more")
+    assert answers(events)[1].startswith(
+        "The agents below this call have started 2 runs and may start 2 (max_spawns); 1"
+    )
     assert sum(isinstance(one.event, RunQueued) for one in events) == 3
 
 

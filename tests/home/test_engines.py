@@ -165,7 +165,7 @@ async def test_the_prompt_of_a_later_step_of_a_chain_is_not_handed_on_as_it_stan
         await retinue.chain([("worker", "Look."), ("lead", "Sum up {previous}")])
         events = list(watcher.waiting())
     (answer,) = answers(events)
-    assert answer.startswith("This is exactly the task that lead, above, was given.")
+    assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
     assert [depth for depth, _ in ends(events)] == [1, 2, 1]
 
 

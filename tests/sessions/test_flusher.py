@@ -24,8 +24,13 @@ class Record:
     def synced(self, work: Unsynced) -> None:
         pass
 
+    waiting_bytes = 0
+
     async def finish(self) -> bool:
         return True
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_folder_that_one_record_could_not_reach_is_not_durable_for_the_next(tmp_path):

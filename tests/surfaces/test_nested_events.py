@@ -310,7 +310,7 @@ async def test_ten_times_its_cap_leaves_a_log_within_its_cap_and_every_record_wh
         engines=scripted(ScriptedEngine(say("é" * 700))),
         store=(store := JsonlStore(tmp_path / "state", bounds=bounds)),
         root="c1",
-        settings={"vault": str(vault), "max_spawns": 10**6},
+        settings={"vault": str(vault)},
     )
     async with store, retinue:
         while written < 10 * cap:

@@ -139,21 +139,40 @@ async def test_nothing_is_dispatched_where_it_is_disabled(open_host, tool, argum
     assert (result.text, result.exit_code) == ("Subagents are disabled in configuration", 2)
 
 
-async def test_more_runs_than_one_conversation_may_start_are_refused(open_host):
-    async with open_host(say("done"), surface="nested", settings={"max_spawns": 3}) as host:
+async def test_calls_of_a_host_are_not_bounded_by_max_spawns(open_host):
+    async with open_host(say("done"), surface="nested", settings={"max_spawns": 1}) as host:
+        results = [await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN) for _ in range(3)]
+    assert [result.exit_code for result in results] == [0, 0, 0]
+    assert len(host.specs) == 6
+
+
+async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_host):
+    in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
+    settings = {"max_spawns": 3}
+    async with open_host(say("done"), surface="nested", settings=settings, environ=in_an_agent) as host:
         await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
         result = await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
-    assert (result.details["error"]["code"], result.details["results"]) == ("spawn_limit", [])
+    message = (
+        "The agents below this call have started 2 runs and may start 3 (max_spawns); 2 more were refused and "
+        "nothing was started. Do the rest without delegating, or raise max_spawns in your config.toml."
+    )
+    error = {"code": "spawn_limit", "message": message}
+    assert result.text == message
+    assert result.details == {"mode": "parallel", "results": [], "error": error}
     assert len(host.specs) == 2
 
 
-async def test_steps_that_a_chain_did_not_come_to_are_not_counted(open_host):
-    async with open_host(fail("400 bad request"), surface="nested", settings={"max_spawns": 3}) as host:
+async def test_steps_that_a_chain_did_not_reach_are_not_counted(open_host):
+    in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
+    chain, settings = {"mode": "chain", "tasks": [TASK] * 2}, {"max_spawns": 3}
+    async with open_host(fail("400"), surface="nested", settings=settings, environ=in_an_agent) as host:
         for _ in range(2):
-            await host.use({"mode": "chain", "tasks": [TASK] * 2}, tool=SPAWN)
-        result = await host.use({"mode": "chain", "tasks": [TASK] * 2}, tool=SPAWN)
+            await host.use(chain, tool=SPAWN)
+        result = await host.use(chain, tool=SPAWN)
     assert len(host.specs) == 2
-    assert result.text.startswith("This conversation has started 2 runs and may start 3 (max_spawns); 2 more")
+    assert result.text.startswith(
+        "The agents below this call have started 2 runs and may start 3 (max_spawns); 2 more"
+    )
 
 
 async def test_a_secret_in_the_input_is_not_quoted(open_host):
@@ -187,7 +206,8 @@ async def test_the_same_task_is_not_handed_on_and_on(open_host, workplace):
         spelled = [await handed_on(cwd=cwd) for cwd in ("", "/", "/.", "/link")]
         others = [await handed_on(task="Only half of it."), await handed_on(cwd="/below")]
     assert same.text == (
-        "This is exactly the task that explorer, above, was given. Do it, or delegate only a part of it."
+        "explorer was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
+        "a narrower part of it: name the file, the function or the item."
     )
     for one in (same, *spelled):
         assert one.details["results"][0]["error"]["code"] == "conflict"

@@ -246,13 +246,15 @@ async def test_an_agent_that_contradicts_itself_does_not_run(open_host, agent_fi
     assert answer == refusal("SUBAGENT_FAILED", message)
 
 
-async def test_one_conversation_starts_only_so_many_runs(open_host):
-    async with open_host(say("done"), settings={"max_spawns": 1}) as host:
+async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_host):
+    in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", "PI_SUBAGENT_MAX_DEPTH": "3"}
+    settings = {"max_spawns": 1, "max_depth": 2}
+    async with open_host(say("done"), settings=settings, environ=in_an_agent) as host:
         first, second = await host.ask(), await host.ask()
     assert first["content"][0]["text"] == "done"
     message = (
-        "This conversation has started 1 run and may start 1 (max_spawns); 1 more was refused and nothing was "
-        "started. Do the rest without delegating or in another conversation, or raise max_spawns in your config.toml."
+        "The agents below this call have started 1 run and may start 1 (max_spawns); 1 more was refused and nothing "
+        "was started. Do the rest without delegating, or raise max_spawns in your config.toml."
     )
     assert second == refusal("SUBAGENT_FAILED", message)
 

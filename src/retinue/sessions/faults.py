@@ -89,6 +89,15 @@ def not_continued(session: str, error: OSError, path: Path) -> Failure:
     )
 
 
+def not_resumable(session: str) -> Failure:
+    """The session is in memory only, and so much waits to be written that it was given up."""
+    return _failure(
+        f"Session {session} cannot be continued: it could not be written and is only kept in memory. Nothing was "
+        "started. Start a new session.",
+        "storage_error",
+    )
+
+
 @contextmanager
 def refusing(what: str) -> Iterator[None]:
     """Turns what the system will not give into a refusal.

@@ -24,6 +24,10 @@ PLENTY = 100
 """Events of one record that do not wait that long."""
 RETRY = 1.0
 """Seconds between two tries to finish a record that the disk refused."""
+MAX_LATE = 256
+"""Released records that are tried again, each with open files; the oldest is given up."""
+MAX_LATE_BYTES = 64 * 2**20
+"""Of the lines that wait in them."""
 _THREADS = 4
 """File systems merge syncs that come at the same time; more threads gain nothing."""
 _CROWD = 8
@@ -38,7 +42,12 @@ class Syncable(Protocol):
 
     def synced(self, work: Unsynced) -> None: ...
 
+    @property
+    def waiting_bytes(self) -> int: ...
+
     async def finish(self) -> bool: ...
+
+    def close(self) -> None: ...
 
 
 class Flusher:
@@ -81,6 +90,15 @@ class Flusher:
         """Finishes a released record as soon as the disk takes what it holds."""
         self._late[record] = None
         self._is_late.set()
+        waiting = sum(late.waiting_bytes for late in self._late)
+        while self._late and (len(self._late) > MAX_LATE or waiting > MAX_LATE_BYTES):
+            oldest = next(iter(self._late))
+            del self._late[oldest]
+            waiting -= oldest.waiting_bytes
+            oldest.close()
+
+    def stop_trying(self, record: Syncable) -> None:
+        self._late.pop(record, None)
 
     async def run(self) -> None:
         """Works until `stop`. Shielded: runs that are being cancelled still have their end to save."""
@@ -123,7 +141,13 @@ class Flusher:
         while True:
             await self._is_late.wait()
             await anyio.sleep(RETRY)
-            self._late = {record: None for record in list(self._late) if not await record.finish()}
+            while record := next(iter(self._late), None):
+                is_finished, is_wanted = await record.finish(), record in self._late
+                self._late.pop(record, None)
+                if not is_finished:
+                    if is_wanted:
+                        self._late[record] = None  # last in line, so that one bad record holds up no other
+                    break  # the disk still refuses: try again later
             if not self._late:
                 self._is_late = anyio.Event()
 

@@ -32,6 +32,7 @@ from retinue.sessions.retention import Pruned, Pruner
 from retinue.sessions.rotating import RootLogs, RootSource
 from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
 from retinue.sessions.summary import Found, find_beginning, find_summary
+from retinue.sessions.unsaved import UnsavedReader, UnsavedSessions, decode_lines, find_unsaved, summarize
 from retinue.sessions.writer import Bounds
 from retinue.types import Refused, RunSpec
 
@@ -66,6 +67,7 @@ class JsonlStore:
         self._records: dict[str, FileRecord] = {}
         self._names: tuple[int, frozenset[str]] = (0, frozenset())
         self._flusher: Flusher | None = None
+        self._unsaved = UnsavedSessions()
 
     async def __aenter__(self) -> Self:
         self._flusher = Flusher()
@@ -107,6 +109,7 @@ class JsonlStore:
             log=self._logs.open(root, vault),
             flusher=flusher,
             closed=partial(self._closed, spec.session, root, vault),
+            unsaved=partial(self._unsaved.add, spec.session),
         )
         self._records[spec.session] = record
         return record
@@ -116,6 +119,8 @@ class JsonlStore:
         wanted = digits(name)
         if wanted is None:
             return None
+        if held := find_unsaved(wanted, self._unwritten(), self._waiting):
+            return held
         if claimed := read_claim(self._layout.session(wanted)):
             found, _ = claimed
             return self._begun(found.session) if found.run.startswith(wanted) else None
@@ -143,6 +148,9 @@ class JsonlStore:
         return await anyio.to_thread.run_sync(look)
 
     async def summary(self, session: str) -> SessionSummary | None:
+        if self._waiting(session):
+            events = [stamped async for stamped in self.events(session)]
+            return summarize(session, events, live=self._is_live(session))
         found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
         return found.summary if found and session.startswith(found.summary.session) else None
 
@@ -174,12 +182,20 @@ class JsonlStore:
 
         return await anyio.to_thread.run_sync(look)
 
-    def events(self, session: str, *, run: str | None = None) -> EventReader:
+    def events(self, session: str, *, run: str | None = None) -> EventReader | UnsavedReader:
+        stored, waiting = self._reader(session, run), self._waiting(session)
+        return UnsavedReader(stored, decode_lines(waiting, run)) if waiting else stored
+
+    def _reader(self, session: str, run: str | None = None) -> EventReader:
         locate = partial(find_beginning, self._layout, run) if run else None
         return EventReader(SessionSource(self._folder(session), session, run, locate))
 
     async def tail(self, session: str, count: int) -> Sequence[Stamped]:
-        return await anyio.to_thread.run_sync(last_events, self._folder(session), session, count)
+        waiting = decode_lines(self._waiting(session)[-count:]) if count > 0 else []
+        if len(waiting) == count:
+            return waiting
+        stored = await anyio.to_thread.run_sync(last_events, self._folder(session), session, count - len(waiting))
+        return [*stored, *waiting]
 
     async def recover(self) -> Sequence[SessionSummary]:
         def work() -> tuple[Sequence[Interrupted], Sequence[Found | None]]:
@@ -236,6 +252,10 @@ class JsonlStore:
     async def _open(self, owner: Owner, *, resumes: bool) -> Opened:
         for pause in _PATIENCE:
             await anyio.sleep(pause)
+            if resumes and (held := self._records.get(owner.session)) and held.is_late:
+                return held.hand_over()
+            if resumes and self._unsaved.lines(owner.session):
+                raise Refused(faults.not_resumable(owner.session))
             if resumes:
                 opened = await self._resumed(owner)
             else:
@@ -296,8 +316,19 @@ class JsonlStore:
     def _find_summary(self, folder: Path) -> Found | None:
         return find_summary(self._layout, folder, self._is_live)
 
+    def _waiting(self, session: str) -> Sequence[bytes]:
+        """The lines of a session that are not written: of a run that goes on or has ended, or that was given up."""
+        record = self._records.get(session)
+        return (*self._unsaved.lines(session), *(record.waiting if record else ()))
+
+    def _unwritten(self) -> Sequence[str]:
+        """The sessions of which something is not written."""
+        return (*(session for session, record in self._records.items() if record.waiting_bytes), *self._unsaved)
+
     def _is_live(self, session: str) -> bool:
-        return session in self._records or is_held(self._layout.lease(session))
+        if record := self._records.get(session):
+            return not record.is_late
+        return is_held(self._layout.lease(session))
 
     def _begun(self, wanted: str) -> str | None:
         """The full id of the session whose id begins like this; None if none has begun."""

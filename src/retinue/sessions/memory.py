@@ -25,7 +25,7 @@ class MemoryStore:
         self._new_id = new_id
         self._claimed: dict[str, str] = {}
         """Session by the first digits of every id."""
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, Session] = {}
 
     def claim(self, session: str | None = None) -> str:
         while (fresh := self._new_id())[:SHORT] in self._claimed:
@@ -37,7 +37,7 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         if spec.resumes and not self._has_begun(spec.session):
             raise refused(Code.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
-        session = self._sessions.setdefault(spec.session, _Session(spec.session))
+        session = self._sessions.setdefault(spec.session, Session(spec.session))
         if session.is_busy:
             raise Refused(busy(spec.session, None))
         self._claimed.setdefault(spec.run[:SHORT], spec.session)
@@ -89,7 +89,9 @@ class MemoryStore:
         return session in self._sessions and bool(self._sessions[session].events)
 
 
-class _Session:
+class Session:
+    """The events of one session."""
+
     def __init__(self, session: str) -> None:
         self.id = session
         self.is_busy = False
@@ -116,7 +118,7 @@ class MemoryRecord:
     file = None
     fault = None
 
-    def __init__(self, session: _Session) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._is_released = False
 

@@ -32,6 +32,7 @@ class FileRecord:
         log: RootLog,
         flusher: Flusher,
         closed: Callable[[], None],
+        unsaved: Callable[[list[bytes]], None],
     ) -> None:
         self._layout = layout
         self._claim = claim
@@ -41,6 +42,7 @@ class FileRecord:
         self._log = log
         self._flusher = flusher
         self._closed = closed
+        self._unsaved = unsaved
         self._is_placed = opened.number == 1
         self._is_syncing = False
         self._has_begun = False
@@ -57,6 +59,20 @@ class FileRecord:
     @property
     def fault(self) -> Failure | None:
         return faults.closed(self._writer.path) if self._missed_some else self._writer.fault
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its run has ended and some of it still waits to be written."""
+        return self._is_released and self._writer.is_behind
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """The lines that wait to be written."""
+        return self._writer.waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._writer.waiting_bytes
 
     def append(self, stamped: Stamped) -> None:
         if self._is_closed:
@@ -98,6 +114,8 @@ class FileRecord:
 
     async def finish(self) -> bool:
         """Closes the record if all of it could be written; False while some still waits."""
+        if self._is_closed:
+            return True
         if self._is_syncing or self._writer.is_behind or self._writer.has_unsynced:
             with anyio.move_on_after(RELEASE, shield=True):
                 await self.sync()
@@ -105,11 +123,20 @@ class FileRecord:
             self.close()
         return not self._writer.is_behind
 
+    def hand_over(self) -> Opened:
+        """Pass the session with all that waits to be written on to the record of its next run."""
+        self._flusher.stop_trying(self)
+        self._is_closed = True
+        self._closed()
+        return Opened(lease=self._lease, writer=self._writer, number=self._number + 1)
+
     def close(self) -> None:
         """Gives the session free, whatever is written."""
         if self._is_closed:
             return
         self._is_closed = self._is_released = True
+        if self._writer.is_behind:
+            self._unsaved(self._writer.waiting)
         if self._lease is not None:
             if self._writer.is_behind or (self._has_begun and not self._has_ended):
                 self._lease.abandon()

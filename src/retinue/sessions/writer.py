@@ -89,6 +89,15 @@ class Writer:
         return bool(self._pending)
 
     @property
+    def waiting(self) -> list[bytes]:
+        """The lines that wait to be written."""
+        return [line.data for line in self._pending]
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._pending_bytes
+
+    @property
     def has_unsynced(self) -> bool:
         """Whether something is written that may not be durable yet."""
         return bool(self.unsynced_lines) or self._new_entries

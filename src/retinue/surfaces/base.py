@@ -209,6 +209,17 @@ def display_items(items: Iterable[str | ToolUse], clean: Clean) -> list[dict[str
     ]
 
 
+def storage_warning(results: Sequence[RunResult]) -> str | None:
+    """Return what a model must know of results that could not be stored; None if all of them are stored."""
+    unsaved = sum(not result.actual.saved for result in results)
+    if not unsaved:
+        return None
+    if len(results) == 1:
+        return "Warning: this session could not be stored. It is kept in memory until this process ends."
+    them = "It is" if unsaved == 1 else "They are"
+    return f"Warning: {unsaved} of these sessions could not be stored. {them} kept in memory until this process ends."
+
+
 def exit_status(results: Sequence[RunResult]) -> int:
     """The exit status of a call: 0 all completed, 130 cancelled, 124 nothing but timeouts, else 1."""
     codes = {result.failure.code for result in results if result.failure}

@@ -25,6 +25,7 @@ from retinue.surfaces.base import (
     display_items,
     exit_status,
     required_text,
+    storage_warning,
     streamed,
     unreadable_input,
 )
@@ -129,14 +130,14 @@ class Single:
         if cut.truncated:
             message = f"Output truncated: showing {cut.extent}"
             details["error"] = {"code": TRUNCATED, "message": message}
-        return ToolResult(text=cut.text, details=details)
+        return ToolResult(text=_with_warning(cut.text, result), details=details)
 
     def _failed(self, result: RunResult, failure: Failure) -> ToolResult:
         message = self._clean(_sentence(failure), result.spec.cwd)
         output = self._clean(result.text, result.spec.cwd)
         details = self._details(result, output, error=message)
         details["error"] = {"code": CODES.get(failure.code, FAILED), "message": message}
-        text = _failure_text(result, message, output)
+        text = _with_warning(_failure_text(result, message, output), result)
         return ToolResult(text=text, details=details, exit_code=exit_status([result]))
 
     def _details(self, result: RunResult, output: str, error: str | None = None) -> dict[str, Any]:
@@ -202,6 +203,10 @@ def _sentence(failure: Failure) -> str:
             return "Subagent execution was cancelled by user."
         case _:
             return failure.message
+
+
+def _with_warning(text: str, result: RunResult) -> str:
+    return "\n\n".join(filter(None, [text, storage_warning([result])]))
 
 
 def _failure_text(result: RunResult, error: str, output: str) -> str:

@@ -31,6 +31,7 @@ from retinue.surfaces.base import (
     ignored_notice,
     optional_text,
     required_text,
+    storage_warning,
     streamed,
     unreadable_input,
 )
@@ -168,7 +169,7 @@ def _finalized(result: RunResult, said: Finalization) -> ToolResult:
     is_success = said.status == "SUCCESS"
     parts = [finalized["result"]] if is_success else _with_findings(finalized["error"], finalized.get("result"))
     return ToolResult(
-        text=_text(said.status, result.session, parts),
+        text=_text(said.status, result.session, [*parts, *_warnings(result)]),
         details={"sessionId": session_uuid(result.session), "finalized": finalized},
         exit_code=0 if is_success else AGENT_ERROR,
     )
@@ -183,7 +184,7 @@ def _failed(result: RunResult, failure: Failure) -> ToolResult:
     is_text = result.text and result.answer in {AnswerKind.PARTIAL, AnswerKind.FINAL}
     parts = [message, "Partial output:", _clean(result.text)] if is_text else [message]
     return ToolResult(
-        text=_text("ERROR", result.session, parts),
+        text=_text("ERROR", result.session, [*parts, *_warnings(result)]),
         details={
             "sessionId": session_uuid(result.session),
             "error": {"code": str(failure.code), "message": message},
@@ -191,6 +192,10 @@ def _failed(result: RunResult, failure: Failure) -> ToolResult:
         is_error=True,
         exit_code=exit_status([result]),
     )
+
+
+def _warnings(result: RunResult) -> tuple[str, ...]:
+    return tuple(filter(None, [storage_warning([result])]))
 
 
 def _partial(progress: Progress, *, clean: Clean) -> ToolResult:

@@ -115,8 +115,8 @@ async def test_a_tree_finishes_with_one_slot(opened):
 
 
 async def test_spawns_and_unknown_agents_are_told_as_home_says(opened):
-    refused, _ = await led(opened(max_spawns=1), "ask explorer: x")
-    assert "This conversation has started 1 run and may start 1 (max_spawns)" in refused.text
+    refused, _ = await led(opened(max_spawns=1), "ask explorer: x\nask explorer: y")
+    assert "The agents below this call have started 0 runs and may start 1 (max_spawns); 2 more" in refused.text
     unknown, _ = await led(opened(), "ask nobody: x")
     assert "Unknown agent: nobody. Available agents:" in unknown.text
 

@@ -52,11 +52,16 @@ def test_two_calls_of_one_conversation_are_told_together(cli):
     assert [event["parentToolUseId"] for event in told(cli, "c1")] == ["toolu_1", "toolu_1", "toolu_2", "toolu_2"]
 
 
-def test_calls_of_one_conversation_share_its_limit_of_runs(cli):
-    for _ in range(2):
-        assert call(cli, TASK, "--root", "c1", RETINUE_MAX_SPAWNS="2")[0] == 0
-    code, found = call(cli, TASK, "--root", "c1", RETINUE_MAX_SPAWNS="2")
+def test_calls_of_one_conversation_are_not_bounded_by_max_spawns(cli):
+    assert [call(cli, TASK, "--root", "c1", RETINUE_MAX_SPAWNS="1")[0] for _ in range(3)] == [0, 0, 0]
+
+
+def test_calls_by_an_agent_are_bounded_by_max_spawns(cli):
+    in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", "RETINUE_MAX_SPAWNS": "1"}
+    two = {"mode": "parallel", "tasks": [TASK, TASK]}
+    code, found = call(cli, two, "--root", "c1", **in_an_agent)
     assert (code, found["details"]["error"]["code"]) == (2, "spawn_limit")
+    assert call(cli, TASK, "--root", "c1", **in_an_agent)[0] == 0
 
 
 @pytest.mark.parametrize("option", ["--root", "--tool-call"])

@@ -270,7 +270,7 @@ async def test_calls_beyond_the_limit_are_refused_and_those_before_it_answered(c
 
 
 async def test_two_hundred_calls_in_flight_are_all_answered(connect):
-    async with connect(lambda spec: [say(f"done {spec.task}")], settings={"max_spawns": 1000}) as client:
+    async with connect(lambda spec: [say(f"done {spec.task}")]) as client:
         texts: dict[int, str] = {}
 
         async def ask(number: int) -> None:

@@ -13,7 +13,7 @@ from retinue.progress import KEPT_ITEMS, Called, Item, Noted, Phase, Progress, R
 from retinue.results import RunResult, exit_code
 from retinue.retelling import clean
 from retinue.sessions.transcript import call_line
-from retinue.surfaces.base import ToolResult, exit_status
+from retinue.surfaces.base import ToolResult, exit_status, storage_warning
 from retinue.surfaces.fanout.words import NOT_SPAWNED, Words
 from retinue.types import Failure, RunSpec, Task
 
@@ -61,7 +61,7 @@ class Windows:
     def final(self, progress: Progress, results: Sequence[RunResult]) -> ToolResult:
         """The answer: a line per task."""
         windows = self._all(progress, results)
-        text = "\n".join(map(_line, windows))
+        text = "\n".join([*map(_line, windows), *filter(None, [storage_warning(results)])])
         return ToolResult(text=text, details=self._details(windows), exit_code=exit_status(results))
 
     def _details(self, windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from retinue.surfaces.base import (
     ToolResult,
     add_skipped_file,
     exit_status,
+    storage_warning,
 )
 from retinue.types import Failure, Mode, Plan
 
@@ -27,7 +28,7 @@ def answer(results: Sequence[RunResult], plan: Plan) -> ToolResult:
     is_stopped = len(results) < len(plan.tasks) and not failed
     is_error = len(failed) == len(results) if plan.mode is Mode.PARALLEL else bool(failed)
     return ToolResult(
-        text=_text(results, plan),
+        text="\n\n".join(filter(None, [_text(results, plan), storage_warning(results)])),
         details={"mode": plan.mode, "results": [_result(result) for result in results]},
         is_error=is_error or is_stopped,
         exit_code=CANCELLED if is_stopped else _exit_code(results),
