@@ -28,7 +28,7 @@ from retinue.app import Retinue
 from retinue.engines.claude.installation import VARIABLE
 
 Deed = dict[str, Any]
-AT_START = "ANTHROPIC_FAKE_START"
+AT_START = "ANTHROPIC_CUSTOM_FAKE_START"
 """What it does before it answers anything."""
 
 PROGRAM = r"""
@@ -158,7 +158,7 @@ def do(deed):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             STATE["stays"] = True
 
-for deed in json.loads(os.environ.get("ANTHROPIC_FAKE_START", "[]")):
+for deed in json.loads(os.environ.get("ANTHROPIC_CUSTOM_FAKE_START", "[]")):
     do(deed)
 for line in sys.stdin:
     asked = json.loads(line)

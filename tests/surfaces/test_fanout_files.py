@@ -89,7 +89,7 @@ async def test_what_cannot_be_read_is_said_and_never_waited_for(fanout, folder, 
     assert await instead_of(fanout, path) == f"[could not read file: {path}]"
 
 
-@pytest.mark.parametrize(("size", "told"), [(2**20 + 1, 1024), (2**20 + 1024, 1025), (50 * 2**20, 51200)])
+@pytest.mark.parametrize(("size", "told"), [(2**20 + 1, 1025), (2**20 + 1024, 1025), (50 * 2**20, 51200)])
 async def test_a_file_of_more_than_a_megabyte_is_too_large_whatever_part_is_asked_for(fanout, folder, size, told):
     with (folder / "big").open("wb") as file:
         file.truncate(size)

@@ -127,8 +127,8 @@ PROVIDERS: Mapping[str, Provider] = {
 _CLAUDE_MODEL = r"(?i)(?:claude|sonnet|opus|haiku)\b.*"
 _REFERENCE = r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[$!])"
 """How `models.json` and `auth.json` name a variable; `$$` and `$!` are a dollar and an exclamation mark."""
-_COMMENTS = r'("(?:\\.|[^"\\])*+")|//[^\n]*+'
-_TRAILING_COMMAS = r'("(?:\\.|[^"\\])*+")|,(\s*+[}\]])'
+_COMMENTS = r'("(?:\\.|[^"\\])*")|//[^\n]*+'
+_TRAILING_COMMAS = r'("(?:\\.|[^"\\])*")|,(\s*+[}\]])'
 
 
 def provider_variables(
