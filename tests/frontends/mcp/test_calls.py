@@ -64,6 +64,19 @@ async def test_a_host_that_shows_its_model_only_the_structure_shows_all_of_the_t
     assert result.structured_content == {"text": result.content[0].text, **details}
 
 
+async def test_truncated_answer_is_whole_in_the_details_and_names_where_the_rest_is(connect):
+    whole = "\n".join(["a line"] * 6000)
+    async with connect(say(whole)) as client:
+        result = await client.call_tool("subagent", TASK)
+    assert result.meta[DETAILS]["results"][0]["output"] == whole
+    text, run = result.structured_content["text"], result.structured_content["runId"]
+    assert text == result.content[0].text
+    assert text.split("\n")[:2] == [
+        "[TRUNCATED: showing first 5000 of 6000 lines, 34.2 KB of 41.0 KB]",
+        f"[Read the rest with: retinue sessions output {run} --start 5001]",
+    ]
+
+
 async def test_beside_an_answer_stands_what_really_happened(connect):
     async with connect(call("read", path="a.py"), say("In auth.py.")) as client:
         result = await client.call_tool("subagent", TASK)
