@@ -33,8 +33,16 @@ FAILURES: Mapping[Code, Meaning] = {
         do="Look at `retinue agents`. A file that could not be used is named there with the reason.",
     ),
     Code.AGENT_DISABLED: Meaning(
-        happened="The agent is switched off, or it is the project's own and you have not accepted it.",
-        do="`retinue agents trust NAME`, or remove `enabled: false` from its file.",
+        happened="The agent is switched off, or `project_agents` forbids the project's own agents.",
+        do="Remove `enabled: false` from its file, or change `project_agents`.",
+    ),
+    Code.AGENT_UNTRUSTED: Meaning(
+        happened="The agent is the project's own and has not been accepted, or has changed since you accepted it.",
+        do="`retinue agents trust NAME`.",
+    ),
+    Code.UNKNOWN_ENGINE: Meaning(
+        happened="There is no engine of this name.",
+        do="Choose one that the message lists; `retinue doctor` shows them.",
     ),
     Code.UNKNOWN_SKILL: Meaning(
         happened="The agent names a skill that is not found, or one of the project's that it is not given unasked.",
@@ -42,7 +50,7 @@ FAILURES: Mapping[Code, Meaning] = {
     ),
     Code.CONFLICT: Meaning(
         happened="Two things contradict each other: an allow list and a deny list in one file, a forbidden extra "
-        "argument, one session named by two tasks, or a task that equals one of its ancestors.",
+        "argument, one session named by two tasks, or a task handed on with little changed.",
         do="Keep one of the two, as the message says.",
     ),
     Code.UNSUPPORTED: Meaning(
@@ -56,8 +64,8 @@ FAILURES: Mapping[Code, Meaning] = {
         refuses=True,
     ),
     Code.SPAWN_LIMIT: Meaning(
-        happened="This conversation has started `max_spawns` runs.",
-        do="Do the rest without delegating or in another conversation, or raise `max_spawns` in your `config.toml`.",
+        happened="The agents below one root call have started `max_spawns` runs.",
+        do="Do the rest without delegating, or raise `max_spawns` in your `config.toml`.",
         refuses=True,
     ),
     Code.SESSION_NOT_FOUND: Meaning(

@@ -2,7 +2,7 @@
 
 import anyio
 
-from retinue import Refused, Retinue
+from retinue import Retinue
 
 STEPS = [
     ("explorer", "Where is the output of an agent truncated?"),
@@ -13,11 +13,7 @@ STEPS = [
 
 async def main() -> None:
     async with Retinue(engine="offline") as retinue:
-        try:
-            results = await retinue.chain(STEPS)
-        except Refused as refused:  # nothing was started: a step's agent cannot run
-            print(refused.failure.message)
-            return
+        results = await retinue.chain(STEPS)
         for number, result in enumerate(results, 1):
             print(f"--- step {number}: {result.spec.agent.name}")
             print(result.failure.message if result.failure else result.text)

@@ -11,10 +11,11 @@ from tests.stage import stage
 
 from retinue.agents.definition import Agent
 from retinue.app import Retinue
-from retinue.engines.scripted import Script, Spawn, say
+from retinue.engines.scripted import Hang, Script, Spawn, say
 from retinue.events import RunQueued
 from retinue.sessions.memory import MemoryRecord, MemoryStore, Session
-from retinue.types import Plan, RunSpec, Task
+from retinue.slots import MAX_BEGUN, Intake
+from retinue.types import Code, Plan, RunSpec, Task
 
 CALLS = 10_000
 CALLERS = 8
@@ -106,3 +107,66 @@ async def test_two_root_calls_at_once_have_64_spawns_each(scratch_home):
                 group.start_soon(retinue.carry_out, Plan(tasks=(task,)), retinue.call("nested"))
         started = Counter(one.origin.depth for one in watcher.waiting() if isinstance(one.event, RunQueued))
     assert started == {1: 2, 2: 128}
+
+
+async def test_a_thousand_calls_at_once_wait_before_they_open_files(scratch_home):
+    most_live = 0
+
+    def note_live(spec: RunSpec) -> Script:
+        nonlocal most_live
+        most_live = max(most_live, len(retinue._orchestrator.live))
+        return (say(spec.task),)
+
+    answers: list[str] = []
+
+    async def call(number: int) -> None:
+        answers.append((await retinue.run("explorer", str(number))).text)
+
+    async with stage(scratch_home, note_live) as retinue, anyio.create_task_group() as group:
+        for number in range(1000):
+            group.start_soon(call, number)
+    assert sorted(answers, key=int) == [str(number) for number in range(1000)]
+    assert most_live == MAX_BEGUN
+
+
+async def test_calls_that_wait_to_begin_are_stopped_with_the_others(scratch_home):
+    codes: Counter[Code | None] = Counter()
+
+    async def call() -> None:
+        result = await retinue.run("explorer", "Look")
+        codes[result.failure.code if result.failure else None] += 1
+
+    async with stage(scratch_home, Hang()) as retinue:
+        async with anyio.create_task_group() as group:
+            for _ in range(MAX_BEGUN + 50):
+                group.start_soon(call)
+            while len(retinue._orchestrator.live) < MAX_BEGUN:
+                await anyio.lowlevel.checkpoint()
+            retinue.stop_all()
+        assert codes == {Code.ABORTED: MAX_BEGUN + 50}
+        assert len(await retinue.sessions()) == MAX_BEGUN
+
+
+async def test_a_cancelled_call_that_waits_to_begin_leaves_its_place_to_the_next(scratch_home):
+    intake, begun = Intake(), list[int]()
+
+    async def enter(number: int, runs: int) -> None:
+        await intake.enter(runs, 4)
+        begun.append(number)
+
+    await intake.enter(3, 4)
+    async with anyio.create_task_group() as group:
+        with anyio.move_on_after(0):
+            await intake.enter(4, 4)
+        group.start_soon(enter, 1, 1)
+        await anyio.wait_all_tasks_blocked()
+        group.start_soon(enter, 2, 9)
+        group.start_soon(enter, 3, 1)
+        await anyio.wait_all_tasks_blocked()
+        assert begun == [1]
+        intake.leave(3)
+        intake.leave(1)
+        await anyio.wait_all_tasks_blocked()
+        assert begun == [1, 2]
+        intake.leave(9)
+    assert begun == [1, 2, 3]

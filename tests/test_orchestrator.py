@@ -8,7 +8,7 @@ from retinue.agents.definition import Agent
 from retinue.engines.scripted import Do, Hang, Wait, call, say
 from retinue.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text, TextDelta
 from retinue.sessions.store import State
-from retinue.types import Code, FileSlice, Refused, Task
+from retinue.types import Code, Failure, FileSlice, Mode, Plan, Refused, Task
 
 pytestmark = VIRTUAL_TIME
 
@@ -67,6 +67,17 @@ async def test_one_hung_task_does_not_hold_back_the_others(scratch_home):
 async def test_one_bad_task_fails_alone(scratch_home):
     async with stage(scratch_home, say("ok")) as retinue:
         good, bad = await retinue.delegate([("explorer", "x"), ("nobody", "y")])
+        stored = await retinue.sessions()
+    assert good.failure is None
+    assert bad.failure and bad.failure.code is Code.UNKNOWN_AGENT
+    assert (bad.was_started, bad.run, bad.session) == (False, "", "")
+    assert [one.session for one in stored] == [good.session]
+
+
+async def test_one_bad_task_of_a_host_fails_alone_and_leaves_its_session(scratch_home):
+    plan = Plan(tasks=(Task(agent="explorer", prompt="x"), Task(agent="nobody", prompt="y")), mode=Mode.PARALLEL)
+    async with stage(scratch_home, say("ok")) as retinue:
+        good, bad = await retinue.carry_out(plan, retinue.call("fanout"))
         stored = await retinue.session(bad.spec.session)
     assert good.failure is None
     assert bad.failure and bad.failure.code is Code.UNKNOWN_AGENT
@@ -119,8 +130,11 @@ async def test_a_chain_stops_at_its_first_failure_and_keeps_what_came_before(scr
 
 async def test_a_chain_with_an_agent_that_cannot_run_is_refused_whole(scratch_home):
     async with stage(scratch_home, say("ok")) as retinue:
-        with pytest.raises(Refused, match=r"Chain not started: step 2 \(nobody\) cannot run. Unknown agent: nobody"):
-            await retinue.chain([("explorer", "one"), ("nobody", "two")])
+        (refused,) = await retinue.chain([("explorer", "one"), ("nobody", "two")])
+        assert refused.failure
+        assert refused.failure.message.startswith(
+            "Chain not started: step 2 (nobody) cannot run. Unknown agent: nobody"
+        )
         assert list(await retinue.sessions()) == []
 
 
@@ -130,8 +144,9 @@ async def test_a_chain_with_an_agent_that_cannot_run_is_refused_whole(scratch_ho
 @pytest.mark.parametrize("count", [0, 17])
 async def test_a_call_takes_one_to_sixteen_tasks(scratch_home, count):
     async with stage(scratch_home, say("ok")) as retinue:
+        plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in tasks(count)), mode=Mode.PARALLEL)
         with pytest.raises(Refused, match=f"A call takes 1 to 16 tasks .* it had {count}") as refused:
-            await retinue.delegate(tasks(count))
+            await retinue.carry_out(plan, retinue.call("fanout"))
         assert refused.value.failure.code is Code.INVALID_INPUT
         assert list(await retinue.sessions()) == []
 
@@ -165,13 +180,17 @@ async def test_of_two_who_continue_a_session_at_once_one_does_and_the_other_has_
         results = []
 
         async def go_on():
-            results.append(await retinue.run("explorer", f"Go on with {key}", session=first.session))
+            results.append(await retinue.run("explorer", f"Go on with {key}", session=first.session[:16]))
 
         async with anyio.create_task_group() as group:
             group.start_soon(go_on)
             group.start_soon(go_on)
         lost, done = results
         assert (lost.failure and lost.failure.code, done.failure) == (Code.SESSION_BUSY, None)
+        assert lost.failure
+        assert lost.failure.message == (
+            f'Cannot resume: session "{first.session[:16]}" is still running. Wait for it to complete before resuming.'
+        )
         assert [one.spec.task for one in results] == ["Go on with [ANTHROPIC_KEY_REDACTED]"] * 2
         assert (lost.spec.environment, lost.spec.history, lost.spec.prompt) == ({}, (), done.spec.prompt)
         again = await retinue.run("explorer", "Go on", session=first.session)
@@ -325,17 +344,19 @@ async def test_a_resumed_session_keeps_its_id_and_gets_its_history(scratch_home)
     [
         (["0123456789abcdef"], Code.SESSION_NOT_FOUND,
          'Cannot resume: session "0123456789abcdef" not found. The session may have expired or the ID is incorrect.'),
-        (["{known}", "{known}"], Code.CONFLICT, 'Cannot resume: session "{full}" is named by 2 tasks of this call.'),
+        (["{known}", "{known}"], Code.CONFLICT, 'Cannot resume: session "{known}" is named by 2 tasks of this call.'),
     ],
 )  # fmt: skip
 async def test_bad_resumes_refuse_the_whole_call(scratch_home, sessions, code, message):
     async with stage(scratch_home, say("ok")) as retinue:
         known = (await retinue.run("explorer", "one")).spec.session
         wanted = [Task(agent="explorer", prompt="x", session=s.replace("{known}", known[:16])) for s in sessions]
-        with pytest.raises(Refused) as refused:
-            await retinue.delegate([*wanted, ("explorer", "innocent")])
-        assert refused.value.failure.code is code
-        assert refused.value.failure.message.startswith(message.replace("{full}", known))
+        results = await retinue.delegate([*wanted, ("explorer", "innocent")])
+        assert {result.failure and result.failure.code for result in results} == {code}
+        for result in results:
+            assert result.failure
+            assert result.failure.message.startswith(message.replace("{known}", known[:16]))
+            assert (result.was_started, result.session, result.exit_code) == (False, "", 1)
         assert len(await retinue.sessions()) == 1
 
 
@@ -344,6 +365,8 @@ async def test_a_session_at_work_cannot_be_resumed(scratch_home):
         async with anyio.create_task_group() as group:
             group.start_soon(retinue.run, "explorer", "one")
             session = (await anext(events)).origin.session
-            with pytest.raises(Refused, match=f'Cannot resume: session "{session}" is still running') as refused:
-                await retinue.run("explorer", "two", session=session)
-        assert refused.value.failure.code is Code.SESSION_BUSY
+            refused = await retinue.run("explorer", "two", session=session[:8])
+        assert refused.failure == Failure(
+            Code.SESSION_BUSY,
+            f'Cannot resume: session "{session[:8]}" is still running. Wait for it to complete before resuming.',
+        )

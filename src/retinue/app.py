@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import anyio
+from msgspec import structs
 
 from retinue.agents.catalog import Catalog
 from retinue.agents.definition import Agent, Layer, Remark
@@ -23,6 +24,7 @@ from retinue.agents.folders import Folders
 from retinue.agents.roster import Roster
 from retinue.agents.trust import Trust
 from retinue.bus import Bus, Watcher
+from retinue.checks import wrong_type
 from retinue.control.door import Door
 from retinue.descent import marked_authority, marked_depth
 from retinue.engines.base import EngineKind
@@ -33,7 +35,7 @@ from retinue.output.sanitise import Masker, known_secrets
 from retinue.parts import SURFACES, engine_kinds
 from retinue.places.local import Local
 from retinue.planner import Planner
-from retinue.results import RunResult
+from retinue.results import RunResult, exit_code
 from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.retention import Pruned
@@ -43,7 +45,7 @@ from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.stored_sessions import StoredSessions
 from retinue.surfaces.base import Surface
-from retinue.types import Call, FileSlice, Lineage, Mode, Plan, Task
+from retinue.types import Call, Failure, FileSlice, Lineage, Mode, Plan, Refused, RunSpec, Subagent, Task
 
 
 class Retinue(StoredSessions):
@@ -181,10 +183,13 @@ class Retinue(StoredSessions):
         files: Iterable[FileSlice | str] = (),
         **settings: Any,
     ) -> RunResult:
-        """One agent, one task. A failed run is a result too: look at its `failure`.
+        """One agent, one task. Look at the `failure` of the result: None means that the run completed.
+
+        A refused task, say for an unknown agent, is a result, too: `was_started` is False, and it left no session.
 
         Raises:
-            Refused: nothing was started.
+            TypeError: an argument has a wrong type.
+            ValueError: there is no such setting, or it cannot have this value.
         """
         asked = Task(
             prompt=task,
@@ -195,30 +200,63 @@ class Retinue(StoredSessions):
             session=session,
             files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in files),
         )
-        (result,) = await self.carry_out(Plan(tasks=(asked,)), self.call("single", **settings))
+        (result,) = await self._answered(Plan(tasks=(asked,)), self.call("single", **settings))
         return result
 
     async def delegate(self, tasks: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
         """Many tasks at once, as many together as there are slots; results in the order of the tasks.
 
-        A task may be written as `(agent, prompt)`.
+        A task may be written as `(agent, prompt)`. If the call is refused as a whole, every result says why.
 
         Raises:
-            Refused: nothing was started.
+            TypeError: an argument has a wrong type.
+            ValueError: there is no task; or a setting does not exist, or cannot have this value.
         """
         plan = Plan(tasks=tuple(map(_task, tasks)), mode=Mode.PARALLEL)
-        return await self.carry_out(plan, self.call("fanout", **settings))
+        return await self._answered(plan, self.call("fanout", **settings))
 
     async def chain(self, steps: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
         """One step after the other; stops at the first failure: then there are fewer results than steps.
 
-        `{previous}` in a prompt is the answer of the step before, `{task}` the first task.
+        `{previous}` in a prompt is the answer of the step before, `{task}` the first task. If the chain is refused,
+        there is one result, that of its first step, and it says why.
 
         Raises:
-            Refused: nothing was started.
+            TypeError: an argument has a wrong type.
+            ValueError: there is no step; or a setting does not exist, or cannot have this value.
         """
         plan = Plan(tasks=tuple(map(_task, steps)), mode=Mode.CHAIN)
-        return await self.carry_out(plan, self.call("nested", **settings))
+        return await self._answered(plan, self.call("nested", **settings))
+
+    async def _answered(self, plan: Plan, call: Call) -> tuple[RunResult, ...]:
+        """Carry the plan out; a refusal is a result, and leaves no session."""
+        if not plan.tasks:
+            raise ValueError("There is no task: give at least one.")
+        for task in plan.tasks:
+            if wrong := wrong_type(task):
+                raise TypeError(f"A task {wrong}")
+        call = structs.replace(call, records_refusals=False)
+        try:
+            return await self.carry_out(plan, call)
+        except Refused as refusal:
+            tasks = plan.tasks[:1] if plan.mode is Mode.CHAIN else plan.tasks
+            return tuple(self._refused(task, call, refusal.failure) for task in tasks)
+
+    def _refused(self, task: Task, call: Call, failure: Failure) -> RunResult:
+        agent, prompt, message = map(self.masked, (task.agent or "", task.prompt, failure.message))
+        spec = RunSpec(
+            run="",
+            session="",
+            name=self.masked(task.name or "") or agent or "subagent",
+            surface=call.surface,
+            agent=Subagent(name=agent, layer=""),
+            task=prompt,
+            prompt=prompt,
+            cwd=task.cwd or call.cwd,
+            engine="",
+            lineage=call.lineage,
+        )
+        return RunResult(spec=spec, failure=structs.replace(failure, message=message), exit_code=exit_code(failure))
 
     async def carry_out(self, plan: Plan, call: Call, begun: Begun | None = None) -> tuple[RunResult, ...]:
         """Any plan, on behalf of any caller; `begun` is told its runs before the first starts, but for a chain."""

@@ -51,18 +51,30 @@ def check_agents(agents: Iterable[Subagent]) -> None:
             raise Refused(failure)
 
 
-def check_sessions(sessions: list[str]) -> None:
-    """Checks that no session is continued twice at once.
+def check_sessions(tasks: Sequence[Task], sessions: Sequence[SessionSummary | None]) -> None:
+    """Checks that no session is continued twice at once, however its id is written.
 
     Raises:
         Refused: `conflict`.
     """
-    if len(set(sessions)) < len(sessions):
-        session, times = Counter(sessions).most_common(1)[0]
-        raise refused(
-            Code.CONFLICT,
-            f'Cannot resume: session "{session}" is named by {times} tasks of this call. Resume it once.',
-        )
+    written: dict[str, list[str]] = {}
+    for task, session in zip(tasks, sessions, strict=True):
+        if session and task.session:
+            written.setdefault(session.session, []).append(task.session)
+    for names in written.values():
+        if len(names) > 1:
+            raise refused(
+                Code.CONFLICT,
+                f'Cannot resume: session "{names[0]}" is named by {len(names)} tasks of this call. Resume it once.',
+            )
+
+
+def busy_session(name: str) -> Failure:
+    """Why a session that runs cannot be continued, by the id that the caller wrote."""
+    return Failure(
+        Code.SESSION_BUSY,
+        f'Cannot resume: session "{name}" is still running. Wait for it to complete before resuming.',
+    )
 
 
 def unknown_session(name: str) -> Refused:
@@ -104,11 +116,18 @@ def _check_first(prompt: str) -> None:
         )
 
 
-def _wrong_with(task: Task, most_bytes: int) -> str | None:
+def wrong_type(task: Task) -> str | None:
+    """What is wrong with the types of a task's fields; None if nothing is."""
     try:
         msgspec.convert(structs.asdict(task), Task)
     except (msgspec.ValidationError, TypeError) as error:
         return f"has a field of a wrong type: {error}"
+    return None
+
+
+def _wrong_with(task: Task, most_bytes: int) -> str | None:
+    if wrong := wrong_type(task):
+        return wrong
     if not task.prompt.strip():
         return "is empty: say what is to be done"
     if "\0" in task.prompt:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field, structs
 
-from retinue.results import Actual, AnswerKind, Finalization, ProcessEnd
+from retinue.results import Actual, AnswerKind, Finalization, ProcessEnd, RunResult
 from retinue.types import Args, Failure, Lineage, RunSpec, Usage
 
 VERSION = 1
@@ -209,6 +209,19 @@ class RunEnded(Struct, frozen=True, kw_only=True, tag="run_ended", rename="camel
     elapsed: float = 0.0
     finalized: Finalization | None = None
     actual: Actual = Actual()
+
+    @classmethod
+    def of(cls, result: RunResult) -> RunEnded:
+        return cls(
+            text=result.text,
+            answer=result.answer,
+            failure=result.failure,
+            exit_code=result.exit_code,
+            usage=result.usage,
+            elapsed=result.elapsed,
+            finalized=result.finalized,
+            actual=result.actual,
+        )
 
 
 Live = TextDelta | ThinkingDelta | ToolDelta | OutputCounted

@@ -14,6 +14,7 @@ MAX_LEVELS = 64
 CWD_DIGITS = 16
 """Hex digits of a path's hash that stand for it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_VERSION_4 = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
 def home_folder(environ: Mapping[str, str]) -> Path:
@@ -64,11 +65,15 @@ def sticky_folder(home: Path, cwd: str) -> Path:
 
 def native_file(folder: Path, agent: str, session: str) -> Path:
     """The file in which an engine keeps its own record of a session."""
-    return folder / f"{_UNSAFE.sub('_', agent).lstrip('.') or 'agent'}_{session_uuid(session)}.jsonl"
+    return folder / f"{_UNSAFE.sub('_', agent).lstrip('.') or 'agent'}_{_with_dashes(session)}.jsonl"
 
 
 def session_uuid(session: str) -> str:
-    """The id of a session, 32 hex digits, as a UUID."""
+    """The id of a session as a version 4 UUID; an id of an earlier version of Retinue, which is none, as it is."""
+    return _with_dashes(session) if _VERSION_4.fullmatch(session) else session
+
+
+def _with_dashes(session: str) -> str:
     return "-".join((session[:8], session[8:12], session[12:16], session[16:20], session[20:]))
 
 

@@ -12,6 +12,7 @@ from retinue.accounts import Accounts
 from retinue.agents.roster import Roster
 from retinue.attempts import Tally, attempt
 from retinue.bus import Bus, Watcher
+from retinue.checks import busy_session
 from retinue.engines.base import Emit
 from retinue.events import Notice, RunEnded, RunQueued, RunStarted, Steered
 from retinue.guards.budget import NOT_STARTED, Purse
@@ -23,13 +24,13 @@ from retinue.output.sanitise import Masker
 from retinue.places.base import Place
 from retinue.planner import Admission, Planned, Planner
 from retinue.prompting.compose import step_prompt, with_files
-from retinue.recorder import Recorder
-from retinue.results import RunResult
+from retinue.recorder import Recorder, shown_spec
+from retinue.results import RunResult, exit_code
 from retinue.running import Running
 from retinue.secret import Secret
 from retinue.sessions.store import Events, RunRecord, SessionStore, SessionSummary
 from retinue.sessions.transcript import recalled
-from retinue.slots import Seat, Slots
+from retinue.slots import MAX_BEGUN, Intake, Seat, Slots
 from retinue.supervise import Carry, Reins
 from retinue.tool_names import is_delegation
 from retinue.types import Call, Code, Failure, Home, Mode, Plan, Refused, Removed, RunSpec
@@ -55,6 +56,9 @@ QUOTED = 200
 ABORTED = Failure(Code.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
 
 
+NOT_BEGUN = Failure(Code.ABORTED, "The call was stopped before it started.")
+
+
 class _Standing(Struct, frozen=True):
     """Where a run stands among others: what it shares, what it spends, and as what it delegates."""
 
@@ -73,6 +77,7 @@ class Orchestrator:
         self._bus = bus
         self._masker = masker
         self._slots: dict[int, Slots] = {}
+        self._intake = Intake()
         self._calls: set[Reins] = set()
         self.running = Running(place, store)
         """The runs that have not ended, for whoever stops, steers or extends them."""
@@ -147,7 +152,8 @@ class Orchestrator:
             if parent:
                 async with parent.waiting():
                     return await self._begun(plan, planned, share, begun)
-            return await self._begun(plan, planned, share, begun)
+            max_begun = max(MAX_BEGUN, 2 * admitted.settings.max_concurrency)
+            return await self._begun(plan, planned, share, begun, max_begun)
 
     def _share(self, call: Call, admitted: Admission, parent: Member | None) -> Share:
         if parent:
@@ -180,22 +186,34 @@ class Orchestrator:
         return self._slots[size]
 
     async def _begun(
-        self, plan: Plan, planned: list[Planned], share: Share, begun: Begun | None
+        self, plan: Plan, planned: list[Planned], share: Share, begun: Begun | None, max_begun: int | None = None
     ) -> tuple[RunResult, ...]:
-        hold = Reins()
+        """Carry the plan out; a root call waits until no more than `max_begun` runs have begun with its own."""
+        hold, entered = Reins(), 0
         self._calls.add(hold)
         try:
+            if max_begun is not None:
+                with hold.hold():
+                    await self._intake.enter(len(planned), max_begun)
+                    entered = len(planned)
+                if hold.failure:
+                    raise Refused(NOT_BEGUN)
             if plan.mode is Mode.CHAIN:
                 return await self._chain(planned, share, hold)
             return await self._parallel(planned, share, hold, begun)
         finally:
+            if entered:
+                self._intake.leave(entered)
             self._calls.discard(hold)
             self._call_ended.set()
 
     async def _parallel(
         self, planned: list[Planned], share: Share, hold: Reins, begun: Begun | None
     ) -> tuple[RunResult, ...]:
-        planned = [structs.replace(task, spec=_identified(task.spec, self._store)) for task in planned]
+        planned = [
+            structs.replace(task, spec=_identified(task.spec, self._store)) if task.is_recorded else task
+            for task in planned
+        ]
         if begun:
             begun([task.spec for task in planned])
         if len(planned) == 1:
@@ -229,6 +247,9 @@ class Orchestrator:
 
     async def _run(self, planned: Planned, prompt: str, share: Share, hold: Reins) -> RunResult:
         """One run from its acceptance to its recorded end; whoever is cancelled meanwhile leaves an ended run."""
+        if planned.failure and not planned.spec.run:
+            share.give_back(1)
+            return self._refused(planned.spec, planned.failure)
         spec, below, prompt = planned.spec, planned.below, with_files(planned.blocks(), prompt)
         if prompt is not spec.prompt:
             spec = structs.replace(spec, prompt=prompt)
@@ -237,8 +258,9 @@ class Orchestrator:
             record = await self._store.begin(spec)
         except Refused as lost:  # another took the session since it was planned
             share.give_back(1)
-            shown = _shown(spec, *map(self.masked, (spec.name, spec.agent.name, spec.task)))
-            return RunResult(spec=shown, failure=lost.failure, exit_code=1)
+            is_busy = lost.failure.code is Code.SESSION_BUSY
+            why = busy_session(planned.asked_session) if is_busy else lost.failure
+            return self._refused(structs.replace(spec, run=""), why)
         reins = Reins(hold.failure)
         if below and not planned.failure:
             spec = self._at_home(spec)
@@ -260,15 +282,21 @@ class Orchestrator:
             # Masked first: a secret that is cut or put on one line is not known for one any more.
             quoted = one_line(recorder.masked(Steered(told.text)).text, QUOTED)
             tally.note(await recorder.note(Notice("steer_missed", UNHEARD.format(quoted))))
-        result = _leaving(tally.result(failure, standing.purse.nested), queued, recorder, record)
+        result = recorder.result(tally.result(failure, standing.purse.nested), queued)
         with anyio.move_on_after(LAST_WORDS, shield=True):
             try:
-                await recorder.keep(_ended(result))
+                await recorder.keep(RunEnded.of(result))
             finally:
                 await record.release()
         if cancelled:
             raise cancelled
         return _kept(result, record)
+
+    def _refused(self, spec: RunSpec, failure: Failure) -> RunResult:
+        """The result of a task that was not started and left nothing behind."""
+        shown = shown_spec(spec, *map(self.masked, (spec.name, spec.agent.name, spec.task)))
+        shown_failure = structs.replace(failure, message=self.masked(failure.message))
+        return RunResult(spec=shown, failure=shown_failure, exit_code=exit_code(failure))
 
     async def _work(
         self, tally: Tally, recorder: Recorder, queued: RunQueued, reins: Reins, standing: _Standing
@@ -348,52 +376,9 @@ def _secrets(spec: RunSpec) -> tuple[Secret, ...]:
     return (*spec.secrets.values(), *([spec.home.token] if spec.home else ()))
 
 
-def _shown(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
-    """The spec with what is masked, and without what the child alone was to see."""
-    return structs.replace(
-        spec,
-        name=name,
-        agent=structs.replace(spec.agent, name=agent),
-        task=task,
-        prompt=task,
-        history=(),
-        environment={},
-        secrets={},
-        home=None,
-        lineage=structs.replace(spec.lineage, ancestors=()),
-    )
-
-
-def _leaving(result: RunResult, queued: RunQueued, recorder: Recorder, record: RunRecord) -> RunResult:
-    """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
-    ended = recorder.masked(_ended(result))
-    return structs.replace(
-        result,
-        spec=_shown(result.spec, queued.name, queued.agent, queued.task),
-        text=ended.text,
-        failure=ended.failure,
-        finalized=ended.finalized,
-        session_file=record.file,
-        actual=structs.replace(ended.actual, masks=recorder.masks, saved=recorder.saved),
-    )
-
-
 def _kept(result: RunResult, record: RunRecord) -> RunResult:
     """The result with whether all of it is in the store, and if not, why."""
     actual = structs.replace(result.actual, saved=record.fault is None)
     if record.fault and record.fault.message not in actual.notices:
         actual = structs.replace(actual, notices=(*actual.notices, record.fault.message))
     return structs.replace(result, actual=actual)
-
-
-def _ended(result: RunResult) -> RunEnded:
-    return RunEnded(
-        text=result.text,
-        answer=result.answer,
-        failure=result.failure,
-        exit_code=result.exit_code,
-        usage=result.usage,
-        elapsed=result.elapsed,
-        finalized=result.finalized,
-        actual=result.actual,
-    )

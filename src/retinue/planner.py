@@ -19,6 +19,7 @@ from retinue.agents.policy import authority_below, effective, not_applied, unenf
 from retinue.agents.roster import Roster
 from retinue.agents.skills import Skills
 from retinue.checks import (
+    busy_session,
     cannot_finalize,
     cannot_resume,
     check_agents,
@@ -93,6 +94,10 @@ class Planned(Struct, frozen=True):
     """Earlier runs of its session, told."""
     below: Call | None = None
     """As what its agent delegates in its turn; None: it may not."""
+    asked_session: str = ""
+    """The session it continues, as its caller wrote it."""
+    is_recorded: bool = True
+    """Whether it has a session: a task that fails before it starts has none where its caller wants none."""
 
     def blocks(self) -> list[str]:
         """What stands before the prompt. Files are read now: the step of a chain before may have written them."""
@@ -166,13 +171,22 @@ class Planner:
         agents = [_as_subagent(one, task) for one, task in zip(found, plan.tasks, strict=True)]
         check_agents(agents)
         sessions = [await self._session(task, admitted.call) for task in plan.tasks]
-        check_sessions([session.session for session in sessions if session])
+        check_sessions(plan.tasks, sessions)
         planned = [
             await self._planned(*one, admitted) for one in zip(plan.tasks, found, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _check_chain(planned)
-        return [structs.replace(one, below=_call_below(one.spec, admitted)) for one in planned]
+        keeps = admitted.call.records_refusals
+        return [
+            structs.replace(
+                one,
+                below=_call_below(one.spec, admitted),
+                asked_session=task.session or "",
+                is_recorded=keeps or not one.failure,
+            )
+            for one, task in zip(planned, plan.tasks, strict=True)
+        ]
 
     async def _session(self, task: Task, call: Call) -> SessionSummary | None:
         """The session a task continues."""
@@ -185,10 +199,7 @@ class Planner:
         if call.scoped_sessions:
             check_scope(summary, task, task.cwd or call.cwd)
         if await self._store.busy(session):
-            raise refused(
-                Code.SESSION_BUSY,
-                f'Cannot resume: session "{task.session}" is still running. Wait for it to complete before resuming.',
-            )
+            raise Refused(busy_session(task.session))
         return summary
 
     async def _planned(
@@ -302,7 +313,7 @@ class Planner:
         kind = self._kinds.get(name)
         if kind is None:
             known = ", ".join(["auto", *self._kinds])
-            return Failure(Code.SPAWN_FAILED, f'Unknown engine "{name}". Engines: {known}.', "unknown_engine")
+            return Failure(Code.UNKNOWN_ENGINE, f'Unknown engine "{name}". Engines: {known}.')
         if missing := kind.missing_for(has_key=has_key):
             return Failure(Code.SPAWN_FAILED, f"The {kind.name} engine cannot be used: {missing}", "engine_missing")
         return kind

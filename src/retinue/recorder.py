@@ -37,7 +37,7 @@ from retinue.events import (
     ToolReturned,
 )
 from retinue.output.sanitise import Masker, MaskStream
-from retinue.results import Actual, Attempt, Finalization
+from retinue.results import Actual, Attempt, Finalization, RunResult
 from retinue.sessions.store import RunRecord
 from retinue.types import Failure, RunSpec
 
@@ -175,6 +175,19 @@ class Recorder:
         names = FOREIGN[type(value)]
         return structs.replace(value, **{name: self._masked_field(getattr(value, name)) for name in names})
 
+    def result(self, result: RunResult, queued: RunQueued) -> RunResult:
+        """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
+        ended = self.masked(RunEnded.of(result))
+        return structs.replace(
+            result,
+            spec=shown_spec(result.spec, queued.name, queued.agent, queued.task),
+            text=ended.text,
+            failure=ended.failure,
+            finalized=ended.finalized,
+            session_file=self._record.file,
+            actual=structs.replace(ended.actual, masks=self.masks, saved=self.saved),
+        )
+
     def _masked_field(self, value: Any) -> Any:
         if isinstance(value, Struct):
             return self.masked(value)
@@ -185,6 +198,22 @@ class Recorder:
         masked, count = self._masker.mask_value(value)
         self.masks += count
         return masked
+
+
+def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
+    """The spec with what is masked, and without what the child alone was to see."""
+    return structs.replace(
+        spec,
+        name=name,
+        agent=structs.replace(spec.agent, name=agent),
+        task=task,
+        prompt=task,
+        history=(),
+        environment={},
+        secrets={},
+        home=None,
+        lineage=structs.replace(spec.lineage, ancestors=()),
+    )
 
 
 def _foreign(value: Struct) -> list[Any]:

@@ -94,13 +94,18 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def run(self) -> str:
-        """The id of the run."""
+        """The id of the run. Empty if none was started."""
         return self.spec.run
 
     @property
     def session(self) -> str:
-        """The id of the session: give it to go on with it."""
+        """The id of the session: give it to go on with it. Empty if there is none."""
         return self.spec.session
+
+    @property
+    def was_started(self) -> bool:
+        """Whether there was a run; False: the task was refused and left nothing behind."""
+        return bool(self.spec.run)
 
     @property
     def agent(self) -> str:

@@ -25,6 +25,8 @@ class Code(StrEnum):
     DISABLED = "disabled"
     UNKNOWN_AGENT = "unknown_agent"
     AGENT_DISABLED = "agent_disabled"
+    AGENT_UNTRUSTED = "agent_untrusted"
+    UNKNOWN_ENGINE = "unknown_engine"
     UNKNOWN_SKILL = "unknown_skill"
     CONFLICT = "conflict"
     UNSUPPORTED = "unsupported"
@@ -167,9 +169,6 @@ class Subagent(Struct, frozen=True, kw_only=True):
     avatar_emoji: str | None = None
 
 
-# -- what is asked ---------------------------------------------------------------------------------
-
-
 class FileSlice(Struct, frozen=True, kw_only=True):
     """A file, or a part of it, to be read into a prompt. Lines count from 1, both ends included."""
 
@@ -263,6 +262,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """What is to be known of the call itself, such as input that was ignored; its runs tell it."""
     offline_may_answer: bool = False
     """Whether `auto` may fall back to rules: true where a person reads the answer."""
+    records_refusals: bool = True
+    """Whether a task that fails before it starts leaves a session, as hosts expect of their tools."""
 
 
 # -- what runs -------------------------------------------------------------------------------------

@@ -242,11 +242,10 @@ def test_a_harmful_project_agent_is_refused_until_it_is_accepted(catalog, reposi
     roster = catalog.at(repository)
     assert roster.names() == BUILTIN
     assert roster.find("deploy") == Failure(
-        Code.AGENT_DISABLED,
+        Code.AGENT_UNTRUSTED,
         f'Agent "deploy" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
         'Look at it and accept it with `retinue agents trust deploy`, or set project_agents = "allow".',
-        "untrusted",
-        {"agent": "deploy", "file": str(path)},
+        detail={"agent": "deploy", "file": str(path)},
     )
     waiting = roster.needs_trust("deploy")
     assert waiting is not None
@@ -261,7 +260,7 @@ def test_any_change_of_an_accepted_agent_asks_again(catalog, repository, trust, 
     assert waiting is not None
     trust.accept(waiting)
     path.write_text(path.read_text().replace("Do it.", "Do ot."))
-    assert body(catalog, repository, "deploy") is Code.AGENT_DISABLED
+    assert body(catalog, repository, "deploy") is Code.AGENT_UNTRUSTED
 
 
 def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, write):
@@ -317,7 +316,7 @@ def test_a_record_of_trust_that_is_not_relied_on_is_among_the_problems(catalog, 
     trust.path.chmod(0o666)
     (problem,) = catalog.at(repository).problems
     assert str(problem) == f"{trust.path}: can be written by others (make it 0600): no project agent is trusted"
-    assert body(catalog, repository, "deploy") is Code.AGENT_DISABLED
+    assert body(catalog, repository, "deploy") is Code.AGENT_UNTRUSTED
 
 
 def test_a_harmless_project_agent_runs_unasked(catalog, repository, write):

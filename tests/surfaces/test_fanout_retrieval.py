@@ -174,6 +174,16 @@ async def test_a_session_without_any_message_says_so(fanout):
     assert result.text == "(no messages in session)"
 
 
+async def test_a_running_session_has_a_model_after_its_first_message_and_no_exit_code(fanout):
+    script = call("ls"), Hang()
+    async with fanout(*script, store=MemoryStore(lambda: ID)) as host, anyio.create_task_group() as group:
+        group.start_soon(host.delegate, "a")
+        await anyio.sleep(5)
+        details = (await host.fetch(SESSION, ID[:16])).details
+        group.cancel_scope.cancel()
+    assert (details["status"], details["exitCode"], details["model"]) == ("running", None, "scripted")
+
+
 async def test_runs_are_told_apart_by_their_number_and_status(fanout):
     scripts = iter([[say("One.")], [Text("Two."), call("ls"), Hang()], [say("Three.")]])
     async with fanout(lambda _: next(scripts)) as host:

@@ -191,7 +191,7 @@ async def test_a_provider_may_say_which_engine_runs_an_agent(open_host, vault):
 async def test_a_project_file_cannot_make_an_agents_runs_read_ahead_unasked(open_host, vault, workplace, agent_file):
     agent_file(workplace / ".retinue" / "agents", "reader", "tools: read", "default_reads: [/etc/hostname]")
     result, host = await used(open_host, vault, {"agent": "reader", "task": "x"})
-    assert result.details["results"][0]["error"]["code"] == "agent_disabled"
+    assert result.details["results"][0]["error"]["code"] == "agent_untrusted"
     assert host.specs == []
 
 

@@ -63,7 +63,9 @@ async def test_a_session_that_cannot_be_written_loses_no_answer(open_host, tmp_p
     (tmp_path / "state").write_text("in the way")
     async with open_host(say("done"), state=tmp_path / "state") as host:
         answer = await host.ask()
-    assert answer["content"][0]["text"] == "done"
+    warning = "Warning: this session could not be stored. It is kept in memory until this process ends."
+    assert answer["content"][0]["text"] == f"done\n\n{warning}"
+    assert answer["details"]["results"][0]["output"] == "done"
     assert answer["details"]["results"][0]["exitCode"] == 0
 
 

@@ -269,6 +269,7 @@ def test_every_core_code_has_its_word():
         "disabled": "SUBAGENTS_DISABLED",
         "unknown_agent": "UNKNOWN_AGENT",
         "agent_disabled": "SUBAGENT_DISABLED",
+        "agent_untrusted": "SUBAGENT_DISABLED",
         "depth_exceeded": "SUBAGENT_DEPTH_EXCEEDED",
         "timeout": "SUBAGENT_TIMEOUT",
         "idle_timeout": "SUBAGENT_TIMEOUT",

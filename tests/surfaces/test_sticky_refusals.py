@@ -95,7 +95,7 @@ async def test_nothing_is_dispatched_where_it_is_disabled(open_host):
 async def test_an_untrusted_agent_of_the_project_refuses_the_call(open_host, workplace, agent_file):
     agent_file(workplace / ".pi" / "prompts", "helper", "approved_tools: [read, bash]")
     found = await answer_to(open_host, {**GOOD, "agent": "helper"})
-    assert found["details"]["error"]["code"] == "agent_disabled"
+    assert found["details"]["error"]["code"] == "agent_untrusted"
     assert "`retinue agents trust helper`" in found["content"][0]["text"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from uuid import RFC_4122, UUID
 
 import anyio
 import pytest
@@ -50,6 +51,25 @@ async def test_the_returned_session_id_continues_the_same_context(open_host):
     assert (spec.prompt, spec.task, spec.system_prompt) == (NEXT, NEXT, "You scout.")
     assert spec.history[0].text == "Find it"
     assert spec.history[1].calls[0].args == {"status": "SUCCESS", "result": "It is in x."}
+
+
+async def test_the_session_id_is_a_version_4_uuid(open_host):
+    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
+        sessions = [await begun(host) for _ in range(50)]
+    found = [UUID(session) for session in sessions]
+    assert {(uuid.version, uuid.variant) for uuid in found} == {(4, RFC_4122)}
+    assert [str(uuid) for uuid in found] == sessions
+
+
+async def test_a_session_with_an_id_of_an_earlier_version_is_continued(open_host):
+    old = "a2ba19168ac26a907fed0123456789ab"
+    ids = iter([old, "b" * 32, "c" * 32])
+    options = {"surface": "sticky", "agents": [SCOUT], "store": MemoryStore(lambda: next(ids))}
+    async with open_host(finalize("done"), **options) as host:
+        shown = await begun(host)
+        results = [await continued(host, session) for session in (shown, "a2ba1916-8ac2-6a90-7fed-0123456789ab")]
+    assert shown == old
+    assert [(result.is_error, result.details["sessionId"]) for result in results] == [(False, old)] * 2
 
 
 async def test_without_a_session_id_a_new_session_begins(open_host):

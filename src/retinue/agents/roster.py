@@ -190,7 +190,7 @@ class Roster:
             f"Nothing was started. Look at it and accept it with `retinue agents trust {agent.name}`, "
             f'or set project_agents = "allow".'
         )
-        return Failure(Code.AGENT_DISABLED, message, "untrusted", detail)
+        return Failure(Code.AGENT_UNTRUSTED, message, detail=detail)
 
 
 def _switched_off(agent: Agent) -> Failure:

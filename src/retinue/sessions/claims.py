@@ -34,7 +34,11 @@ class Place(Struct, frozen=True):
 
 
 def random_id() -> str:
-    return os.urandom(16).hex()
+    """Return a random id, 32 hex digits that are a valid version 4 UUID."""
+    data = bytearray(os.urandom(16))
+    data[6] = data[6] & 0x0F | 0x40
+    data[8] = data[8] & 0x3F | 0x80
+    return data.hex()
 
 
 def claim(layout: Layout, session: str | None, new_id: Callable[[], str]) -> str:

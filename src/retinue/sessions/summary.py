@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.events import RunEnded, RunQueued, RunStarted, Stamped, Text
+from retinue.events import MessageEnded, RunEnded, RunQueued, RunStarted, Stamped, Text
 from retinue.results import exit_code
 from retinue.sessions import faults
 from retinue.sessions.claims import Place, read_claim
@@ -61,6 +61,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     ended: Stamped | None
     said: str = ""
     """The latest text, as far as it stands near the end."""
+    model: str | None = None
+    """Of the latest message of the latest run, in the same way."""
     damaged: int = 0
 
 
@@ -200,8 +202,17 @@ def facts_of(
         last=tail[0],
         ended=change if change and isinstance(change.event, RunEnded) else None,
         said=next((stamped.event.text for stamped in tail if isinstance(stamped.event, Text)), ""),
+        model=next(_models(tail), None),
         damaged=damaged,
     )
+
+
+def _models(newest_first: Sequence[Stamped]) -> Iterator[str]:
+    """The models that the messages of the latest run name, newest first."""
+    for stamped in newest_first:
+        event = stamped.event
+        if isinstance(event, MessageEnded) and event.model and stamped.origin.run == newest_first[0].origin.run:
+            yield event.model
 
 
 def summary_of(facts: Facts, *, live: bool) -> SessionSummary:
@@ -219,7 +230,7 @@ def summary_of(facts: Facts, *, live: bool) -> SessionSummary:
         cwd=queued.cwd,
         surface=queued.surface,
         engine=queued.engine,
-        model=(ended and ended.actual.model) or queued.model,
+        model=(ended.actual.model if ended else facts.model) or queued.model,
         provider=queued.provider,
         root=facts.queued.origin.root,
         begun_in=place.root,

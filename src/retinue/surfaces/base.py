@@ -45,6 +45,8 @@ BEFORE_THE_RUN = frozenset(
         Code.INVALID_INPUT,
         Code.UNKNOWN_AGENT,
         Code.AGENT_DISABLED,
+        Code.AGENT_UNTRUSTED,
+        Code.UNKNOWN_ENGINE,
         Code.UNKNOWN_SKILL,
         Code.CONFLICT,
         Code.UNSUPPORTED,

@@ -255,34 +255,64 @@ def test_several_runs_as_json_are_one_object(cli):
     plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "a"}, {"agent": "nobody", "prompt": "b"}]})
     found = json.loads(cli("delegate", "-", *SCRIPTED, "--json", stdin=plan).stdout)
     assert [found["status"], found["exitCode"], found["failure"]] == ["failed", 1, None]
-    assert [result["status"] for result in found["results"]] == ["completed", "failed"]
+    assert [result["status"] for result in found["results"]] == ["completed", "refused"]
+    assert [list(result) for result in found["results"]] == [RUN, RUN]
+    assert (found["results"][1]["session"], found["results"][1]["exitCode"]) == (None, 2)
 
 
-def test_a_refusal_as_json_says_why_and_that_nothing_ran(cli):
-    found = json.loads(cli("run", "nobody", "x", "--json").stdout)
-    assert {**found, "failure": found["failure"]["code"]} == {
-        "status": "refused",
-        "exitCode": 2,
-        "results": [],
-        "failure": "unknown_agent",
-    }
+NOTHING_RAN = {"run": None, "session": None, "engine": None, "model": None, "sessionFile": None, "text": ""}
+
+
+@pytest.mark.parametrize(
+    ("command", "asked", "code"),
+    [
+        (("run", "nobody", "x"), ("nobody", "nobody", "x"), "unknown_agent"),
+        (("run", "explorer", "x", "--name", "n", "--engine", "warp"), ("explorer", "n", "x"), "unknown_engine"),
+        (("run", "explorer", ""), ("explorer", "explorer", ""), "invalid_input"),
+        (
+            ("run", "explorer", "x", "--session", "0123456789abcdef"),
+            ("explorer", "explorer", "x"),
+            "session_not_found",
+        ),
+        (("run", "explorer"), (None, None, None), "invalid_input"),
+        (("run", "", "x"), (None, None, None), "invalid_input"),
+        (("run", "explorer", "@nofile"), (None, None, None), "invalid_input"),
+        (("run", "explorer", "x", "--timeout", "soon"), (None, None, None), "invalid_input"),
+        (("sessions", "resume", "nope", "x"), (None, None, None), "session_not_found"),
+    ],
+)
+def test_a_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command, asked, code):
+    result = cli(*command, "--json")
+    found = json.loads(result.stdout)
+    assert list(found) == RUN
+    assert list(found["actual"]) == ACTUAL
+    assert list(found["failure"]) == ["code", "message", "reason", "detail"]
+    assert (found["status"], found["exitCode"], result.exit_code) == ("refused", 2, 2)
+    assert {name: found[name] for name in NOTHING_RAN} == NOTHING_RAN
+    assert (found["agent"], found["name"], found["task"]) == asked
+    assert found["failure"]["code"] == code
+    assert found["failure"]["message"] in result.stderr
+    assert "(session " not in result.stderr
+    assert json.loads(cli("sessions", "list", "--json").stdout) == {"sessions": []}
+
+
+def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_there_are_no_others(cli):
+    plan = json.dumps({"tasks": [{"agent": "nobody", "prompt": "a"}, {"agent": "noone", "prompt": "b"}]})
+    result = cli("delegate", "-", *SCRIPTED, "--json", stdin=plan)
+    found = json.loads(result.stdout)
+    assert (found["status"], found["exitCode"], result.exit_code) == ("refused", 2, 2)
+    assert [one["failure"]["code"] for one in found["results"]] == ["unknown_agent"] * 2
+    assert json.loads(cli("sessions", "list", "--json").stdout) == {"sessions": []}
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("run", "explorer", "@nofile"), "invalid_input"),
-        (("run", "explorer", ""), "invalid_input"),
-        (("run", "", "x"), "invalid_input"),
-        (("run", "explorer"), "invalid_input"),
-        (("run", "explorer", "x", "--timeout", "0"), "invalid_input"),
-        (("run", "explorer", "x", "--session", "nope"), "session_not_found"),
         (("delegate", "nofile"), "invalid_input"),
         (("chain", "nofile"), "invalid_input"),
         (("chain", "--step", "nobody", "x"), "unknown_agent"),
         (("sessions", "show", "nope"), "session_not_found"),
         (("sessions", "output", "nope"), "session_not_found"),
-        (("sessions", "resume", "nope", "x"), "session_not_found"),
         (("sessions", "prune"), "invalid_input"),
         (("agents", "show", "nobody"), "unknown_agent"),
         (("agents", "new", "../evil"), "invalid_input"),

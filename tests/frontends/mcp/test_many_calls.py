@@ -12,7 +12,7 @@ pytestmark = pytest.mark.process
 
 CALLS = 10_000
 IN_FLIGHT = 8
-MEMORY = Path("/dev/shm")  # noqa: S108 - every run is recorded, and a test need not wait for a disk
+MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     if not MEMORY.is_dir():
         return tmp_path_factory.mktemp("state")
     folder = tempfile.mkdtemp(dir=MEMORY)
-    request.addfinalizer(lambda: shutil.rmtree(folder))  # noqa: PT021 - only where there is something to remove
+    request.addfinalizer(lambda: shutil.rmtree(folder))
     return Path(folder)
 
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import click
 from msgspec import Struct
 
-from retinue.frontends.cli.main import is_call
-from retinue.frontends.cli.results import refusal_json
+from retinue.frontends.cli.main import is_call, is_one_run
+from retinue.frontends.cli.results import refusal_json, refused_run_json
 from retinue.frontends.cli.talk import Unwritable, answer_json, fault, note, sayable
 from retinue.surfaces.base import REFUSED, ToolResult
-from retinue.types import Code, Failure, Refused
+from retinue.types import Code, Failure, Refused, Task
 
 DEBUG = "RETINUE_DEBUG"
 """Set to show the traceback of an error that should not happen."""
@@ -28,10 +28,12 @@ class Declined(click.ClickException):
 
     exit_code = REFUSED
 
-    def __init__(self, failure: Failure, *hints: str) -> None:
+    def __init__(self, failure: Failure, *hints: str, task: Task | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.hints = hints
+        self.task = task
+        """What the one run of the command was to do."""
 
 
 class _Ending(Struct, frozen=True):
@@ -52,7 +54,10 @@ def told(error: Exception, typed: Sequence[str]) -> int:
     if is_call(typed):
         answer_json(no_answer(ending.sentence).as_json())
     elif ending.failure and "--json" in typed:
-        answer_json(refusal_json(ending.failure, ending.exit_code))
+        if is_one_run(typed):
+            answer_json(refused_run_json(ending.failure, getattr(error, "task", None)))
+        else:
+            answer_json(refusal_json(ending.failure, ending.exit_code))
     _show(error, ending.sentence)
     return ending.exit_code
 

@@ -46,6 +46,12 @@ def is_call(typed: Sequence[str]) -> bool:
     return next((word for word in typed if not word.startswith("-")), None) == "call"
 
 
+def is_one_run(typed: Sequence[str]) -> bool:
+    """Whether it is a command that starts one run, whose JSON has one shape whatever happens."""
+    words = [word for word in typed if not word.startswith("-")]
+    return words[:1] == ["run"] or words[:2] == ["sessions", "resume"]
+
+
 def _write(stream: TextIO | None, line: str) -> None:
     if stream is not None:
         stream.write(f"{line}\n")

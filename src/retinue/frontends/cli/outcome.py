@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
+from msgspec import structs
 
 from retinue.app import Retinue
 from retinue.frontends.cli.endings import Declined
@@ -19,8 +20,8 @@ from retinue.frontends.wording import SHORT, did_you_mean
 from retinue.models import same_model
 from retinue.output.frame import one_line
 from retinue.results import AnswerKind, RunResult
-from retinue.surfaces.base import BEFORE_THE_RUN, exit_status
-from retinue.types import Code, Failure, Mode, Plan, Refused
+from retinue.surfaces.base import REFUSED, exit_status
+from retinue.types import Code, Failure, Mode, Plan, Refused, Task
 
 NAME = 100
 """Characters of a run's name."""
@@ -33,7 +34,7 @@ def dispatch(ctx: click.Context, retinue: Retinue, plan: Plan, surface: str, opt
     ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
     results = carry_out(retinue, plan, surface, options)
     tell(results, retinue, plan.mode, options)
-    ctx.exit(exit_status(results))
+    ctx.exit(_exit_status(results))
 
 
 def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> tuple[RunResult, ...]:
@@ -42,13 +43,14 @@ def carry_out(retinue: Retinue, plan: Plan, surface: str, options: Options) -> t
     Raises:
         Declined: nothing ran: the call was refused, or its only task could not begin.
     """
+    call = structs.replace(retinue.call(surface), records_refusals=False)
+    only = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
-        results = at_work(retinue, lambda: retinue.carry_out(plan, retinue.call(surface)), options, surface=surface)
+        results = at_work(retinue, lambda: retinue.carry_out(plan, call), options, surface=surface)
     except Refused as refusal:
-        raise _declined(refusal.failure, retinue) from refusal
-    only = results[0].failure if plan.mode is Mode.SINGLE else None
-    if only and only.code in BEFORE_THE_RUN:
-        raise _declined(only, retinue)
+        raise _declined(refusal.failure, retinue, only) from refusal
+    if only and (failure := results[0].failure) and not results[0].was_started:
+        raise _declined(failure, retinue, only)
     return results
 
 
@@ -109,7 +111,7 @@ def tell_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, op
 
 
 def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
-    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, exit_status(results))
+    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, _exit_status(results))
 
 
 def _tell_answers(results: Sequence[RunResult], mode: Mode) -> None:
@@ -123,7 +125,8 @@ def _tell_answers(results: Sequence[RunResult], mode: Mode) -> None:
 
 def _title(number: int, result: RunResult) -> str:
     state = "error" if result.failure else "ok"
-    return f"=== {number} {one_line(result.spec.name, NAME)}: {state} (session {result.session[:SHORT]}) ==="
+    session = f" (session {result.session[:SHORT]})" if result.session else ""
+    return f"=== {number} {one_line(result.spec.name, NAME)}: {state}{session} ==="
 
 
 def _tell_circumstances(result: RunResult, options: Options) -> None:
@@ -150,8 +153,13 @@ def _place(mode: Mode, number: int, result: RunResult) -> str:
     return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
 
 
-def _declined(failure: Failure, retinue: Retinue) -> Declined:
-    return Declined(failure, *_hints(failure, retinue))
+def _exit_status(results: Sequence[RunResult]) -> int:
+    """The exit status of the command: 2 if nothing was started."""
+    return exit_status(results) if any(result.was_started for result in results) else REFUSED
+
+
+def _declined(failure: Failure, retinue: Retinue, task: Task | None) -> Declined:
+    return Declined(failure, *_hints(failure, retinue), task=task)
 
 
 def _hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
@@ -162,6 +170,6 @@ def _hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
         near := retinue.roster().suggest(str(failure.detail.get("agent", "")))
     ):
         yield f"Did you mean {near}?"
-    if failure.reason == "unknown_engine":
+    if failure.code is Code.UNKNOWN_ENGINE:
         asked = retinue.settings("single").settings.engine
         yield did_you_mean(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."

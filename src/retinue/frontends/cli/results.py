@@ -3,12 +3,14 @@
     run              {status, exitCode, run, session, agent, name, task, engine, model, text, answer, failure, usage,
                       elapsed, finalized, sessionFile, actual}
     delegate, chain  {status, exitCode, results: [the same, …], failure}
-    refused          {status, exitCode, results: [], failure}
+    other commands   {status, exitCode, results: [], failure}, if they are refused
 
-`status` is `completed`, `failed` or `refused`; `exitCode` of a run is the run's (contract: 0, 124, 130, 128 + signal,
-the process's code or 1), of the whole that of the command. `answer` says what `text` is: `final`, `partial`,
-`diagnosis` or `none`. `failure` is null or {code, message, reason, detail}. `actual` is what really happened beside
-what was declared: engine, models, tools granted, removed, missing and used, limits, attempts, masks, notices.
+`status` is `completed`, `failed` or `refused`. A refused task was not started: its `run`, `session`, `engine` and
+`sessionFile` are null, its `text` is empty, and `agent`, `name` and `task` are null if the command line could not be
+read. `exitCode` of a run is the run's (0, 124, 130, 128 + signal, the process's code or 1; 2 if it was refused), of
+the whole that of the command. `answer` says what `text` is: `final`, `partial`, `diagnosis` or `none`. `failure` is
+null or {code, message, reason, detail}. `actual` is what really happened beside what was declared: engine, models,
+tools granted, removed, missing and used, limits, attempts, masks, notices.
 """
 
 from __future__ import annotations
@@ -22,21 +24,22 @@ from msgspec import Struct, structs
 from retinue.frontends.cli.talk import sayable
 from retinue.output.frame import plain
 from retinue.results import RunResult
-from retinue.types import Failure
+from retinue.surfaces.base import REFUSED
+from retinue.types import Failure, Lineage, RunSpec, Subagent, Task
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
     """One run."""
     spec = result.spec
     return {
-        "status": "failed" if result.failure else "completed",
-        "exitCode": result.exit_code,
-        "run": spec.run,
-        "session": spec.session,
+        "status": "completed" if result.failure is None else "failed" if result.was_started else "refused",
+        "exitCode": result.exit_code if result.was_started else REFUSED,
+        "run": spec.run or None,
+        "session": spec.session or None,
         "agent": spec.agent.name,
         "name": spec.name,
         "task": spec.task,
-        "engine": spec.engine,
+        "engine": spec.engine or None,
         "model": result.actual.model or spec.model,
         "text": plain(result.text),
         "answer": result.answer,
@@ -52,18 +55,34 @@ def result_json(result: RunResult) -> dict[str, Any]:
 def results_json(results: Sequence[RunResult], exit_code: int) -> dict[str, Any]:
     """Several runs of one call."""
     return {
-        "status": "failed" if exit_code else "completed",
+        "status": "refused" if exit_code == REFUSED else "failed" if exit_code else "completed",
         "exitCode": exit_code,
         "results": [result_json(result) for result in results],
         "failure": None,
     }
 
 
+def refused_run_json(failure: Failure, task: Task | None) -> dict[str, Any]:
+    """One run that was refused before it started; without its task if the command line could not be read."""
+    nothing = Subagent(name="", layer="")
+    lineage = Lineage(root="none", parent_call="none")
+    spec = RunSpec(
+        run="", session="", name="", surface="", agent=nothing, task="", prompt="", cwd="", engine="", lineage=lineage
+    )
+    asked = (task.agent, task.name or task.agent, task.prompt) if task else (None, None, None)
+    shown = dict(zip(("agent", "name", "task"), (value and sayable(value) for value in asked), strict=True))
+    return {**result_json(RunResult(spec=spec, failure=_shown(failure))), **shown}
+
+
 def refusal_json(failure: Failure, exit_code: int) -> dict[str, Any]:
-    """A call that was refused before anything ran. It may quote its input, which no record has masked."""
+    """A call that was refused before anything ran."""
+    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": whole(_shown(failure))}
+
+
+def _shown(failure: Failure) -> Failure:
+    """The failure as it may be printed: it may quote its input, which no record has masked."""
     detail = {name: sayable(fact) if isinstance(fact, str) else fact for name, fact in failure.detail.items()}
-    shown = structs.replace(failure, message=sayable(failure.message), detail=detail)
-    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": whole(shown)}
+    return structs.replace(failure, message=sayable(failure.message), detail=detail)
 
 
 def whole(value: Any) -> Any:

@@ -33,6 +33,7 @@ STATUS: Mapping[Code, int] = {
     Code.CONFLICT: 409,
     Code.DISABLED: 403,
     Code.AGENT_DISABLED: 403,
+    Code.AGENT_UNTRUSTED: 403,
     Code.DEPTH_EXCEEDED: 403,
     Code.SPAWN_LIMIT: 429,
     Code.STORAGE: 503,

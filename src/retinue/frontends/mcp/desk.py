@@ -24,8 +24,8 @@ from retinue.frontends.server import Unservable
 from retinue.surfaces.base import REFUSED, Surface, ToolResult
 from retinue.types import Call
 
-MOST_CALLS = 512
-"""Of one client in flight at once; more are refused. Runs queue for their slots below this."""
+MOST_CALLS = 16_384
+"""Of one client in flight at once; more are refused. Far below this they wait for a slot, at about 25 KB each."""
 PACE = 0.5
 """Seconds between two messages about the progress of a call."""
 DETAILS = "retinue/details"

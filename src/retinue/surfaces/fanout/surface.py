@@ -142,9 +142,10 @@ class Fanout:
         async def answer() -> ToolResult:
             settings = self._orchestrator.admit(call).settings
             found = await self._found(session_id(arguments, "get_subagent_session"))
+            is_running = STATUSES[found.latest.state] == RUNNING
             text, messages = await transcript(
                 self._orchestrator.history(found.session),
-                live=STATUSES[found.latest.state] == RUNNING,
+                live=is_running,
                 sentence=Words(self._orchestrator, call).sentence,
             )
             answered = ToolResult(
@@ -152,7 +153,7 @@ class Fanout:
                 details={
                     **_facts(found),
                     "messageCount": messages,
-                    "exitCode": found.latest.exit_code,
+                    "exitCode": None if is_running else found.latest.exit_code,
                     "model": found.model,
                     "runCount": found.runs,
                     "maxLines": settings.max_lines_per_window,

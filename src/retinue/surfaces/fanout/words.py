@@ -16,8 +16,8 @@ from retinue.types import Call, Code, Failure, Subagent
 
 NO_PROFILES = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
 NOT_SPAWNED = "Failed to spawn sub-agent process"
-NOTHING_TO_SPAWN = frozenset({"no_engine", "unknown_engine"})
-"""Reasons why no process was even tried: the core says what to do."""
+NOTHING_TO_SPAWN = "no_engine"
+"""The reason why no process was even tried: the core says what to do."""
 
 CONFLICTS: Mapping[str, str] = {
     "suggested_skills": 'has both "suggestedSkills" and "noSkills" set. These are mutually exclusive — '
@@ -51,7 +51,7 @@ class Words:
             case Code.UNKNOWN_AGENT:
                 unknown = f'Unknown profile: "{agent}". Available profiles: {self._available}'
                 return add_skipped_file(failure, unknown)
-            case Code.SPAWN_FAILED if failure.reason not in NOTHING_TO_SPAWN:
+            case Code.SPAWN_FAILED if failure.reason != NOTHING_TO_SPAWN:
                 return NOT_SPAWNED
             case Code.CONFLICT if told := CONFLICTS.get(failure.reason or ""):
                 return f'Profile "{agent}" {told}'
