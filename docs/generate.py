@@ -15,6 +15,8 @@ from benchmarks.__main__ import COMMITTED, Result, Row
 from msgspec import structs
 
 from docs.commands import cli_page
+from docs.pi_extension import FILE as TOOLSETS
+from docs.pi_extension import toolsets_file
 from docs.tables import code, fields_table, said_of, table, type_text
 from docs.usage import unreported_codes, unused_agent_fields, unused_settings
 from docs.words import FAILURES, KEYS, RESERVED, UNUSED, VALUES
@@ -30,11 +32,11 @@ MADE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
 
 
 def main() -> None:
-    for name in PAGES:
-        path, text = FOLDER / name, page(name)
+    root = FOLDER.parents[1]
+    for path, text in [*((FOLDER / name, page(name)) for name in PAGES), (TOOLSETS, toolsets_file())]:
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
-            click.echo(f"docs/reference/{name}")
+            click.echo(str(path.relative_to(root)))
 
 
 def page(name: str) -> str:

@@ -15,7 +15,7 @@ LAYERS = [
     {"engines", "sessions", "agents", "prompting"},
     {"supervise", "accounts", "places", "bus", "checks", "resuming", "retelling", "home"},
     {"planner", "attempts", "recorder", "running"},
-    {"orchestrator"},
+    {"orchestrator", "restoring"},
     {"surfaces"},
     {"parts", "control", "stored_sessions"},
     {"app"},

@@ -30,11 +30,12 @@ from retinue.descent import marked_authority, marked_depth
 from retinue.engines.base import EngineKind
 from retinue.folders import home_folder, state_folder
 from retinue.home import SURFACE
-from retinue.orchestrator import Begun, Orchestrator
+from retinue.orchestrator import ABORTED, Begun, Orchestrator
 from retinue.output.sanitise import Masker, known_secrets
 from retinue.parts import SURFACES, engine_kinds
 from retinue.places.local import Local
 from retinue.planner import Planner
+from retinue.restoring import PastRun, restore_session
 from retinue.results import RunResult, exit_code
 from retinue.sessions.client import ClientStore, client_root
 from retinue.sessions.jsonl import JsonlStore
@@ -45,7 +46,7 @@ from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.stored_sessions import StoredSessions
 from retinue.surfaces.base import Surface
-from retinue.types import Call, Failure, FileSlice, Lineage, Mode, Plan, Refused, RunSpec, Subagent, Task
+from retinue.types import Call, Code, Failure, FileSlice, Lineage, Mode, Plan, Refused, RunSpec, Subagent, Task, refused
 
 
 class Retinue(StoredSessions):
@@ -292,9 +293,17 @@ class Retinue(StoredSessions):
         """Gives a live run more time, at most a day at once; the timeout that holds then. See `Running.extend`."""
         return await self._orchestrator.running.extend(run, seconds)
 
-    def stop_all(self) -> int:
-        """Stops every live run; how many there were."""
-        return self._orchestrator.stop_all()
+    def stop_all(self, failure: Failure = ABORTED) -> int:
+        """Stops every live run, for this reason; how many there were."""
+        return self._orchestrator.stop_all(failure)
+
+    async def restore(self, surface: str, session: str, runs: Sequence[PastRun]) -> bool:
+        """Write a session to the store that only a host still has, and return whether the store lacked it.
+
+        Raises:
+            Refused: `storage`.
+        """
+        return await restore_session(self._store, self._masker, self.call(surface), session, runs)
 
     def surface(self, name: str) -> Surface:
         """A family of tools.

@@ -15,6 +15,7 @@ import yaml
 from docs.generate import FOLDER, page
 from docs.generate import PAGES as REFERENCE
 from docs.live_view import PICTURE, svg
+from docs.pi_extension import FILE, toolsets_file
 from tests.docs.pages import PAGES, ROOT, Walk, anchors, blocks, commands, links, prose
 from tests.test_layers import LAYERS
 
@@ -111,6 +112,10 @@ def test_the_index_leads_to_every_page():
 @pytest.mark.parametrize("file", REFERENCE)
 def test_the_reference_is_what_the_code_says(file):
     assert (FOLDER / file).read_text("utf-8") == page(file), "stale: run `make docs`"
+
+
+def test_the_pi_extension_has_the_tools_of_the_toolsets():
+    assert FILE.read_text("utf-8") == toolsets_file(), "stale: run `make docs`"
 
 
 def test_nothing_else_lies_among_the_reference():

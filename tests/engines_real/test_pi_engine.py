@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -383,3 +384,19 @@ async def test_an_agents_own_key_is_what_its_provider_is_asked_with(
     assert {request.headers["authorization"] for request in server.requests} == {"Bearer sk-own-0123456789abcdef"}
     (returned,) = [event for event in events if isinstance(event, ToolReturned)]
     assert returned.text.split()[0] == "0", "no tool sees it"
+
+
+async def test_skills_that_an_agent_names_are_in_the_system_prompt_once(open_retinue, server, tmp_path):
+    folder = tmp_path / "home" / "agent" / "skills"
+    async with open_retinue(worker(load_skills=("loaded",), suggested_skills=("suggested",))) as retinue:
+        for name in ("loaded", "suggested", "other"):
+            (folder / name).mkdir(parents=True)
+            (folder / name / "SKILL.md").write_text(
+                f"---\nname: {name}\ndescription: About the {name} one.\n---\nDo what is {name}.\n"
+            )
+        await retinue.run("worker", ANSWERS)
+    system = server.requests[-1].system
+    listed = re.findall(r"<name>(.*?)</name>", system)
+    assert listed == ["other"], "pi's own list"
+    assert (system.count("Do what is loaded."), system.count("About the loaded one.")) == (1, 0)
+    assert system.count("- suggested: About the suggested one.") == system.count("About the suggested one.") == 1

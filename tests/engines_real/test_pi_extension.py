@@ -30,6 +30,7 @@ READS = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is X
 FINALIZES = script64(
     [{"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "It is XYZZY."}}],
 )
+INTERRUPTED = "Session was interrupted (main agent session ended unexpectedly)"
 SLEEPS = script64([{"text": "I wait.", "tool": "bash", "args": {"command": "sleep 600"}}, {"text": "never"}])
 ONLY_HERE = """
 export default (pi) => pi.registerTool({
@@ -94,8 +95,16 @@ def text_of(end: Record) -> str:
     return str(end["result"]["content"][0]["text"])
 
 
-def drawn(end: Record) -> list[str]:
-    return ["".join(text for text, _ in line) for line in end["result"]["details"]["view"]["lines"]]
+def entries_of(records: list[Record], kind: str) -> list[Any]:
+    """Return the data of the entries of this type that were written to pi's session."""
+    written = [record["entry"] for record in of(records, "entry_appended")]
+    return [entry["data"] for entry in written if entry.get("customType") == kind]
+
+
+def drawn(records: list[Record]) -> list[str]:
+    """Return the lines of the only call that was drawn from a view."""
+    (stored,) = entries_of(records, "pi-subagents-view")
+    return ["".join(text for text, _ in line) for line in stored["view"]["lines"]]
 
 
 def is_at_work(record: Record, count: int = 1) -> bool:
@@ -133,14 +142,15 @@ async def test_the_parents_model_delegates_and_gets_the_answers(inside, server):
     assert first.startswith("✓ n1: completed (session: ")
     assert second.startswith('✗ n2: error — Unknown profile: "nobody".')
     assert not end["isError"]
-    lines = drawn(end)
+    assert set(end["result"]["details"]) == {"windows", "maxLinesPerWindow", "globalStatus", "sessionIds"}
+    lines = drawn(records)
     assert lines[0] == "Sub-agents: 1 done, 1 error"
     assert lines[2:4] == ["  read → a.txt", "  It is XYZZY."]
     assert any(record["type"] == "tool_execution_update" for record in records), "partial results come first"
     last = server.requests[-1].messages[-1]
     assert (last.role, last.text) == ("tool", text_of(end))
-    told = [record["entry"]["data"] for record in of(records, "entry_appended")]
-    assert {(one["taskName"], one["status"]) for one in told} == {("n1", "completed"), ("n2", "error")}
+    stored = [(data["taskName"], data["status"]) for data in entries_of(records, "pi-subagents")]
+    assert sorted(stored) == [("n1", "completed"), ("n1", "running"), ("n2", "error"), ("n2", "running")]
 
 
 async def test_the_tools_are_there_with_the_first_prompt_and_no_child_has_them(inside, server):
@@ -164,19 +174,24 @@ async def test_events_carry_the_ids_of_pis_own_session_and_of_its_tool_call(insi
 
 @NEWEST
 @pytest.mark.parametrize(
-    ("surface", "step"),
+    ("surface", "step", "keys"),
     [
-        ("single", {"tool": "subagent", "args": {"agent": "explorer", "task": READS}}),
-        ("sticky", {"tool": "subagent", "args": {"agent": "explorer", "task": FINALIZES}}),
-        ("nested", {"tool": "spawn_subagent", "args": {"agent": "explorer", "task": READS}}),
+        ("single", {"tool": "subagent", "args": {"agent": "explorer", "task": READS}}, {"mode", "runId", "results"}),
+        (
+            "sticky",
+            {"tool": "subagent", "args": {"agent": "explorer", "task": FINALIZES}},
+            {"sessionId", "finalized"},
+        ),
+        ("nested", {"tool": "spawn_subagent", "args": {"agent": "explorer", "task": READS}}, {"mode", "results"}),
     ],
 )
-async def test_any_surface_can_be_chosen(inside, surface, step):
+async def test_any_surface_can_be_chosen(inside, surface, step, keys):
     async with inside.start("--no-session", RETINUE_SURFACE=surface) as pi:
         records = await pi.prompt(script64([step, {"text": "Done."}]))
     end = result_of(records, step["tool"])
     assert text_of(end).endswith("It is XYZZY.")
-    assert drawn(end)[1].startswith("✓ explorer (local/scripted-1) • 1 tools")
+    assert set(end["result"]["details"]) == keys
+    assert drawn(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool")
 
 
 async def test_what_a_surface_throws_is_an_error_with_its_details(inside):
@@ -224,11 +239,40 @@ async def test_a_session_that_is_opened_again_knows_its_sub_agents(inside, tmp_p
         await pi.end()
     stale = {"sessionId": "feedfeedfeedfeed", "taskName": "stale", "prompt": "x", "status": "running", "messages": []}
     entries = [json.loads(line) for line in Path(file).read_text().splitlines()]
-    broken: list[Any] = [None, {}, {**stale, "status": "odd"}, {**stale, "taskName": 7}]
-    for number, data in enumerate([stale, *broken]):
-        entry = {"type": "custom", "customType": "pi-subagents", "data": data, "id": f"0000000{number}"}
+    nested: Any = "x"
+    for _ in range(500):
+        nested = [nested]
+    broken: list[Any] = [
+        None,
+        7,
+        "pi-subagents",
+        [],
+        {},
+        nested,
+        {**stale, "status": "odd"},
+        {**stale, "status": "toString"},
+        {**stale, "status": "__proto__"},
+        {**stale, "status": ["running"]},
+        {**stale, "taskName": 7},
+        {**stale, "sessionId": "__proto__"},
+        {**stale, "sessionId": "a" * 100_000},
+        {**stale, "messages": {"length": 0}},
+        {**stale, "messages": [None]},
+        {**stale, "messages": [{"role": {}}]},
+        {**stale, "messages": [{"role": "user"}] * 1_001},
+        {name: value for name, value in stale.items() if name != "messages"},
+    ]
+    views: list[Any] = [None, {}, {"toolCallId": 7, "view": {}}]
+    views += [
+        {"toolCallId": "call", "view": view}
+        for view in (None, {"lines": 7, "expanded": []}, {"lines": [[["x"]]], "expanded": []}, {"lines": [nested]})
+    ]
+    written = [("pi-subagents", data) for data in (stale, *broken)] + [("pi-subagents-view", data) for data in views]
+    for number, (kind, data) in enumerate(written):
+        entry = {"type": "custom", "customType": kind, "data": data, "id": f"{number:08}"}
         entries.append({**entry, "parentId": entries[-1]["id"], "timestamp": entries[-1]["timestamp"]})
-    Path(file).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    torn = '{"type":"custom","customType":"pi-subagents","data":{"sessionId":"feedfeedfe'
+    Path(file).write_text("".join(json.dumps(entry) + "\n" for entry in entries) + torn)
     async with inside.start("--session", file) as pi:
         assert await told_by_command(pi) == (
             f"✓ n1: completed (session: {session})\n"
@@ -267,7 +311,8 @@ async def test_arguments_it_was_installed_with_hold_for_the_one_process_there_is
     await inside.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", "--", "--timeout", "7m"])
     async with inside.start("--no-session") as pi:
         await pi.ask("prompt", message=script64([delegates(SLEEPS, SLEEPS), {"text": "never"}]))
-        await pi.until(lambda record: is_at_work(record) and "s/420s" in json.dumps(record, ensure_ascii=False))
+        *_, record = await pi.until(is_at_work)
+        assert [window["timeout"] for window in record["partialResult"]["details"]["windows"]] == [420, 420]
         (bridge,) = (command for command in alive(inside.home) if " bridge " in command)
         assert bridge.rstrip().endswith("--timeout 7m")
 
@@ -289,16 +334,18 @@ async def test_its_model_is_told_when_to_delegate_if_the_user_wants_that(inside,
     )
 
 
-@NEWEST
 async def test_when_retinue_is_killed_the_call_fails_and_the_next_one_works(inside):
     async with inside.start("--no-session") as pi:
         await pi.ask("prompt", message=script64([delegates(SLEEPS), delegates(READS), {"text": "Done."}]))
-        await pi.until(is_at_work)
+        *_, record = await pi.until(is_at_work)
+        at_work = record["partialResult"]["details"]["sessionIds"]
         (bridge,) = (int(command.split()[0]) for command in alive(inside.home) if " bridge " in command)
         os.kill(bridge, signal.SIGKILL)
         failed, worked = of(await pi.settled(), "tool_execution_end")
     assert failed["isError"]
-    assert text_of(failed) == "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`."
+    first, second = text_of(failed).splitlines()
+    assert first == "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`."
+    assert second == f"✗ n1: error — {INTERRUPTED} (session: {at_work[0]})"
     assert text_of(worked).startswith("✓ n1: completed")
 
 
@@ -315,6 +362,26 @@ async def test_without_retinue_pi_goes_on_and_says_why(inside, server):
     (notice,) = (event for event in heard if event.get("method") == "notify")
     assert notice["message"].startswith("Retinue could not be started (/nowhere/retinue: ")
     assert server.requests[0].tools == ("read", "bash", "edit", "write")
+
+
+async def test_no_tools_are_offered_where_delegation_is_switched_off(inside, server):
+    async with inside.start("--no-session", RETINUE_ENABLED="false") as pi:
+        await pi.prompt(script64([{"text": "Hello."}]))
+    assert server.requests[0].tools == ("read", "bash", "edit", "write")
+
+
+async def test_tools_are_offered_again_once_retinue_can_be_started(inside, server, tmp_path):
+    file = inside.home / "agent" / "extensions" / "retinue.js"
+    link = tmp_path / "retinue"
+    (command,) = re.findall(r'"command": \["(.*?)"\]', file.read_text())
+    file.write_text(file.read_text().replace(command, str(link)))
+    async with inside.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([{"text": "Hello."}]))
+        await pi.settled()
+        link.symlink_to(command)
+        await pi.prompt(script64([{"text": "Hello."}]))
+    built_in = ("read", "bash", "edit", "write")
+    assert [request.tools for request in server.requests] == [built_in, (*built_in, *FANOUT)]
 
 
 @NEWEST

@@ -2,119 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import signal
-import subprocess
-import sys
-import threading
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.frontends.bridge.stage import HANGS, INTERRUPTED, PATIENCE, TASK, retinue, text_of
 
 pytestmark = pytest.mark.process
 
-PATIENCE = 30.0
-TASK = {"agent": "explorer", "task": "look"}
-HANGS = [{"call": "read", "args": {"path": "a.py"}}, {"event": {"type": "text", "text": "half"}}, {"hang": True}]
 AGENT = "---\nname: {name}\ndescription: One of the project's own.\ntools: read\n---\nYou look.\n"
-
-
-class Extension:
-    """The other end of a bridge."""
-
-    def __init__(self, place: Path, *arguments: str, program: tuple[str, ...], script: Any, environ: dict[str, str]):
-        if script is not None:
-            environ["RETINUE_SCRIPT"] = str(place / "script.json")
-            (place / "script.json").write_text(json.dumps({"steps": script}))
-        self.process = subprocess.Popen(
-            [sys.executable, *program, "bridge", *arguments],
-            cwd=place,
-            env={**os.environ, **environ},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        # One that says nothing more must not hold up the tests.
-        self._patience = threading.Timer(PATIENCE, self.process.kill)
-        self._patience.start()
-
-    def say(self, *messages: dict[str, Any]) -> None:
-        self.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-    def write(self, data: bytes) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-
-    def call(self, id_: str = "1", tool: str = "subagent", arguments: Any = TASK, **more: Any) -> None:
-        self.say({"type": "call", "id": id_, "tool": tool, "arguments": arguments, **more})
-
-    def heard(self) -> dict[str, Any]:
-        """The next message that answers or shows something."""
-        while (message := self.line())["type"] in {"hello", "ended"}:
-            pass
-        return message
-
-    def line(self) -> dict[str, Any]:
-        assert self.process.stdout
-        message: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return message
-
-    def until(self, kind: str) -> list[dict[str, Any]]:
-        """All messages up to the first of this type, that included."""
-        said = [self.heard()]
-        while said[-1]["type"] != kind:
-            said.append(self.heard())
-        return said
-
-    def leave(self) -> tuple[bytes, bytes]:
-        """Closes stdin and waits for the end; what was still said on stdout and on stderr."""
-        return self.process.communicate(timeout=PATIENCE)
-
-    def end(self) -> None:
-        self._patience.cancel()
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            with suppress(BrokenPipeError):
-                stream.close()  # type: ignore[union-attr]
-
-
-@pytest.fixture
-def extension(tmp_path):
-    started: list[Extension] = []
-
-    def start(
-        *arguments: str,
-        surface: str = "single",
-        engine: str = "scripted",
-        program: tuple[str, ...] = ("-m", "retinue"),
-        script: Any = None,
-        **environ: str,
-    ) -> Extension:
-        chosen = ("--surface", surface, "--engine", engine, *arguments)
-        started.append(Extension(tmp_path, *chosen, program=program, script=script, environ=environ))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.end()
-
-
-def retinue(*arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "retinue", *arguments], capture_output=True, check=False, timeout=PATIENCE
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def text_of(answer: dict[str, Any]) -> str:
-    (block,) = answer["result"]["content"]
-    return str(block["text"])
 
 
 def test_it_says_hello_and_which_tools_there_are(extension):
@@ -193,7 +89,7 @@ def test_a_call_that_is_cancelled_before_anything_began_ends_as_well(extension, 
     assert words in text_of(bridge.heard())
 
 
-def test_when_the_extension_leaves_everything_ends(extension):
+def test_runs_are_interrupted_when_the_extension_leaves_without_a_shutdown(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(toolCall="t1", partials=True)
     bridge.until("partial")
@@ -202,10 +98,10 @@ def test_when_the_extension_leaves_everything_ends(extension):
     assert b'"type":"result"' not in out, "nobody waits for it"
     events = retinue("events", "c1")
     assert (events[0]["type"], events[-1]["type"]) == ("run_queued", "run_ended")
-    assert events[-1]["failure"]["code"] == "aborted"
+    assert events[-1]["failure"] == INTERRUPTED
 
 
-def test_an_extension_that_only_stops_reading_has_left_as_well(extension):
+def test_runs_are_interrupted_when_the_extension_stops_reading(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(partials=True)
     bridge.until("partial")
@@ -214,7 +110,7 @@ def test_an_extension_that_only_stops_reading_has_left_as_well(extension):
     assert bridge.process.wait(PATIENCE) == 0
     assert bridge.process.stderr
     assert bridge.process.stderr.read() == b""
-    assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted"
+    assert retinue("events", "c1")[-1]["failure"] == INTERRUPTED
 
 
 def test_events_carry_the_ids_of_the_host(extension):
@@ -272,6 +168,43 @@ def test_what_means_nothing_is_refused_and_the_next_call_is_answered(extension, 
     assert (refusal["type"], refusal.get("id")) == ("refused", id_)
     bridge.call()
     assert bridge.heard()["type"] == "result"
+
+
+def test_a_line_of_more_than_the_limit_is_skipped_and_the_next_call_is_answered(extension):
+    bridge = extension()
+    limit = bridge.line()["maxLineBytes"]
+    bridge.write(b'{"type":"call","id":"long","tool":"subagent","arguments":"' + b"x" * limit + b'"}\n')
+    bridge.call("short")
+    assert (answer := bridge.heard())["id"] == "short"
+    assert text_of(answer) == "A scripted answer of explorer to: look"
+    _, errors = bridge.leave()
+    assert (
+        errors == b"A message of more than 4 MiB was skipped and will not be answered. Put long material into a file "
+        b"and name the file.\n"
+    )
+
+
+def test_half_a_line_at_the_end_is_ignored(extension):
+    bridge = extension()
+    bridge.call()
+    bridge.heard()
+    bridge.write(b'{"type":"call","id":"2","tool":"subagent","argum')
+    assert bridge.leave() == (b"", b"")
+    assert bridge.process.returncode == 0
+
+
+def test_a_thousand_calls_through_one_bridge_are_all_answered(extension):
+    """They outlive any limit on what agents may start: the calls are the host's own."""
+    bridge = extension(RETINUE_MAX_SPAWNS="1000")
+    answered: set[str] = set()
+    for start in range(0, 1_000, 100):
+        for number in range(start, start + 100):
+            bridge.call(str(number), arguments={"agent": "explorer", "task": f"look {number}"})
+        for _ in range(100):
+            answer = bridge.heard()
+            assert text_of(answer) == f"A scripted answer of explorer to: look {answer['id']}"
+            answered.add(answer["id"])
+    assert answered == {str(number) for number in range(1_000)}
 
 
 def test_an_id_in_flight_is_not_taken_twice(extension):
@@ -338,7 +271,7 @@ def test_a_signal_ends_it_and_its_runs(extension):
     bridge.until("partial")
     bridge.process.send_signal(signal.SIGTERM)
     assert bridge.process.wait(PATIENCE) == 130
-    assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted"
+    assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted", "a signal asks the runs to stop"
 
 
 def test_rules_are_not_taken_for_an_agent_unless_they_are_asked_for(extension):
@@ -394,33 +327,3 @@ def test_time_passes_in_the_picture_of_a_run_that_says_nothing(extension):
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
     while not re.search(r"• [1-9]\d*s/600s", drawn(bridge.heard()["view"]["lines"])[1]):
         pass
-
-
-def test_each_run_is_told_for_remembering_as_soon_as_it_has_ended(extension, tmp_path):
-    script = {"agents": {"explorer": [{"say": "done"}], "tester": HANGS}}
-    (tmp_path / "both.json").write_text(json.dumps(script))
-    bridge = extension(surface="fanout", RETINUE_SCRIPT=str(tmp_path / "both.json"))
-    tasks = [{"name": f"by {name}", "prompt": "look", "profile": name} for name in ("explorer", "tester")]
-    bridge.call("a", "delegate_to_subagents", {"tasks": tasks})
-    _, ended = bridge.line(), bridge.line()
-    session = ended["session"]
-    assert (ended["type"], ended["id"]) == ("ended", "a")
-    assert session.pop("startedAt") > 1e12
-    assert len(session.pop("sessionId")) == 16
-    assert session == {
-        "taskName": "by explorer",
-        "prompt": "look",
-        "cwd": str(tmp_path),
-        "profileName": "explorer",
-        "status": "completed",
-        "messages": [],
-        "exitCode": 0,
-        "model": "scripted",
-        "stopReason": "stop",
-        "errorMessage": None,
-    }
-    bridge.say({"type": "cancel", "id": "a"})
-    again, result = bridge.line(), bridge.line()
-    assert (again["session"]["status"], again["session"]["exitCode"]) == ("error", 130)
-    assert again["session"]["errorMessage"].startswith("Stopped before it was done")
-    assert result["type"] == "result"

@@ -142,6 +142,9 @@ export default function retinue(pi) {
   pi.on("before_agent_start", (event) => {
     if (run?.system) event.systemPromptOptions.customPrompt = run.system;
     if (run?.append) event.systemPromptOptions.appendSystemPrompt = run.append;
+    // The appended prompt has the skills that the agent names: pi does not list them again.
+    const listed = event.systemPromptOptions.skills;
+    if (run && listed) event.systemPromptOptions.skills = listed.filter(({ name }) => !run.skills.includes(name));
   });
 
   // The last gate: whatever activates a tool later, only granted ones are executed.

@@ -136,7 +136,12 @@ class Conversation:
 
     async def _configure(self, spec: RunSpec) -> None:
         wanted = tools_of(spec)
-        config: dict[str, Any] = {"tools": wanted, "system": spec.system_prompt, "append": spec.append_prompt}
+        config: dict[str, Any] = {
+            "tools": wanted,
+            "system": spec.system_prompt,
+            "append": spec.append_prompt,
+            "skills": [*spec.agent.load_skills, *spec.agent.suggested_skills],
+        }
         if spec.home:
             config["home"] = {"socket": spec.home.address, "token": spec.home.token.reveal()}
         self._configured = None

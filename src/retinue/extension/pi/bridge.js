@@ -9,6 +9,7 @@ const SAID_LAST = 2_000; // characters of what it wrote to stderr
 
 export function openBridge([program, ...args], cwd) {
   const waiting = new Map(); // what was asked and not yet answered, by id
+  const restored = new Set(); // sessions that were sent to it
   let asked = 0;
   let longest = Infinity; // bytes of a line
   let complaint = ""; // the end of its stderr
@@ -16,7 +17,7 @@ export function openBridge([program, ...args], cwd) {
 
   const child = spawn(program, args, { cwd, stdio: ["pipe", "pipe", "pipe"], windowsHide: true });
   const ended = new Promise((resolve) => child.once("close", resolve).once("error", resolve));
-  const bridge = { isOpen: true, ask, end };
+  const bridge = { isOpen: true, ask, restore, end };
 
   child.once("error", (error) => {
     fail(`Retinue could not be started (${program}: ${error.message}). Install it, then run \`retinue install pi\` again.`);
@@ -43,13 +44,14 @@ export function openBridge([program, ...args], cwd) {
       child.kill(); // not Retinue, or not one that can be understood: `close` tells
       return;
     }
+    if (typeof message !== "object" || message === null) return;
     if (message.type === "hello") longest = message.maxLineBytes;
     const one = waiting.get(message.id);
     try {
       if (message.type === "partial") one?.onPartial?.(message);
-      else if (message.type === "ended") one?.onEnded?.(message);
+      else if (message.type === "started" || message.type === "ended") one?.onSession?.(message.session);
       else if (message.type === "refused") one?.reject(new Error(message.message));
-      else one?.resolve(message);
+      else if (message.type === "tools" || message.type === "result") one?.resolve(message);
     } catch (error) {
       one.reject(error); // uncaught, it would end pi
     }
@@ -68,7 +70,7 @@ export function openBridge([program, ...args], cwd) {
   }
 
   // The answer. A call lives until it is answered; when `signal` says so it is cancelled, and still answered.
-  async function ask(message, { signal, onPartial, onEnded } = {}) {
+  async function ask(message, { signal, onPartial, onSession } = {}) {
     if (!bridge.isOpen) throw new Error("Retinue has ended. Try again: it is started anew.");
     const id = String((asked += 1));
     let timer;
@@ -80,7 +82,7 @@ export function openBridge([program, ...args], cwd) {
       setTimeout(() => waiting.get(id)?.reject(new Error("Retinue does not answer. What ran is kept: retinue sessions.")), time);
     try {
       return await new Promise((resolve, reject) => {
-        waiting.set(id, { resolve, reject, onPartial, onEnded });
+        waiting.set(id, { resolve, reject, onPartial, onSession });
         if (message.type === "tools") timer = patience(STARTING);
         send({ ...message, id });
         if (signal?.aborted) cancel();
@@ -93,10 +95,25 @@ export function openBridge([program, ...args], cwd) {
     }
   }
 
-  // Closing its stdin tells it to stop what runs and to end. What a Retinue that is killed leaves ends by itself.
+  // Gives Retinue the runs of a session from pi's own log, in case its store lacks them. Once; never answered.
+  function restore(runs) {
+    const [{ sessionId }] = runs;
+    if (restored.has(sessionId)) return;
+    restored.add(sessionId);
+    for (let from = 0; from < runs.length; from += 1) {
+      try {
+        send({ type: "restore", sessions: runs.slice(from) });
+        return;
+      } catch {
+        // too long, or nested too deeply: tried without the oldest run
+      }
+    }
+  }
+
+  // Asks it to stop what runs, to answer and to end. Without the message it would take pi for crashed.
   async function end() {
     bridge.isOpen = false;
-    child.stdin.end();
+    child.stdin.end(`${JSON.stringify({ type: "shutdown" })}\n`);
     const timers = ["SIGTERM", "SIGKILL"].map((signal, at) => setTimeout(() => child.kill(signal), ENDING * (at + 1)));
     await ended;
     timers.forEach(clearTimeout);

@@ -55,7 +55,7 @@ function styled(text, style, theme) {
 }
 
 // What a model wrote, on one line and without what a terminal would act on.
-function plain(text) {
+export function plain(text) {
   return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
 }
 

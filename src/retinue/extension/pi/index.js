@@ -1,43 +1,64 @@
-// Retinue inside pi: registers the tools of a surface, hands calls to Retinue, draws what its agents do.
+// Retinue inside pi: registers the tools of a toolset, hands calls to Retinue, draws what its agents do.
 //
 // Wiring, no logic: which tools there are, what they answer and what is drawn is decided in Python. Plain JavaScript:
-// pi loads it as it stands. `retinue install pi` writes the file that loads it, with the command and the surface.
+// pi loads it as it stands. `retinue install pi` writes the file that loads it, with the command and the toolset.
 
 import { openBridge } from "./bridge.js";
 import { drawCall, drawResult } from "./drawing.js";
-
-const ENTRY = "pi-subagents"; // as seed 003 names what it keeps in pi's own session
-const INTERRUPTED = "Session was interrupted (main agent session ended unexpectedly)";
-const ICONS = { completed: "✓", error: "✗" };
+import { createLog } from "./log.js";
+import { TOOLSETS } from "./toolsets.js";
 
 export default function retinue(pi, settings = {}) {
   // An agent of Retinue's gets its tools from Retinue itself: what it may delegate is not for this file to say.
   if (process.env.PI_SUBAGENT_CHILD === "1") return;
 
   const command = settings.command ?? ["retinue"];
-  const surface = process.env.RETINUE_SURFACE || settings.surface || "fanout";
-  const sessions = new Map(); // the agents of this conversation, by the id of their session
+  const toolset = process.env.RETINUE_SURFACE || settings.surface || "fanout";
+  const log = createLog(pi);
+  const registered = new Map(); // the definitions of our tools as pi has them, by name
+  const withheld = new Set(); // tools that may not be used here
   const failed = new Set(); // calls whose result is an error
   let bridge; // the one Retinue process
-  let ready; // settles when the tools are registered
+  let ready; // settles when Retinue has said which tools may be used
   let policy; // what the model is told of when to delegate, where the user wants that
 
   function connected(context) {
     if (!bridge?.isOpen) {
       const root = context.sessionManager.getSessionId();
-      const given = ["--surface", surface, "--root", root, ...(settings.arguments ?? [])];
+      const given = ["--surface", toolset, "--root", root, ...(settings.arguments ?? [])];
       bridge = openBridge([...command, "bridge", ...given], context.cwd);
     }
     return bridge;
   }
 
-  async function register(context) {
+  async function ask(context) {
     const answer = await connected(context).ask({ type: "tools", cwd: context.cwd });
-    for (const tool of answer.tools) pi.registerTool(registered(tool));
+    register(answer.tools);
+    offer(new Set(answer.tools.map(({ name }) => name)));
     policy = answer.policy;
   }
 
-  function registered({ name, description, inputSchema }) {
+  function register(tools) {
+    for (const tool of tools) {
+      const definition = JSON.stringify(tool);
+      if (registered.get(tool.name) === definition) continue;
+      registered.set(tool.name, definition);
+      pi.registerTool(defined(tool));
+    }
+  }
+
+  // Leaves to the model the tools that may be used; those that the user has switched off stay so.
+  function offer(names) {
+    const active = pi.getActiveTools();
+    const taken = active.filter((name) => registered.has(name) && !names.has(name));
+    const given = [...withheld].filter((name) => names.has(name));
+    if (taken.length + given.length === 0) return;
+    for (const name of taken) withheld.add(name);
+    for (const name of given) withheld.delete(name);
+    pi.setActiveTools([...active.filter((name) => !taken.includes(name)), ...given]);
+  }
+
+  function defined({ name, description, inputSchema }) {
     return {
       name,
       label: name,
@@ -45,7 +66,10 @@ export default function retinue(pi, settings = {}) {
       parameters: inputSchema,
       execute: (id, params, signal, onUpdate, context) => execute(name, id, params, signal, onUpdate, context),
       renderCall: (args, theme) => drawCall(name, args, theme),
-      renderResult: drawResult,
+      renderResult: (result, options, theme, context) => {
+        const view = log.view(context.toolCallId, context.invalidate) ?? result.details?.view;
+        return drawResult({ ...result, details: { ...result.details, view } }, options, theme, context);
+      },
     };
   }
 
@@ -59,37 +83,45 @@ export default function retinue(pi, settings = {}) {
       hostTools: pi.getActiveTools(),
       partials: Boolean(onUpdate),
     };
-    const answer = await connected(context).ask(call, {
-      signal,
-      onPartial: (message) => onUpdate(shown(message)),
-      onEnded: (message) => remember(message.session, context),
-    });
-    if (answer.result.isError) failed.add(id);
-    return shown(answer);
-  }
-
-  function remember(session, context) {
-    sessions.set(session.sessionId, session);
+    const onError = (error) => warn(context, `The agents of this call could not be stored in pi's session: ${error.message}`);
+    const retinue = connected(context);
+    for (const runs of log.named(params)) retinue.restore(runs);
     try {
-      pi.appendEntry(ENTRY, session);
+      const { result, view } = await retinue.ask(call, {
+        signal,
+        onPartial: (message) => {
+          log.setView(id, message.view);
+          onUpdate(message.result);
+        },
+        onSession: (session) => log.write(id, session, onError),
+      });
+      log.setView(id, view);
+      log.storeView(id, onError);
+      if (result.isError) failed.add(id);
+      return result;
     } catch (error) {
-      say(context, `What became of ${session.taskName} could not be kept in this session: ${error.message}`, "warning");
+      log.setView(id);
+      throw new Error([error.message, ...log.interrupt(id, onError)].join("\n"));
     }
   }
 
+  // At load, so that pi draws what is in the session already: only their use waits for Retinue.
+  register(Object.hasOwn(TOOLSETS, toolset) ? TOOLSETS[toolset] : []);
+
   pi.on("session_start", (event, context) => {
-    if (event.reason !== "new") recall(sessions, context.sessionManager.getEntries());
+    if (event.reason !== "new") log.recall(context.sessionManager.getEntries());
     // Not waited for: pi starts as quickly as without it, and is ready long before anyone has typed.
-    ready = register(context);
+    ready = ask(context);
     ready.catch(() => {});
   });
 
   pi.on("before_agent_start", async (event, context) => {
     try {
-      await (ready ??= register(context));
+      await (ready ??= ask(context));
       if (policy) return { systemPrompt: `${event.systemPrompt}\n\n${policy}` };
     } catch (error) {
       ready = undefined; // tried again with the next prompt
+      offer(new Set());
       say(context, error.message, "error");
     }
   });
@@ -98,35 +130,24 @@ export default function retinue(pi, settings = {}) {
   pi.on("tool_result", (event) => (failed.delete(event.toolCallId) ? { isError: true } : undefined));
 
   pi.on("session_shutdown", async () => {
-    sessions.clear();
     ready = undefined;
     await bridge?.end();
+    log.clear();
   });
 
   pi.registerCommand("subagents", {
     description: "List the sub-agents of this conversation",
     handler: async (_args, context) => {
-      const lines = [...sessions.values()].map(
-        ({ status, taskName, errorMessage, sessionId }) =>
-          `${ICONS[status]} ${taskName}: ${errorMessage ? `error — ${errorMessage}` : status} (session: ${sessionId})`,
-      );
-      context.ui.notify(lines.join("\n") || "No sub-agents in this conversation yet.", "info");
+      context.ui.notify(log.list().join("\n") || "No sub-agents in this conversation yet.", "info");
     },
   });
 }
 
-function shown({ result, view }) {
-  return view ? { ...result, details: { ...result.details, view } } : result;
-}
-
-// What earlier processes left in pi's own session; whatever is not whole is passed over.
-function recall(sessions, entries) {
-  for (const { type, customType, data } of entries) {
-    if (type !== "custom" || customType !== ENTRY || !data) continue;
-    const { sessionId, taskName, prompt, status } = data;
-    if (![sessionId, taskName, prompt].every((text) => typeof text === "string")) continue;
-    if (status === "running") sessions.set(sessionId, { ...data, status: "error", errorMessage: INTERRUPTED });
-    else if (status in ICONS) sessions.set(sessionId, data);
+function warn(context, message) {
+  try {
+    say(context, message, "warning");
+  } catch {
+    // pi has left the conversation: nobody to tell
   }
 }
 

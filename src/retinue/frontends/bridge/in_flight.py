@@ -5,10 +5,22 @@ from __future__ import annotations
 import time
 
 import anyio
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from retinue.events import RunEnded, RunQueued, Stamped
-from retinue.frontends.bridge.protocol import Drawn, Partial, Result, Session, View
+from retinue.frontends.bridge.protocol import Drawn, Ended, Partial, Result, Started, View
+from retinue.frontends.bridge.session_data import (
+    MAX_CALL_BYTES,
+    MAX_ERROR_BYTES,
+    MAX_NAME_BYTES,
+    MAX_PROMPT_BYTES,
+    MAX_TASK_BYTES,
+    PROMPT_SHARE,
+    MessageLog,
+    SessionData,
+    cut,
+    encoded_bytes,
+)
 from retinue.frontends.spans import Line
 from retinue.frontends.windows import NOBODY, SESSION_DIGITS, Screen, frame
 from retinue.progress import Progress
@@ -32,6 +44,9 @@ class InFlight:
         self._max_lines = max_lines
         self._progress = Progress()
         self._queued: dict[str, RunQueued] = {}
+        self._messages: dict[str, MessageLog] = {}
+        """Of the runs that have not ended."""
+        self._bytes_left = MAX_CALL_BYTES
         self.scope = anyio.CancelScope()
         self.is_cancelled = False
         self.latest: ToolResult | None = None
@@ -47,8 +62,8 @@ class InFlight:
         self.is_cancelled = True
         self.scope.deadline = anyio.current_time() + STOPPING
 
-    def take(self, stamped: Stamped) -> Session | None:
-        """Takes in an event, if it is of a run of this call or below; of one that ended, what is to be remembered."""
+    def take(self, stamped: Stamped) -> Started | Ended | None:
+        """Take in an event of the runs of this call and below, and return the message to send of it, if any."""
         origin, event = stamped.origin, stamped.event
         is_own = origin.parent_tool_use_id == self._parent_call
         if not is_own and origin.parent_run not in self._progress.runs:
@@ -56,9 +71,14 @@ class InFlight:
         self._progress = self._progress.after(stamped)
         if is_own and isinstance(event, RunQueued):
             self._queued[origin.run] = event
-        # Whoever lagged behind may not have heard of its beginning: then there is too little to remember.
-        is_known = origin.run in self._queued
-        return self._session(origin.run, event) if is_known and isinstance(event, RunEnded) else None
+            self._messages[origin.run] = MessageLog()
+            return Started(id=self._id, session=self._session(origin.run))
+        # A watcher that lagged behind may have missed the start: then there is too little to store.
+        if origin.run in self._messages:
+            if isinstance(event, RunEnded):
+                return Ended(id=self._id, session=self._ended_session(origin.run, event))
+            self._messages[origin.run].add(event)
+        return None
 
     def partial(self) -> Partial:
         assert self.latest is not None
@@ -81,21 +101,38 @@ class InFlight:
             lines=_drawn(frame(self._progress, compact, now)), expanded=_drawn(frame(self._progress, whole, now))
         )
 
-    def _session(self, run: str, ended: RunEnded) -> Session:
+    def _session(self, run: str) -> SessionData:
+        """Return the data of a run that has not ended."""
         view, queued = self._progress.runs[run], self._queued[run]
-        return Session(
+        data = SessionData(
             session_id=view.session[:SESSION_DIGITS],
-            task_name=view.name,
-            prompt=view.task,
+            task_name=cut(view.name, MAX_NAME_BYTES),
+            prompt=cut(view.task, min(MAX_PROMPT_BYTES, max(self._bytes_left, 0) // PROMPT_SHARE)),
             cwd=queued.cwd,
-            profile_name=None if view.agent == NOBODY else view.agent,
+            profile_name=None if view.agent == NOBODY else cut(view.agent, MAX_NAME_BYTES),
+            status="running",
+            model=view.model,
+            started_at=round((view.started or view.queued) * 1000),
+        )
+        self._bytes_left -= encoded_bytes(data)
+        return data
+
+    def _ended_session(self, run: str, ended: RunEnded) -> SessionData:
+        """Return the data of a run that ended, its messages within its share of what one call may store."""
+        view, messages = self._progress.runs[run], self._messages.pop(run)
+        # Runs that have not ended, and one that may follow, keep a share.
+        share = min(MAX_TASK_BYTES, max(self._bytes_left, 0) // (len(self._messages) + 2))
+        data = structs.replace(
+            self._session(run),
             status="error" if ended.failure else "completed",
             exit_code=ended.exit_code,
             model=ended.actual.model or view.model,
             stop_reason=view.stop_reason,
-            error_message=ended.failure.message if ended.failure else None,
-            started_at=round((view.started or view.queued) * 1000),
+            error_message=cut(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
         )
+        kept = messages.newest(ended, share - 2 * encoded_bytes(data))  # it is stored at the start, too
+        self._bytes_left -= encoded_bytes(structs.replace(data, messages=kept)) - encoded_bytes(data)
+        return structs.replace(data, messages=kept)
 
 
 def _drawn(lines: tuple[Line, ...]) -> Drawn:

@@ -21,7 +21,7 @@ class Outlet:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._due: deque[Said] = deque()
+        self._due: deque[Said | anyio.Event] = deque()
         self._shown: dict[str, Make] = {}
         self._news = anyio.Event()
         self._urgent = anyio.Event()
@@ -31,6 +31,14 @@ class Outlet:
         self._due.append(said)
         self._urgent.set()
         self._news.set()
+
+    async def drain(self) -> None:
+        """Return when everything said so far is written."""
+        written = anyio.Event()
+        self._due.append(written)
+        self._urgent.set()
+        self._news.set()
+        await written.wait()
 
     def show(self, call: str, make: Make) -> None:
         """Says how far a call has come, if the reader gets round to it; made only then."""
@@ -51,7 +59,11 @@ class Outlet:
             await self._news.wait()
             self._news, self._urgent = anyio.Event(), anyio.Event()
             while self._due:
-                await self._writer.write(line_of(self._due.popleft()))
+                said = self._due.popleft()
+                if isinstance(said, anyio.Event):
+                    said.set()
+                else:
+                    await self._writer.write(line_of(said))
             calls = tuple(self._shown)
             for call in calls:
                 if not self._due and (make := self._shown.pop(call, None)):

@@ -5,13 +5,16 @@
 | `tools` | `id`, `cwd?` | asks for the tools that may be registered there |
 | `call` | `id`, `tool`, `arguments`, `cwd?`, `toolCall?`, `hostTools?`, `partials?` | calls a tool; many at once |
 | `cancel` | `id` | stops the runs of a call; its result tells what they had |
+| `restore` | `sessions`: the runs of one session, as `ended` sent them | restores a session that Retinue lacks |
+| `shutdown` | | stops all calls, answers them and ends the bridge |
 
 | Retinue says | with | which |
 |---|---|---|
 | `hello` | `protocol`, `version`, `surface`, `maxLineBytes` | comes first, once |
 | `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema`; `policy?` | answers `tools` |
 | `partial` | `id`, `result`: `content`, `details`; `view?` | tells of a call while it runs; slow readers miss some |
-| `ended` | `id`, `session`: what there is to remember of it | tells that a run of a call has ended |
+| `started` | `id`, `session`: its data so far, to be stored by the host | a run of a call has been accepted |
+| `ended` | `id`, `session`: its data, to be stored by the host | a run of a call has ended |
 | `result` | `id`, `result`: `content`, `details`, `isError?`; `view?` | answers `call` |
 | `refused` | `id?`, `message` | answers what means nothing; nothing was done |
 
@@ -21,8 +24,8 @@ style]`, plain text in the styles `name`, `muted`, `running`, `good`, `error`, `
 Every `tools` and every `call` is answered once, whatever happens. `cwd` is where the call is made from, the bridge's
 own directory by default; `toolCall` the host's own id of the call, under which its events are told; `hostTools` the
 tools that are active in the host; `policy` what its model may be told of when to delegate. Fields that mean nothing
-are ignored; fields may be added, never changed. When the extension closes its end, all that runs is stopped and the
-bridge ends.
+are ignored; fields and types may be added, never changed: ignore messages of a type you do not know. If the extension
+closes its end without a `shutdown`, the conversation ended unexpectedly: all that runs is stopped as `interrupted`.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from retinue.frontends.bridge.session_data import SessionData
 from retinue.output.texts import changed_texts, mended
 from retinue.surfaces.base import JsonObject, Tool
 
@@ -58,7 +62,15 @@ class Cancel(Struct, frozen=True, kw_only=True, tag="cancel"):
     id: str
 
 
-Asked = Tools | CallTool | Cancel
+class Restore(Struct, frozen=True, kw_only=True, tag="restore"):
+    sessions: tuple[SessionData, ...]
+
+
+class Shutdown(Struct, frozen=True, tag="shutdown"):
+    pass
+
+
+Asked = Tools | CallTool | Cancel | Restore | Shutdown
 
 
 class Hello(Struct, frozen=True, kw_only=True, tag="hello", rename="camel"):
@@ -92,27 +104,14 @@ class Partial(Struct, frozen=True, kw_only=True, tag="partial"):
     view: View | UnsetType = UNSET
 
 
-class Session(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Seed 003's `SubagentSessionData`. What was said is in Retinue's own store, so there are no messages in it."""
-
-    session_id: str
-    task_name: str
-    prompt: str
-    cwd: str
-    profile_name: str | None
-    status: str
-    exit_code: int
-    model: str | None
-    stop_reason: str | None
-    error_message: str | None
-    started_at: int
-    """Milliseconds."""
-    messages: tuple[()] = ()
+class Started(Struct, frozen=True, kw_only=True, tag="started"):
+    id: str
+    session: SessionData
 
 
 class Ended(Struct, frozen=True, kw_only=True, tag="ended"):
     id: str
-    session: Session
+    session: SessionData
 
 
 class Result(Struct, frozen=True, kw_only=True, tag="result"):
@@ -126,7 +125,7 @@ class Refusal(Struct, frozen=True, kw_only=True, tag="refused"):
     id: str | UnsetType = UNSET
 
 
-Said = Hello | Offered | Partial | Ended | Result | Refusal
+Said = Hello | Offered | Partial | Started | Ended | Result | Refusal
 
 
 def heard(line: str) -> Asked | Refusal:

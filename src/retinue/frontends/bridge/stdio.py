@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,14 +14,26 @@ from retinue import __version__
 from retinue.app import Retinue
 from retinue.bus import Lagged, Watcher
 from retinue.events import Stamped
-from retinue.frontends.bridge.in_flight import InFlight
+from retinue.frontends.bridge.in_flight import STOPPING, InFlight
 from retinue.frontends.bridge.outlet import Outlet
-from retinue.frontends.bridge.protocol import CallTool, Cancel, Ended, Hello, Refusal, Tools, heard, offered
+from retinue.frontends.bridge.protocol import (
+    CallTool,
+    Cancel,
+    Hello,
+    Refusal,
+    Restore,
+    Shutdown,
+    Tools,
+    heard,
+    offered,
+)
+from retinue.frontends.bridge.session_data import past_run
 from retinue.frontends.policy import is_wanted, policy
 from retinue.frontends.server import until_signalled
 from retinue.frontends.stdio import MAX_LINE_BYTES, claimed
+from retinue.sessions.store import INTERRUPTED
 from retinue.surfaces.base import REFUSED, ToolResult, ToolRun
-from retinue.types import Call
+from retinue.types import Call, Refused
 
 MOST_CALLS = 256
 """In flight at once; more are refused. Runs queue for their slots below this."""
@@ -43,6 +56,11 @@ class Bridge:
         self._group = group
         self._calls: dict[str, InFlight] = {}
         self._events: Watcher | None = None
+        self._restores: set[anyio.Event] = set()
+        """Set once the session is in the store; calls wait for them."""
+        self._answered = anyio.Event()
+        self.is_shut_down = False
+        """Whether the extension asked the bridge to end."""
         outlet.say(Hello(version=__version__, surface=surface, max_line_bytes=MAX_LINE_BYTES))
 
     async def follow(self) -> None:
@@ -72,8 +90,34 @@ class Bridge:
                 self._begin(asked)
             case Cancel() as asked:
                 self._cancel(asked.id)
+            case Restore() as asked:
+                self._group.start_soon(self._restore, asked, done := anyio.Event())
+                self._restores.add(done)
+            case Shutdown():
+                self.is_shut_down = True
             case Refusal() as refusal:
                 self._outlet.say(refusal)
+
+    async def finish(self) -> None:
+        """Cancel all calls and return when they are answered; bounded."""
+        with anyio.move_on_after(STOPPING):
+            for call in self._calls:
+                self._cancel(call)
+            while self._calls:
+                self._answered = anyio.Event()
+                await self._answered.wait()
+            await self._outlet.drain()
+
+    async def _restore(self, asked: Restore, done: anyio.Event) -> None:
+        try:
+            session = asked.sessions[0].session_id if asked.sessions else ""
+            runs = [past_run(data) for data in asked.sessions if data.session_id == session]
+            await self._retinue.restore(self._surface.name, session, runs)
+        except Refused as refusal:  # the call that names the session says that it is not found
+            self._outlet.say(Refusal(message=refusal.failure.message))
+        finally:
+            done.set()
+            self._restores.discard(done)
 
     def _offer(self, asked: Tools) -> None:
         try:
@@ -112,10 +156,13 @@ class Bridge:
 
         try:
             with in_flight.scope:
+                for restored in tuple(self._restores):
+                    await restored.wait()
                 result = await run(asked.arguments, call, show if asked.partials else None)
             self._catch_up()
         finally:
             del self._calls[asked.id]
+            self._answered.set()
         self._outlet.forget(asked.id)
         self._outlet.say(in_flight.result(result))
 
@@ -135,9 +182,9 @@ class Bridge:
             return
 
     def _take(self, stamped: Stamped) -> None:
-        for id_, in_flight in self._calls.items():
-            if session := in_flight.take(stamped):
-                self._outlet.say(Ended(id=id_, session=session))
+        for in_flight in self._calls.values():
+            if message := in_flight.take(stamped):
+                self._outlet.say(message)
             if in_flight.is_cancelled and stamped.origin.run in in_flight.runs:
                 self._retinue.stop(stamped.origin.run)  # it began when the call was cancelled already
 
@@ -167,19 +214,28 @@ async def on_stdio(retinue: Retinue, surface: str) -> int:
         with claimed() as (lines, writer):
             outlet = Outlet(writer)
             async with retinue, anyio.create_task_group() as group:
+
+                def leave() -> None:
+                    """End all that still runs: nobody asked for that, the host is gone."""
+                    retinue.stop_all(INTERRUPTED)
+                    group.cancel_scope.cancel()
+
                 bridge = Bridge(retinue, surface, outlet, group)
-                group.start_soon(_speak, outlet, group)
+                group.start_soon(_speak, outlet, leave)
                 group.start_soon(bridge.follow)
                 group.start_soon(bridge.tick)
                 async for line in lines:
                     bridge.take(line)
-                group.cancel_scope.cancel()
+                    if bridge.is_shut_down:
+                        await bridge.finish()
+                        break
+                leave()
 
     return await until_signalled(served)
 
 
-async def _speak(outlet: Outlet, group: TaskGroup) -> None:
+async def _speak(outlet: Outlet, leave: Callable[[], None]) -> None:
     """Speaks until nobody listens, which ends everything."""
     with suppress(anyio.ClosedResourceError):
         await outlet.speak()
-    group.cancel_scope.cancel()
+    leave()
