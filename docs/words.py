@@ -303,5 +303,6 @@ FIELDS: Mapping[str, str] = {
     "Finalization.error": "What went wrong.",
     "ProcessEnd.code": "Its exit code.",
     "ProcessEnd.signal": "The signal that ended it.",
+    "ProcessEnd.stderr": "The end of what it wrote to stderr, if it failed or ended before its agent was done.",
 }
 """Of values on the wire, where the code leaves it to the field's name."""

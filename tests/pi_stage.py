@@ -22,7 +22,7 @@ from retinue.results import RunResult
 from retinue.testing.fake_pi import Deed, install, script
 from retinue.types import Code, Task
 
-OLD = "0.80.0"
+OLD = "0.86.1"
 """A version that is started once per run."""
 MODES = pytest.mark.parametrize("version", [None, OLD], ids=["conversing", "once"])
 

@@ -23,6 +23,7 @@ from retinue.events import (
     Notice,
     Origin,
     OutputCounted,
+    ProcessEnded,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -37,7 +38,7 @@ from retinue.events import (
     ToolReturned,
 )
 from retinue.output.sanitise import Masker, MaskStream
-from retinue.results import Actual, Attempt, Finalization, RunResult
+from retinue.results import Actual, Attempt, Finalization, ProcessEnd, RunResult
 from retinue.sessions.store import RunRecord
 from retinue.types import Failure, RunSpec
 
@@ -58,7 +59,9 @@ FOREIGN: Mapping[type[Struct], tuple[str, ...]] = {
     Steered: ("text",),
     Finalized: ("finalization",),
     RunEnded: ("text", "failure", "finalized", "actual"),
-    Actual: ("model", "declared_model", "tools_used", "attempts", "notices"),
+    ProcessEnded: ("end",),
+    ProcessEnd: ("stderr",),
+    Actual: ("model", "declared_model", "tools_used", "attempts", "process", "notices"),
     Attempt: ("model", "failure"),
     Failure: ("message", "detail"),
     Finalization: ("result", "error"),

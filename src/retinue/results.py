@@ -16,6 +16,18 @@ class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     code: int | None = None
     signal: int | None = None
+    stderr: str = ""
+    """The end of what it wrote to stderr, if it failed or ended before its agent was done."""
+
+    def describe(self) -> str:
+        """Return how it ended, as a predicate: "ended with exit code 3"."""
+        if self.signal:
+            return f"was ended by signal {self.signal}"
+        return "closed its output" if self.code is None else f"ended with exit code {self.code}"
+
+    def quote_stderr(self) -> str:
+        """Return the end of its stderr as a paragraph that follows a sentence; empty where there is none."""
+        return f"\nThe end of its stderr:\n{self.stderr}" if self.stderr else ""
 
 
 class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):

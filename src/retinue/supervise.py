@@ -13,8 +13,8 @@ import anyio
 import anyio.lowlevel
 from msgspec import structs
 
-from retinue.engines.base import Emit, EngineError
-from retinue.events import LIVE, Event, MessageEnded, Notice, Steered
+from retinue.engines.base import Completion, Emit, EngineError
+from retinue.events import LIVE, Event, MessageEnded, Notice, Steered, ToolCalled, ToolReturned
 from retinue.guards.watch import Watch
 from retinue.output.collect import Collector
 from retinue.types import FOREVER, Failure, RunSpec
@@ -25,7 +25,7 @@ SLACK = 0.05
 """Seconds in which deltas move the deadline only once: moving a timer costs more than reading a delta."""
 
 FAREWELL = 2.0
-"""Seconds an engine has to return once its agent has answered."""
+"""Seconds an engine has to return once its agent is done."""
 LINGERED = f"The agent had answered and its engine did not return within {FAREWELL:g}s: it was ended."
 
 Carry = Callable[[RunSpec, Emit], Awaitable[None]]
@@ -118,23 +118,28 @@ async def supervise(
     spec: RunSpec, carry: Carry, record: Record, watch: Watch, reins: Reins, collector: Collector
 ) -> Failure | None:
     """Carries the spec out once and returns why it failed, or None; what it had is in the collector."""
+    error: Failure | None = None
     with reins.hold(watch.deadline) as scope:
         overseer = _Overseer(record, watch, collector, reins, scope)
         try:
             await carry(spec, overseer.emit)
-        except EngineError as error:
-            # An engine that is being stopped may fail on its way out: that is an echo of why it was stopped.
-            overseer.fail(reins.failure or watch.expire() if scope.cancel_called else error.failure)
+        except EngineError as raised:
+            error = raised.failure
 
+    # An engine that is being stopped may fail while it stops: the reason is why it was stopped.
+    was_stopped = scope.cancelled_caught or (error is not None and scope.cancel_called)
     failure = overseer.failure or reins.failure
-    was_stopped = scope.cancelled_caught
-    if collector.complete:
-        # A complete answer is never thrown away: what came after it is its echo.
+    if not failure and not was_stopped:
+        failure = error
+    elif not failure and not overseer.ended_grace:
+        failure = watch.expire()
+    if collector.complete or (was_stopped and not failure):
+        # A complete answer is never thrown away, whatever ended the engine after it.
         if failure or was_stopped:
             message = failure.message if failure else LINGERED
             collector.observe(await record(Notice("stopped_after_answer", message)))
         return None
-    return failure or (watch.expire() if was_stopped else collector.failure())
+    return failure or collector.failure()
 
 
 class _Overseer:
@@ -151,31 +156,60 @@ class _Overseer:
         self._scope = scope
         self._seen = 0
         self._moved = 0.0
+        self._completion: Completion | None = None
+        self._open_calls: set[str] = set()
+        self._grace_end: float | None = None
+        """When the engine must have returned, once its agent is done."""
+
+    @property
+    def ended_grace(self) -> bool:
+        """Whether the grace period of a finished agent, and no guard, stopped the engine."""
+        return self._grace_end is not None and self._grace_end < self._watch.deadline
 
     def fail(self, failure: Failure) -> None:
         # The first reason is the true one; what follows is its echo.
         self.failure = self.failure or failure
 
-    async def emit(self, event: Event) -> None:
+    async def emit(self, event: Event | Completion) -> None:
+        if isinstance(event, Completion):
+            self._completion = event
+            if not self._scope.cancel_called:
+                self._move_deadline(anyio.current_time())
+            await anyio.lowlevel.checkpoint()
+            return
         if isinstance(event, MessageEnded):
             event = structs.replace(event, usage=event.usage.credible())
         elif isinstance(event, Steered):
             self._reins.hear(event.text)
         self._collector.observe(await self._record(event))
-        now = anyio.current_time()
-        if failure := self._watch.observe(event, now):
-            self.fail(failure)
-            self._scope.cancel()
-        elif now > self._moved + SLACK or not isinstance(event, LIVE):
-            self._move_deadline(now)
+        if not self._scope.cancel_called:  # what an engine emits while it stops does not change why it was stopped
+            self._judge(event, anyio.current_time())
         self._seen += 1
         if self._scope.cancel_called or self._seen % BREATHE == 0:
             await anyio.lowlevel.checkpoint()
 
+    def _judge(self, event: Event, now: float) -> None:
+        if isinstance(event, ToolCalled):
+            self._open_calls.add(event.call)
+        elif isinstance(event, ToolReturned):
+            self._open_calls.discard(event.call)
+        if failure := self._watch.observe(event, now):
+            self.fail(failure)
+            self._scope.cancel()
+        elif now > self._moved + SLACK or self._grace_end is not None or not isinstance(event, LIVE):
+            self._move_deadline(now)
+
     def _move_deadline(self, now: float) -> None:
         self._moved = now
-        deadline = self._watch.deadline
-        if self._collector.complete:
-            deadline = min(deadline, now + FAREWELL)
+        if not self._is_done:
+            self._grace_end = None
+        elif self._grace_end is None:
+            self._grace_end = now + FAREWELL
+        deadline = min(self._watch.deadline, self._grace_end or FOREVER)
         if deadline != self._scope.deadline:
             self._scope.deadline = deadline
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether the agent has answered, runs no tool, and its engine will not report that itself later."""
+        return self._completion is not Completion.PENDING and not self._open_calls and self._collector.complete

@@ -87,6 +87,7 @@ class Placed:
 @pytest.mark.process
 class TestPi(EngineSuite):
     can = frozenset({"steer"})
+    reports_completion = True
     version: str | None = None
 
     @pytest.fixture(autouse=True)

@@ -110,8 +110,30 @@ async def test_a_child_that_answered_and_will_not_end_is_a_success(scratch_home,
     ways = [(FOREVER,), (do("hang"),), (do("settle"), FOREVER)]
     async with pi_stage(scratch_home, version=version) as retinue:
         with anyio.fail_after(20):
-            results = await retinue.delegate([task(do("say", "Done."), *way) for way in ways])
+            results = await retinue.delegate([task(do("say", "Done."), *way) for way in ways], timeout=4, **HARD)
         assert [(result.failure, result.text) for result in results] == [(None, "Done.")] * 3
+        timed_out = "Timed out after 4s. Consider resuming with a longer timeout."
+        assert [timed_out in result.actual.notices for result in results] == [True, True, False]
+
+
+@MODES
+async def test_a_child_that_continues_after_a_complete_message_returns_its_last_answer(scratch_home, version):
+    """A5"""
+    later = [(do("pause", seconds), do("say", "Second.", deltas=3)) for seconds in (1.5, 2.0, 2.5)]
+    async with pi_stage(scratch_home, version=version) as retinue:
+        results = await retinue.delegate([task(do("say", "First."), *steps) for steps in later])
+        answers = [(result.failure, result.text, result.actual.notices) for result in results]
+        assert answers == [(None, "Second.", ())] * 3
+
+
+async def test_a_version_without_a_report_is_ended_after_its_last_complete_message(scratch_home):
+    """A5"""
+    async with pi_stage(scratch_home, version="0.80.3") as retinue:
+        result = await play(retinue, do("say", "Done."), FOREVER)
+        assert (result.failure, result.text) == (None, "Done.")
+        assert (
+            "The agent had answered and its engine did not return within 2s: it was ended." in result.actual.notices
+        )
 
 
 HALF_A_LINE = do("raw", '{"type":"message_end","mess')

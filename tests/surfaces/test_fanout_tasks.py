@@ -249,18 +249,19 @@ async def test_how_many_are_a_loop_is_set_in_the_files_of_the_seed(fanout, pi_se
 # -- engines and ends ------------------------------------------------------------------------------
 
 
-async def test_a_process_that_cannot_be_started_is_told_in_the_seeds_words_and_why_in_the_window(fanout):
+async def test_spawn_failure_is_named_with_its_reason_in_the_text_and_in_the_window(fanout):
     why = "Could not start pi: No such file or directory (ENOENT). Nothing was run. Install it."
     window = await failing(fanout, {}, Raise(engine_error(why, code=Code.SPAWN_FAILED, reason="spawn_failed")))
-    assert window["errorMessage"] == "Failed to spawn sub-agent process"
+    assert window["errorMessage"] == f"Failed to spawn sub-agent process: {why}"
     assert window["lines"] == [why]
 
 
 async def test_an_engine_that_is_not_there_is_told_in_the_same_words(fanout):
     async with fanout(say("done"), missing="no `pi` on the PATH.") as host:
         result = await host.delegate("a")
-    assert result.text.startswith("✗ a: error — Failed to spawn sub-agent process (session: ")
-    assert result.details["windows"][0]["lines"] == ["The scripted engine cannot be used: no `pi` on the PATH."]
+    why = "The scripted engine cannot be used: no `pi` on the PATH."
+    assert result.text.startswith(f"✗ a: error — Failed to spawn sub-agent process: {why} (session: ")
+    assert result.details["windows"][0]["lines"] == [why]
 
 
 async def test_unknown_profile_whose_file_was_skipped_fails_with_the_reason(fanout, scratch_home):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from anyio.abc import TaskStatus
@@ -11,7 +12,17 @@ from msgspec import Struct
 from retinue.events import Event
 from retinue.types import Code, Failure, RunSpec
 
-Emit = Callable[[Event], Awaitable[None]]
+
+class Completion(Enum):
+    """Whether the agent is done, where its engine reports that itself. In-process only: never stored or shown."""
+
+    PENDING = "pending"
+    """The engine will report when the agent is done: until then no message ends the run, however complete."""
+    REPORTED = "reported"
+    """The agent is done: the engine has a short grace period to return."""
+
+
+Emit = Callable[[Event | Completion], Awaitable[None]]
 """Where an engine reports. Awaiting it is a checkpoint: a stopped run is cancelled there at the latest."""
 
 
@@ -20,6 +31,8 @@ class Engine(Protocol):
         """Executes the spec and emits what happens; returns when the agent is done.
 
         Stopped by cancellation only. A provider's failure is a `message_ended` with stop reason `error`.
+        An engine that emits `Completion.PENDING` when the agent starts decides when the agent is done, and emits
+        `Completion.REPORTED` then. Without it, the last complete message counts as the end of the agent's work.
 
         Raises:
             EngineError: the engine itself could not start or go on.

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import NOT_AT_WORK, Capabilities, Emit, EngineError, engine_error
+from retinue.engines.base import NOT_AT_WORK, Capabilities, Completion, Emit, EngineError, engine_error
 from retinue.events import (
     Event,
     Finalized,
@@ -110,7 +110,7 @@ class Finalize(Struct, frozen=True):
     finalization: Finalization
 
 
-Step = Event | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Hear | Raise | Do
+Step = Event | Completion | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Hear | Raise | Do
 Script = Sequence[Step]
 ScriptFor = Callable[[RunSpec], Script]
 
@@ -217,7 +217,7 @@ class _Player:
         for event in self._events(step):
             await self._emit(event)
 
-    def _events(self, step: Step) -> Iterator[Event]:
+    def _events(self, step: Step) -> Iterator[Event | Completion]:
         match step:
             case Say():
                 text = self._filled(step.text)

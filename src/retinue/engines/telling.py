@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.engines.base import Emit, EngineError, engine_error
 from retinue.engines.child import Process
 from retinue.engines.record_counts import RecordCounts
 from retinue.events import Event, MessageEnded, Notice, OutputCounted, ProcessEnded, StopReason
+from retinue.output.frame import plain
 from retinue.output.provider_errors import classify
 from retinue.results import ProcessEnd
 from retinue.types import Code, Failure
@@ -17,8 +18,8 @@ COUNTED = 64 * 1024
 """Bytes between two counts."""
 LAST_WORDS = 2.0
 """Seconds from the end of a process's output to its own."""
-QUOTED = 1000
-"""Characters of what a process printed on its way out."""
+STDERR_CHARS = 4000
+"""Of the end of a process's stderr: a stack trace and the error before it."""
 
 UNKNOWN = ProcessEnd()
 
@@ -45,20 +46,22 @@ class Program(Struct, frozen=True):
 
     def silent(self, process: Process, counts: RecordCounts, end: ProcessEnd) -> EngineError:
         """A process that ended before it said anything of use."""
-        said = process.stderr_tail.decode(errors="replace").strip() or counts.first_noise
-        return self.failed_to_start(said[-QUOTED:] or f"it said nothing and {_how(end)}")
+        said = _stderr_end(process) or counts.first_noise
+        return self.failed_to_start(said or f"it said nothing and {end.describe()}")
 
-    def broke_off(self) -> EngineError:
-        return engine_error(
-            f"{self.name} broke off in the middle of a record. What came before is kept. Run the task again.",
-            reason="truncated_stream",
+    def broke_off(self, end: ProcessEnd) -> EngineError:
+        how = f": it {end.describe()}" if end.code else ""
+        message = (
+            f"{self.name} broke off in the middle of a record{how}. What came before is kept. Run the task again."
         )
+        return engine_error(f"{message}{end.quote_stderr()}", reason="truncated_stream")
 
     def ended_within_answer(self, end: ProcessEnd) -> EngineError:
         """A process that ended while its answer was being written: not the provider's fault."""
         code, reason = (Code.SIGNALLED, "child_signal") if end.signal else (Code.ENGINE, "no_final_message")
-        message = f"{self.name} {_how(end)} in the middle of its answer. What it wrote is kept."
-        return engine_error(f"{message} Run the task again, or resume the session.", code=code, reason=reason)
+        message = f"{self.name} {end.describe()} in the middle of its answer. What it wrote is kept."
+        advice = "Run the task again, or resume the session."
+        return engine_error(f"{message} {advice}{end.quote_stderr()}", code=code, reason=reason)
 
 
 class ProcessTelling:
@@ -73,6 +76,7 @@ class ProcessTelling:
         self._emit = emit
         self._raw = 0
         self._told = (0, stderr_before, 0)
+        self._stderr_before = stderr_before
         self._stopped: StopReason | None = None
         """Why its last message ended."""
 
@@ -111,14 +115,17 @@ class ProcessTelling:
             await self._emit(Notice("leftovers", message))
         return left
 
-    async def end_of_process(self, end: ProcessEnd) -> None:
-        """Tells how the process ended, as far as that is known."""
+    async def end_of_process(self, end: ProcessEnd) -> ProcessEnd:
+        """Tells how the process ended, as far as that is known; returns it with the end of its stderr."""
         if end == UNKNOWN:
-            return
+            return end
+        if end.code or end.signal or not self._process.answered:
+            end = structs.replace(end, stderr=_stderr_end(self._process, self._stderr_before))
         await self._emit(ProcessEnded(end))
         if self._stopped == "stop" and (end.code or end.signal):
-            message = f"{self._program.name} {_how(end)} after its answer."
+            message = f"{self._program.name} {end.describe()} after its answer."
             await self._emit(Notice("nonzero_exit_after_final", message))
+        return end
 
 
 async def end_of(process: Process, patience: float = LAST_WORDS) -> ProcessEnd:
@@ -128,7 +135,12 @@ async def end_of(process: Process, patience: float = LAST_WORDS) -> ProcessEnd:
     return UNKNOWN
 
 
-def _how(end: ProcessEnd) -> str:
-    if end == UNKNOWN:
-        return "closed its output"
-    return f"was ended by signal {end.signal}" if end.signal else f"ended with exit code {end.code}"
+def _stderr_end(process: Process, since: int = 0) -> str:
+    """Return the end of its stderr after so many bytes, in whole lines and without control characters."""
+    tail = process.stderr_tail
+    written = process.stderr_bytes - since
+    text = plain(tail[-written:].decode(errors="replace")).strip() if written > 0 else ""
+    if len(text) <= STDERR_CHARS:
+        return text
+    cut = text[-STDERR_CHARS:]
+    return cut.partition("\n")[2] or cut

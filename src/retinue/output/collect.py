@@ -192,11 +192,8 @@ class Collector:
                 return Failure(
                     Code.ENGINE, f"The agent's last message is empty. {self._kept} {AGAIN}", "empty_answer"
                 )
-            case _ if self.process and self.process.signal:
-                ended = f"The agent's process was ended by signal {self.process.signal}."
-                return Failure(Code.SIGNALLED, f"{ended} {self._kept} {AGAIN}", "child_signal")
             case _:
-                return Failure(Code.ENGINE, f"{NO_FINAL} {self._kept} {AGAIN}", "no_final_message")
+                return self._unfinished()
 
     def _called(self, event: ToolCalled) -> None:
         name = event.name if event.name in self._tools or len(self._tools) < TOOL_NAMES else "(others)"
@@ -222,6 +219,17 @@ class Collector:
         if text and self._goes_on and self._said and self._said.stop_reason == "length":
             return self._said.text + text
         return text
+
+    def _unfinished(self) -> Failure:
+        """Return the failure of an agent that ended without a final message, by how its process ended."""
+        end = self.process or ProcessEnd()
+        if end.signal:
+            message = f"The agent's process {end.describe()}. {self._kept} {AGAIN}{end.quote_stderr()}"
+            return Failure(Code.SIGNALLED, message, "child_signal", {"signal": end.signal})
+        if end.code:
+            message = f"{NO_FINAL} Its process {end.describe()}. {self._kept} {AGAIN}{end.quote_stderr()}"
+            return Failure(Code.ENGINE, message, "no_final_message", {"exitCode": end.code})
+        return Failure(Code.ENGINE, f"{NO_FINAL} {self._kept} {AGAIN}{end.quote_stderr()}", "no_final_message")
 
     def _provider_failure(self) -> Failure:
         words = (self.provider_error or "no reason given").strip()[:ERROR_CHARS]

@@ -19,7 +19,7 @@ import anyio.lowlevel
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.engines.base import Emit, Engine, EngineError, Steers
+from retinue.engines.base import Completion, Emit, Engine, EngineError, Steers
 from retinue.events import (
     AttemptStarted,
     DeadlineExtended,
@@ -84,7 +84,7 @@ def run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> RunSpec:
 
 
 async def record(engine: Engine, spec: RunSpec) -> list[Event]:
-    """Everything an engine emits in one run, which must return in its own time."""
+    """Every event of one run, which must return in its own time."""
     events: list[Event] = []
     await engine.run(spec, _into(events))
     return events
@@ -139,6 +139,8 @@ class EngineSuite(ABC):
     """Deeds the engine cannot be brought to, all but `answer`: it gets no tests of these."""
     can: ClassVar[frozenset[Deed]] = frozenset()
     """Of the deeds of some engines only, those it can be brought to: it is tested for these, too."""
+    reports_completion: ClassVar[bool] = False
+    """Whether it reports itself when its agent is done (`Completion`)."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -161,6 +163,24 @@ class EngineSuite(ABC):
         assert last.role == "assistant"
         assert last.text.strip()
         assert _endings(events)[-1].stop_reason == "stop"
+
+    async def test_completion_is_reported_once_after_the_last_message(self, tmp_path: Path) -> None:
+        subject = self.subject("answer", tmp_path)
+        reports: list[Event | Completion] = []
+
+        async def emit(report: Event | Completion) -> None:
+            reports.append(report)
+            await anyio.lowlevel.checkpoint()
+
+        await subject.engine.run(subject.spec, emit)
+        completion = [report for report in reports if isinstance(report, Completion)]
+        if not self.reports_completion:
+            assert completion == []
+            return
+        assert completion == [Completion.PENDING, Completion.REPORTED]
+        messages = [number for number, report in enumerate(reports) if isinstance(report, MessageEnded)]
+        assert reports.index(Completion.PENDING) < messages[0]
+        assert messages[-1] < reports.index(Completion.REPORTED)
 
     @_about("call")
     async def test_a_tool_call_is_told_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
@@ -224,12 +244,7 @@ class EngineSuite(ABC):
         subject = self.subject("hang", tmp_path)
         events: list[Event] = []
         spoke = anyio.Event()
-
-        async def emit(event: Event) -> None:
-            events.append(event)
-            spoke.set()
-            await anyio.lowlevel.checkpoint()
-
+        emit = _into(events, spoke=spoke)
         with anyio.fail_after(STOPS_WITHIN):
             async with anyio.create_task_group() as running:
                 running.start_soon(subject.engine.run, subject.spec, emit)
@@ -293,12 +308,7 @@ class EngineSuite(ABC):
         assert isinstance(engine, Steers)
         events: list[Event] = []
         spoke = anyio.Event()
-
-        async def emit(event: Event) -> None:
-            events.append(event)
-            spoke.set()
-            await anyio.lowlevel.checkpoint()
-
+        emit = _into(events, spoke=spoke)
         async with anyio.create_task_group() as running:
             running.start_soon(engine.run, subject.spec, emit)
             await spoke.wait()
@@ -314,9 +324,17 @@ class EngineSuite(ABC):
         return await record(subject.engine, subject.spec)
 
 
-def _into(events: list[Event], scope: anyio.CancelScope | None = None, stop_after: int = -1) -> Emit:
-    async def emit(event: Event) -> None:
-        events.append(event)
+def _into(
+    events: list[Event],
+    scope: anyio.CancelScope | None = None,
+    stop_after: int = -1,
+    spoke: anyio.Event | None = None,
+) -> Emit:
+    async def emit(event: Event | Completion) -> None:
+        if not isinstance(event, Completion):
+            events.append(event)
+            if spoke:
+                spoke.set()
         if scope and len(events) == stop_after:
             scope.cancel()
         await anyio.lowlevel.checkpoint()

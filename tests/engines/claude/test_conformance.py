@@ -49,6 +49,7 @@ class Placed:
 @pytest.mark.process
 class TestClaude(EngineSuite):
     can = frozenset({"steer"})
+    reports_completion = True
 
     @pytest.fixture(autouse=True)
     def home(self, scratch_home: Path) -> None:

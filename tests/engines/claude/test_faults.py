@@ -59,15 +59,35 @@ async def test_one_that_answers_and_does_not_exit_has_answered(home):
     assert result.elapsed < 10
 
 
-async def test_one_that_answers_and_does_not_say_that_it_is_over_has_answered(home):
-    result = await play(home, {"silent": True}, SAY)
-    assert (result.failure, result.text) == (None, "An answer.")
+async def test_answer_without_a_result_message_is_kept_when_the_run_times_out(home):
+    result = await play(home, {"silent": True}, SAY, timeout=4)
+    notice = "Timed out after 4s. Consider resuming with a longer timeout."
+    assert (result.failure, result.text, result.actual.notices) == (None, "An answer.", (notice,))
+
+
+async def test_message_after_a_complete_message_is_the_answer(home):
+    result = await play(home, {"say": "First."}, {"pause": 2.5}, {"say": "Second."})
+    assert (result.failure, result.text, result.actual.notices) == (None, "Second.", ())
 
 
 async def test_one_that_exits_badly_after_its_answer_has_answered(home):
     result = await play(home, {"silent": True}, SAY, {"exit": 3})
     assert (result.failure, result.text) == (None, "An answer.")
     assert "Claude Code ended with exit code 3 after its answer." in result.actual.notices
+
+
+@pytest.mark.parametrize(
+    ("death", "how"),
+    [({"exit": 3}, "ended with exit code 3"), ({"signal": int(signal.SIGABRT)}, "was ended by signal 6")],
+)
+@pytest.mark.parametrize("work", [{"call": "Read"}, WRITES], ids=["between messages", "within a message"])
+async def test_death_within_a_run_is_named_with_the_end_of_its_stderr(home, work, death, how):
+    result = await play(home, work, {"complain": "heap out of memory"}, death)
+    assert result.failure
+    assert how in result.failure.message
+    assert result.failure.message.endswith("\nThe end of its stderr:\nheap out of memory")
+    assert result.actual.process
+    assert result.actual.process.stderr == "heap out of memory"
 
 
 async def test_one_that_is_killed_is_told_by_its_signal(home):

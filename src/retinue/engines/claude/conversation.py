@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from retinue.engines.base import Emit, EngineError
+from retinue.engines.base import Completion, Emit, EngineError
 from retinue.engines.child import Process
 from retinue.engines.claude.launch import cost_bound
 from retinue.engines.claude.messages import Reader
@@ -53,6 +53,7 @@ class Telling(ProcessTelling):
         while isinstance(ended := await self._until((Ended,)), Ended):
             if ended.subtype != "success" or not self._steering.is_pending:
                 return ended
+            await self._emit(Completion.REPORTED)
         return None
 
     async def _until(self, kinds: tuple[type[Begun | Ended], ...]) -> Begun | Ended | None:
@@ -67,7 +68,9 @@ class Telling(ProcessTelling):
                     case Given(name=name):
                         if text := self._steering.given(name):
                             await self.pass_on(Steered(text))
-                    case Begun() | Ended():
+                    case Begun():
+                        await self._emit(Completion.PENDING)
+                    case Ended():
                         pass
                     case event:
                         await self.pass_on(event)
@@ -80,8 +83,8 @@ class Telling(ProcessTelling):
         with anyio.move_on_after(LOOK):
             lines = await self._wire.receive()
         if lines is None:
-            # Whoever wrote an answer and does not say that it is over has answered all the same.
-            self._waiting += self._reader.release()
+            # An answer is kept even if its result never follows. While a tool runs, silence means nothing.
+            self._waiting += () if self._reader.has_open_calls else self._reader.release()
         else:
             self._waiting += self._reader.read(lines) if lines else self._reader.end()
         await self.count(sum(line.size for line in lines or ()))
@@ -96,6 +99,7 @@ class Telling(ProcessTelling):
             EngineError: Claude Code broke it off.
         """
         self._process.answered = True
+        await self._emit(Completion.REPORTED)
         self._process.close_stdin()
         await self._close(await end_of(self._process, GOODBYE))
         if ended.subtype != "success":
@@ -107,10 +111,9 @@ class Telling(ProcessTelling):
         Raises:
             EngineError: it said nothing, or broke off within a record or an answer.
         """
-        end = await end_of(self._process)
-        await self._close(end)
+        end = await self._close(await end_of(self._process))
         if self._reader.is_cut and not end.signal:
-            raise CLAUDE.broke_off()
+            raise CLAUDE.broke_off(end)
         if self._reader.is_within_answer:
             raise CLAUDE.ended_within_answer(end)
         if end.signal:
@@ -118,10 +121,10 @@ class Telling(ProcessTelling):
         if not self._reader.stdout:
             raise CLAUDE.silent(self._process, self._reader, end)
 
-    async def _close(self, end: ProcessEnd) -> None:
+    async def _close(self, end: ProcessEnd) -> ProcessEnd:
         await self.end_of_output()
         await self.leftovers()
-        await self.end_of_process(end)
+        return await self.end_of_process(end)
 
 
 def check_known(ended: Ended) -> None:

@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 from msgspec import structs
 
 from retinue.beside import Beside
-from retinue.engines.base import Emit, EngineError
+from retinue.engines.base import Completion, Emit, EngineError
 from retinue.engines.calling_home import agents_at_home
 from retinue.engines.child import Process, child
 from retinue.engines.claude import sdk
@@ -95,6 +95,7 @@ class ClaudeEngine:
         wire = Wire(process, aliases(own_name(SPAWN)) if spec.home else None)
         telling = Telling(process, wire, emit, steering)
         await telling.begin()
+        await emit(Completion.PENDING)
         toolbox = await own_toolbox(spec, self._readers)
         agents = await agents_at_home(spec.home) if spec.home else ()
         async with (

@@ -78,6 +78,11 @@ class Reader(RecordCounts):
             "command_lifecycle": of_lifecycle,
         }
 
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether a tool call has no result yet."""
+        return bool(self._calls)
+
     def read(self, lines: Iterable[Heard]) -> list[Said]:
         """What the lines say, with deltas that follow each other as one."""
         return joined(chain.from_iterable(map(self._one, lines)))

@@ -68,10 +68,12 @@ async def connected(
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
     finalizing = Finalizing()
+    # The SDK passes any hook of Claude Code on, but its types list only some of them.
+    hooks: Any = {"PreToolUse": [_gate(frozenset(allowed), unasked)], "PostToolBatch": [_ending(finalizing)]}
     options = ClaudeAgentOptions(
         mcp_servers={SERVER: _server(toolbox, finalizing)} if toolbox.declarations else {},
         agents={agent.name: _definition(agent) for agent in agents},
-        hooks={"PreToolUse": [_gate(frozenset(allowed), unasked)], "PostToolUse": [_ending(finalizing)]},
+        hooks=hooks,
         # A task is text: neither a slash at its beginning nor an @ within it means anything.
         verbatim_prompts=True,
     )
@@ -140,12 +142,13 @@ def _decided(**decision: Any) -> dict[str, Any]:
 
 
 def _ending(finalizing: Finalizing) -> HookMatcher:
+    """Stop after a good finalize call, once the other calls of the same message have returned."""
     from claude_agent_sdk import HookMatcher
 
     async def check(_given: Any, _use: str | None, _context: Any) -> Any:
         return {"continue_": False, "stopReason": "finalized"} if finalizing.is_done else {}
 
-    return HookMatcher(matcher=own_name(FINALIZE), hooks=[check])
+    return HookMatcher(hooks=[check])
 
 
 def _server(toolbox: Toolbox, finalizing: Finalizing) -> McpSdkServerConfig:

@@ -147,6 +147,13 @@ export default function retinue(pi) {
     if (run && listed) event.systemPromptOptions.skills = listed.filter(({ name }) => !run.skills.includes(name));
   });
 
+  // `terminate` ends the agent only if every call of the message asks for it. Beside other calls, pi would ask the model
+  // once more after all of them have returned.
+  pi.on("turn_end", ({ toolResults = [] }, context) => {
+    const isFinalized = toolResults.some((result) => result.toolName === FINALIZE && !result.isError);
+    if (isFinalized && toolResults.length > 1 && !context.hasPendingMessages()) context.abort();
+  });
+
   // The last gate: whatever activates a tool later, only granted ones are executed.
   pi.on("tool_call", (event) => {
     if (run && !run.tools.includes(event.toolName)) return { block: true, reason: `Tool ${event.toolName} not found` };

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, TypeVar
 import anyio
 import msgspec
 
-from retinue.engines.base import Emit, EngineError, engine_error
+from retinue.engines.base import Completion, Emit, EngineError, engine_error
 from retinue.engines.child import ChildGone, Process
 from retinue.engines.lines import Lines
 from retinue.engines.pi.launch import tools_of
@@ -106,6 +106,7 @@ class Conversation:
             await self._enter(session)
             await self._configure(spec)
             self._was_asked = True
+            await emit(Completion.PENDING)
             await self._command("prompt", message=_literal(prompt_of(spec)))
             steering.begin(self._steer)
             if session:
@@ -113,6 +114,7 @@ class Conversation:
             await self._heard(Settled)
             is_heard = steering.end()
             self.child.answered = True
+            await emit(Completion.REPORTED)
             self._telling.late += sum(not isinstance(said, NO_EVENTS) for said in self._waiting)
             await self._telling.end()
             is_alone = await self._telling.leftovers(self._companions) == 0

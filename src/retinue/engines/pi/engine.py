@@ -70,7 +70,7 @@ class PiEngine:
             await emit(Notice("not_applied", sentence))
         if spec.agent.extra_args or not installation.converses:
             steering.end(ONCE)
-            await self._once(spec, start, emit)
+            await self._once(spec, start, emit, settles=installation.settles)
             return
         assert self._pool is not None
         while True:
@@ -87,7 +87,7 @@ class PiEngine:
         if self._keeper and self._keeper.unguarded:
             await emit(Notice("unguarded", self._keeper.unguarded))
 
-    async def _once(self, spec: RunSpec, start: Launch, emit: Emit) -> None:
+    async def _once(self, spec: RunSpec, start: Launch, emit: Emit, *, settles: bool) -> None:
         import tempfile
 
         if spec.home:
@@ -96,4 +96,4 @@ class PiEngine:
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             async with child(start.once(spec, Path(folder)), self._keeper) as process:
                 await self._warn(emit)
-                await follow(process, prompt_of(spec), start.session, emit)
+                await follow(process, prompt_of(spec), start.session, emit, settles=settles)

@@ -24,6 +24,8 @@ Version = tuple[int, ...]
 
 CONVERSES_SINCE: Version = (0, 87)
 """Older ones are started once per run: their `--mode rpc` cannot be given another prompt and other tools."""
+SETTLES_SINCE: Version = (0, 80, 4)
+"""Older ones have no `agent_settled`."""
 
 KEYS = tuple(sorted({name for each in PROVIDERS.values() for names in each.sufficient for name in names}))
 """Variables with which a provider of pi's can be used."""
@@ -75,6 +77,11 @@ class Installation(Struct, frozen=True):
     def converses(self) -> bool:
         """Whether one process can serve several runs."""
         return self.version is None or self.version >= CONVERSES_SINCE
+
+    @property
+    def settles(self) -> bool:
+        """Whether it reports when its agent is done (`agent_settled`)."""
+        return self.version is None or self.version >= SETTLES_SINCE
 
 
 def find(environ: Mapping[str, str]) -> Installation | None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import anyio
 
-from retinue.engines.base import Emit
+from retinue.engines.base import Completion, Emit
 from retinue.engines.child import ChildGone, Process
 from retinue.engines.lines import Lines
 from retinue.engines.pi.telling import Telling
@@ -17,8 +17,10 @@ GOODBYE = 1.0
 """Seconds a process has to end by itself once it has settled."""
 
 
-async def follow(process: Process, prompt: str, session: str | None, emit: Emit) -> None:
+async def follow(process: Process, prompt: str, session: str | None, emit: Emit, *, settles: bool = True) -> None:
     """Gives the process its prompt and tells what happens until it has ended, or has settled and will not end.
+
+    `settles` is False for versions that do not report when their agent is done.
 
     Raises:
         EngineError: it said nothing, or broke off within a record.
@@ -30,13 +32,15 @@ async def follow(process: Process, prompt: str, session: str | None, emit: Emit)
     process.close_stdin()
     if session:
         await emit(NativeSession(session))
-    if await _told_to_the_end(process, telling):
+    if settles:
+        await emit(Completion.PENDING)
+    if await _told_to_the_end(process, telling, emit):
         await telling.child_gone()
     else:
         await telling.end()
 
 
-async def _told_to_the_end(process: Process, telling: Telling) -> bool:
+async def _told_to_the_end(process: Process, telling: Telling, emit: Emit) -> bool:
     """Passes events on; whether the process has closed its output, as it should."""
     lines, has_settled = Lines(), False
     with anyio.CancelScope() as goodbye:
@@ -45,6 +49,7 @@ async def _told_to_the_end(process: Process, telling: Telling) -> bool:
             for said in telling.reader.read(lines.feed(chunk) if chunk else lines.end()):
                 if isinstance(said, Settled):
                     process.answered = has_settled = True
+                    await emit(Completion.REPORTED)
                     goodbye.deadline = anyio.current_time() + GOODBYE
                 elif isinstance(said, Response | Given | Dialog | Configured):
                     continue

@@ -52,11 +52,10 @@ class Telling(ProcessTelling):
         """
         await self.end()
         await self.leftovers()
-        end = await end_of(self._process)
-        await self.end_of_process(end)
+        end = await self.end_of_process(await end_of(self._process))
         if end.signal:
             return  # that says why, whatever was cut off by it
         if self.reader.is_cut:
-            raise PI.broke_off()
+            raise PI.broke_off(end)
         if not self.reader.stdout and end.code:
             raise PI.silent(self._process, self.reader, end)

@@ -103,6 +103,7 @@ class Reader(RecordCounts):
         super().__init__()
         self._printed: dict[str, str] = {}
         self._called: set[str] = set()
+        self._is_finalized = False
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
             "message_end": self._message_end,
             "tool_execution_start": self._tool_start,
@@ -152,6 +153,8 @@ class Reader(RecordCounts):
             yield Given()
         if not isinstance(message, dict) or role != "assistant":
             return
+        if self._is_finalized and message.get("stopReason") == "aborted":
+            return  # our extension has stopped pi before it asked the model again
         for block in blocks_of(message.get("content")):
             match block.get("type"):
                 case "thinking" if text := text_of(block.get("thinking")):
@@ -194,6 +197,7 @@ class Reader(RecordCounts):
         result, is_error = record.get("result"), record.get("isError") is True
         yield ToolReturned(call, name, _content(result), is_error)
         if name == FINALIZE and not is_error and (finalization := finalization_of(_details(result))):
+            self._is_finalized = True
             yield Finalized(finalization)
 
 

@@ -132,8 +132,8 @@ class Windows:
         return newest[::-1]
 
     def _backwards(self, view: RunView, failure: Failure | None) -> Iterator[str]:
-        if failure and self._words.sentence(failure) == NOT_SPAWNED:
-            yield self._clean(failure.message)  # the seed's sentence does not say why
+        if failure and self._words.sentence(failure).startswith(NOT_SPAWNED):
+            yield self._clean(failure.message)
         if view.partial.strip():
             yield clean(view.partial)
         yield from (self._clean(_message(item)) for item in reversed(view.items))

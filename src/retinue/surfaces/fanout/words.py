@@ -52,7 +52,7 @@ class Words:
                 unknown = f'Unknown profile: "{agent}". Available profiles: {self._available}'
                 return add_skipped_file(failure, unknown)
             case Code.SPAWN_FAILED if failure.reason != NOTHING_TO_SPAWN:
-                return NOT_SPAWNED
+                return f"{NOT_SPAWNED}: {failure.message}"
             case Code.CONFLICT if told := CONFLICTS.get(failure.reason or ""):
                 return f'Profile "{agent}" {told}'
             case _:
