@@ -46,7 +46,18 @@ from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.stored_sessions import StoredSessions
 from retinue.surfaces.base import Surface
-from retinue.types import Call, Code, Failure, FileSlice, Lineage, Mode, Plan, Refused, RunSpec, Subagent, Task, refused
+from retinue.types import (
+    Call,
+    Failure,
+    FileSlice,
+    Lineage,
+    Mode,
+    Plan,
+    Refused,
+    RunSpec,
+    Subagent,
+    Task,
+)
 
 
 class Retinue(StoredSessions):
