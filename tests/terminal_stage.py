@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import struct
+import sys
 import termios
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,10 @@ PATIENCE = 30
 PICTURE = "2026"
 """The mode in which a terminal waits with what it shows until a picture is complete."""
 ENTER, ESCAPE, EXPAND = "\r", "\x1b", "\x0f"
+TAKE_OVER = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""Makes the terminal the controlling one of a program before it is started."""
 _PARTS = re.compile(
     r"\x1b\[([<=>?]?)([\d;:]*)[ -/]*([@-~])"  # CSI
     r"|(\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\))"  # OSC, DCS and other strings
@@ -130,6 +135,12 @@ class Terminal:
             if scope.cancelled_caught:
                 return self.screen
 
+    async def drain(self) -> None:
+        """Read until no process has the terminal open: one that nobody reads from holds up what writes to it."""
+        with suppress(OSError):
+            while True:
+                await self._read()
+
     def _shows(self, words: Sequence[str]) -> bool:
         """Return whether all of these words are on the screen, and no picture is drawn by half."""
         seen = "\n".join(self.lines)
@@ -144,11 +155,11 @@ class Terminal:
 async def on_terminal(
     command: Sequence[str], environ: Mapping[str, str], cwd: Path, columns: int, rows: int
 ) -> AsyncIterator[Terminal]:
-    """Start a program on a terminal of this size; it is ended with SIGTERM if it has not ended."""
+    """Start a program on a terminal of this size; it is ended with SIGTERM."""
     keyboard, device = pty.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = await anyio.open_process(
-        list(command),
+        [sys.executable, "-c", TAKE_OVER, *command],
         cwd=cwd,
         env={**environ, "TERM": "xterm-256color"},
         stdin=device,
@@ -157,11 +168,13 @@ async def on_terminal(
         start_new_session=True,
     )
     os.close(device)
+    terminal = Terminal(keyboard, columns, rows)
     try:
-        yield Terminal(keyboard, columns, rows)
+        yield terminal
     finally:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             process.terminate()
         with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
+            await terminal.drain()
             await process.wait()
         os.close(keyboard)

@@ -45,7 +45,7 @@ from retinue.settings import Layer as SettingsLayer
 from retinue.settings import Resolved, resolve
 from retinue.settings_files import SettingsFiles
 from retinue.stored_sessions import StoredSessions
-from retinue.surfaces.base import Surface
+from retinue.surfaces.base import Toolset
 from retinue.types import (
     Call,
     Failure,
@@ -316,7 +316,7 @@ class Retinue(StoredSessions):
         """
         return await restore_session(self._store, self._masker, self.call(surface), session, runs)
 
-    def surface(self, name: str) -> Surface:
+    def surface(self, name: str) -> Toolset:
         """A family of tools.
 
         Raises:

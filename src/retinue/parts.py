@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from retinue.engines.base import Engine, EngineKind
 from retinue.orchestrator import Orchestrator
-from retinue.surfaces.base import Surface
+from retinue.surfaces.base import Toolset
 
 if TYPE_CHECKING:
     from retinue.engines.processes.keeper import Family
@@ -77,31 +77,31 @@ def engine_kinds(environ: Mapping[str, str], *, owns_process: bool = False) -> M
     }
 
 
-def _single(orchestrator: Orchestrator, home: str) -> Surface:
+def _single(orchestrator: Orchestrator, home: str) -> Toolset:
     from retinue.surfaces.single import Single
 
     return Single(orchestrator, home)
 
 
-def _sticky(orchestrator: Orchestrator, home: str) -> Surface:
+def _sticky(orchestrator: Orchestrator, home: str) -> Toolset:
     from retinue.surfaces.sticky import Sticky
 
     return Sticky(orchestrator, home)
 
 
-def _fanout(orchestrator: Orchestrator, home: str) -> Surface:
+def _fanout(orchestrator: Orchestrator, home: str) -> Toolset:
     from retinue.surfaces.fanout.surface import Fanout
 
     return Fanout(orchestrator, home)
 
 
-def _nested(orchestrator: Orchestrator, _: str) -> Surface:
+def _nested(orchestrator: Orchestrator, _: str) -> Toolset:
     from retinue.surfaces.nested.surface import Nested
 
     return Nested(orchestrator)
 
 
-SURFACES: Mapping[str, Callable[[Orchestrator, str], Surface]] = {
+SURFACES: Mapping[str, Callable[[Orchestrator, str], Toolset]] = {
     "single": _single,
     "sticky": _sticky,
     "fanout": _fanout,

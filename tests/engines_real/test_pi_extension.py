@@ -191,7 +191,7 @@ async def test_any_surface_can_be_chosen(inside, surface, step, keys):
     end = result_of(records, step["tool"])
     assert text_of(end).endswith("It is XYZZY.")
     assert set(end["result"]["details"]) == keys
-    assert drawn(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool")
+    assert drawn(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool • ")
 
 
 async def test_what_a_surface_throws_is_an_error_with_its_details(inside):
@@ -429,7 +429,7 @@ async def test_the_windows_are_on_the_screen(screen, inside, server):
     shown = [line.strip() for line in seen[at + 1 :] if line.strip()]
     assert shown[1].startswith("✓ n1 (local/scripted-1) • 1 tools • ")
     assert shown[2:4] == ["read → a.txt", "It is XYZZY."]
-    assert "Line 10." not in shown, "together they have as many lines as one alone"
+    assert "Line 10." not in shown, "a window shows the newest 15 lines"
     assert any(line.endswith("s/600s") and "n3 (local/scripted-1)" in line for line in shown)
     screen.press("C-o")
     assert "   Line 10." in [line.rstrip() for line in await screen.until("Line 10.")]

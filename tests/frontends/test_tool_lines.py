@@ -5,6 +5,11 @@ import pytest
 from retinue.frontends.tool_lines import call_line, error_line, result_line
 from retinue.progress import Called
 
+CLAUDE_CUT = (
+    "(Showing 100 of 150 matching files; 50 more are not listed. Narrow the pattern or path to see the rest.)"
+)
+"""As Claude Code 2.1 ends the result of its `Glob`."""
+
 
 @pytest.mark.parametrize(
     ("name", "args", "line"),
@@ -41,6 +46,16 @@ from retinue.progress import Called
         ("get_subagent_output", {"sessionId": "a3f7b9c2d1e8f4a1"}, "get_subagent_output → a3f7b9c2d1e8f4a1"),
         ("unheard_of", {"b": [1], "a": None}, 'unheard_of → {"b":[1],"a":null}'),
         ("unheard_of", {}, "unheard_of"),
+        (
+            "subagent_finalize",
+            {"status": "SUCCESS", "result": "In a.py.\nLine 4."},
+            "subagent_finalize → SUCCESS: In a.py.",
+        ),
+        (
+            "subagent_finalize",
+            {"status": "ERROR", "error": "No access.", "result": "half"},
+            "subagent_finalize → ERROR: No access.",
+        ),
     ],
 )
 def test_a_call_is_one_line(name, args, line):
@@ -53,6 +68,10 @@ def test_a_call_is_one_line(name, args, line):
         (
             {"tasks": [{"profile": "writer"}, {"profile": "researcher"}, {"name": "x"}], "profile": "researcher"},
             "3 sub-agents (default profile: researcher) profiles: [writer, researcher]",
+        ),
+        (
+            {"tasks": [{"profile": "writer"}, {"profile": "nobody"}, {"profile": "writer"}]},
+            "3 sub-agents profiles: [writer, nobody]",
         ),
         ({"tasks": [{"name": "x"}]}, "1 sub-agent"),
         ({"tasks": "none"}, "0 sub-agents"),
@@ -108,6 +127,12 @@ def test_arguments_of_any_shape_are_told_somehow(name, value):
         ("find", "No files found matching pattern", "0 matches"),
         ("find", "a.ts\n\n[1 results limit reached. Use limit=2 for more, or refine pattern.]", "1 match+"),
         ("find", "a.ts\n\n[Could not read lib.]", "1 match"),
+        ("find", "No files found", "0 matches"),
+        ("find", f"a.ts\nb.ts\n{CLAUDE_CUT}", "2 matches+"),
+        ("find", "a.ts\n(Results are truncated. Consider using a more specific path or pattern.)", "1 match+"),
+        ("find", "a.ts\n(draft)", "2 matches"),
+        ("find", "(draft)", "1 match"),
+        ("ls", "(empty directory)\n\n[Could not read lib.]", "(empty)"),
         ("read", "text", None),
     ],
 )

@@ -1,12 +1,13 @@
 """What a screen shows of runs, at sizes that are given."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.frontends.story import START, Story
 
 from retinue.events import MessageEnded, Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.frontends.cells import width
-from retinue.frontends.windows import SPINNER, Screen, closing, frame
+from retinue.frontends.windows import SPINNER, Screen, closing, frame, header
 from retinue.types import Code, Failure
 
 BIG = Screen(width=100, height=50)
@@ -62,7 +63,7 @@ def test_todos_are_told_while_some_are_open(story):
     story.begins("a", name="plan")
     assert header() == "⠋ plan • a • 0 tools • 0s/600s"
     story.happens("a", ToolCalled("1", "write_todos", TODOS), ToolReturned("1", "write_todos", "Wrote 3"))
-    assert header() == "⠋ plan • a • 1 tools • [0/3] • 0s/600s"
+    assert header() == "⠋ plan • a • 1 tool • [0/3] • 0s/600s"
     for number, indices in enumerate(([0], [1, 2]), 2):
         assert f"[{number - 2}/3]" in header()
         given = {"action": "complete", "indices": indices}
@@ -148,6 +149,81 @@ def test_expanded_a_window_shows_all_there_is_room_for(story):
     story.happens("one", *(Text(f"line {number}") for number in range(100)))
     shown = text_of(frame(story.progress(), Screen(width=80, height=50, max_lines=3, expanded=True), START))
     assert shown[2:] == [f"  line {number}" for number in range(52, 100)]
+
+
+PARAGRAPH = " ".join(f"word{number}" for number in range(1, 150))
+
+
+@pytest.mark.parametrize("expanded", [False, True])
+@pytest.mark.parametrize("event", [Text(PARAGRAPH), TextDelta(PARAGRAPH)], ids=lambda event: type(event).__name__)
+def test_long_line_is_wrapped_and_its_newest_words_are_shown(story, event, expanded):
+    story.begins("one")
+    story.happens("one", event)
+    whole = text_of(frame(story.progress(), Screen(width=80, height=23, expanded=expanded), START))[2:]
+    assert " ".join(line.strip() for line in whole) == PARAGRAPH
+    assert all(line.startswith("  word") for line in whole)
+    low = text_of(frame(story.progress(), Screen(width=80, height=5, expanded=expanded), START))[2:]
+    assert low == whole[-3:]
+
+
+def test_long_tool_call_is_cut_and_wrapped_only_where_it_is_expanded(story):
+    story.begins("one")
+    story.happens("one", ToolCalled("1", "bash", {"command": PARAGRAPH}))
+    (cut,) = text_of(frame(story.progress(), Screen(width=80, height=23), START))[2:]
+    assert cut.endswith("…")
+    whole = text_of(frame(story.progress(), Screen(width=80, height=23, expanded=True), START))[2:]
+    assert " ".join(line.strip() for line in whole).startswith("bash → word1 word2 ")
+    assert len(whole) > 10
+
+
+def test_wrapped_line_in_another_script_keeps_every_character(story):
+    story.begins("one")
+    text = "課題" * 100 + " e\u0301🎉 " + "end"
+    story.happens("one", Text(text))
+    lines = text_of(frame(story.progress(), Screen(width=41, height=23, expanded=True), START))[2:]
+    assert "".join(line.strip() for line in lines).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "lines"),
+    [
+        ({"status": "SUCCESS", "result": "## Found\n- a\n  - b"}, ["SUCCESS", "## Found", "- a", "  - b"]),
+        ({"status": "ERROR", "error": "No access.", "result": "half"}, ["ERROR", "No access.", "half"]),
+        ({"status": "SUCCESS", "result": {"a": [1]}}, ["SUCCESS", "{", '  "a": [', "    1", "  ]", "}"]),
+        ({"status": ["x"], "result": None}, ["['x']"]),
+    ],
+)
+def test_finalized_answer_is_shown_as_its_text(story, args, lines):
+    story.begins("one")
+    story.happens("one", ToolCalled("1", "subagent_finalize", args), ToolReturned("1", "subagent_finalize", "ok"))
+    shown = [line.removeprefix("  ") for line in text_of(frame(story.progress(), BIG, START))[2:]]
+    assert shown == [f"subagent_finalize → {lines[0]}", *lines[1:]]
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "shown"),
+    [
+        ("local", "scripted-1", "(local/scripted-1 low)"),
+        ("local", "local/scripted-1", "(local/scripted-1 low)"),
+        ("openrouter", "local/scripted-1", "(openrouter/local/scripted-1 low)"),
+        (None, "local/scripted-1", "(local/scripted-1 low)"),
+        ("local", None, "(local low)"),
+    ],
+)
+def test_header_names_the_provider_once(story, provider, model, shown):
+    story.begins("one", provider=provider, thinking="low")
+    story.happens("one", MessageEnded(model=model, stop_reason="stop"))
+    assert text_of(frame(story.progress(), BIG, START))[1] == f"⠋ one {shown} • 0 tools • 0s/600s"
+
+
+def test_header_verbatim_always_names_the_profile_and_never_counts_in_the_singular(story):
+    story.begins("writer")
+    story.happens("writer", ToolCalled("1", "ls", {}))
+    (view,) = story.progress().runs.values()
+    assert text_of([header(view, START), header(view, START, verbatim=True)]) == [
+        "⠋ writer • 1 tool • 0s/600s",
+        "⠋ writer • writer • 1 tools • 0s/600s",
+    ]
 
 
 def test_one_that_is_chosen_is_marked_and_stays_in_sight(story):

@@ -178,7 +178,7 @@ def _alone(progress: Progress, view: RunView, screen: Screen, rows: int, now: fl
     errors = error_lines(view, screen.width)
     foot = sessions([view], screen.width) if view.elapsed is not None else []
     room = max(rows - 2 - len(errors) - len(foot), 0)
-    body = list(islice(backwards(view, screen.width), room))[::-1]
+    body = list(islice(backwards(view, screen.width, expanded=True), room))[::-1]
     if not body:
         body = [line_of(view, "(no output)", "muted")]
     return [status(progress), header(view, now, with_id=True), *body, *errors, *foot]
@@ -187,15 +187,9 @@ def _alone(progress: Progress, view: RunView, screen: Screen, rows: int, now: fl
 def _whole(view: RunView, screen: Screen) -> Pager:
     """All that is kept of a run, its lines broken instead of cut."""
     view = structs.replace(view, depth=1)
-    kept = [*reversed(list(islice(backwards(view, screen.width), MOST_LINES))), *error_lines(view, screen.width)]
-    lines = tuple(piece for line in kept for piece in _broken(line, screen.width))
+    newest = islice(backwards(view, screen.width, expanded=True), MOST_LINES)
+    lines = (*reversed(list(newest)), *error_lines(view, screen.width))
     return Pager(f"All of {one_line(view.name, NAME)} ({view.session[:SHORT]})", lines, len(lines))
-
-
-def _broken(line: Line, columns: int) -> list[Line]:
-    indent, text = line[0], line[-1]
-    pieces = wrap(text.text, columns - len(indent.text), WRAPPED) or [""]
-    return [(indent, Span(piece, text.style)) for piece in pieces]
 
 
 def _page(pager: Pager, rows: int) -> list[Line]:

@@ -36,10 +36,10 @@ def wrap(text: str, columns: int, lines: int) -> list[str]:
     found: list[str] = []
     rest = text.strip()
     while rest:
-        if len(found) == lines - 1 or width(rest) <= columns:
+        piece = _beginning(rest, columns)
+        if len(found) == lines - 1 or len(piece) == len(rest):
             found.append(fit(rest, columns))
             break
-        piece = _beginning(rest, columns)
         blank = piece.rfind(" ")
         if blank > 0 and not rest[len(piece)].isspace():
             piece = piece[:blank]
@@ -49,6 +49,9 @@ def wrap(text: str, columns: int, lines: int) -> list[str]:
 
 
 def _beginning(text: str, columns: int) -> str:
+    head = text[: max(columns, 0)]
+    if head.isascii() and (len(head) == len(text) or text[len(head)].isascii()):
+        return head  # one column for each character, and no combining one behind them
     left = columns
     for index, character in enumerate(text):
         left -= _cell(character)

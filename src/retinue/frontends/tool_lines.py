@@ -10,16 +10,18 @@ from typing import Any
 from retinue.frontends.wording import counted
 from retinue.output.texts import first_line
 from retinue.progress import Called
+from retinue.tool_names import FINALIZE
 from retinue.types import Args
 
 DELEGATION = "delegate_to_subagents"
 OTHER_ARGUMENTS = 120
 """Characters of the arguments of a tool that has no form of its own."""
 
-_NOTICE = re.compile(r"(?:\A|\n\n)\[[^\n]*\]\s*\Z")
-"""What our and pi's tools say of their own result, such as that it was cut, in a bracket beneath it."""
-_CUT = re.compile(r"limit reached|truncated|lines are shown", re.IGNORECASE)
-_EMPTY = frozenset({"", "(empty directory)", "(empty)", "No files found matching pattern"})
+_NOTICE = re.compile(r"(?:(?:\A|\n\n)\[[^\n]*\]|(?:\A|\n)\([^\n]*\))\s*\Z")
+"""What tools add about their own result, such as that it was cut: ours and pi's in brackets below a blank line,
+Claude Code's `Glob` in parentheses on the last line."""
+_CUT = re.compile(r"limit reached|truncated|lines are shown|\bshowing \d+ of \d+", re.IGNORECASE)
+_EMPTY = frozenset({"", "(empty directory)", "(empty)", "No files found matching pattern", "No files found"})
 
 
 def call_line(name: str, args: Args) -> str:
@@ -107,10 +109,19 @@ def _delegation(args: Args) -> str:
     """`3 sub-agents (default profile: researcher) profiles: [writer, researcher]`, as seed 003 draws this call."""
     tasks = args.get("tasks")
     given = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
-    default, profiles = _text(args, "profile"), [name for task in given if (name := _text(task, "profile"))]
+    default = _text(args, "profile")
+    profiles = dict.fromkeys(name for task in given if (name := _text(task, "profile")))
     told = counted(len(given), "sub-agent")
     told += f" (default profile: {default})" if default else ""
     return told + (f" profiles: [{', '.join(profiles)}]" if profiles else "")
+
+
+def _finalized(args: Args) -> str:
+    """`SUCCESS: It is in src/bus.py.`."""
+    answer = first_line(
+        _text(args, "result") if _text(args, "status") == "SUCCESS" else _text(args, "error", "result")
+    )
+    return ": ".join(filter(None, (_text(args, "status"), answer)))
 
 
 def _written_todos(args: Args) -> str:
@@ -143,6 +154,7 @@ _CALLS: Mapping[str, Callable[[Args], str]] = {
     "spawn_subagent": _spawned,
     "get_subagent_output": lambda args: _text(args, "sessionId"),
     "get_subagent_session": lambda args: _text(args, "sessionId"),
+    FINALIZE: _finalized,
     "write_todos": _written_todos,
     "edit_todos": _edited_todos,
 }
@@ -182,9 +194,12 @@ def _matched(result: str) -> str:
 def _entries(result: str) -> tuple[list[str], str]:
     """The lines of a listing, and `+` if there would be more."""
     notice = _NOTICE.search(result)
-    body = _NOTICE.sub("", result).strip("\n")
-    entries = [] if body in _EMPTY else body.split("\n")
-    return entries, "+" if notice and _CUT.search(notice[0]) else ""
+    is_cut = bool(notice and _CUT.search(notice[0]))
+    # A file may be called `(draft)`: in parentheses stands a notice only if it says that the result was cut.
+    if notice and (is_cut or notice[0].lstrip().startswith("[")):
+        result = result[: notice.start()]
+    body = result.strip("\n")
+    return [] if body in _EMPTY else body.split("\n"), "+" if is_cut else ""
 
 
 _RESULTS: Mapping[str, Callable[[str], str]] = {"ls": _listed, "find": _matched}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+
+from msgspec import Struct
 
 from retinue.frontends.cells import wrap
 from retinue.frontends.spans import Line, Span
 from retinue.frontends.tool_lines import call_line, error_line, result_line
 from retinue.output.frame import one_line
-from retinue.progress import Called, Noted, RunView, Said, Told
+from retinue.progress import Called, Item, Noted, RunView, Said, Told
+from retinue.tool_names import FINALIZE
 
 INDENT = "  "
 """Of a line below its header, and of a run below the one that asked for it."""
@@ -17,32 +21,61 @@ MOST_LEVELS = 10
 BELOW = "↳ "
 """Before a run that another asked for, within its indent."""
 ERROR_LINES = 3
-NOTICE_LINES = 15
 TEXT_CHARS = 8_000
 """Of one text, from its end: more than any window shows."""
 MOST_INDENT = 8
 MOST_COLUMNS = 1_000
-"""Of anything: no screen is wider."""
+"""Of anything but text: no screen is wider."""
+MIN_WRAP_COLUMNS = 10
+"""A narrower room shows the beginning of a line instead of wrapping it."""
 
 
-def backwards(view: RunView, columns: int, *, most_chars: int = TEXT_CHARS) -> Iterator[Line]:
-    """The lines of a run from the newest on. Read from the end, so that its cost does not grow with the run.
+class Row(Struct, frozen=True):
+    """One line of what a run said or did, not yet fitted to a screen."""
 
-    `most_chars` are taken of one text, from its end.
+    text: str
+    style: str = ""
+    indent: int = 0
+    """Columns beyond the indent of the run."""
+
+    @property
+    def is_condensed(self) -> bool:
+        """Whether a window that is not expanded shows only as much of the row as fits on one line."""
+        return self.style == "muted"
+
+
+def item_rows(item: Item, *, max_chars: int = TEXT_CHARS) -> list[Row]:
+    """Return the rows of an item, oldest first; of one text its last `max_chars` characters."""
+    match item:
+        case Said(text=text):
+            return text_rows(text, max_chars=max_chars)
+        case Noted(message=message):
+            return [Row(f"! {one_line(message, MOST_COLUMNS)}", "warning")]
+        case Told(text=text):
+            return [Row(f"» {one_line(text, MOST_COLUMNS)}", "name")]
+        case Called():
+            return _call_rows(item, max_chars)
+
+
+def text_rows(text: str, style: str = "", *, max_chars: int = TEXT_CHARS) -> list[Row]:
+    """Return the lines of a text that are not blank, plain and with their indent."""
+    return [
+        Row(one_line(line, max_chars), style, indent=min(len(line) - len(line.lstrip(" ")), MOST_INDENT))
+        for line in text[-max_chars:].split("\n")
+        if line.strip()
+    ]
+
+
+def backwards(view: RunView, columns: int, *, expanded: bool = False) -> Iterator[Line]:
+    """Yield the lines of a run from the newest on, wrapped at the width.
+
+    Tool calls are wrapped only if `expanded`. Read from the end, so that the cost does not grow with the run.
     """
-    yield from _said(view, view.partial, most_chars)
+    for row in reversed(text_rows(view.partial)):
+        yield from reversed(_row_lines(view, row, columns, expanded))
     for item in reversed(view.items):
-        match item:
-            case Said(text=text):
-                yield from _said(view, text, most_chars)
-            case Noted(message=message):
-                told = wrap(f"! {one_line(message, MOST_COLUMNS)}", room(view, columns), NOTICE_LINES)
-                yield from (line_of(view, line, "warning") for line in reversed(told))
-            case Told(text=text):
-                told = wrap(f"» {one_line(text, MOST_COLUMNS)}", room(view, columns), NOTICE_LINES)
-                yield from (line_of(view, line, "name") for line in reversed(told))
-            case Called():
-                yield from _called(view, item)
+        for row in reversed(item_rows(item)):
+            yield from reversed(_row_lines(view, row, columns, expanded))
 
 
 def error_lines(view: RunView, columns: int, most: int = ERROR_LINES) -> list[Line]:
@@ -77,15 +110,42 @@ def before_header(view: RunView) -> str:
     return (f"…{view.depth}" if view.depth > MOST_LEVELS else "").ljust(columns) + BELOW
 
 
-def _said(view: RunView, text: str, most_chars: int) -> Iterator[Line]:
-    for line in reversed(text[-most_chars:].split("\n")):
-        if said := line.strip():
-            yield line_of(view, said, indent=min(len(line) - len(line.lstrip(" ")), MOST_INDENT))
+def _row_lines(view: RunView, row: Row, columns: int, expanded: bool) -> list[Line]:
+    free = room(view, columns) - row.indent
+    if free < MIN_WRAP_COLUMNS or (row.is_condensed and not expanded):
+        return [line_of(view, row.text, row.style, indent=row.indent)]
+    before = Span(INDENT * level(view) + " " * row.indent)
+    return [(before, Span(piece, row.style)) for piece in wrap(row.text, free, len(row.text) + 1)]
 
 
-def _called(view: RunView, called: Called) -> Iterator[Line]:
-    if error := error_line(called):
-        yield line_of(view, error, "error", indent=2)
+def _call_rows(called: Called, max_chars: int) -> list[Row]:
+    """Return the call, what came of it and its error; of a finalized run the text it answers with."""
+    if called.name == FINALIZE:
+        rows = _finalized_rows(called, max_chars)
+    else:
+        rows = [Row(one_line(call_line(called.name, called.args), MOST_COLUMNS), "muted")]
     if result := result_line(called):
-        yield line_of(view, result, "muted", indent=2)
-    yield line_of(view, call_line(called.name, called.args), "muted")
+        rows.append(Row(one_line(result, MOST_COLUMNS), "muted", indent=2))
+    if error := error_line(called):
+        rows.append(Row(one_line(error, MOST_COLUMNS), "error", indent=2))
+    return rows
+
+
+def _finalized_rows(called: Called, max_chars: int) -> list[Row]:
+    status, error, result = (called.args.get(name) for name in ("status", "error", "result"))
+    rows = [Row(one_line(f"{FINALIZE} → {status}", MOST_COLUMNS), "muted")]
+    if error:
+        rows += text_rows(_as_text(error), "error", max_chars=max_chars)
+    if result:
+        rows += text_rows(_as_text(result), max_chars=max_chars)
+    return rows
+
+
+def _as_text(value: object) -> str:
+    """Return text as it is, and anything else as indented JSON: models give other things than text, too."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        return "(a value that cannot be shown)"

@@ -6,7 +6,7 @@ are, a frame is never taller or wider than its screen: windows shrink, and the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from retinue.frontends.cells import wrap
 from retinue.frontends.fitting import shares, that_fit, tree_of
 from retinue.frontends.spans import Line, Span, fitted
 from retinue.frontends.window_lines import INDENT, MOST_COLUMNS, backwards, before_header, error_lines, line_of
-from retinue.frontends.wording import SHORT
+from retinue.frontends.wording import SHORT, counted
 from retinue.output.frame import one_line
 from retinue.progress import Phase, Progress, RunView
 
@@ -86,12 +86,17 @@ def status(progress: Progress) -> Line:
     return (Span(f"Sub-agents: {', '.join(counts)}", "name"),)
 
 
-def header(view: RunView, now: float, *, with_id: bool = False) -> Line:
-    """The run in one line: who, with what, how much, how long; with the id by which others can give it orders."""
+def header(view: RunView, now: float, *, with_id: bool = False, verbatim: bool = False) -> Line:
+    """The run in one line: who, with what, how much, how long; with the id by which others can give it orders.
+
+    `verbatim` is the form of the `fanout` toolset's own system: `{name} • {profile} … • {n} tools`, also where the
+    task is called like its profile and where it has used one tool.
+    """
     own = f" • {view.session[:SHORT]}" if with_id else ""
     # A task without a name of its own is called like its agent: that is not said twice.
-    agent = f" • {view.agent}" if view.agent not in {view.name, NOBODY, ""} else ""
-    facts = one_line(f"{own}{agent}{_answering(view)}{_work(view)}{_time(view, now)}", MOST_COLUMNS)
+    unnamed = {NOBODY, ""} if verbatim else {NOBODY, "", view.name}
+    agent = f" • {view.agent}" if view.agent not in unnamed else ""
+    facts = one_line(f"{own}{agent}{_answering(view)}{_work(view, verbatim)}{_time(view, now)}", MOST_COLUMNS)
     return (
         Span(before_header(view), "muted"),
         Span(f"{_icon(view, now)} ", _STYLES[view.phase]),
@@ -106,8 +111,12 @@ def sessions(views: Iterable[RunView], columns: int) -> list[Line]:
     Nested ones are found by those at the top.
     """
     ids = dict.fromkeys(view.session[:SESSION_DIGITS] for view in views if view.depth == 1)
-    told = f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}"
-    return [(Span(line, "muted"),) for line in wrap(told, columns, lines=len(ids) + 1)]
+    return [(Span(line, "muted"),) for line in wrap(session_list(ids), columns, lines=len(ids) + 1)]
+
+
+def session_list(ids: Collection[str]) -> str:
+    """Return `Session: {id}` or `Sessions: {id}, {id}`."""
+    return f"{'Session' if len(ids) == 1 else 'Sessions'}: {', '.join(ids)}"
 
 
 def seconds(view: RunView, now: float) -> float:
@@ -126,18 +135,22 @@ def _icon(view: RunView, now: float) -> str:
 
 def _answering(view: RunView) -> str:
     """Who answers: the model, with provider and thinking level where known, else the engine; nested, both."""
-    model = "/".join(filter(None, (view.provider, view.model)))
+    model = view.model or ""
+    # An engine may name the model that answered together with its provider.
+    if view.provider and not model.startswith(f"{view.provider}/"):
+        model = f"{view.provider}/{model}" if model else view.provider
     engine = view.engine if not model or (view.depth > 1 and view.engine != model) else ""
     answering = " ".join(filter(None, (engine, model, view.thinking)))
     return f" ({answering})" if answering else ""
 
 
-def _work(view: RunView) -> str:
+def _work(view: RunView, verbatim: bool) -> str:
     """What it has done: its tools, and its todos while some of them are open."""
     if view.started is None:
         return ""
     todos = f" • [{view.todos.completed}/{view.todos.total}]" if view.todos.are_open else ""
-    return f" • {view.tools} tools{todos}"
+    tools = f"{view.tools} tools" if verbatim else counted(view.tools, "tool")
+    return f" • {tools}{todos}"
 
 
 def _time(view: RunView, now: float) -> str:
@@ -161,7 +174,7 @@ def _marked(view: RunView, screen: Screen, now: float) -> Line:
 def _body(view: RunView, screen: Screen, columns: int, room: int) -> list[Line]:
     """The newest lines, oldest first."""
     most = room if screen.expanded else min(screen.max_lines, room)
-    newest = list(islice(backwards(view, columns), most))
+    newest = list(islice(backwards(view, columns, expanded=screen.expanded), most))
     if not newest and view.phase is Phase.RUNNING:
         newest = [line_of(view, "(no output)" if screen.expanded else "(starting...)", "muted")][:most]
     return newest[::-1]

@@ -113,6 +113,16 @@ class Surface(Protocol):
         """The answer to input that is not even JSON; what keeps the call from any answer at all comes first."""
 
 
+class Toolset(Surface, Protocol):
+    """A surface whose calls start runs, with what a host needs to draw them in the surface's own words."""
+
+    def failure_text(self, failure: Failure, call: Call) -> str:
+        """Return why a run of the call failed, in the words of the toolset and safe to show."""
+
+    def tool_session_id(self, session: str) -> str | None:
+        """Return the id by which tools of the toolset find the session; None if none of them takes one."""
+
+
 def unreadable_input(orchestrator: Orchestrator, tool: str, problem: str, call: Call) -> Failure:
     """Why a call whose input is not even JSON is refused; what keeps it from any answer at all comes first."""
     unreadable = Failure(Code.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")

@@ -86,6 +86,12 @@ class Single:
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
         return self._refusal(unreadable_input(self._orchestrator, tool, problem, call))
 
+    def failure_text(self, failure: Failure, call: Call) -> str:
+        return self._clean(self._orchestrator.masked(_sentence(failure)))
+
+    def tool_session_id(self, session: str) -> str | None:
+        return None
+
     async def subagent(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Delegates one task and answers when it is done; a failure is an answer too."""
         try:

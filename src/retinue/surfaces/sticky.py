@@ -96,6 +96,13 @@ class Sticky:
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
         return self._refusal(unreadable_input(self._orchestrator, tool, problem, call))
 
+    def failure_text(self, failure: Failure, call: Call | None = None) -> str:
+        message = add_skipped_file(failure, failure.message)
+        return _clean(self._orchestrator.masked(message)) + AFRESH.get(failure.code, "")
+
+    def tool_session_id(self, session: str) -> str | None:
+        return session_uuid(session)
+
     async def subagent(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Delegates one task and answers when it is finalized; a failure is an answer too."""
         try:
@@ -139,8 +146,7 @@ class Sticky:
 
     def _refusal(self, failure: Failure) -> ToolResult:
         """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
-        message = _clean(self._orchestrator.masked(add_skipped_file(failure, failure.message)))
-        message += AFRESH.get(failure.code, "")
+        message = self.failure_text(failure)
         details = {"error": {"code": str(failure.code), "message": message}}
         return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)
 

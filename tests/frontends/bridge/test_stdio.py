@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 
@@ -10,6 +11,7 @@ from tests.frontends.bridge.stage import HANGS, INTERRUPTED, PATIENCE, TASK, ret
 
 pytestmark = pytest.mark.process
 
+SHEET = "\n".join(f"line {number}" for number in range(400))
 AGENT = "---\nname: {name}\ndescription: One of the project's own.\ntools: read\n---\nYou look.\n"
 
 
@@ -195,7 +197,7 @@ def test_half_a_line_at_the_end_is_ignored(extension):
 
 def test_a_thousand_calls_through_one_bridge_are_all_answered(extension):
     """They outlive any limit on what agents may start: the calls are the host's own."""
-    bridge = extension(RETINUE_MAX_SPAWNS="1000")
+    bridge = extension()
     answered: set[str] = set()
     for start in range(0, 1_000, 100):
         for number in range(start, start + 100):
@@ -309,11 +311,69 @@ def test_a_result_is_drawn_as_the_windows_of_its_runs(extension):
     assert lines[0].startswith("✓ first (scripted) • 1 tools • ")
     assert lines[1:5] == ["  ls → src", "    2 files, 1 dir", "  one", "  two"]
     assert lines[5].startswith("✗ second • nobody")
-    assert lines[6].startswith("  Unknown agent: nobody.")
+    assert lines[6] == '  Unknown profile: "nobody". Available profiles: (none)'
     assert lines[7] == f"Sessions: {', '.join(answer['result']['details']['sessionIds'])}"
     styles = {style for line in answer["view"]["lines"] for _, style in line}
     assert styles == {"name", "good", "muted", "error", ""}
     assert drawn(answer["view"]["expanded"]) == [header, *lines]
+    assert answer["view"]["maxLines"] == 15
+    assert answer["view"]["bodies"] == [
+        {"start": 2, "end": 6, "earlier": 0},
+        {"start": 7, "end": 7, "earlier": 0},
+    ]
+
+
+def test_each_run_of_a_view_has_max_lines_of_its_own_and_all_of_them_expanded(extension):
+    bridge = extension("--max-concurrency", "16", surface="fanout", script=[{"say": SHEET}])
+    bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": f"n{i}", "prompt": "p"} for i in range(16)]})
+    view = bridge.until("result")[-1]["view"]
+    lines = drawn(view["lines"])
+    assert [lines[body["start"] : body["end"]] for body in view["bodies"]] == [
+        [f"  line {number}" for number in range(385, 400)]
+    ] * 16
+    assert {body["earlier"] for body in view["bodies"]} == {385}
+    assert drawn(view["expanded"]).count("  line 0") == 16
+
+
+def test_long_line_of_a_view_is_sent_whole(extension):
+    words = " ".join(f"word{number}" for number in range(1000))
+    bridge = extension(surface="fanout", script=[{"say": words}])
+    bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]})
+    view = bridge.until("result")[-1]["view"]
+    assert f"  {words}" in drawn(view["lines"])
+    assert f"  {words}" in drawn(view["expanded"])
+
+
+def test_failure_is_remembered_in_the_words_of_the_toolset(extension):
+    bridge = extension(surface="fanout")
+    bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p", "profile": "nobody"}]})
+    while (message := bridge.line())["type"] != "ended":
+        pass
+    assert message["session"]["errorMessage"] == 'Unknown profile: "nobody". Available profiles: (none)'
+
+
+@pytest.mark.parametrize(
+    ("surface", "sentence", "footer"),
+    [
+        ("single", "Subagent execution was cancelled by user.", r"(?!)"),
+        (
+            "sticky",
+            "Stopped before it was done; what it had was kept. Resume the session to go on.",
+            r"Session: \S{36}",
+        ),
+    ],
+)
+def test_cancelled_run_is_drawn_in_the_words_of_the_toolset(extension, surface, sentence, footer):
+    bridge = extension(surface=surface, script=HANGS)
+    bridge.call(partials=True)
+    while "half" not in json.dumps(bridge.heard()):
+        pass
+    bridge.say({"type": "cancel", "id": "1"})
+    lines = drawn(bridge.until("result")[-1]["view"]["lines"])
+    assert f"  {sentence}" in lines
+    assert [line for line in lines if line.startswith("Session")] == [
+        line for line in lines if re.fullmatch(footer, line)
+    ]
 
 
 def test_a_call_without_runs_is_not_drawn(extension):

@@ -258,7 +258,7 @@ def test_a_real_terminal_shows_the_windows_and_survives_being_resized(tmux, plac
                 return seen
         raise AssertionError(f"{words} not in {seen}")
 
-    seen = screen("Sub-agents: 16 running", "task-0 • explorer (scripted) • 1 tools", "task-15")
+    seen = screen("Sub-agents: 16 running", "task-0 • explorer (scripted) • 1 tool •", "task-15")
     assert seen.startswith("Sub-agents: 16 running")
     if rows > 24:
         assert "2 files, 1 dir" in seen

@@ -2,56 +2,103 @@
 
 import { truncateToWidth, wrapTextWithAnsi } from "@earendil-works/pi-tui";
 
-const COLORS = { muted: "muted", running: "accent", good: "success", error: "error", warning: "warning" };
+const COLORS = new Map([
+  ["muted", "muted"],
+  ["running", "accent"],
+  ["good", "success"],
+  ["error", "error"],
+  ["warning", "warning"],
+]);
 
 // `delegate_to_subagents 3 sub-agents (default profile: researcher) profiles: [writer, researcher]`
 export function drawCall(name, args, theme) {
   const title = theme.fg("toolTitle", theme.bold(name));
-  return component(() => [{ text: `${title} ${theme.fg("muted", plain(about(args ?? {})))}`, wraps: false }]);
+  return component((width) => [truncateToWidth(`${title} ${theme.fg("muted", plain(about(args ?? {})))}`, width)]);
 }
 
 export function drawResult(result, { expanded }, theme, context) {
   const view = result.details?.view;
-  return component(() => (view ? windows(view, expanded, theme) : texts(result, expanded, theme, context)));
+  return component((width) => {
+    try {
+      if (view) return expanded ? expandedWindows(view, theme, width) : windows(view, theme, width);
+    } catch {
+      // It comes from pi's log, where anything may be: then its text is drawn.
+    }
+    return texts(result, expanded, theme, width, context);
+  });
 }
 
 function about({ tasks, profile, mode, agent, task, sessionId }) {
-  if (Array.isArray(tasks)) {
-    const profiles = tasks.map((one) => one?.profile ?? one?.agent).filter((name) => typeof name === "string");
-    return [
-      `${tasks.length} sub-agent${tasks.length === 1 ? "" : "s"}`,
-      mode && `(${mode})`,
-      profile && `(default profile: ${profile})`,
-      profiles.length > 0 && `profiles: [${profiles.join(", ")}]`,
-    ]
-      .filter(Boolean)
-      .join(" ");
+  if (!Array.isArray(tasks)) return [agent, task, sessionId].filter((part) => typeof part === "string").join(" ");
+  return [
+    `${tasks.length} sub-agent${tasks.length === 1 ? "" : "s"}`,
+    mode && `(${mode})`,
+    profile && `(default profile: ${profile})`,
+    named("profiles", tasks.map((one) => one?.profile)),
+    named("agents", tasks.map((one) => one?.agent)),
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+function named(title, names) {
+  const given = new Set(names.filter((name) => typeof name === "string"));
+  return given.size > 0 && `${title}: [${[...given].join(", ")}]`;
+}
+
+// As many rows of each run as it may have, the newest: its text is wrapped, its tool calls are cut.
+function windows({ lines, bodies, maxLines }, theme, width) {
+  const wrapped = (from, to) => lines.slice(from, to).flatMap((line) => drawLine(line, theme, width, true));
+  const rows = [];
+  let next = 0;
+  for (const { start, end, earlier } of bodies) {
+    const header = drawLine(lines[start - 1], theme, width, false);
+    let body = [];
+    let first = end;
+    while (first > start && body.length < maxLines) {
+      first -= 1;
+      const isToolCall = lines[first].some(([, style]) => style === "muted");
+      body = [...drawLine(lines[first], theme, width, !isToolCall), ...body];
+    }
+    rows.push(...wrapped(next, start - 1), ...header, ...more(earlier + first - start), ...body.slice(-maxLines));
+    next = end;
   }
-  return [agent, task, sessionId].filter((part) => typeof part === "string").join(" ");
+  // Errors and the ids of sessions are never cut: half an id finds nothing.
+  return [...rows, ...wrapped(next)];
+
+  function more(count) {
+    const hint = `  ... (${count} earlier line${count === 1 ? "" : "s"})`;
+    return count > 0 ? [truncateToWidth(theme.fg("muted", hint), width)] : [];
+  }
 }
 
-function windows({ lines, expanded: all }, expanded, theme) {
-  return (expanded ? all : lines).map((spans) => ({
-    text: spans.map(([text, style]) => styled(text, style, theme)).join(""),
-    wraps: expanded || spans.some(([, style]) => style === "error"),
-  }));
+function expandedWindows({ expanded }, theme, width) {
+  return expanded.flatMap((line) => drawLine(line, theme, width, true));
 }
 
-function texts(result, expanded, theme, { isError } = {}) {
-  const text = result.content.map((block) => block.text ?? "").join("\n");
-  const lines = text.split("\n").map((line) => ({
-    text: isError ? theme.fg("error", plain(line)) : theme.fg("toolOutput", plain(line)),
-    wraps: true,
-  }));
-  const most = result.details?.maxLines ?? lines.length;
-  if (expanded || lines.length <= most) return lines;
-  const more = theme.fg("muted", `... (${lines.length - most} more lines)`);
-  return [...lines.slice(0, most), { text: more, wraps: false }];
+// The rows of a line. What is wrapped stays below its own indent.
+function drawLine(line, theme, width, wraps) {
+  const indent = line.length > 1 && /^ +$/.test(line[0][0]) ? line[0][0] : "";
+  const text = line
+    .slice(indent ? 1 : 0)
+    .map(([piece, style]) => styled(plain(piece), style, theme))
+    .join("");
+  if (!wraps || indent.length >= width) return [truncateToWidth(`${indent}${text}`, width)];
+  return wrapTextWithAnsi(text, width - indent.length).map((row) => `${indent}${row}`);
+}
+
+function texts(result, expanded, theme, width, { isError } = {}) {
+  const lines = result.content.map((block) => block.text ?? "").join("\n").split("\n");
+  const color = isError ? "error" : "toolOutput";
+  const most = expanded ? lines.length : (result.details?.maxLines ?? lines.length);
+  const rows = lines.slice(0, most).flatMap((line) => wrapTextWithAnsi(theme.fg(color, plain(line)), width));
+  if (lines.length <= most) return rows;
+  return [...rows, truncateToWidth(theme.fg("muted", `... (${lines.length - most} more lines)`), width)];
 }
 
 function styled(text, style, theme) {
   if (style === "name") return theme.bold(text);
-  return COLORS[style] ? theme.fg(COLORS[style], text) : text;
+  return COLORS.has(style) ? theme.fg(COLORS.get(style), text) : text;
 }
 
 // What a model wrote, on one line and without what a terminal would act on.
@@ -59,15 +106,13 @@ export function plain(text) {
   return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029]+/g, " ");
 }
 
-function component(lines) {
+function component(draw) {
   let columns;
   let drawn;
   return {
     render(width) {
       if (width !== columns) {
-        drawn = lines().flatMap(({ text, wraps }) =>
-          wraps ? wrapTextWithAnsi(text, width) : [truncateToWidth(text, width)],
-        );
+        drawn = draw(width);
         columns = width;
       }
       return drawn;

@@ -47,7 +47,7 @@ export const TOOLSETS = {
           },
           "sessionId": {
             "type": "string",
-            "pattern": "^[A-Za-z0-9-]{8,64}$",
+            "pattern": "^([A-Za-z0-9-]{8,64})?$",
             "description": "The Session ID of an earlier answer of the same agent, to go on with its context; leave it out to begin a new session"
           }
         },
@@ -191,6 +191,16 @@ export const TOOLSETS = {
           "sessionId": {
             "type": "string",
             "description": "The session ID returned by delegate_to_subagents"
+          },
+          "start": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "First line to return, counted from 1 (default: 1)"
+          },
+          "lines": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "How many lines to return at most (default: all)"
           }
         },
         "required": [

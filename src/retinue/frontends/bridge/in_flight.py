@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import anyio
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UnsetType, structs
 
 from retinue.events import RunEnded, RunQueued, Stamped
-from retinue.frontends.bridge.protocol import Drawn, Ended, Partial, Result, Started, View
+from retinue.frontends.bridge.protocol import Ended, Partial, Result, Started, View
 from retinue.frontends.bridge.session_data import (
     MAX_CALL_BYTES,
     MAX_ERROR_BYTES,
@@ -21,16 +21,12 @@ from retinue.frontends.bridge.session_data import (
     cut,
     encoded_bytes,
 )
-from retinue.frontends.spans import Line
-from retinue.frontends.windows import NOBODY, SESSION_DIGITS, Screen, frame
+from retinue.frontends.bridge.view_builder import ViewBuilder
+from retinue.frontends.windows import NOBODY, SESSION_DIGITS
 from retinue.progress import Progress
-from retinue.surfaces.base import ToolResult
+from retinue.surfaces.base import ToolResult, Toolset
 from retinue.types import Call
 
-COLUMNS = 1_000
-"""Wider than any screen: the host breaks or cuts lines at its own."""
-EXPANDED = 500
-"""Lines, as seed 003 has them."""
 STOPPING = 10.0
 """Seconds the runs of a cancelled call have to end, as long as a stubborn process tree takes; then it is left."""
 
@@ -38,10 +34,12 @@ STOPPING = 10.0
 class InFlight:
     """What is known of a call while its tool works."""
 
-    def __init__(self, id_: str, call: Call, max_lines: int) -> None:
+    def __init__(self, id_: str, call: Call, surface: Toolset, max_lines: int) -> None:
         self._id = id_
+        self._call = call
         self._parent_call = call.lineage.parent_call
-        self._max_lines = max_lines
+        self._surface = surface
+        self._views = ViewBuilder(max_lines, surface.tool_session_id, verbatim=surface.name == "fanout")
         self._progress = Progress()
         self._queued: dict[str, RunQueued] = {}
         self._messages: dict[str, MessageLog] = {}
@@ -68,7 +66,10 @@ class InFlight:
         is_own = origin.parent_tool_use_id == self._parent_call
         if not is_own and origin.parent_run not in self._progress.runs:
             return None
-        self._progress = self._progress.after(stamped)
+        if is_own and isinstance(event, RunEnded) and event.failure:
+            message = self._surface.failure_text(event.failure, self._call)
+            event = structs.replace(event, failure=structs.replace(event.failure, message=message))
+        self._progress = self._progress.after(structs.replace(stamped, event=event))
         if is_own and isinstance(event, RunQueued):
             self._queued[origin.run] = event
             self._messages[origin.run] = MessageLog()
@@ -88,18 +89,7 @@ class InFlight:
         return Result(id=self._id, result=result.as_json(), view=self._view())
 
     def _view(self) -> View | UnsetType:
-        """The picture of its runs; none of a call without any."""
-        runs = len(self._progress.runs)
-        if not runs:
-            return UNSET
-        # The status above, the sessions below, a header for each, and for all together what one alone may have.
-        height = 2 + runs + max(self._max_lines, runs)
-        now = time.time()
-        compact = Screen(width=COLUMNS, height=height, max_lines=self._max_lines)
-        whole = Screen(width=COLUMNS, height=max(EXPANDED, height), expanded=True)
-        return View(
-            lines=_drawn(frame(self._progress, compact, now)), expanded=_drawn(frame(self._progress, whole, now))
-        )
+        return self._views.build(self._progress, time.time())
 
     def _session(self, run: str) -> SessionData:
         """Return the data of a run that has not ended."""
@@ -133,7 +123,3 @@ class InFlight:
         kept = messages.newest(ended, share - 2 * encoded_bytes(data))  # it is stored at the start, too
         self._bytes_left -= encoded_bytes(structs.replace(data, messages=kept)) - encoded_bytes(data)
         return structs.replace(data, messages=kept)
-
-
-def _drawn(lines: tuple[Line, ...]) -> Drawn:
-    return [[(span.text, span.style) for span in line if span.text] for line in lines]

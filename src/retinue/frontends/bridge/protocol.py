@@ -19,7 +19,10 @@
 | `refused` | `id?`, `message` | answers what means nothing; nothing was done |
 
 A `view` draws the runs of a call: `lines`, and `expanded` for whoever wants to see all; a line is a list of `[text,
-style]`, plain text in the styles `name`, `muted`, `running`, `good`, `error`, `warning` or none.
+style]`, plain text in the styles `name`, `muted`, `running`, `good`, `error`, `warning` or none. Lines are as long as
+they were written: the host wraps or cuts them. `bodies` has, for each run, which of the `lines` are what it said and
+did (`start` to before `end`) and how many `earlier` ones only `expanded` has; a host that wraps shows the last
+`maxLines` rows of each.
 
 Every `tools` and every `call` is answered once, whatever happens. `cwd` is where the call is made from, the bridge's
 own directory by default; `toolCall` the host's own id of the call, under which its events are told; `hostTools` the
@@ -80,8 +83,9 @@ class Hello(Struct, frozen=True, kw_only=True, tag="hello", rename="camel"):
     protocol: int = PROTOCOL
 
 
-Drawn = Sequence[Sequence[tuple[str, str]]]
-"""Lines of text in styles."""
+DrawnLine = Sequence[tuple[str, str]]
+"""A line of text in styles."""
+Drawn = Sequence[DrawnLine]
 
 
 class Offered(Struct, frozen=True, kw_only=True, tag="tools"):
@@ -91,11 +95,23 @@ class Offered(Struct, frozen=True, kw_only=True, tag="tools"):
     """When to delegate and to whom, for the host's model; only where the user wants it told."""
 
 
-class View(Struct, frozen=True, kw_only=True):
+class Body(Struct, frozen=True, kw_only=True):
+    """Where in the lines of a view one run's own lines are."""
+
+    start: int
+    end: int
+    earlier: int
+    """Lines before them that only the expanded view has."""
+
+
+class View(Struct, frozen=True, kw_only=True, rename="camel"):
     """The runs of a call as a screen of any width shows them."""
 
     lines: Drawn
     expanded: Drawn
+    bodies: Sequence[Body]
+    max_lines: int
+    """Rows that the body of one run may take."""
 
 
 class Partial(Struct, frozen=True, kw_only=True, tag="partial"):

@@ -144,7 +144,7 @@ class Bridge:
                 self._refuse(asked.id, f"{error} Nothing was started.")
                 return
             max_lines = self._retinue.settings(self._surface.name).settings.max_lines_per_window
-            self._calls[asked.id] = InFlight(asked.id, call, max_lines)
+            self._calls[asked.id] = InFlight(asked.id, call, self._surface, max_lines)
             self._group.start_soon(self._carry_out, asked, call, run)
 
     async def _carry_out(self, asked: CallTool, call: Call, run: ToolRun) -> None:

@@ -157,7 +157,8 @@ async def opened(
     """
     if sentence := clash(surfaces):
         raise Unservable(sentence)
-    follower, families = Follower(retinue), [retinue.surface(name) for name in surfaces]
+    follower = Follower(retinue)
+    families: list[Surface] = [retinue.surface(name) for name in surfaces]
     tasks: Tasks | None = None
     async with anyio.create_task_group() as group:
         await group.start(follower.follow)

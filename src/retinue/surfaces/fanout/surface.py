@@ -93,6 +93,12 @@ class Fanout:
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
         return self._refusal(unreadable_input(self._orchestrator, tool, problem, call), call)
 
+    def failure_text(self, failure: Failure, call: Call) -> str:
+        return Words(self._orchestrator, call).told(failure)
+
+    def tool_session_id(self, session: str) -> str | None:
+        return session[:SHOWN_ID]
+
     async def delegate(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Carries out the tasks and answers with a line each when all have ended; a failed task is an answer, too."""
 
@@ -203,7 +209,7 @@ class Fanout:
         return ended.text if ended.answer in {AnswerKind.FINAL, AnswerKind.PARTIAL} else ""
 
     def _refusal(self, failure: Failure, call: Call) -> ToolResult:
-        message = Words(self._orchestrator, call).told(failure)
+        message = self.failure_text(failure, call)
         details = {"error": {"code": str(failure.code), "message": message}}
         return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED)
 

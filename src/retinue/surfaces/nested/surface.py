@@ -80,6 +80,12 @@ class Nested:
     def unreadable(self, tool: str, problem: str, call: Call) -> ToolResult:
         return self._refusal(tool, unreadable_input(self._orchestrator, tool, problem, call))
 
+    def failure_text(self, failure: Failure, call: Call) -> str:
+        return self._safe(sentence(failure))
+
+    def tool_session_id(self, session: str) -> str | None:
+        return None
+
     async def spawn(self, arguments: Any, call: Call, update: Update | None = None) -> ToolResult:
         """Carries the tasks out and answers when all have ended; a failure is an answer too."""
         mode = meant_mode(arguments)
