@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 from anyio.abc import TaskStatus
@@ -17,8 +17,12 @@ class Unservable(Exception):  # noqa: N818 - it says what the server's wish is
     """What a server is to offer cannot be served; the message says why and what to do."""
 
 
-async def until_signalled(work: Callable[[], Awaitable[None]]) -> int:
-    """Does the work until it is done or a signal ends it; a second signal ends the process at once.
+async def until_signalled(
+    work: Callable[[], Awaitable[None]], on_hangup: Sequence[Callable[[], None]] = ()
+) -> int:
+    """Run the work until it is done or a signal ends it; a second signal ends the process at once.
+
+    `on_hangup` is called first if the signal is SIGHUP: the terminal is gone, and the host with it.
 
     Raises:
         Unservable: it cannot be done.
@@ -26,7 +30,7 @@ async def until_signalled(work: Callable[[], Awaitable[None]]) -> int:
     fault: Unservable | None = None
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:
-            await group.start(_cancel_on_signal, scope)
+            await group.start(_cancel_on_signal, scope, on_hangup)
             try:
                 await work()
             except Unservable as error:  # caught here: the group would wrap it
@@ -37,14 +41,18 @@ async def until_signalled(work: Callable[[], Awaitable[None]]) -> int:
     return CANCELLED if scope.cancel_called else 0
 
 
-async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+async def _cancel_on_signal(
+    scope: anyio.CancelScope, on_hangup: Sequence[Callable[[], None]], *, task_status: TaskStatus[None]
+) -> None:
     signals = stop_signals()
     if not signals:
         task_status.started()
         return
     with anyio.open_signal_receiver(*signals) as received:
         task_status.started()
-        async for _ in received:
+        async for number in received:
+            for callback in on_hangup if number == signal.SIGHUP else ():
+                callback()
             break
     for number in signals:
         signal.signal(number, lambda *_: os._exit(CANCELLED))

@@ -276,6 +276,15 @@ def test_a_signal_ends_it_and_its_runs(extension):
     assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted", "a signal asks the runs to stop"
 
 
+def test_runs_are_interrupted_when_the_terminal_of_the_host_is_closed(extension):
+    bridge = extension("--root", "c1", script=HANGS)
+    bridge.call(partials=True)
+    bridge.until("partial")
+    bridge.process.send_signal(signal.SIGHUP)
+    assert bridge.process.wait(PATIENCE) == 130
+    assert retinue("events", "c1")[-1]["failure"] == INTERRUPTED
+
+
 def test_rules_are_not_taken_for_an_agent_unless_they_are_asked_for(extension):
     bridge = extension(engine="auto", PATH="/nowhere")
     bridge.call()

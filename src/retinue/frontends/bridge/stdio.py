@@ -209,6 +209,7 @@ class Bridge:
 
 async def on_stdio(retinue: Retinue, surface: str) -> int:
     """Serves the extension at stdin and stdout until it leaves; the exit code."""
+    on_hangup: list[Callable[[], None]] = []
 
     async def served() -> None:
         with claimed() as (lines, writer):
@@ -220,6 +221,7 @@ async def on_stdio(retinue: Retinue, surface: str) -> int:
                     retinue.stop_all(INTERRUPTED)
                     group.cancel_scope.cancel()
 
+                on_hangup.append(leave)
                 bridge = Bridge(retinue, surface, outlet, group)
                 group.start_soon(_speak, outlet, leave)
                 group.start_soon(bridge.follow)
@@ -231,7 +233,7 @@ async def on_stdio(retinue: Retinue, surface: str) -> int:
                         break
                 leave()
 
-    return await until_signalled(served)
+    return await until_signalled(served, on_hangup)
 
 
 async def _speak(outlet: Outlet, leave: Callable[[], None]) -> None:
