@@ -105,7 +105,7 @@ FAILURES: Mapping[Code, Meaning] = {
     Code.PROVIDER: Meaning(
         happened="The model's provider failed, after all retries and fallback models. `reason` says how: "
         "`rate_limit`, `quota`, `auth`, `model_unavailable`, `network`, `overloaded`, `server_error`, "
-        "`context_overflow` or `other`.",
+        "`context_overflow`, `bad_request` or `other`.",
         do="Try again later, give the agent `fallback_models`, or mend the key.",
     ),
     Code.ENGINE: Meaning(

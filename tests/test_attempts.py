@@ -12,7 +12,7 @@ from retinue.engines.scripted import Hang, ScriptedEngine, Wait, call, fail, fin
 from retinue.engines.toolbox import Toolbox
 from retinue.events import AttemptStarted, MessageEnded, ModelChanged, Text, ToolCalled
 from retinue.results import AnswerKind, Attempt
-from retinue.types import Code, Plan, Task, Usage
+from retinue.types import Code, Failure, Plan, Task, Usage
 
 pytestmark = VIRTUAL_TIME
 
@@ -110,6 +110,37 @@ async def test_only_models_that_the_agent_has_not_are_advised(scratch_home, agen
     assert len(result.actual.attempts) == 1 + len(agent.fallback_models)
 
 
+@pytest.mark.parametrize(
+    ("model", "provider", "fallback_models", "tried"),
+    [
+        ("big", None, ("big", "small"), ["big", "small"]),
+        ("big", "local", ("local/big", "big", "small", "local/small"), ["big", "small"]),
+        ("local/big", "local", ("big",), ["local/big"]),
+        ("big", "local", ("other/big",), ["big", "other/big"]),
+    ],
+)
+async def test_fallback_models_that_were_tried_are_skipped(scratch_home, model, provider, fallback_models, tried):
+    agent = Agent(
+        name="worker", body="Work.", model=model, provider=provider, fallback_models=fallback_models, tools=("read",)
+    )
+    result, specs, events = await run(scratch_home, *[[fail("402 billing")]] * 5, agent=agent)
+    assert result.failure
+    assert [spec.model for spec in specs] == tried
+    assert [event.after for event in events if isinstance(event, ModelChanged)] == tried[1:]
+
+
+async def test_bad_request_is_not_sent_to_another_model(scratch_home):
+    result, specs, _ = await run(scratch_home, [fail("400 Bad Request: 'timeout' must be a number")], [say("never")])
+    assert result.failure == Failure(
+        Code.PROVIDER,
+        "The model provider failed: 400 Bad Request: 'timeout' must be a number\n"
+        "It left no text; its session keeps what it did. The provider does not accept this request: sending it again "
+        "does not help. Check the task, its files, and the agent's model and settings.",
+        "bad_request",
+    )
+    assert [spec.model for spec in specs] == ["big"]
+
+
 async def test_context_overflow_burns_no_fallback(scratch_home):
     error = "This model's maximum context length is 128000 tokens. However, your messages resulted in 150000"
     result, specs, _ = await run(scratch_home, [fail(error)], [say("never")])
@@ -174,7 +205,7 @@ async def test_usage_is_summed_over_attempts(scratch_home):
     used = Usage(input=10, output=5, cost=0.5, turns=1)
     scripts = [[say("cut", usage=used, stop_reason="length"), fail(OVERLOADED)], [say("ok", usage=used)]]
     result, _, _ = await run(scratch_home, *scripts, agent=plain())
-    assert result.usage == Usage(input=20, output=10, cost=1.0, turns=3)
+    assert result.usage == Usage(input=20, output=10, cost=1.0, turns=2)
 
 
 async def test_the_text_of_a_failed_run_is_the_best_any_attempt_had(scratch_home):

@@ -317,6 +317,15 @@ async def test_a_session_remembers_what_was_said_where_the_agent_heard_it(scratc
 
 
 @VIRTUAL_TIME
+async def test_timeout_after_an_extension_names_the_new_limit_and_how_long_the_run_took(scratch_home):
+    async with at_work(scratch_home, AT_WORK, Hang(), timeout=100, settings={"extend_timeout_debounce": 30}) as scene:
+        await anyio.sleep(60)
+        await scene.retinue.extend(scene.run, 50)
+    message = "Timed out after 150s. Consider resuming with a longer timeout. The run took 180s."
+    assert (scene.result.elapsed, scene.result.failure.message) == (180, message)
+
+
+@VIRTUAL_TIME
 async def test_a_run_that_is_given_more_time_ends_that_much_later(scratch_home):
     async with at_work(scratch_home, AT_WORK, Hang(), timeout=100) as scene:
         await anyio.sleep(60)
@@ -324,7 +333,7 @@ async def test_a_run_that_is_given_more_time_ends_that_much_later(scratch_home):
         assert await scene.retinue.extend(scene.run, 10.5) == 160.5
     assert scene.result.elapsed == 160.5
     assert scene.result.failure.code is Code.TIMEOUT
-    assert scene.result.failure.message.startswith("Timed out after 160.5s.")
+    assert scene.result.failure.message == "Timed out after 160.5s. Consider resuming with a longer timeout."
     assert await scene.events(DeadlineExtended) == [DeadlineExtended(50, 150), DeadlineExtended(10.5, 160.5)]
     limits = scene.result.actual.limits
     assert (limits.timeout, limits.ceiling) == (160.5, 160.5)

@@ -25,7 +25,9 @@ async def test_a_good_answer_completes_the_run(scratch_home):
 async def test_a_hung_run_ends_at_its_timeout_and_keeps_what_it_said(scratch_home):
     result = await run(scratch_home, call("read", path="x"), Text("half an answer"), Hang())
     assert result.failure == Failure(
-        Code.TIMEOUT, "Timed out after 600s. Consider resuming with a longer timeout.", detail={"timeout": 600.0}
+        Code.TIMEOUT,
+        "Timed out after 600s. Consider resuming with a longer timeout. The run took 630s.",
+        detail={"timeout": 600.0, "elapsed": 630.0},
     )
     assert (result.exit_code, result.elapsed) == (124, 630)
     assert (result.text, result.answer) == ("half an answer", AnswerKind.PARTIAL)
@@ -108,6 +110,14 @@ async def test_an_engine_that_returns_without_an_answer_has_failed(scratch_home)
 async def test_a_provider_failure_is_a_failed_run_with_its_reason(scratch_home):
     result = await run(scratch_home, fail("401 invalid x-api-key"))
     assert result.failure and (result.failure.code, result.failure.reason) == (Code.PROVIDER, "auth")
+
+
+async def test_provider_failures_do_not_count_as_turns(scratch_home):
+    retried = await run(scratch_home, fail("500 no"), fail("500 no"), say("made it"), max_turns=2)
+    assert (retried.failure, retried.text, retried.usage.turns) == (None, "made it", 1)
+    failed = await run(scratch_home, *[fail("500 no")] * 8, max_turns=2)
+    assert failed.failure
+    assert (failed.failure.code, failed.usage.turns) == (Code.PROVIDER, 0)
 
 
 async def test_an_engine_failure_is_a_failed_run(scratch_home):

@@ -14,7 +14,7 @@ from msgspec import structs
 from retinue.agents.policy import READ_ONLY
 from retinue.events import AttemptStarted, Event, ModelChanged, Steered
 from retinue.guards.watch import Watch
-from retinue.models import join_model, same_model
+from retinue.models import join_model, normalize_model, same_model
 from retinue.output.collect import Collector
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.results import Actual, AnswerKind, Attempt, RunResult, exit_code
@@ -156,7 +156,7 @@ class _Chances:
         self._watch = watch
         self._reins = reins
         self._recall = recall
-        self._models = list(tally.spec.agent.fallback_models)
+        self._models = _other_models(tally.spec)
         self._retries = tally.spec.limits.retry_attempts - 1
         self._corrections = tally.spec.limits.finalize_retries
 
@@ -209,6 +209,14 @@ class _Chances:
         with self._reins.hold() as scope:
             await anyio.sleep(pause)
         return not scope.cancelled_caught
+
+
+def _other_models(spec: RunSpec) -> list[str]:
+    """Return the fallback models in order, without the run's own and without repetitions."""
+    provider = spec.agent.provider
+    models = {normalize_model(join_model(provider, model)): model for model in reversed(spec.agent.fallback_models)}
+    models.pop(normalize_model(join_model(provider, spec.model)), None)
+    return [model for model in dict.fromkeys(spec.agent.fallback_models) if model in models.values()]
 
 
 SAID_NOTHING = frozenset({"empty_answer", "no_final_message"})

@@ -147,6 +147,11 @@ class MessageEnded(Struct, frozen=True, kw_only=True, tag="message_ended", renam
     error: str | None = None
     """The provider's words, where the stop reason is `error`."""
 
+    @property
+    def turn(self) -> Usage:
+        """Return its usage as that of one turn; a request that the provider failed is none."""
+        return structs.replace(self.usage, turns=0 if self.stop_reason == "error" else 1)
+
 
 class ModelChanged(Struct, frozen=True, tag="model_changed", rename="camel"):
     """The next model of `fallback_models` takes over."""

@@ -34,18 +34,19 @@ def same_model(one: str | None, other: str | None) -> bool:
     if not one or not other:
         return not one and not other
     first, second = _plain(one), _plain(other)
-    return _joined(first) == _joined(second) or first == _bare(second) or second == _bare(first)
+    return normalize_model(one) == normalize_model(other) or first == _bare(second) or second == _bare(first)
+
+
+def normalize_model(model: str | None) -> str:
+    """Return one spelling for all spellings of a model with its provider; empty without a model."""
+    return _SEPARATOR.sub("/", _plain(model or ""), count=1)
 
 
 def _plain(model: str) -> str:
     return _THINKING_SUFFIX.sub("", model.strip().casefold())
 
 
-def _joined(plain: str) -> str:
-    return _SEPARATOR.sub("/", plain, count=1)
-
-
 def _bare(plain: str) -> str | None:
     """Return the name without its provider; None where it still contains one, as `openrouter/qwen/qwen3` does."""
-    name = _joined(plain).partition("/")[2]
+    name = normalize_model(plain).partition("/")[2]
     return name if name and "/" not in name else None

@@ -185,12 +185,12 @@ def _working(view: RunView, event: Event) -> RunView:
             return structs.replace(_with(view, called, _size(args)), tools=view.tools + 1)
         case ToolReturned():
             return _returned(view, event)
-        case MessageEnded(model=model, usage=usage, stop_reason=reason):
+        case MessageEnded(model=model, turn=turn, stop_reason=reason):
             return structs.replace(
                 view,
                 model=model or view.model,
-                usage=view.usage + structs.replace(usage, turns=1),
-                turns=view.turns + 1,
+                usage=view.usage + turn,
+                turns=view.turns + turn.turns,
                 stop_reason=reason,
             )
         case Notice(code=code, message=message) if code not in UNSHOWN_NOTICES:

@@ -93,7 +93,7 @@ SURFACES: Mapping[str, Mapping[str, Any]] = {
         "allow_write": False,
         "retry_attempts": 2,
     },
-    "sticky": {"max_depth": 1},
+    "sticky": {"extend_timeout_debounce": 0.0, "max_depth": 1},
     "fanout": {"timeout": 600.0},
     "nested": {},
 }

@@ -233,6 +233,7 @@ async def test_a_failing_provider_is_a_failed_run(open_retinue):
         result = await retinue.run("worker", script64([{"fail": {"status": 401, "times": -1}}]))
     assert result.failure
     assert (result.failure.code, result.failure.reason, result.exit_code) == (Code.PROVIDER, "auth", 1)
+    assert result.usage.turns == 0
     assert "401" in result.failure.message
 
 
@@ -241,6 +242,7 @@ async def test_what_pi_tries_again_by_itself_is_waited_for_and_told(open_retinue
         script = script64([{"fail": {"status": 500, "times": 1}, "text": "Made it."}])
         result, events = await seen(retinue, lambda: retinue.run("worker", script))
     assert (result.failure, result.text, len(result.actual.attempts)) == (None, "Made it.", 1)
+    assert result.usage.turns == 1
     (notice,) = [event for event in events if isinstance(event, Notice) and event.code == "provider_retry"]
     assert "(1 of 1)" in notice.message
 

@@ -57,9 +57,9 @@ def test_a_drip_feeder_ends_at_the_ceiling():
     assert guard.deadline == 2400.0
     assert guard.expire() == Failure(
         Code.TIMEOUT,
-        "Timed out after 600s. Consider resuming with a longer timeout.",
+        "Timed out after 600s. Consider resuming with a longer timeout. The run took 2400s.",
         reason="ceiling",
-        detail={"timeout": 600},
+        detail={"timeout": 600, "elapsed": 2400},
     )
 
 
@@ -77,7 +77,12 @@ def test_more_time_moves_the_timeout_and_the_ceiling():
     assert guard.deadline == 930.0
     guard.observe(called(2), now=1200.0)
     assert guard.deadline == 1220.0
-    assert guard.expire().message.startswith("Timed out after 720s.")
+    assert guard.expire() == Failure(
+        Code.TIMEOUT,
+        "Timed out after 720s. Consider resuming with a longer timeout. The run took 1120s.",
+        reason="ceiling",
+        detail={"timeout": 720, "elapsed": 1120},
+    )
 
 
 def test_more_time_where_there_is_no_grace_moves_the_hard_end():

@@ -367,4 +367,5 @@ def test_success_always_has_a_final_answer_and_every_answer_a_kind(events):
         assert kind is FINAL
     assert bool(text) == bool(events)
     assert (kind is NONE) == (not events)
-    assert collector.usage.turns == sum(isinstance(event, MessageEnded) for event in events)
+    messages = [event for event in events if isinstance(event, MessageEnded)]
+    assert collector.usage.turns == sum(message.stop_reason != "error" for message in messages)

@@ -69,7 +69,13 @@ TEXTS = [
     ("auth", "Error code: 401"),
     # neither
     ("tool", "bash failed (exit 1): curl: (6) rate limit exceeded"),
-    ("other", "400 messages.0.content: field required"),
+    ("bad_request", "400 messages.0.content: field required"),
+    ("bad_request", "400 Bad Request: 'timeout' must be a number"),
+    ("bad_request", '400 {"type":"error","error":{"type":"api_error","message":"invalid request"}}'),
+    ("bad_request", "Error code: 422 - upstream validation failed"),
+    ("rate_limit", "400 rate limit reached"),
+    ("auth", "400 API key not valid. Please pass a valid API key."),
+    ("model_unavailable", "400 The model 'x' does not exist"),
     ("other", "the model wrote 500 lines"),
     ("other", ""),
 ]  # fmt: skip
@@ -95,6 +101,7 @@ def test_no_text_tells_nothing():
         ("auth", False, True),
         ("model_unavailable", False, True),
         ("context_overflow", False, False),
+        ("bad_request", False, False),
         ("tool", False, False),
         ("other", False, False),
         ("length", False, False),

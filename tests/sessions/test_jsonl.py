@@ -414,7 +414,7 @@ async def test_recovery_keeps_what_the_run_had(folder):
         answer=AnswerKind.PARTIAL,
         failure=INTERRUPTED,
         exit_code=1,
-        usage=Usage(input=5, cost=0.5, turns=1),
+        usage=Usage(input=5, cost=0.5, turns=2),
         elapsed=9.0,
         actual=Actual(tools_used={"read": 2, "grep": 1}),
     )

@@ -107,7 +107,8 @@ async def test_each_task_ends_with_a_line_of_its_status_name_session_and_profile
 async def test_the_seeds_two_lines_are_given_to_the_letter(fanout):
     store = MemoryStore(iter([f"a3f7b9c2d1e8f4a1{0:016x}", f"f4e1d8a7c0b39265{0:016x}"]).__next__)
     scripts = {"build-assets": [say("done")], "run-tests": [Hang()]}
-    async with fanout(lambda spec: scripts[spec.name], store=store) as host:
+    settings = {"extend_timeout_debounce": 0}
+    async with fanout(lambda spec: scripts[spec.name], store=store, settings=settings) as host:
         result = await host.delegate("build-assets", {"name": "run-tests", "prompt": "x", "timeout": 300})
     assert result.text == (
         "✓ build-assets: completed (session: a3f7b9c2d1e8f4a1)\n"

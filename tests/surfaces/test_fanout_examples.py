@@ -93,7 +93,7 @@ async def test_a_session_that_timed_out_goes_on_with_more_time(use):
     assert lines == ["✓ refactor-core: completed"]
     spec = specs["refactor-core"]
     assert (spec.session[:16], spec.limits.timeout) == ("a3f7b9c2d1e8f4a1", 900)
-    assert "[Error: Timed out after 60s. Consider resuming with a longer timeout.]" in spec.prompt
+    assert "[Error: Timed out after 60s. Consider resuming with a longer timeout. The run took 90s.]" in spec.prompt
     assert spec.prompt.endswith(f"Instructions:\n\n{RESUME['tasks'][0]['prompt']}")
 
 

@@ -104,7 +104,7 @@ async def test_a_run_that_failed_is_told_with_why(fanout):
         "Assistant: I begin.\n"
         "Tool Call: ls()\n"
         "Tool Result: \n"
-        "[Error: Timed out after 60s. Consider resuming with a longer timeout.]\n"
+        "[Error: Timed out after 60s. Consider resuming with a longer timeout. The run took 90s.]\n"
     ) in prompt
 
 

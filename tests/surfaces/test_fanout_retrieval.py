@@ -155,7 +155,9 @@ async def test_texts_are_told_whole_and_as_they_are(fanout, scratch_home):
 async def test_an_error_of_a_message_and_the_failure_of_a_run_are_told(fanout):
     assert await text_of(fanout, SESSION, fail("401 no key")) == "[Error: 401 no key]"
     timed_out = await fetched(fanout, SESSION, Hang(), task={"timeout": 60})
-    assert timed_out.text == "[Error: Timed out after 60s. Consider resuming with a longer timeout.]"
+    assert (
+        timed_out.text == "[Error: Timed out after 60s. Consider resuming with a longer timeout. The run took 90s.]"
+    )
     assert (timed_out.details["status"], timed_out.details["exitCode"]) == ("error", 124)
 
 
@@ -199,7 +201,7 @@ async def test_runs_are_told_apart_by_their_number_and_status(fanout):
         "Two.\n"
         "→ ls: {}\n"
         "[tool result]: \n"
-        "[Error: Timed out after 60s. Consider resuming with a longer timeout.]\n"
+        "[Error: Timed out after 60s. Consider resuming with a longer timeout. The run took 90s.]\n"
         "---\n"
         "=== Run 3/3 (completed) ===\n"
         "Three."

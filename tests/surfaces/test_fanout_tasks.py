@@ -137,14 +137,16 @@ async def test_a_directory_that_cannot_be_used_fails_its_task_alone(fanout, cwd,
 # -- limits ----------------------------------------------------------------------------------------
 
 
-async def test_a_task_that_takes_too_long_is_stopped_and_says_what_its_timeout_was(fanout):
+async def test_timeout_of_a_task_names_its_limit_and_how_long_the_run_took(fanout):
     window = await failing(fanout, {"timeout": 120}, Hang())
-    assert window["errorMessage"] == "Timed out after 120s. Consider resuming with a longer timeout."
+    timed_out = "Timed out after 120s. Consider resuming with a longer timeout."
+    assert window["errorMessage"] == f"{timed_out} The run took 150s."
     assert (window["exitCode"], window["timeout"]) == (124, 120)
 
 
 async def test_a_task_has_ten_minutes_unless_it_says_otherwise(fanout):
-    assert await message(fanout, {}, Hang()) == "Timed out after 600s. Consider resuming with a longer timeout."
+    timed_out = "Timed out after 600s. Consider resuming with a longer timeout."
+    assert await message(fanout, {}, Hang()) == f"{timed_out} The run took 630s."
 
 
 async def test_one_task_that_times_out_takes_no_time_from_another(fanout):

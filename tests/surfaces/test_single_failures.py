@@ -79,6 +79,14 @@ async def test_a_run_ends_at_its_timeout(ask):
     assert (result_of(answer)["exitCode"], result_of(answer)["output"]) == (124, "Half of it.")
 
 
+async def test_timeout_with_an_extension_names_the_limit_and_how_long_the_run_took(ask):
+    before = anyio.current_time()
+    answer = await ask(Hang(), settings={"idle_timeout": 0, "extend_timeout_debounce": 30})
+    assert anyio.current_time() - before == 930
+    message = "Subagent exceeded maximum runtime after 900000ms. The run took 930000ms."
+    assert answer["details"]["error"] == {"code": "SUBAGENT_TIMEOUT", "message": message}
+
+
 async def test_a_silent_run_ends_when_it_has_been_idle_too_long(ask):
     before = anyio.current_time()
     answer = await ask(Wait(100), call("read", path="x"), Hang())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 from retinue.agents.definition import Agent
@@ -143,6 +144,15 @@ async def test_a_failed_run_answers_with_its_code_and_its_message(open_host):
     message = result.details["error"]["message"]
     assert result.as_json() == failed("provider", message)
     assert message.startswith("The model provider failed: 401 invalid api key")
+
+
+async def test_timeout_of_sticky_is_not_extended_by_tool_calls(open_host):
+    script = [Wait(25), call("read", path="x"), Wait(4), call("read", path="y"), Hang()]
+    before = anyio.current_time()
+    result, _ = await attempts(open_host, script, settings={"timeout": 30})
+    assert anyio.current_time() - before == 30
+    message = "Timed out after 30s. Consider resuming with a longer timeout."
+    assert result.details["error"] == {"code": "timeout", "message": message}
 
 
 async def test_one_timeout_covers_all_tries(open_host):

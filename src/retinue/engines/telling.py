@@ -23,7 +23,7 @@ STDERR_CHARS = 4000
 
 UNKNOWN = ProcessEnd()
 
-_UNCLEAR = {"other", "tool"}
+_UNCLEAR = {"other", "tool", "bad_request"}
 
 
 class Program(Struct, frozen=True):

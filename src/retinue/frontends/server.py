@@ -17,9 +17,7 @@ class Unservable(Exception):  # noqa: N818 - it says what the server's wish is
     """What a server is to offer cannot be served; the message says why and what to do."""
 
 
-async def until_signalled(
-    work: Callable[[], Awaitable[None]], on_hangup: Sequence[Callable[[], None]] = ()
-) -> int:
+async def until_signalled(work: Callable[[], Awaitable[None]], on_hangup: Sequence[Callable[[], None]] = ()) -> int:
     """Run the work until it is done or a signal ends it; a second signal ends the process at once.
 
     `on_hangup` is called first if the signal is SIGHUP: the terminal is gone, and the host with it.

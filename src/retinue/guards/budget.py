@@ -100,7 +100,7 @@ class BudgetGuard(Timeless):
     def observe(self, event: Event, now: float) -> Failure | None:
         if not isinstance(event, MessageEnded):
             return None
-        self._purse.spend(structs.replace(event.usage, turns=1))
+        self._purse.spend(event.turn)
         return None if event.stop_reason == "stop" else self._purse.overspent()
 
 

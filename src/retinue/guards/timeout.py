@@ -18,6 +18,7 @@ class TimeoutGuard:
     judges: ClassVar[Kinds] = (ToolCalled,)
 
     def __init__(self, limits: Limits, start: float) -> None:
+        self._start = start
         self._timeout = limits.timeout
         self._grace = limits.grace
         self._limit = start + limits.timeout
@@ -48,9 +49,10 @@ class TimeoutGuard:
         return min(max(self._limit, self._last_call) + self._grace, self._ceiling)
 
     def expire(self) -> Failure:
-        return Failure(
-            Code.TIMEOUT,
-            f"Timed out after {self._timeout:g}s. Consider resuming with a longer timeout.",
-            reason="ceiling" if self.deadline >= self._ceiling else None,
-            detail={"timeout": self._timeout},
-        )
+        elapsed = round(self.deadline - self._start, 1)
+        message = f"Timed out after {self._timeout:.10g}s. Consider resuming with a longer timeout."
+        detail = {"timeout": self._timeout}
+        if elapsed != round(self._timeout, 1):
+            message = f"{message} The run took {elapsed:.10g}s."
+            detail["elapsed"] = elapsed
+        return Failure(Code.TIMEOUT, message, "ceiling" if self.deadline >= self._ceiling else None, detail)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from retinue.events import (
     CONTINUED,
     Event,
@@ -73,7 +71,6 @@ class Collector:
         self.dropped_bytes = 0
         """Not kept: lines too long for the engine, and text beyond what is held here."""
         self._usage = Usage()
-        self._turns = 0
         self._model: str | None = None
         self._said: _Said | None = None
         self._goes_on = False
@@ -130,8 +127,8 @@ class Collector:
 
     @property
     def usage(self) -> Usage:
-        """Summed over the assistant messages; a turn is one of them."""
-        return replace(self._usage, turns=self._turns)
+        """Summed over the assistant messages; each is a turn, unless its provider failed."""
+        return self._usage
 
     @property
     def tools_used(self) -> Mapping[str, int]:
@@ -201,8 +198,7 @@ class Collector:
         self._items.add(ToolUse(event.call, event.name, event.args))
 
     def _ended(self, event: MessageEnded) -> None:
-        self._usage += event.usage
-        self._turns += 1
+        self._usage += event.turn
         self._model = event.model or self._model
         self.stop_reason = event.stop_reason
         self.provider_error = event.error if event.stop_reason == "error" else None
@@ -273,6 +269,8 @@ ADVICE: Mapping[str, str] = {
     "network": "Check the connection and try again.",
     "overloaded": "Try again later, or give the agent {models}.",
     "context_overflow": "Split the task, or use a model with a larger context.",
+    "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
+    "files, and the agent's model and settings.",
     "server_error": "Try again later, or give the agent {models}.",
     "tool": "Look at what the tool reported and run the task again.",
     "other": "Run the task again, or use another model.",

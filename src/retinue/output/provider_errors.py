@@ -13,6 +13,7 @@ NETWORK = "network"
 OVERLOADED = "overloaded"
 CONTEXT_OVERFLOW = "context_overflow"
 SERVER_ERROR = "server_error"
+BAD_REQUEST = "bad_request"
 TOOL = "tool"
 OTHER = "other"
 
@@ -59,13 +60,18 @@ WORDS: tuple[tuple[str, str], ...] = (
 )
 """Asked from the first to the last: a quota error is also a 429, and throttling also speaks of too many tokens."""
 
+OF_THE_SERVICE = frozenset({NETWORK, OVERLOADED, SERVER_ERROR})
+"""Not the reason where the status says that the request itself is wrong, whatever words it quotes."""
+
 STATUSES: Mapping[str, str] = {
+    "400": BAD_REQUEST,
     "401": AUTH,
     "402": QUOTA,
     "403": AUTH,
     "404": MODEL_UNAVAILABLE,
     "408": NETWORK,
     "413": CONTEXT_OVERFLOW,
+    "422": BAD_REQUEST,
     "429": RATE_LIMIT,
     "500": SERVER_ERROR,
     "502": SERVER_ERROR,
@@ -87,12 +93,13 @@ def classify(text: str | None) -> str:
     message = (text or "")[:READ_CHARS].lower().strip()
     if re.search(_TOOL_FAILED, message):
         return TOOL
+    by_status = next((STATUSES[status] for status in re.findall(_STATUS, message) if status in STATUSES), OTHER)
     for reason, words in WORDS:
+        if by_status == BAD_REQUEST and reason in OF_THE_SERVICE:
+            continue
         if any(word in message for word in words.split("|")):
             return reason
-    if re.search(_NO_SUCH_MODEL, message):
-        return MODEL_UNAVAILABLE
-    return next((STATUSES[status] for status in re.findall(_STATUS, message) if status in STATUSES), OTHER)
+    return MODEL_UNAVAILABLE if re.search(_NO_SUCH_MODEL, message) else by_status
 
 
 def is_transient(reason: str | None) -> bool:
@@ -101,5 +108,5 @@ def is_transient(reason: str | None) -> bool:
 
 
 def wants_other_model(reason: str | None) -> bool:
-    """Whether another model may succeed: never where the prompt is too long, a tool failed or the answer was bad."""
+    """Whether another model may succeed: never where the request was wrong or too long, or a tool failed."""
     return reason in NOT_EVERY_MODELS

@@ -211,8 +211,8 @@ class _Unfinished:
                 self._started = stamped.time
             case Text(text) if text.strip() and not self._texts_done:
                 self._texts.append(text)
-            case MessageEnded(usage=usage):
-                self._usage += usage
+            case MessageEnded(turn=turn):
+                self._usage += turn
                 self._texts_done = bool(self._texts)
             case ToolCalled(name=name):
                 self._tools[name] += 1

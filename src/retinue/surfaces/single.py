@@ -200,12 +200,14 @@ def _partial(progress: Progress, *, clean: Clean) -> ToolResult:
 
 def _sentence(failure: Failure) -> str:
     """The failure in this surface's words; what a seed does not name stands as the core says it."""
-    milliseconds = round(float(failure.detail.get("timeout", 0)) * 1000)
+    limit = round(float(failure.detail.get("timeout", 0)) * 1000)
+    elapsed = round(float(failure.detail.get("elapsed", 0)) * 1000)
     match failure.code:
         case Code.TIMEOUT:
-            return f"Subagent exceeded maximum runtime after {milliseconds}ms."
+            message = f"Subagent exceeded maximum runtime after {limit}ms."
+            return f"{message} The run took {elapsed}ms." if elapsed else message
         case Code.IDLE_TIMEOUT:
-            return f"Subagent timed out after {milliseconds}ms without activity."
+            return f"Subagent timed out after {limit}ms without activity."
         case Code.ABORTED:
             return "Subagent execution was cancelled by user."
         case _:
