@@ -106,7 +106,6 @@ def test_run_gets_the_variables_of_every_fallback_model(seen):
         ({"defaultProvider": "mistral"}, AWS),
         ({"defaultProvider": ["openai"], "enabledModels": {"a": 1}}, AWS),
     ],
-    ids=str,
 )
 def test_run_without_a_model_gets_the_variables_of_pis_default_provider(seen, settings, names):
     assert seen(None, settings=settings) == names
