@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.engines_real.pi_rpc import QUIET, PiRpc, Record, of, rpc
 from tests.engines_real.test_pi_extension import (
@@ -29,10 +30,11 @@ from tests.engines_real.test_pi_extension import (
 from tests.pi_stage import alive
 from tests.terminal_stage import ENTER, Terminal, on_terminal
 
-from retinue.testing.model_server import script64
+from retinue.testing.model_server import ModelServer, script64
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 
+KILLED = "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`."
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 50)], ids=str)
 
 
@@ -116,6 +118,32 @@ def call_rows(rows: Sequence[str], tool: str) -> list[str]:
     return [row for row in below[:end] if row]
 
 
+def joined(rows: Sequence[str]) -> str:
+    """Return the words on the rows, separated by single spaces."""
+    return " ".join(" ".join(rows).split())
+
+
+async def until_first_task_ended(pi: PiRpc) -> None:
+    """Let pi's model delegate two tasks; return when the first one is stored as ended and the second one sleeps."""
+    await pi.ask("prompt", message=script64([delegates(READS, SLEEPS), {"text": "All done."}]))
+    await pi.until(lambda record: record.get("entry", {}).get("data", {}).get("status") == "completed")
+    await pi.until(lambda record: "sleep 600" in json.dumps(record.get("partialResult")))
+
+
+def session_lines(place: Place) -> list[str]:
+    """Return the lines by which the model gets the two tasks of an interrupted call."""
+    ids = {session["name"]: session["session"][:16] for session in place.sessions()}
+    return [
+        f"✓ n1: completed (session: {ids['n1']})",
+        f"✗ n2: error — {INTERRUPTED} (session: {ids['n2']})",
+    ]
+
+
+def tool_results(server: ModelServer) -> list[str]:
+    """Return the tool results in the last request to the model."""
+    return [message.text for message in server.requests[-1].messages if message.role == "tool"]
+
+
 # -- what a person sees ------------------------------------------------------------------------------
 
 
@@ -157,7 +185,7 @@ async def test_earlier_calls_of_any_toolset_are_drawn_as_they_were(place, server
 async def test_agents_at_work_are_listed_as_interrupted_after_pi_was_killed(place, server, size):
     server.script = [delegates(READS, SLEEPS), {"text": "never"}]
     async with place.terminal(size) as terminal:
-        await prompt(terminal, "bash → sleep 600", "It is XYZZY.")
+        await prompt(terminal, "bash → sleep 600", "It is XYZZY.", "1 done")
         os.kill(place.pi_process(), signal.SIGKILL)
         await until_gone(place.home)
     at_work, done = sorted(place.sessions(), key=lambda session: session["name"], reverse=True)
@@ -165,12 +193,17 @@ async def test_agents_at_work_are_listed_as_interrupted_after_pi_was_killed(plac
         "interrupted",
         INTERRUPTED,
     )
+    lines = (
+        f"✓ n1: completed (session: {done['session'][:16]})"
+        f" ✗ n2: error — {INTERRUPTED} (session: {at_work['session'][:16]})"
+    )
     async with place.terminal(size, "-c") as terminal:
-        await terminal.until("scripted-1")
-        rows = await command(terminal, "subagents", "n1: completed", "n2: error")
-    listed = " ".join(row.strip() for row in rows)
-    assert f"✓ n1: completed (session: {done['session'][:16]})" in listed
-    assert f"✗ n2: error — {INTERRUPTED} (session: {at_work['session'][:16]})" in listed
+        drawn = joined(await terminal.until("delegate_to_subagents 2", "n1: completed", at_work["session"][:16]))
+        assert f"delegate_to_subagents 2 sub-agents {lines}" in drawn
+        await command(terminal, "subagents")
+        with anyio.fail_after(20):
+            while joined(terminal.lines).count(lines) < 2:
+                await terminal.settle()
 
 
 async def test_agents_at_work_are_listed_as_interrupted_after_retinue_was_killed(place, server):
@@ -192,6 +225,49 @@ async def test_agents_at_work_are_listed_as_interrupted_after_retinue_was_killed
         assert sentence in " ".join(row.strip() for row in rows)
     (session,) = place.sessions()
     assert (session["session"][:16], session["latest"]["failure"]["code"]) == (found[1], "interrupted")
+
+
+async def test_finished_tasks_of_a_call_are_named_when_retinue_is_killed(place, server, tmp_path):
+    async with place.rpc("--session", str(tmp_path / "one.jsonl")) as pi:
+        await until_first_task_ended(pi)
+        os.kill(place.bridge_process(), signal.SIGKILL)
+        await pi.settled()
+    assert tool_results(server) == ["\n".join([KILLED, *session_lines(place)])]
+
+
+async def test_model_gets_the_session_ids_after_pi_was_killed(place, server, tmp_path):
+    file = tmp_path / "one.jsonl"
+    async with place.rpc("--session", str(file)) as pi:
+        await until_first_task_ended(pi)
+        os.kill(pi.process.pid, signal.SIGKILL)
+        await until_gone(place.home)
+    expected = "\n".join(session_lines(place))
+    for _ in range(2):
+        async with place.rpc("--session", str(file)) as pi:
+            await pi.ask("prompt", message=script64([{"text": "All done."}]))
+            await pi.settled()
+            await pi.end()
+        assert tool_results(server) == [expected]
+    found = [(run["taskName"], run["status"], run.get("errorMessage")) for run in logged(file)]
+    assert sorted(found[:2]) == [("n1", "running", None), ("n2", "running", None)]
+    assert found[2:] == [("n1", "completed", None), ("n2", "error", INTERRUPTED)]
+
+
+async def test_interrupted_call_keeps_its_result_after_its_session_is_resumed(place, server, tmp_path):
+    file = tmp_path / "one.jsonl"
+    async with place.rpc("--session", str(file)) as pi:
+        await until_first_task_ended(pi)
+        os.kill(pi.process.pid, signal.SIGKILL)
+        await until_gone(place.home)
+    lines = session_lines(place)
+    session = lines[1][-17:-1]
+    tasks = [{"name": "again", "prompt": READS, "resume": session}]
+    again = {"tool": "delegate_to_subagents", "args": {"tasks": tasks}}
+    async with place.rpc("--session", str(file)) as pi:
+        await pi.ask("prompt", message=script64([again, {"text": "All done."}]))
+        await pi.settled()
+        await pi.end()
+    assert tool_results(server) == ["\n".join(lines), f"✓ again: completed (session: {session})"]
 
 
 # -- what pi's log remembers -------------------------------------------------------------------------

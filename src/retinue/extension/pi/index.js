@@ -65,7 +65,8 @@ export default function retinue(pi, settings = {}) {
       description,
       parameters: inputSchema,
       execute: (id, params, signal, onUpdate, context) => execute(name, id, params, signal, onUpdate, context),
-      renderCall: (args, theme) => drawCall(name, args, theme),
+      renderCall: (args, theme, context) =>
+        drawCall(name, args, theme, log.lost(context.toolCallId, context.invalidate)),
       renderResult: (result, options, theme, context) => {
         const view = log.view(context.toolCallId, context.invalidate) ?? result.details?.view;
         return drawResult({ ...result, details: { ...result.details, view } }, options, theme, context);
@@ -83,7 +84,7 @@ export default function retinue(pi, settings = {}) {
       hostTools: pi.getActiveTools(),
       partials: Boolean(onUpdate),
     };
-    const onError = (error) => warn(context, `The agents of this call could not be stored in pi's session: ${error.message}`);
+    const onError = storeWarning(context);
     const retinue = connected(context);
     for (const runs of log.named(params)) retinue.restore(runs);
     try {
@@ -109,7 +110,7 @@ export default function retinue(pi, settings = {}) {
   register(Object.hasOwn(TOOLSETS, toolset) ? TOOLSETS[toolset] : []);
 
   pi.on("session_start", (event, context) => {
-    if (event.reason !== "new") log.recall(context.sessionManager.getEntries());
+    if (event.reason !== "new") log.recall(context.sessionManager.getEntries(), storeWarning(context));
     // Not waited for: pi starts as quickly as without it, and is ready long before anyone has typed.
     ready = ask(context);
     ready.catch(() => {});
@@ -126,6 +127,9 @@ export default function retinue(pi, settings = {}) {
     }
   });
 
+  // Without it pi gives the model `No result provided` for a call that was at work when pi was killed.
+  pi.on("context", ({ messages }) => ({ messages: log.complete(messages) }));
+
   // pi 0.87 takes no error from a result, only from a throw, which would lose its details.
   pi.on("tool_result", (event) => (failed.delete(event.toolCallId) ? { isError: true } : undefined));
 
@@ -141,6 +145,10 @@ export default function retinue(pi, settings = {}) {
       context.ui.notify(log.list().join("\n") || "No sub-agents in this conversation yet.", "info");
     },
   });
+}
+
+function storeWarning(context) {
+  return (error) => warn(context, `Agents could not be stored in pi's session: ${error.message}`);
 }
 
 function warn(context, message) {

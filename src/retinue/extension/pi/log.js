@@ -1,5 +1,5 @@
 // What pi's own session remembers of the agents: an entry for each task when it starts and when it ends, with the
-// serialized session data, and how each call was drawn. Entries may come from anywhere: those that are not whole are
+// serialized session data and the call that started it, and how each call was drawn. Entries may come from anywhere: those that are not whole are
 // skipped.
 
 import { plain } from "./drawing.js";
@@ -23,7 +23,8 @@ const MAX_VIEW_LINES = 10_000;
 
 export function createLog(pi) {
   const sessions = new Map(); // the runs of each session, oldest first, by its id
-  const calls = new Map(); // the sessions that run now, with the call that started each
+  const calls = new Map(); // the runs that each call started, by session id, by the id of the call
+  const lost = new Map(); // the lines of calls that never got a result: pi was killed while they worked
   const views = new Map(); // how calls are drawn, by the id of the call
   const redraws = new Map(); // calls that were drawn before their view was known
 
@@ -41,12 +42,28 @@ export function createLog(pi) {
     if (runs.at(-1)?.status === "running") runs.pop();
     sessions.delete(run.sessionId); // the newest session comes last
     sessions.set(run.sessionId, [...runs, run].slice(-MAX_RUNS));
+    if (!run.toolCallId) return;
+    if (!calls.has(run.toolCallId)) calls.set(run.toolCallId, new Map());
+    calls.get(run.toolCallId).set(run.sessionId, run);
+  }
+
+  // Ends a run that nobody carries out any more.
+  function interrupt(run, onError) {
+    const ended = { ...run, status: "error", exitCode: 1, errorMessage: INTERRUPTED };
+    put(ended);
+    append(SESSION_ENTRY, ended, onError);
+  }
+
+  function describe(call) {
+    return [...(calls.get(call)?.values() ?? [])].map(line);
   }
 
   return {
-    // Reads what earlier processes left in pi's session.
-    recall(entries) {
+    // Reads what earlier processes left in pi's session, and ends the tasks that were still running.
+    recall(entries, onError) {
+      const answered = new Set();
       for (const entry of entries) {
+        if (entry?.type === "message" && entry.message?.role === "toolResult") answered.add(entry.message.toolCallId);
         if (entry?.type !== "custom") continue;
         if (entry.customType === SESSION_ENTRY) {
           const run = readRun(entry.data);
@@ -56,41 +73,48 @@ export function createLog(pi) {
           if (view && typeof entry.data.toolCallId === "string") views.set(entry.data.toolCallId, view);
         }
       }
-      for (const runs of sessions.values()) {
-        const last = runs.at(-1);
-        if (last.status === "running") runs[runs.length - 1] = interrupted(last);
-      }
-      for (const [call, redraw] of redraws) if (views.has(call)) redraw();
+      for (const runs of [...sessions.values()]) if (isRunning(runs)) interrupt(runs.at(-1), onError);
+      for (const call of calls.keys()) if (!answered.has(call)) lost.set(call, describe(call));
+      for (const [call, redraw] of redraws) if (views.has(call) || lost.has(call)) redraw();
       redraws.clear();
     },
 
     // Stores what a task is doing: it has started, or it has ended.
     write(call, data, onError) {
-      const run = readRun(data);
+      const entry = { ...data, toolCallId: call };
+      const run = readRun(entry);
       if (!run) return;
       put(run);
-      if (run.status === "running") calls.set(run.sessionId, call);
-      else calls.delete(run.sessionId);
-      append(SESSION_ENTRY, data, onError);
+      append(SESSION_ENTRY, entry, onError);
     },
 
-    // Ends the tasks of a call that nobody carries out any more; a line for each.
+    // Ends the tasks of a call that nobody carries out any more; a line for each task of the call.
     interrupt(call, onError) {
-      const ids = [...calls].filter(([, by]) => by === call).map(([id]) => id);
-      for (const id of ids) {
-        const run = interrupted(sessions.get(id).at(-1));
-        put(run);
-        calls.delete(id);
-        append(SESSION_ENTRY, run, onError);
-      }
-      return ids.map((id) => line(sessions.get(id).at(-1)));
+      for (const run of calls.get(call)?.values() ?? []) if (run.status === "running") interrupt(run, onError);
+      return describe(call);
+    },
+
+    // The lines of a call that never got a result; `redraw` is called once they are known.
+    lost(call, redraw) {
+      if (!lost.has(call) && redraw) redraws.set(call, redraw);
+      return lost.get(call) ?? [];
+    },
+
+    // The messages for the model, with a result for each call that never got one; nothing if all have theirs.
+    complete(messages) {
+      if (lost.size === 0) return undefined;
+      const answered = new Set(messages.map(({ toolCallId }) => toolCallId));
+      return messages.flatMap((message) => {
+        const blocks = message.role === "assistant" ? message.content : [];
+        const unanswered = blocks.filter(({ type, id }) => type === "toolCall" && lost.has(id) && !answered.has(id));
+        return [message, ...unanswered.map(({ id, name }) => lostResult(id, name, lost.get(id), message.timestamp))];
+      });
     },
 
     // The sessions that a call names and that do not run, each with its runs.
     named(params) {
       const text = JSON.stringify(params) ?? "";
-      const ids = [...sessions.keys()].filter((id) => text.includes(id) && !calls.has(id));
-      return ids.map((id) => sessions.get(id));
+      return [...sessions].filter(([id, runs]) => text.includes(id) && !isRunning(runs)).map(([, runs]) => runs);
     },
 
     setView(call, view) {
@@ -119,7 +143,7 @@ export function createLog(pi) {
     },
 
     clear() {
-      for (const each of [sessions, calls, views, redraws]) each.clear();
+      for (const each of [sessions, calls, lost, views, redraws]) each.clear();
     },
   };
 }
@@ -129,8 +153,13 @@ function line({ status, taskName, errorMessage, sessionId }) {
   return `${ICONS.get(status)} ${plain(taskName).slice(0, MAX_NAME)}: ${outcome} (session: ${sessionId})`;
 }
 
-function interrupted(run) {
-  return { ...run, status: "error", exitCode: 1, errorMessage: INTERRUPTED };
+function isRunning(runs) {
+  return runs.at(-1).status === "running";
+}
+
+function lostResult(toolCallId, toolName, lines, timestamp) {
+  const content = [{ type: "text", text: lines.join("\n") }];
+  return { role: "toolResult", toolCallId, toolName, content, isError: true, timestamp };
 }
 
 // The run in an entry, with the fields that are known; nothing if it is not one.
@@ -144,6 +173,7 @@ function readRun(data) {
   const text = (name) => (typeof data[name] === "string" ? data[name] : undefined);
   return {
     sessionId,
+    toolCallId: text("toolCallId"),
     taskName,
     prompt,
     cwd: text("cwd"),
