@@ -117,7 +117,7 @@ async def test_one_that_ends_within_its_answer_is_told_by_its_end_and_what_it_wr
     assert (result.text, result.answer, result.usage) == (
         "Half an ans",
         AnswerKind.PARTIAL,
-        Usage(input=10, turns=1),
+        Usage(input=10),
     )
 
 
