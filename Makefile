@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .tools
-REAL := tests/engines_real
-CLIENTS := tests/frontends/mcp
-HOSTS := tests/frontends/hosts
-DASHBOARD := tests/frontends/dashboard
+REAL := tests/real
+CLIENTS := tests/servers/mcp
+HOSTS := tests/hosts
+DASHBOARD := tests/servers/dashboard
 # Imports are two to five times slower without byte code, and the demo should start at once.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -25,11 +25,11 @@ test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe ##
 test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB) and ask each if it sees us
 	RETINUE_REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
 
-check: $(VENV)/.dev ## Check format, lint, types and the layer rules
+check: $(VENV)/.dev ## Check format, lint, types, layers and vocabulary
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_vocabulary.py
 
 format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
@@ -46,9 +46,9 @@ lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addre
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp --extra serve -o dev.txt dev.in build.in ../pyproject.toml
 	$(BIN)/python $(REAL)/install.py --lock
-	$(BIN)/python -m tests.frontends.mcp.install --lock
-	$(BIN)/python -m tests.frontends.hosts.install --lock
-	$(BIN)/python -m tests.frontends.dashboard.axe --lock
+	$(BIN)/python -m tests.servers.mcp.install --lock
+	$(BIN)/python -m tests.hosts.install --lock
+	$(BIN)/python -m tests.servers.dashboard.axe --lock
 
 LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
@@ -74,16 +74,16 @@ $(TOOLS)/.pi: $(REAL)/install.py $(wildcard $(REAL)/pi-*/package-lock.json $(REA
 
 # The official MCP suite and inspector, in the same way.
 $(TOOLS)/.mcp: $(CLIENTS)/install.py $(wildcard $(CLIENTS)/clients/*) | $(VENV)/.dev
-	$(BIN)/python -m tests.frontends.mcp.install $(TOOLS)
+	$(BIN)/python -m tests.servers.mcp.install $(TOOLS)
 
 # Programs that Retinue is installed into; only `make test-hosts` wants them.
 $(TOOLS)/.hosts: $(HOSTS)/install.py $(wildcard $(HOSTS)/programs/*) | $(VENV)/.dev
-	$(BIN)/python -m tests.frontends.hosts.install $(TOOLS)
+	$(BIN)/python -m tests.hosts.install $(TOOLS)
 
 # A Chromium, for the tests of the dashboard: one that is there, or the system's own package.
 $(TOOLS)/.browser: $(DASHBOARD)/install.py | $(VENV)/.dev
-	$(BIN)/python -m tests.frontends.dashboard.install $(TOOLS)
+	$(BIN)/python -m tests.servers.dashboard.install $(TOOLS)
 
 # What judges whether everyone can use it.
 $(TOOLS)/.axe: $(DASHBOARD)/axe.py $(wildcard $(DASHBOARD)/axe/*) | $(VENV)/.dev
-	$(BIN)/python -m tests.frontends.dashboard.axe $(TOOLS)
+	$(BIN)/python -m tests.servers.dashboard.axe $(TOOLS)

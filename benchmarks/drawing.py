@@ -14,12 +14,11 @@ from typing import TextIO
 import anyio
 
 from benchmarks.gauge import scratch
-from retinue.app import Retinue
-from retinue.engines.base import Capabilities, Emit, EngineKind
-from retinue.events import MessageEnded, Text, TextDelta, ToolCalled, ToolReturned
-from retinue.frontends.terminal import LiveView
-from retinue.frontends.views import show
-from retinue.types import RunSpec
+from retinue.client import Retinue
+from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
+from retinue.model.events import MessageEnded, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.model.runs import RunSpec
+from retinue.tui.live_view import LiveView, run_view
 
 AGENTS = 16
 LINES = 1_000
@@ -54,11 +53,11 @@ class Busy:
 
 async def cost(seconds: float, screen: TextIO, *, drawn: bool) -> float:
     """CPU seconds per second of 16 agents at work."""
-    kind = EngineKind(
+    kind = EngineInfo(
         name="bench",
-        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
         make=lambda: Busy(seconds),
-        missing=lambda: None,
+        not_installed_reason=lambda: None,
     )
     settings = {"max_concurrency": AGENTS, "looping_tool_count": 0}
     retinue = Retinue(
@@ -69,7 +68,7 @@ async def cost(seconds: float, screen: TextIO, *, drawn: bool) -> float:
         before, start = time.process_time(), time.monotonic()
         if drawn:
             async with retinue.events() as events, anyio.create_task_group() as group:
-                group.start_soon(show, events, LiveView(screen, 15))
+                group.start_soon(run_view, events, LiveView(screen, 15))
                 results = await retinue.delegate(tasks)
                 group.cancel_scope.cancel()
         else:

@@ -179,16 +179,17 @@ async def deltas(count: int) -> None:
 
 async def appended(count: int) -> None:
     """Encodes and writes event lines, with a sync and a write to the shared log after each hundred."""
-    from retinue.events import Origin, Stamped, ToolCalled, to_line
+    from retinue.model.event_codec import EventRecord, EventSource, to_line
+    from retinue.model.events import ToolCalled
 
     log = folders()
     file = os.open(f"{scratch()}/plain.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    origin = Origin(run="a" * 32, session="a" * 32, root="b" * 32, parent_tool_use_id="call-1")
+    origin = EventSource(run="a" * 32, session="a" * 32, root="b" * 32, parent_tool_use_id="call-1")
     held: list[bytes] = []
     with gauged(times=count):
         for number in range(count):
             event = ToolCalled(f"c{number}", "read", {"path": "x" * 60, "n": number})
-            line = to_line(Stamped(origin, number, 1.5, event))
+            line = to_line(EventRecord(origin, number, 1.5, event))
             os.write(file, line)
             held.append(line)
             if len(held) == 100:

@@ -77,18 +77,18 @@ def directly(work: str, count: int) -> Figures:
     """The same, asked of the surface in this process; a start is the whole of it."""
     import anyio
 
-    from retinue.app import Retinue
+    from retinue.client import Retinue
 
     async def asked() -> Figures:
         retinue = Retinue(cwd=Path(scratch()), engine="scripted")
         async with retinue:
-            surface = retinue.surface("fanout")
-            assert surface.tools(retinue.call("fanout"))
+            surface = retinue.toolset("fanout")
+            assert surface.list_tools(retinue.call("fanout"))
             if work == "start":
                 return {}
             first = time.process_time()
             for _ in range(count):
-                assert not (await surface.calls[TOOL](TASKS, retinue.call("fanout"), None)).is_error
+                assert not (await surface.handlers[TOOL](TASKS, retinue.call("fanout"), None)).is_error
             return {"cpu": (time.process_time() - first) / count}
 
     return anyio.run(asked)

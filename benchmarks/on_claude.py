@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from tests.engines_real.claude_install import claude_environ
+from tests.real.claude_install import claude_environ
+from tests.support.model_server import script64
 
 from benchmarks.gauge import gauged, scratch
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.claude.launch import SWITCHES
-from retinue.testing.model_server import script64
-from retinue.types import Plan, Task
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.claude.launch import CLAUDE_VARIABLES
+from retinue.model.tasks import Plan, Task
 
 MODEL = "scripted-1"
 WORKER = Agent(name="worker", body="You work.", tools=("read", "grep", "find"), model=MODEL)
@@ -41,7 +41,7 @@ def main() -> None:
 def environment() -> Iterator[dict[str, str]]:
     """What a Claude Code needs to reach the scripted model."""
     file().write_text("the secret word is XYZZY\n")
-    command = [sys.executable, "-m", "retinue.testing.model_server"]
+    command = [sys.executable, "-m", "tests.support.model_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
@@ -76,7 +76,7 @@ async def _query(environ: dict[str, str]) -> None:
         setting_sources=[],
         strict_mcp_config=True,
         cwd=scratch(),
-        env={**SWITCHES, **environ},
+        env={**CLAUDE_VARIABLES, **environ},
         stderr=lambda _line: None,
     )
     last = None
@@ -133,9 +133,9 @@ async def nested(environ: dict[str, str], count: int) -> None:
     """Delegations one after the other by an agent that is on Claude Code itself, its own run among them."""
     async with opened(environ) as retinue:
         call = retinue.call("nested")
-        await retinue.carry_out(leading(1), call)
+        await retinue.run_plan(leading(1), call)
         with gauged(times=count + 1):
-            (result,) = await retinue.carry_out(leading(count), call)
+            (result,) = await retinue.run_plan(leading(count), call)
         assert result.text == "Done.", result.failure
         assert result.actual.nested_usage.turns == 2 * count
 

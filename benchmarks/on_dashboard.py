@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Page, Route, sync_playwright
-from tests.frontends.dashboard.conftest import FLAGS
-from tests.frontends.dashboard.install import ADVICE, find
+from tests.servers.dashboard.conftest import FLAGS
+from tests.servers.dashboard.install import ADVICE, find
 
 from benchmarks.on_http import APART, ECHO, MAY, PATIENCE, Server, told
 

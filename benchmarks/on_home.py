@@ -12,12 +12,13 @@ from pathlib import Path
 import anyio
 
 from benchmarks.gauge import gauged, scratch
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.base import EngineKind
-from retinue.engines.scripted import CAPABILITIES, Do, Script, ScriptedEngine, say
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.base import EngineInfo
+from retinue.engines.scripted import CAPABILITIES, RunCallback, Script, ScriptedEngine, reply
+from retinue.model.runs import CallbackAddress, RunSpec
+from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Home, Plan, RunSpec, Task
 
 LINES = 4
 """Calls at once."""
@@ -52,7 +53,9 @@ class Bench:
     """A lead at work, in whose place the benchmark delegates."""
 
     def __init__(self) -> None:
-        kind = EngineKind(name="bench", capabilities=CAPABILITIES, make=self._engine, missing=lambda: None)
+        kind = EngineInfo(
+            name="bench", capabilities=CAPABILITIES, make=self._engine, not_installed_reason=lambda: None
+        )
         self.retinue = Retinue(
             cwd=scratch(),
             engine="bench",
@@ -62,23 +65,23 @@ class Bench:
             settings={"max_spawns": 10**9},
             environ={"HOME": scratch(), "TMPDIR": str(Path(scratch()).resolve())},
         )
-        self.home: Home | None = None
+        self.home: CallbackAddress | None = None
         self._begun, self._over = anyio.Event(), anyio.Event()
 
     def _engine(self) -> ScriptedEngine:
         def script(spec: RunSpec) -> Script:
             if spec.agent.name != "lead":
-                return (say("done"),)
-            self.home = spec.home
+                return (reply("done"),)
+            self.home = spec.callback
             self._begun.set()
-            return Do(self._over.wait), say("led")
+            return RunCallback(self._over.wait), reply("led")
 
         return ScriptedEngine(script)
 
     async def called(self, count: int) -> None:
         async with self.retinue, anyio.create_task_group() as group:
             lead = Plan(tasks=(Task(agent="lead", prompt="lead"),))
-            group.start_soon(self.retinue.carry_out, lead, self.retinue.call("nested"))
+            group.start_soon(self.retinue.run_plan, lead, self.retinue.call("nested"))
             await self._begun.wait()
             assert self.home is not None
             with gauged(times=count):
@@ -91,7 +94,7 @@ class Bench:
 
     async def direct(self, count: int) -> None:
         async with self.retinue:
-            spawn, call = self.retinue.surface("nested").calls[SPAWN], self.retinue.call("nested")
+            spawn, call = self.retinue.toolset("nested").handlers[SPAWN], self.retinue.call("nested")
 
             async def line(number: int) -> None:
                 for turn in range(count // LINES):

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gauge import scratch
-from retinue.events import Durable, Origin, RunEnded, RunQueued, RunStarted, Stamped, to_line
-from retinue.frontends.http.assets import Assets
-from retinue.results import AnswerKind
+from retinue.model.event_codec import EventRecord, EventSource, to_line
+from retinue.model.events import PersistedEvent, RunEnded, RunQueued, RunStarted
+from retinue.model.results import AnswerStatus
+from retinue.servers.http.assets import AssetFolder
 
 ECHO = ("-m", "benchmarks.sse_echo")
 """An SSE server that sends back what it is posted, and nothing else."""
@@ -100,14 +101,14 @@ def fill(count: int) -> None:
     """So many ended sessions, as the store writes them."""
     for number in range(count):
         run = f"{number:08x}{number:024x}"
-        origin = Origin(run=run, session=run, root=f"{number // 5:032x}", parent_tool_use_id=f"call-{number}")
+        origin = EventSource(run=run, session=run, root=f"{number // 5:032x}", parent_tool_use_id=f"call-{number}")
         queued = RunQueued(
             name="explorer", agent="explorer", task=f"Look at part {number}", cwd="/", surface="single"
         )
-        ended = RunEnded(text=f"It is in part {number}.\nMore.", answer=AnswerKind.FINAL, elapsed=1.0)
+        ended = RunEnded(text=f"It is in part {number}.\nMore.", answer=AnswerStatus.FINAL, elapsed=1.0)
         when = 1_700_000_000.0 + number
-        story: tuple[Durable, ...] = (queued, RunStarted(), ended)
-        events = [Stamped(origin, place, when + place, event) for place, event in enumerate(story, 1)]
+        story: tuple[PersistedEvent, ...] = (queued, RunStarted(), ended)
+        events = [EventRecord(origin, place, when + place, event) for place, event in enumerate(story, 1)]
         folder = state() / "sessions" / run[:8]
         folder.mkdir(parents=True, mode=0o700)
         header = json.dumps({"v": 1, "type": "session", "id": run, "part": 1, "created": when}).encode() + b"\n"
@@ -230,13 +231,13 @@ def echo_start(_: int) -> None:
 
 def weight(_: int) -> None:
     """KB of everything a browser loads to show the first page, as it is sent."""
-    assets = Assets()
+    assets = AssetFolder()
     sizes = []
-    for name in assets.names():
+    for name in assets.list_names():
         asset = assets.find(name)
         assert asset
         if not name.startswith("login"):
-            sizes.append(len(asset.packed or gzip.compress(asset.body)))
+            sizes.append(len(asset.gzipped or gzip.compress(asset.body)))
     told(grown_bytes=sum(sizes))
 
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
+from tests.support.model_server import script64
 
 from benchmarks.gauge import gauged, scratch
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.base import Emit, Engine, EngineKind
-from retinue.engines.loop import Reply, Request, Say, converse
-from retinue.engines.scripted import CAPABILITIES, Call, Script, ScriptedEngine, Spawn, Wait, say
-from retinue.engines.toolbox import Toolbox
-from retinue.events import Text
-from retinue.testing.model_server import script64
-from retinue.types import Plan, RunSpec, Task, ToolUse
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, run_agent_loop
+from retinue.engines.base import Emit, Engine, EngineInfo
+from retinue.engines.scripted import CAPABILITIES, DelegateStep, Script, ScriptedEngine, ToolCallStep, WaitStep, reply
+from retinue.engines.toolbox import AgentToolbox
+from retinue.model.events import Text
+from retinue.model.runs import RunSpec, ToolUse
+from retinue.model.tasks import Plan, Task
 
 TURN = 0.1
 """Seconds a model thinks; each run has two turns: it delegates or calls a tool, and it answers."""
@@ -35,8 +36,12 @@ Asks = Callable[[int], str]
 def script(spec: RunSpec) -> Script:
     """What a scripted lead does; its task is how many stand below it."""
     below = int(spec.task)
-    asks = Spawn({"agent": "lead", "task": str(below - 1)}) if below else Call(name="read", args={"path": "a.txt"})
-    return Wait(TURN), asks, Wait(TURN), say("done")
+    asks = (
+        DelegateStep({"agent": "lead", "task": str(below - 1)})
+        if below
+        else ToolCallStep(name="read", args={"path": "a.txt"})
+    )
+    return WaitStep(TURN), asks, WaitStep(TURN), reply("done")
 
 
 class Thinking:
@@ -44,19 +49,19 @@ class Thinking:
 
     name = "thinking"
 
-    async def reply(self, request: Request, tell: Say) -> Reply:
+    async def reply(self, request: ModelRequest, tell: OnDelta) -> ModelReply:
         await anyio.sleep(TURN)
         last = request.messages[-1]
         if last.role == "tool":
-            return Reply(content=(Text("done"),))
+            return ModelReply(content=(Text("done"),))
         below = int(last.text)
         wanted = (SPAWN, {"agent": "lead", "task": str(below - 1)}) if below else ("read", {"path": "a.txt"})
-        return Reply(content=(ToolUse("c1", *wanted),))
+        return ModelReply(content=(ToolUse("c1", *wanted),))
 
 
 class LoopEngine:
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        await converse(Thinking(), spec, Toolbox(), emit)
+        await run_agent_loop(Thinking(), spec, AgentToolbox(), emit)
 
 
 def on_pi(below: int) -> str:
@@ -76,7 +81,7 @@ def opened(engine: str) -> Iterator[tuple[Retinue, Asks]]:
             yield Retinue(cwd=scratch(), engine="pi", agents=[LEAD], environ=environ, settings=settings), on_pi
         return
     make: Callable[[], Engine] = LoopEngine if engine == "loop" else lambda: ScriptedEngine(script)
-    kind = EngineKind(name=engine, capabilities=CAPABILITIES, make=make, missing=lambda: None)
+    kind = EngineInfo(name=engine, capabilities=CAPABILITIES, make=make, not_installed_reason=lambda: None)
     environ = {"HOME": scratch(), "TMPDIR": scratch()}
     made = Retinue(
         cwd=scratch(), engine=engine, engines={engine: kind}, agents=[LEAD], environ=environ, settings=SETTINGS
@@ -86,7 +91,7 @@ def opened(engine: str) -> Iterator[tuple[Retinue, Asks]]:
 
 async def done(retinue: Retinue, task: str) -> None:
     plan = Plan(tasks=(Task(agent="lead", prompt=task),))
-    (result,) = await retinue.carry_out(plan, retinue.call("nested"))
+    (result,) = await retinue.run_plan(plan, retinue.call("nested"))
     assert (result.failure, result.text) == (None, "done"), result
 
 

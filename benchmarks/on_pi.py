@@ -18,16 +18,16 @@ from typing import Any
 
 import anyio
 import msgspec
-from tests.engines_real.install import PI, node_and_npm
-from tests.engines_real.pi_install import PiInstall, find_pi
+from tests.real.install import PI, node_and_npm
+from tests.real.pi_install import PiInstall, find_pi
+from tests.support import fake_pi
+from tests.support.model_server import script64
 
 from benchmarks.gauge import resident_bytes, scratch
-from retinue.app import Retinue
-from retinue.engines.lines import Lines
-from retinue.events import MessageEnded
-from retinue.results import RunResult
-from retinue.testing import fake_pi
-from retinue.testing.model_server import script64
+from retinue.client import Retinue
+from retinue.engines.json_lines import LineSplitter
+from retinue.model.events import MessageEnded
+from retinue.model.results import RunResult
 
 TOOLS = Path(__file__).parents[1] / ".tools"
 PROMPT = f"Find it. {script64([{'tool': 'read', 'args': {'path': 'a.txt'}}, {'text': 'It is XYZZY.'}])}"
@@ -52,7 +52,7 @@ def installed() -> PiInstall:
 def environment() -> Iterator[dict[str, str]]:
     """What a pi needs to reach the scripted model; `a.txt` is in the working directory."""
     Path(scratch(), "a.txt").write_text("the secret word is XYZZY\n")
-    command = [sys.executable, "-m", "retinue.testing.model_server"]
+    command = [sys.executable, "-m", "tests.support.model_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
@@ -181,12 +181,12 @@ def streaming(size: int) -> str:
     whole = {"type": "message_update", "message": {"role": "assistant", "content": "x" * UPDATE}}
     update = {**whole, "assistantMessageEvent": {"type": "text_delta", "contentIndex": 0, "delta": "word "}}
     line = msgspec.json.encode(update).decode() + "\n"
-    return fake_pi.script(fake_pi.deed("repeat", line, size // len(line)), fake_pi.deed("say", "done"))
+    return fake_pi.encode_script(fake_pi.action("repeat", line, size // len(line)), fake_pi.action("say", "done"))
 
 
 def streamed(size: int) -> None:
     """Read by the engine, event by event."""
-    program = fake_pi.install(Path(scratch(), "bin"))
+    program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     anyio.run(_streamed, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, size)
 
 
@@ -201,7 +201,7 @@ async def _streamed(environ: dict[str, str], size: int) -> None:
 
 def split(size: int) -> None:
     """Read from the pipe in large chunks and split into lines, no more."""
-    program = fake_pi.install(Path(scratch(), "bin"))
+    program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     with subprocess.Popen(
         [program, "--mode", "json", "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     ) as process:
@@ -209,7 +209,7 @@ def split(size: int) -> None:
         assert process.stdout
         process.stdin.write(streaming(size).encode())
         process.stdin.close()
-        lines = Lines()
+        lines = LineSplitter()
         lines.feed(os.read(process.stdout.fileno(), 256 * 1024))
         spent = Spent()  # from its first words on: ours is measured on a process that runs already
         while chunk := os.read(process.stdout.fileno(), 256 * 1024):
@@ -225,13 +225,13 @@ TURN = 0.05
 
 def thinking(count: int) -> None:
     """Tasks for fake children that each think four times for 50 ms, four at once, on processes that run already."""
-    program = fake_pi.install(Path(scratch(), "bin"))
+    program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     anyio.run(_thinking, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, count)
 
 
 async def _thinking(environ: dict[str, str], count: int) -> None:
-    turn = (fake_pi.deed("pause", TURN), fake_pi.deed("call", "read", {"path": "a.txt"}, returns="x"))
-    task = fake_pi.script(*turn * 3, fake_pi.deed("pause", TURN), fake_pi.deed("say", "done"))
+    turn = (fake_pi.action("pause", TURN), fake_pi.action("call", "read", {"path": "a.txt"}, returns="x"))
+    task = fake_pi.encode_script(*turn * 3, fake_pi.action("pause", TURN), fake_pi.action("say", "done"))
     async with opened(environ, model=None, max_concurrency=SLOTS, max_tasks=count) as retinue:
         await retinue.delegate([("explorer", task)] * SLOTS)
         spent = Spent()
@@ -245,20 +245,20 @@ async def _thinking(environ: dict[str, str], count: int) -> None:
 
 def obeying(count: int) -> None:
     """From the word to stop until nothing of so many processes is left."""
-    anyio.run(_stopped, fake_pi.script(BEGUN, fake_pi.deed("hang")), count)
+    anyio.run(_stopped, fake_pi.encode_script(BEGUN, fake_pi.action("hang")), count)
 
 
 def ignoring(count: int) -> None:
     """The same with processes that do not listen."""
-    deaf = (fake_pi.deed("ignore", "TERM"), BEGUN, fake_pi.deed("hang", deaf=True))
-    anyio.run(_stopped, fake_pi.script(*deaf), count)
+    deaf = (fake_pi.action("ignore", "TERM"), BEGUN, fake_pi.action("hang", deaf=True))
+    anyio.run(_stopped, fake_pi.encode_script(*deaf), count)
 
 
-BEGUN = fake_pi.deed("say", "begun", stop="toolUse")
+BEGUN = fake_pi.action("say", "begun", stop="toolUse")
 
 
 async def _stopped(task: str, count: int) -> None:
-    program = fake_pi.install(Path(scratch(), "bin"))
+    program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     environ = {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}
     before = len(os.listdir("/proc/self/fd"))
     spent = Spent()

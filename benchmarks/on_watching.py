@@ -16,13 +16,13 @@ from pathlib import Path
 import anyio
 
 from benchmarks.gauge import scratch
-from retinue.app import Retinue
-from retinue.engines.base import Capabilities, Emit, EngineKind
-from retinue.events import MessageEnded, Text, ToolCalled, ToolReturned
-from retinue.frontends.http.serving import opened
-from retinue.frontends.web.names import Names
-from retinue.frontends.web.serving import listening, serve_http
-from retinue.types import RunSpec
+from retinue.client import Retinue
+from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
+from retinue.model.events import MessageEnded, Text, ToolCalled, ToolReturned
+from retinue.model.runs import RunSpec
+from retinue.servers.asgi.host_check import AllowedHosts
+from retinue.servers.asgi.serving import bind_socket, serve_http
+from retinue.servers.http.serving import open_server
 
 RATE = 1_000
 """Events a second."""
@@ -49,11 +49,11 @@ class Talkative:
 
 async def measure(seconds: float, count: int) -> float:
     """Seconds that the run took while so many watched."""
-    kind = EngineKind(
+    kind = EngineInfo(
         name="bench",
-        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
         make=lambda: Talkative(seconds),
-        missing=lambda: None,
+        not_installed_reason=lambda: None,
     )
     retinue = Retinue(
         cwd=scratch(),
@@ -62,19 +62,19 @@ async def measure(seconds: float, count: int) -> float:
         engines={"bench": kind},
         settings={"looping_pair_count": 0},
     )
-    with listening(0) as bound:
+    with bind_socket(0) as bound:
         port = bound.getsockname()[1]
         async with (
             retinue,
-            opened(retinue, Names(port), port, "") as server,
+            open_server(retinue, AllowedHosts(port), port, "") as server,
             anyio.create_task_group() as group,
         ):
             group.start_soon(serve_http, server.app, bound)
-            token = server.access.token_file.read_text().strip()
+            token = server.authenticator.token_file.read_text().strip()
             watching = await anyio.open_process(
                 [sys.executable, "-m", "benchmarks.on_watching", "watch", str(port), token, str(count)]
             )
-            while server.hub.watchers < count:
+            while server.feed.watchers < count:
                 await anyio.sleep(0.01)
             began = time.monotonic()
             result = await retinue.run("explorer", "work")

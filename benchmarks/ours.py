@@ -12,13 +12,16 @@ from typing import Any
 import anyio
 
 from benchmarks.gauge import gauged, resident_bytes, scratch
-from retinue.app import Retinue
-from retinue.engines.base import Capabilities, Emit, EngineKind
-from retinue.engines.loop import Model, Reply, Request, Say, converse
-from retinue.engines.toolbox import Toolbox, tool
-from retinue.events import Origin, Stamped, Text, TextDelta, ToolCalled, ToolReturned, from_line
+from retinue.client import Retinue
+from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest, OnDelta, run_agent_loop
+from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
+from retinue.engines.toolbox import AgentToolbox, make_tool
+from retinue.model.agents import AgentProfile
+from retinue.model.event_codec import EventRecord, EventSource, from_line
+from retinue.model.events import Text, TextDelta, ToolCalled, ToolReturned
+from retinue.model.runs import RunSpec, ToolUse
+from retinue.model.tasks import Lineage
 from retinue.sessions.jsonl import JsonlStore
-from retinue.types import Lineage, RunSpec, Subagent, ToolUse
 
 TASK = ("explorer", "do it")
 
@@ -31,12 +34,12 @@ async def read(path: str) -> str:
 class LoopEngine:
     """Our agent loop over a model of the benchmark's own."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._toolbox = Toolbox([tool(read)])
+        self._toolbox = AgentToolbox([make_tool(read)])
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        await converse(self._model, spec, self._toolbox, emit)
+        await run_agent_loop(self._model, spec, self._toolbox, emit)
 
 
 class InstantModel:
@@ -44,18 +47,18 @@ class InstantModel:
 
     name = "instant"
 
-    async def reply(self, request: Request, say: Say) -> Reply:
+    async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
         if request.messages[-1].role == "user":
-            return Reply(content=(ToolUse("c1", "read", {"path": "x"}),), stop_reason="tool_use")
-        return Reply(content=(Text("done"),))
+            return ModelReply(content=(ToolUse("c1", "read", {"path": "x"}),), stop_reason="tool_use")
+        return ModelReply(content=(Text("done"),))
 
 
 def opened(model: Any, **settings: Any) -> Retinue:
-    kind = EngineKind(
+    kind = EngineInfo(
         name="bench",
-        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
         make=lambda: LoopEngine(model),
-        missing=lambda: None,
+        not_installed_reason=lambda: None,
     )
     many = {"max_tasks": 100_000, "max_concurrency": 100_000, **settings}
     return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}, settings=many)
@@ -92,14 +95,14 @@ async def thinking(count: int) -> None:
     class ThinkingModel:
         name = "thinking"
 
-        async def reply(self, request: Request, say: Say) -> Reply:
+        async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
             await anyio.sleep(TURN)
             calls = sum(message.role == "assistant" for message in request.messages)
             if calls + 1 < TURNS:
-                return Reply(
+                return ModelReply(
                     content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use"
                 )
-            return Reply(content=(Text("done"),))
+            return ModelReply(content=(Text("done"),))
 
     async with opened(ThinkingModel(), max_concurrency=SLOTS) as retinue:
         await retinue.run(*TASK)
@@ -115,16 +118,16 @@ async def held(count: int) -> None:
     class WaitingModel:
         name = "waiting"
 
-        async def reply(self, request: Request, say: Say) -> Reply:
+        async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
             nonlocal ready
             calls = sum(message.role == "assistant" for message in request.messages)
             if calls < 2:
-                return Reply(
+                return ModelReply(
                     content=(ToolUse(f"c{calls}", "read", {"path": f"file {calls}"}),), stop_reason="tool_use"
                 )
             ready += 1
             await go.wait()
-            return Reply(content=(Text("done"),))
+            return ModelReply(content=(Text("done"),))
 
     async with opened(WaitingModel()) as retinue:
         before = resident_bytes()
@@ -150,11 +153,11 @@ async def _deltas(count: int, *, watched: bool) -> None:
     class StreamingModel:
         name = "streaming"
 
-        async def reply(self, request: Request, say: Say) -> Reply:
+        async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
             text = "x" * 500
             for _ in range(count):
                 await say(TextDelta(text))
-            return Reply(content=(Text("done"),))
+            return ModelReply(content=(Text("done"),))
 
     async with opened(StreamingModel(), idle_timeout=180.0) as retinue:
         with gauged():
@@ -182,11 +185,11 @@ async def appended(count: int) -> None:
                 await emit(ToolCalled(f"c{number}", "read", {"path": "x" * 60, "n": number}))
             await InstantEnd().run(spec, emit)
 
-    kind = EngineKind(
+    kind = EngineInfo(
         name="bench",
-        capabilities=Capabilities(tools=frozenset({"read", "grep", "find", "ls"})),
+        capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
         make=Talking,
-        missing=lambda: None,
+        not_installed_reason=lambda: None,
     )
     async with Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}) as retinue:
         with gauged(times=count):
@@ -196,7 +199,7 @@ async def appended(count: int) -> None:
 
 class InstantEnd:
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        from retinue.events import MessageEnded
+        from retinue.model.events import MessageEnded
 
         await emit(Text("done"))
         await emit(MessageEnded(stop_reason="stop"))
@@ -209,9 +212,9 @@ async def first_request(_: int) -> None:
     class ProbeModel:
         name = "probe"
 
-        async def reply(self, request: Request, say: Say) -> Reply:
+        async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
             print(f'{{"cpu": {time.process_time()}}}')
-            return Reply(content=(Text("done"),))
+            return ModelReply(content=(Text("done"),))
 
     async with opened(ProbeModel()) as retinue:
         await retinue.run(*TASK)
@@ -225,23 +228,23 @@ async def session_of(count: int, size: int = 200) -> str:
             run=session,
             session=session,
             name="bench",
-            surface="single",
-            agent=Subagent(name="explorer"),
+            toolset="single",
+            agent=AgentProfile(name="explorer"),
             task="do it",
             prompt="do it",
             cwd=scratch(),
             engine="bench",
             lineage=Lineage(root="r", parent_call="c", depth=1),
         )
-        record = await store.begin(spec)
-        origin = Origin.of(spec)
-        from retinue.events import RunEnded, RunQueued
+        record = await store.open_record(spec)
+        origin = EventSource.of(spec)
+        from retinue.model.events import RunEnded, RunQueued
 
         queued = RunQueued(name="bench", agent="explorer", task="do it", cwd="/", surface="single")
-        record.append(Stamped(origin, 1, 1.0, queued))
+        record.append(EventRecord(origin, 1, 1.0, queued))
         for number in range(count):
-            record.append(Stamped(origin, number + 2, 1.0, ToolReturned(f"c{number}", "read", "y" * size)))
-        record.append(Stamped(origin, count + 2, 1.0, RunEnded(text="the answer")))
+            record.append(EventRecord(origin, number + 2, 1.0, ToolReturned(f"c{number}", "read", "y" * size)))
+        record.append(EventRecord(origin, count + 2, 1.0, RunEnded(text="the answer")))
         await record.sync()
         await record.release()
     return session

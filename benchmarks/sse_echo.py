@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 
-from retinue.frontends.web.serving import serve_http
+from retinue.servers.asgi.serving import serve_http
 
 
 async def main() -> None:

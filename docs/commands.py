@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import click
 
 from docs.tables import code, table
-from retinue.frontends.cli.options import Options
-from retinue.frontends.cli.root import SECTIONS, root
+from retinue.cli.group import COMMAND_SECTIONS, root
+from retinue.cli.options import RunOptions
 
-COMMON = frozenset(Options.__struct_fields__)
+COMMON = frozenset(RunOptions.__struct_fields__)
 """The parameters that every command has under which something runs."""
 
 
 def cli_page() -> str:
     context = click.Context(root, info_name="retinue")
-    sections = "\n".join(_section(title, list(names), context) for title, names in SECTIONS.items())
+    sections = "\n".join(_section(title, list(names), context) for title, names in COMMAND_SECTIONS.items())
     run = root.get_command(context, "run")
     assert run is not None
     flags = _flags([param for param in run.params if param.name in COMMON], context)

@@ -20,12 +20,13 @@ from docs.pi_extension import toolsets_file
 from docs.tables import code, fields_table, said_of, table, type_text
 from docs.usage import unreported_codes, unused_agent_fields, unused_settings
 from docs.words import FAILURES, KEYS, RESERVED, UNUSED, VALUES
-from retinue import events, results, settings, types
 
 # The alias table is the agents' own matter; only its documentation looks at it from outside.
-from retinue.agents.fields import _TABLE
-from retinue.surfaces.base import BEFORE_THE_RUN, REFUSED
-from retinue.surfaces.single import CODES, FAILED
+from retinue.agents.fields import _FIELD_SPECS
+from retinue.config import settings
+from retinue.model import errors, event_codec, events, results, runs
+from retinue.toolsets.base import REFUSAL_CODES, REFUSED_EXIT_CODE
+from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
 FOLDER = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
@@ -50,7 +51,8 @@ def page(name: str) -> str:
 
 def settings_page() -> str:
     rows = [
-        (code(name), _default(name), _range(name), _in_project(key), key.note) for name, key in settings.KEYS.items()
+        (code(name), _default(name), _range(name), _in_project(key), key.note)
+        for name, key in settings.SETTING_RULES.items()
     ]
     return f"""\
 # Settings
@@ -79,13 +81,13 @@ Settings of pi's subagent extensions (`~/.pi/agent/settings.json` and `.pi/setti
 
 
 def _unused_settings() -> str:
-    names = ", ".join(code(name) for name in settings.KEYS if name in unused_settings())
+    names = ", ".join(code(name) for name in settings.SETTING_RULES if name in unused_settings())
     return f"\nAccepted and without effect: {names}.\n" if names else ""
 
 
 def _default(name: str) -> str:
     general = _value(getattr(settings.Settings(), name))
-    own = [f"{surface} {_value(own[name])}" for surface, own in settings.SURFACES.items() if name in own]
+    own = [f"{surface} {_value(own[name])}" for surface, own in settings.TOOLSET_DEFAULTS.items() if name in own]
     return f"{general} ({', '.join(own)})" if own else general
 
 
@@ -102,19 +104,19 @@ def _value(value: Any) -> str:
 
 
 def _range(name: str) -> str:
-    key, kind = settings.KEYS[name], type(getattr(settings.Settings(), name))
+    key, kind = settings.SETTING_RULES[name], type(getattr(settings.Settings(), name))
     if key.choices:
         return ", ".join(map(code, key.choices))
     if kind not in (int, float):
         return type_text(kind) if kind is bool else "text"
-    return f"{key.low:g} and more" if key.high == settings.Key().high else f"{key.low:g} to {key.high:.0f}"
+    return f"{key.low:g} and more" if key.high == settings.SettingRule().high else f"{key.low:g} to {key.high:.0f}"
 
 
-def _in_project(key: settings.Key) -> str:
+def _in_project(key: settings.SettingRule) -> str:
     return {
-        settings.InProject.LOWER: "may lower it",
-        settings.InProject.DISPLAY: "may set it",
-        settings.InProject.IGNORED: "ignored",
+        settings.ProjectPolicy.LOWER: "may lower it",
+        settings.ProjectPolicy.DISPLAY: "may set it",
+        settings.ProjectPolicy.IGNORED: "ignored",
     }[key.in_project]
 
 
@@ -126,11 +128,11 @@ def agent_keys_page() -> str:
     rows = [
         (
             ", ".join(map(code, key.spellings)),
-            VALUES[key.read.__name__],
+            VALUES[key.parse.__name__],
             "yes" if key.essential else "",
             KEYS[key.spellings[0]] + (f" {UNUSED}" if key.field in unused else ""),
         )
-        for key in _TABLE
+        for key in _FIELD_SPECS
     ]
     return f"""\
 # Keys of an agent's file
@@ -161,25 +163,25 @@ value is the default are left out, unless *always* says otherwise. The order of 
 
 ## Every event
 
-{fields_table(events.Origin)}
-Before these stand `v` (the version of the format, {events.VERSION}), `seq` and `time` (seconds since the epoch, by
-the wall clock). `seq` rises with every event of a run. Live events are counted, too, so stored ones may have gaps.
+{fields_table(event_codec.EventSource)}
+Before these stand `v` (the version of the format, {event_codec.VERSION}), `seq` and `time` (seconds since the epoch,
+by the wall clock). `seq` rises with every event of a run. Live events are counted, too, so stored ones may have gaps.
 Order is by `seq`, never by `time`.
 
 ## Durable events
 
 Stored before anyone is shown them. Those marked *synced* are on the disk by then.
 
-{_events(get_args(events.Durable))}
+{_events(get_args(events.PersistedEvent))}
 ## Live events
 
 Shown or counted while they happen, never stored.
 
-{_events(get_args(events.Live))}"""
+{_events(get_args(events.EphemeralEvent))}"""
 
 
 def events_schema() -> str:
-    return msgspec.json.format(msgspec.json.encode(events.schema(), order="sorted")).decode()
+    return msgspec.json.format(msgspec.json.encode(event_codec.event_schema(), order="sorted")).decode()
 
 
 def _events(kinds: Iterable[Any]) -> str:
@@ -187,7 +189,7 @@ def _events(kinds: Iterable[Any]) -> str:
 
 
 def _event(kind: Any) -> str:
-    mark = " (synced)" if kind in events.TRANSITIONS else ""
+    mark = " (synced)" if kind in events.SYNCED_EVENTS else ""
     told = f"{said_of(kind)}\n\n" if said_of(kind) else ""
     keys = fields_table(kind) if structs.fields(kind) else "No keys of its own.\n"
     return f"### {kind.__struct_config__.tag}{mark}\n\n{told}{keys}"
@@ -197,7 +199,7 @@ def _event(kind: Any) -> str:
 
 
 def results_page() -> str:
-    kinds = (results.Actual, results.Attempt, types.Failure, types.Usage, types.Limits, types.Removed)
+    kinds = (results.ExecutionReport, results.Attempt, errors.Failure, results.Usage, runs.Limits, runs.RemovedTool)
     parts = "\n".join(
         f"## {kind.__name__}\n\n{said_of(kind)}\n\n{fields_table(kind)}"
         for kind in (*kinds, results.Finalization, results.ProcessEnd)
@@ -213,23 +215,26 @@ files a key whose value is the default is left out, unless *always* says otherwi
 
 
 def failures_page() -> str:
-    rows = [(code(each), _status(each), code(CODES.get(each, FAILED)), *_advice(each)) for each in types.Code]
+    rows = [
+        (code(each), _status(each), code(ERROR_CODES.get(each, FAILED_CODE)), *_advice(each))
+        for each in errors.ErrorCode
+    ]
     return f"""\
 # Failure codes
 
-*Exit* is the exit code of `retinue run` when this is the failure; {REFUSED} means that nothing ran. *In `single`* is
-the code in the answer of the `subagent` tool.
+*Exit* is the exit code of `retinue run` when this is the failure; {REFUSED_EXIT_CODE} means that nothing ran. *In
+`single`* is the code in the answer of the `subagent` tool.
 
 {table(["code", "exit", "in `single`", "what happened", "what to do"], rows)}"""
 
 
-def _status(code: types.Code) -> str:
-    if code in BEFORE_THE_RUN or FAILURES[code].refuses:
-        return str(REFUSED)
-    return str(results.exit_code(types.Failure(code, "")))
+def _status(code: errors.ErrorCode) -> str:
+    if code in REFUSAL_CODES or FAILURES[code].refuses:
+        return str(REFUSED_EXIT_CODE)
+    return str(results.compute_exit_code(errors.Failure(code, "")))
 
 
-def _advice(code: types.Code) -> tuple[str, str]:
+def _advice(code: errors.ErrorCode) -> tuple[str, str]:
     reserved = f" {RESERVED}" if code in unreported_codes() else ""
     return FAILURES[code].happened + reserved, FAILURES[code].do
 

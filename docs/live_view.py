@@ -19,14 +19,14 @@ from rich.text import Text
 from rich.theme import Theme
 
 from retinue import Retinue
-from retinue.frontends.cli.demo import OF_RETINUE
-from retinue.frontends.spans import Line
-from retinue.frontends.windows import Screen, frame
-from retinue.progress import Phase, Progress
+from retinue.cli.commands.demo import RETINUE_QUESTIONS
+from retinue.runtime.progress import CallProgress, RunState
+from retinue.tui.layout import ScreenSize, render_frame
+from retinue.tui.renderer import StyledLine
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "live-view.svg"
-SCREEN = Screen(width=110, height=30, max_lines=6)
+SCREEN = ScreenSize(width=110, height=30, max_lines=6)
 STYLES = {
     "name": "bold",
     "muted": "bright_black",
@@ -45,27 +45,27 @@ def main() -> None:
     click.echo(PICTURE.relative_to(ROOT))
 
 
-async def _moment() -> tuple[Line, ...]:
+async def _moment() -> tuple[StyledLine, ...]:
     """The view at the last moment worth showing."""
-    shown: tuple[Line, ...] = ()
+    shown: tuple[StyledLine, ...] = ()
     with tempfile.TemporaryDirectory() as state:
         async with (
             Retinue(cwd=ROOT, engine="offline", state=state) as retinue,
             retinue.events() as events,
             anyio.create_task_group() as group,
         ):
-            group.start_soon(retinue.delegate, OF_RETINUE)
-            progress = Progress()
+            group.start_soon(retinue.delegate, RETINUE_QUESTIONS)
+            progress = CallProgress()
             async for stamped in events:
-                progress = progress.after(stamped)
-                if progress.count(Phase.DONE) and progress.count(Phase.RUNNING) >= AT_WORK:
-                    shown = frame(progress, SCREEN, stamped.time)
-                if progress.count(Phase.DONE) == len(OF_RETINUE):
+                progress = progress.apply(stamped)
+                if progress.count(RunState.DONE) and progress.count(RunState.RUNNING) >= AT_WORK:
+                    shown = render_frame(progress, SCREEN, stamped.time)
+                if progress.count(RunState.DONE) == len(RETINUE_QUESTIONS):
                     break
     return shown
 
 
-def svg(lines: tuple[Line, ...]) -> str:
+def svg(lines: tuple[StyledLine, ...]) -> str:
     """The lines as a picture that needs nothing from anywhere: rich's own names a font on the web."""
     console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, theme=Theme(STYLES))
     console.print(Text("$ retinue demo"))

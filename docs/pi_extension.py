@@ -30,7 +30,7 @@ async def _toolsets() -> dict[str, Any]:
             return {
                 name: [
                     {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-                    for tool in retinue.surface(name).tools(retinue.call(name))
+                    for tool in retinue.toolset(name).list_tools(retinue.call(name))
                 ]
-                for name in retinue.surfaces
+                for name in retinue.toolsets
             }

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 from msgspec import Struct, structs
 
 from docs.words import FIELDS
-from retinue.frontends.field_docs import in_json, said_under_fields
-from retinue.types import Code
+from retinue.model.errors import ErrorCode
+from retinue.servers.http.openapi import field_docstrings, to_json_terms
 
 _PLAIN = {str: "text", int: "integer", float: "number", bool: "`true` or `false`", NoneType: "`null`"}
 
@@ -48,7 +48,7 @@ def field_meaning(kind: type[Struct], name: str) -> str:
         LookupError: there are none.
     """
     key = f"{kind.__name__}.{name}"
-    meaning = said_under_fields(kind).get(name) or FIELDS.get(key)
+    meaning = field_docstrings(kind).get(name) or FIELDS.get(key)
     if meaning is None:
         raise LookupError(f"What does {key} mean? Write a string under the field, or a line in docs/words.py")
     return meaning
@@ -56,7 +56,7 @@ def field_meaning(kind: type[Struct], name: str) -> str:
 
 def said_of(kind: type) -> str:
     """The docstring of a class; nothing, where it has none of its own."""
-    return in_json(kind.__dict__.get("__doc__") or "")
+    return to_json_terms(kind.__dict__.get("__doc__") or "")
 
 
 def type_text(kind: Any) -> str:
@@ -70,7 +70,7 @@ def type_text(kind: Any) -> str:
         return " or ".join(type_text(part) for part in inner)
     if origin is tuple:
         return f"list of {type_text(inner[0])}"
-    if kind is Code:
+    if kind is ErrorCode:
         return "[a code](failures.md)"
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(map(code, kind))

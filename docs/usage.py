@@ -11,21 +11,22 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from retinue.agents.fields import _TABLE
-from retinue.settings import KEYS
-from retinue.types import Code, Limits
+from retinue.agents.fields import _FIELD_SPECS
+from retinue.config.settings import SETTING_RULES
+from retinue.model.errors import ErrorCode
+from retinue.model.runs import Limits
 
 SOURCE = Path(__file__).parents[1] / "src" / "retinue"
-SHOWING = ("frontends", "testing")
+SHOWING = ("cli", "hosts", "servers", "testing", "tui")
 """Folders whose modules show what a definition says; that alone is no use of it."""
 AGENT, SETTINGS, LIMITS = frozenset({"agent", "found"}), frozenset({"settings"}), frozenset({"limits", "_limits"})
-REPORTS_FAILURE = frozenset({"Failure", "refused", "engine_error"})
+REPORTS_FAILURE = frozenset({"Failure", "refuse", "engine_error"})
 
 
 def unused_agent_fields() -> set[str]:
     """Return the fields of an agent's file that no code reads but to show them."""
     used = {name for owner, name in _reads(with_frontends=False) if owner in AGENT}
-    return {key.field for key in _TABLE} - used
+    return {key.field for key in _FIELD_SPECS} - used
 
 
 def unused_settings() -> set[str]:
@@ -33,18 +34,18 @@ def unused_settings() -> set[str]:
     used = {name for owner, name in _reads(with_frontends=True) if owner in SETTINGS}
     limits = {name for owner, name in _reads(with_frontends=False) if owner in LIMITS}
     used |= {name for limit, names in _settings_of_limits().items() if limit in limits for name in names}
-    return set(KEYS) - used
+    return set(SETTING_RULES) - used
 
 
-def unreported_codes() -> set[Code]:
+def unreported_codes() -> set[ErrorCode]:
     """Return the failure codes that no code reports."""
     reported = {name for tree in _trees(with_frontends=True) for name in _reported(tree)}
-    return {code for code in Code if code.name not in reported}
+    return {code for code in ErrorCode if code.name not in reported}
 
 
 def _settings_of_limits() -> dict[str, set[str]]:
     """Return the settings of which `Settings.limits` makes each limit."""
-    tree = ast.parse((SOURCE / "settings.py").read_text("utf-8"))
+    tree = ast.parse((SOURCE / "config" / "settings.py").read_text("utf-8"))
     (made,) = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "Limits"]
     found = {
         keyword.arg: {part.attr for part in ast.walk(keyword.value) if isinstance(part, ast.Attribute)}

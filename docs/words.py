@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from retinue.types import Code
+from retinue.model.errors import ErrorCode
 
 
 class Meaning(Struct, frozen=True, kw_only=True):
@@ -18,118 +18,118 @@ class Meaning(Struct, frozen=True, kw_only=True):
     """Whether it refuses the whole call, however many tasks that has."""
 
 
-FAILURES: Mapping[Code, Meaning] = {
-    Code.INVALID_INPUT: Meaning(
+FAILURES: Mapping[ErrorCode, Meaning] = {
+    ErrorCode.INVALID_INPUT: Meaning(
         happened="The call is wrong: a missing or empty task, too many tasks, a bad `cwd`, a timeout below a second.",
         do="Correct what the message names.",
     ),
-    Code.DISABLED: Meaning(
+    ErrorCode.DISABLED: Meaning(
         happened="The setting `enabled` is off.",
         do="Set it to true; `retinue doctor` shows where it was set.",
         refuses=True,
     ),
-    Code.UNKNOWN_AGENT: Meaning(
+    ErrorCode.UNKNOWN_AGENT: Meaning(
         happened="No agent of this name is found from here.",
         do="Look at `retinue agents`. A file that could not be used is named there with the reason.",
     ),
-    Code.AGENT_DISABLED: Meaning(
+    ErrorCode.AGENT_DISABLED: Meaning(
         happened="The agent is switched off, or `project_agents` forbids the project's own agents.",
         do="Remove `enabled: false` from its file, or change `project_agents`.",
     ),
-    Code.AGENT_UNTRUSTED: Meaning(
+    ErrorCode.AGENT_UNTRUSTED: Meaning(
         happened="The agent is the project's own and has not been accepted, or has changed since you accepted it.",
         do="`retinue agents trust NAME`.",
     ),
-    Code.UNKNOWN_ENGINE: Meaning(
+    ErrorCode.UNKNOWN_ENGINE: Meaning(
         happened="There is no engine of this name.",
         do="Choose one that the message lists; `retinue doctor` shows them.",
     ),
-    Code.UNKNOWN_SKILL: Meaning(
+    ErrorCode.UNKNOWN_SKILL: Meaning(
         happened="The agent names a skill that is not found, or one of the project's that it is not given unasked.",
         do="Correct the name; the message lists the skills there are. See [skills](../agents.md#skills).",
     ),
-    Code.CONFLICT: Meaning(
+    ErrorCode.CONFLICT: Meaning(
         happened="Two things contradict each other: an allow list and a deny list in one file, a forbidden extra "
         "argument, one session named by two tasks, or a task handed on with little changed.",
         do="Keep one of the two, as the message says.",
     ),
-    Code.UNSUPPORTED: Meaning(
+    ErrorCode.UNSUPPORTED: Meaning(
         happened="The engine lacks a tool the agent needs, cannot keep one of its restrictions, or cannot continue "
         "a session.",
         do="Choose another engine, move the tool to `optional_tools`, or lift the restriction.",
     ),
-    Code.DEPTH_EXCEEDED: Meaning(
+    ErrorCode.DEPTH_EXCEEDED: Meaning(
         happened="The caller already stands as deep as `max_depth` allows.",
         do="Do the work where you are.",
         refuses=True,
     ),
-    Code.SPAWN_LIMIT: Meaning(
+    ErrorCode.SPAWN_LIMIT: Meaning(
         happened="The agents below one root call have started `max_spawns` runs.",
         do="Do the rest without delegating, or raise `max_spawns` in your `config.toml`.",
         refuses=True,
     ),
-    Code.SESSION_NOT_FOUND: Meaning(
+    ErrorCode.SESSION_NOT_FOUND: Meaning(
         happened="No session has this id.",
         do="`retinue sessions` lists them; 8 digits of an id are enough.",
         refuses=True,
     ),
-    Code.SESSION_BUSY: Meaning(
+    ErrorCode.SESSION_BUSY: Meaning(
         happened="Another process is carrying out a run of this session.",
         do="Wait for it to end, or stop that process.",
         refuses=True,
     ),
-    Code.TIMEOUT: Meaning(
+    ErrorCode.TIMEOUT: Meaning(
         happened="The run took longer than its timeout, and longer than its tool calls bought beyond it.",
         do="Resume the session with a longer timeout.",
     ),
-    Code.IDLE_TIMEOUT: Meaning(
+    ErrorCode.IDLE_TIMEOUT: Meaning(
         happened="Nothing happened for `idle_timeout` seconds while no tool was running.",
         do="Resume the session, or raise `idle_timeout`.",
     ),
-    Code.LOOP: Meaning(
+    ErrorCode.LOOP: Meaning(
         happened="The agent made the same tool call again and again, or two calls in turn with unchanged results.",
         do="Ask more precisely. `looping_tool_count` and `looping_pair_count` set what counts as a loop.",
     ),
-    Code.BUDGET: Meaning(
+    ErrorCode.BUDGET: Meaning(
         happened="The turns, tokens or dollars of the run were spent before a final answer.",
         do="Resume the session, or raise `max_turns`, `max_tokens` or `max_cost`, or those of the conversation.",
     ),
-    Code.OUTPUT_LIMIT: Meaning(
+    ErrorCode.OUTPUT_LIMIT: Meaning(
         happened="The child wrote more than 64 MiB of output or errors, or more than 1 GiB in all.",
         do="Ask for less at once.",
     ),
-    Code.NOT_FINALIZED: Meaning(
+    ErrorCode.NOT_FINALIZED: Meaning(
         happened="The agent ended without the finalize call it was asked for, as the agents of `sticky` are.",
         do="Resume the session to ask again.",
     ),
-    Code.PROVIDER: Meaning(
+    ErrorCode.PROVIDER: Meaning(
         happened="The model's provider failed, after all retries and fallback models. `reason` says how: "
         "`rate_limit`, `quota`, `auth`, `model_unavailable`, `network`, `overloaded`, `server_error`, "
         "`context_overflow`, `bad_request` or `other`.",
         do="Try again later, give the agent `fallback_models`, or mend the key.",
     ),
-    Code.ENGINE: Meaning(
+    ErrorCode.ENGINE: Meaning(
         happened="The engine itself failed or crashed.",
         do="Read the message. The runs beside it went on.",
     ),
-    Code.SPAWN_FAILED: Meaning(
+    ErrorCode.SPAWN_FAILED: Meaning(
         happened="The engine could not be started: its name is unknown, something it needs is missing, or none has a "
         "language model and `offline` was not asked for.",
         do="`retinue doctor` shows every engine and what it lacks.",
     ),
-    Code.SIGNALLED: Meaning(
+    ErrorCode.SIGNALLED: Meaning(
         happened="The child process was ended by a signal that Retinue did not send.",
         do="Look for who sent it; the system does when memory runs out.",
     ),
-    Code.ABORTED: Meaning(
+    ErrorCode.ABORTED: Meaning(
         happened="You stopped it, or the program that called it did.",
         do="Resume the session to go on.",
     ),
-    Code.INTERRUPTED: Meaning(
+    ErrorCode.INTERRUPTED: Meaning(
         happened="The process that carried out the run ended before the run did.",
         do="Resume the session; everything up to that moment is in it.",
     ),
-    Code.STORAGE: Meaning(
+    ErrorCode.STORAGE: Meaning(
         happened="The record of a session cannot be read or locked, so it cannot be continued.",
         do="Mend what the message names: a full disk, permissions, a record of a newer version.",
     ),
@@ -182,31 +182,31 @@ KEYS: Mapping[str, str] = {
 """By the first spelling."""
 
 VALUES: Mapping[str, str] = {
-    "text": "text",
-    "optional_text": "text, or `none`",
-    "model": "text, or `inherit`",
-    "secret": "text",
-    "flag": "`true` or `false`",
-    "inverted_flag": "`true` or `false`",
-    "thinking": "`off`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
-    "seconds": "seconds, at most a week",
-    "milliseconds": "milliseconds, at most a week",
-    "turns": "1 to 10000",
-    "depth": "0 to 64",
-    "names": "names",
-    "arguments": "a list, or a text with commas",
-    "tool_list": "tools, or `none`",
-    "allow_list": "tools, `none` or `*`",
+    "parse_text": "text",
+    "parse_optional_text": "text, or `none`",
+    "parse_model": "text, or `inherit`",
+    "parse_secret": "text",
+    "parse_flag": "`true` or `false`",
+    "parse_inverted_flag": "`true` or `false`",
+    "parse_thinking": "`off`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
+    "parse_seconds": "seconds, at most a week",
+    "parse_milliseconds": "milliseconds, at most a week",
+    "parse_turns": "1 to 10000",
+    "parse_depth": "0 to 64",
+    "parse_names": "names",
+    "parse_arguments": "a list, or a text with commas",
+    "parse_tool_list": "tools, or `none`",
+    "parse_allow_list": "tools, `none` or `*`",
 }
 """What the readers of values take, by the name of the reader."""
 
 FIELDS: Mapping[str, str] = {
-    "Origin.run": "Id of the run: 32 hex digits. A session's first run has the session's id.",
-    "Origin.session": "Id of the session the run belongs to.",
-    "Origin.root": "Id of the root conversation: everything one process, or one caller, asked for.",
-    "Origin.parent_run": "The run that asked for this one; null below the root conversation.",
-    "Origin.parent_tool_use_id": "The tool call that asked for it; never empty.",
-    "Origin.depth": "1 for a run the root conversation asked for.",
+    "EventSource.run": "Id of the run: 32 hex digits. A session's first run has the session's id.",
+    "EventSource.session": "Id of the session the run belongs to.",
+    "EventSource.root": "Id of the root conversation: everything one process, or one caller, asked for.",
+    "EventSource.parent_run": "The run that asked for this one; null below the root conversation.",
+    "EventSource.parent_tool_use_id": "The tool call that asked for it; never empty.",
+    "EventSource.depth": "1 for a run the root conversation asked for.",
     "RunQueued.name": "What the run is called on a screen.",
     "RunQueued.agent": "Who does it.",
     "RunQueued.task": "What was asked, as the caller gave it.",
@@ -229,8 +229,8 @@ FIELDS: Mapping[str, str] = {
     "ThinkingDelta.text": "The next piece of a thinking block.",
     "ToolDelta.call": "Id of the tool call.",
     "ToolDelta.text": "What it printed.",
-    "OutputCounted.stderr": "Of error output.",
-    "OutputCounted.raw": "Of everything.",
+    "OutputBytesCounted.stderr": "Of error output.",
+    "OutputBytesCounted.raw": "Of everything.",
     "Thinking.text": "One whole thinking block.",
     "Text.text": "The block.",
     "ToolCalled.call": "Id of the call, unique within the run.",
@@ -247,7 +247,7 @@ FIELDS: Mapping[str, str] = {
     "ModelChanged.before": "The model that failed.",
     "ModelChanged.after": "The next one.",
     "ModelChanged.reason": "Why, such as `rate_limit`.",
-    "Steered.text": "What it was told, masked like all text.",
+    "SteeringDelivered.text": "What it was told, masked like all text.",
     "DeadlineExtended.seconds": "How much it was given.",
     "Notice.code": "What kind of notice, such as `storage` or `stopped_after_answer`.",
     "Notice.message": "What to know.",
@@ -261,19 +261,19 @@ FIELDS: Mapping[str, str] = {
     "RunEnded.elapsed": "Seconds from `run_started`.",
     "RunEnded.finalized": "What the agent says of its task.",
     "RunEnded.actual": "What really happened.",
-    "Actual.engine": "What executed the run.",
-    "Actual.declared_model": "The model that was asked for.",
-    "Actual.tools_granted": "The tools it could use.",
-    "Actual.tools_removed": "Tools it asked for and did not get.",
-    "Actual.tools_missing": "Optional tools the engine does not have.",
-    "Actual.tools_used": "How often each tool was called.",
-    "Actual.not_applied": "Wishes of the agent that the engine does not know.",
-    "Actual.limits": "The limits in force.",
-    "Actual.attempts": "Every try.",
-    "Actual.nested_usage": "What the runs below it consumed; not part of its own usage.",
-    "Actual.dropped_bytes": "Bytes of output that were not kept.",
-    "Actual.process": "How the child process ended; null without one.",
-    "Actual.notices": "What a person should know that did not end the run.",
+    "ExecutionReport.engine": "What executed the run.",
+    "ExecutionReport.declared_model": "The model that was asked for.",
+    "ExecutionReport.tools_granted": "The tools it could use.",
+    "ExecutionReport.tools_removed": "Tools it asked for and did not get.",
+    "ExecutionReport.tools_missing": "Optional tools the engine does not have.",
+    "ExecutionReport.tools_used": "How often each tool was called.",
+    "ExecutionReport.not_applied": "Wishes of the agent that the engine does not know.",
+    "ExecutionReport.limits": "The limits in force.",
+    "ExecutionReport.attempts": "Every try.",
+    "ExecutionReport.nested_usage": "What the runs below it consumed; not part of its own usage.",
+    "ExecutionReport.dropped_bytes": "Bytes of output that were not kept.",
+    "ExecutionReport.process": "How the child process ended; null without one.",
+    "ExecutionReport.notices": "What a person should know that did not end the run.",
     "Attempt.number": "Counts from 1.",
     "Attempt.model": "The model it was made with.",
     "Attempt.failure": "Why it failed; null if it did not.",
@@ -296,8 +296,8 @@ FIELDS: Mapping[str, str] = {
     "Limits.stdout_bytes": "Of output worth keeping.",
     "Limits.stderr_bytes": "Of error output.",
     "Limits.finalize_retries": "Corrections after a missing finalization.",
-    "Removed.tool": "The tool.",
-    "Removed.by": "`denied`, `readonly`, `no_tools`, `allow_write`, `authority`, `engine`, `depth` or `home`.",
+    "RemovedTool.tool": "The tool.",
+    "RemovedTool.by": "`denied`, `readonly`, `no_tools`, `allow_write`, `authority`, `engine`, `depth` or `home`.",
     "Finalization.status": "Whether the agent holds its task to be done.",
     "Finalization.result": "What it found.",
     "Finalization.error": "What went wrong.",

@@ -3,14 +3,14 @@
 import anyio
 
 from retinue import Retinue
-from retinue.engines.base import EngineKind
-from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, call, fail, say
+from retinue.engines.base import EngineInfo
+from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, call, fail, reply
 
-PLAYS = ScriptedEngine.in_turn(
+PLAYS = ScriptedEngine.from_scripts(
     [fail("529 overloaded_error")],
-    [call("read", path="README.md", returns="# Hello"), say("The README says hello.")],
+    [call("read", path="README.md", returns="# Hello"), reply("The README says hello.")],
 )
-ENGINE = EngineKind(name="scripted", capabilities=CAPABILITIES, make=lambda: PLAYS, missing=lambda: None)
+ENGINE = EngineInfo(name="scripted", capabilities=CAPABILITIES, make=lambda: PLAYS, not_installed_reason=lambda: None)
 
 
 async def main() -> None:

@@ -3,7 +3,7 @@
 import anyio
 
 from retinue import Retinue
-from retinue.events import RunEnded, RunStarted, ToolCalled
+from retinue.model.events import RunEnded, RunStarted, ToolCalled
 
 
 async def main() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from retinue.engines.claude.installation import KEYS as KEYS_OF_CLAUDE
-from retinue.engines.pi.installation import KEYS as KEYS_OF_PI
+from retinue.engines.claude.installation import LOGIN_VARIABLES as KEYS_OF_CLAUDE
+from retinue.engines.pi.installation import API_KEY_VARIABLES as KEYS_OF_PI
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import retinue
 
 def test_the_public_names_are_sorted_and_all_there():
     assert retinue.__all__ == sorted(retinue.__all__)
-    assert set(retinue._HOMES) == set(retinue.__all__)
+    assert set(retinue._MODULES) == set(retinue.__all__)
     for name in retinue.__all__:
-        home = importlib.import_module(f"retinue.{retinue._HOMES[name]}")
+        home = importlib.import_module(f"retinue.{retinue._MODULES[name]}")
         assert getattr(retinue, name) is getattr(home, name)
 
 

@@ -1,6 +1,6 @@
 """Retinue: dispatch agents as tool calls; bounded, watched, remembered, on any engine.
 
-Names are loaded when they are first used, so that importing the package costs next to nothing.
+Public names are imported on first use, so that `import retinue` stays cheap.
 """
 
 from __future__ import annotations
@@ -9,56 +9,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from retinue.agents.definition import Agent
-    from retinue.app import Retinue
-    from retinue.events import Event, Stamped
-    from retinue.results import Actual, RunResult
-    from retinue.types import Code, Failure, FileSlice, Limits, Mode, Plan, Refused, Task, Usage
+    from retinue.agents.agent import Agent
+    from retinue.client import Retinue
+    from retinue.model.errors import ErrorCode, Failure, RefusedError
+    from retinue.model.event_codec import EventRecord
+    from retinue.model.events import Event
+    from retinue.model.results import ExecutionReport, RunResult, Usage
+    from retinue.model.runs import Limits
+    from retinue.model.tasks import FileSlice, Mode, Plan, Task
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Actual",
     "Agent",
-    "Code",
+    "ErrorCode",
     "Event",
+    "EventRecord",
+    "ExecutionReport",
     "Failure",
     "FileSlice",
     "Limits",
     "Mode",
     "Plan",
-    "Refused",
+    "RefusedError",
     "Retinue",
     "RunResult",
-    "Stamped",
     "Task",
     "Usage",
 ]
 
-_HOMES = {
-    "Actual": "results",
-    "Agent": "agents.definition",
-    "Code": "types",
-    "Event": "events",
-    "Failure": "types",
-    "FileSlice": "types",
-    "Limits": "types",
-    "Mode": "types",
-    "Plan": "types",
-    "Refused": "types",
-    "Retinue": "app",
-    "RunResult": "results",
-    "Stamped": "events",
-    "Task": "types",
-    "Usage": "types",
+_MODULES = {
+    "Agent": "agents.agent",
+    "ErrorCode": "model.errors",
+    "Event": "model.events",
+    "EventRecord": "model.event_codec",
+    "ExecutionReport": "model.results",
+    "Failure": "model.errors",
+    "FileSlice": "model.tasks",
+    "Limits": "model.runs",
+    "Mode": "model.tasks",
+    "Plan": "model.tasks",
+    "RefusedError": "model.errors",
+    "Retinue": "client",
+    "RunResult": "model.results",
+    "Task": "model.tasks",
+    "Usage": "model.results",
 }
+
+_OLD_NAMES = {"Actual": "ExecutionReport", "Code": "ErrorCode", "Refused": "RefusedError", "Stamped": "EventRecord"}
+"""Names of version 0.1, kept for one version."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    name = _OLD_NAMES.get(name, name)
+    if name not in _MODULES:
         raise AttributeError(f"module 'retinue' has no attribute {name!r}")
-    return getattr(import_module(f"retinue.{_HOMES[name]}"), name)
+    return getattr(import_module(f"retinue.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*globals(), *__all__})

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.catalog import Catalog
-from retinue.agents.definition import Agent
-from retinue.agents.folders import Folders
-from retinue.agents.trust import Trust
+from retinue.agents.agent import Agent
+from retinue.agents.registry import AgentRegistry
+from retinue.agents.search_paths import SearchPaths
+from retinue.agents.trust import TrustStore
 
 Write = Callable[..., Path]
 
@@ -39,12 +39,12 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trust(scratch_home: Path) -> Trust:
-    return Trust(scratch_home / "state" / "trust.json")
+def trust(scratch_home: Path) -> TrustStore:
+    return TrustStore(scratch_home / "state" / "trust.json")
 
 
 @pytest.fixture
-def catalog_with(scratch_home: Path, trust: Trust) -> Callable[..., Catalog]:
+def catalog_with(scratch_home: Path, trust: TrustStore) -> Callable[..., AgentRegistry]:
     """A catalog of this user with agents of a program."""
 
     def make(
@@ -52,19 +52,19 @@ def catalog_with(scratch_home: Path, trust: Trust) -> Callable[..., Catalog]:
         environ: dict[str, str] | None = None,
         bundle: Path | None = None,
         clock: Callable[[], int] = time.time_ns,
-    ) -> Catalog:
-        folders = Folders({"HOME": str(scratch_home), **(environ or {})}, bundle=bundle)
-        return Catalog(folders, trust, program=program, clock=clock)
+    ) -> AgentRegistry:
+        folders = SearchPaths({"HOME": str(scratch_home), **(environ or {})}, bundle=bundle)
+        return AgentRegistry(folders, trust, program=program, clock=clock)
 
     return make
 
 
 @pytest.fixture
-def catalog(catalog_with: Callable[..., Catalog]) -> Catalog:
+def catalog(catalog_with: Callable[..., AgentRegistry]) -> AgentRegistry:
     return catalog_with()
 
 
 @pytest.fixture
-def later_catalog(catalog_with: Callable[..., Catalog]) -> Catalog:
+def later_catalog(catalog_with: Callable[..., AgentRegistry]) -> AgentRegistry:
     """The same an hour from now, when every file has long been as it is."""
     return catalog_with(clock=lambda: time.time_ns() + 3600 * 10**9)

@@ -6,27 +6,27 @@ import re
 
 import pytest
 
-from retinue.agents.definition import Agent, Layer
-from retinue.agents.dialects import Origin, read_agent
-from retinue.agents.folders import BUILTIN
-from retinue.agents.header import _tidy
-from retinue.agents.policy import effective
-from retinue.agents.roster import BUILTIN_ORDER
-from retinue.engines.base import Capabilities
-from retinue.types import Grant
+from retinue.agents.agent import Agent, SourceLayer
+from retinue.agents.dialects import AgentSource, read_agent
+from retinue.agents.parse import _parse_plain_lines
+from retinue.agents.registry import BUILTIN_ORDER
+from retinue.agents.search_paths import BUILTIN_FOLDER
+from retinue.agents.tool_policy import compute_grant
+from retinue.engines.base import EngineCapabilities
+from retinue.model.runs import ToolGrant
 
 LOCAL = ("read", "grep", "find", "ls")
 WEB = ("web_search", "fetch_content", "get_search_content", "convert_content")
 
 
 def agent(name: str) -> Agent:
-    found = read_agent(BUILTIN / f"{name}.md", Origin(Layer.BUILTIN))
+    found = read_agent(BUILTIN_FOLDER / f"{name}.md", AgentSource(SourceLayer.BUILTIN))
     assert isinstance(found, Agent), found
     return found
 
 
 def test_there_are_five():
-    assert sorted(path.stem for path in BUILTIN.iterdir()) == sorted(BUILTIN_ORDER)
+    assert sorted(path.stem for path in BUILTIN_FOLDER.iterdir()) == sorted(BUILTIN_ORDER)
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
@@ -34,17 +34,19 @@ def test_each_is_read_without_a_remark_and_without_yaml(name):
     found = agent(name)
     assert (found.name, found.notices, found.unknown) == (name, (), ())
     assert found.description
-    header = (BUILTIN / f"{name}.md").read_text().split("---\n")[1]
-    assert _tidy(header) is not None
+    header = (BUILTIN_FOLDER / f"{name}.md").read_text().split("---\n")[1]
+    assert _parse_plain_lines(header) is not None
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
 def test_each_only_reads_and_works_where_optional_tools_are_missing(name):
     optional = WEB if name == "researcher" else ("lsp",)
-    found = agent(name).as_subagent()
+    found = agent(name).to_profile()
     assert found.tools.readonly
-    grant = effective(found, engine="offline", capabilities=Capabilities(tools=frozenset(LOCAL)), allow_write=False)
-    assert grant == Grant(tools=LOCAL, missing=optional)
+    grant = compute_grant(
+        found, engine="offline", capabilities=EngineCapabilities(tools=frozenset(LOCAL)), allow_write=False
+    )
+    assert grant == ToolGrant(tools=LOCAL, missing=optional)
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
@@ -55,4 +57,4 @@ def test_each_says_its_method_its_evidence_and_its_form(name):
     assert "## Findings" in template
     for word in ("path:line", "delegate", "Change nothing", "never"):
         assert word in body
-    assert 25 <= len((BUILTIN / f"{name}.md").read_text().splitlines()) <= 60
+    assert 25 <= len((BUILTIN_FOLDER / f"{name}.md").read_text().splitlines()) <= 60

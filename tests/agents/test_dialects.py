@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.definition import Agent, Layer, Remark
-from retinue.agents.dialects import Dialect, Origin, read_agent
-from retinue.types import ToolPolicy
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentDialect, AgentSource, read_agent
+from retinue.model.agents import ToolPolicy
 
-USER = Origin(Layer.USER)
-CLAUDE = Origin(Layer.USER, Dialect.CLAUDE)
-VAULT = Origin(Layer.VAULT, Dialect.FOLDER)
+USER = AgentSource(SourceLayer.USER)
+CLAUDE = AgentSource(SourceLayer.USER, AgentDialect.CLAUDE)
+VAULT = AgentSource(SourceLayer.VAULT, AgentDialect.FOLDER)
 
 
-def read(path: Path, origin: Origin = USER) -> Agent:
+def read(path: Path, origin: AgentSource = USER) -> Agent:
     agent = read_agent(path, origin)
     assert isinstance(agent, Agent), agent
     return agent
@@ -62,26 +62,26 @@ def test_an_empty_list_is_no_tools_and_says_how_to_inherit(one):
 
 def test_a_tool_list_that_is_no_list_breaks_the_file(tmp_path, write):
     path = write(tmp_path / "x.md", "tools:", "  write: false")
-    assert read_agent(path, USER) == Remark(str(path), "tools: {'write': 'false'} is not a list of names", 3)
+    assert read_agent(path, USER) == Diagnostic(str(path), "tools: {'write': 'false'} is not a list of names", 3)
 
 
 def test_claude_takes_deny_from_allow(one):
     agent = one("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
-    assert agent.as_subagent().tools == ToolPolicy(allow=("read",))
+    assert agent.to_profile().tools == ToolPolicy(allow=("read",))
 
 
 def test_a_denied_pattern_still_narrows_an_allowed_tool_of_claude(one):
     agent = one("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
-    assert agent.as_subagent().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
+    assert agent.to_profile().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
 
 
 def test_denying_one_name_of_delegation_denies_the_other(one):
-    assert not one("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).as_subagent().tools.delegates
+    assert not one("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).to_profile().tools.delegates
 
 
 def test_a_deny_list_alone_stays_one_in_claude_files(one):
     agent = one("disallowedTools: Write, Edit", origin=CLAUDE)
-    assert agent.as_subagent().tools == ToolPolicy(deny=("write", "edit"))
+    assert agent.to_profile().tools == ToolPolicy(deny=("write", "edit"))
 
 
 # -- values ----------------------------------------------------------------------------------------
@@ -130,24 +130,24 @@ def test_values_are_read(one, line, field, value):
 @pytest.mark.parametrize(
     ("dialect", "header", "is_agent"),
     [
-        (Dialect.PROMPT, "name: x\ntools: read", True),
-        (Dialect.PROMPT, "name: x\ndenied_tools: [bash]", True),
-        (Dialect.PROMPT, "name: x\ndescription: a template", False),
-        (Dialect.PROMPT, "description: a template\ntools: read", False),
-        (Dialect.NAMED, "name: x", True),
-        (Dialect.NAMED, "description: notes", False),
+        (AgentDialect.PROMPT, "name: x\ntools: read", True),
+        (AgentDialect.PROMPT, "name: x\ndenied_tools: [bash]", True),
+        (AgentDialect.PROMPT, "name: x\ndescription: a template", False),
+        (AgentDialect.PROMPT, "description: a template\ntools: read", False),
+        (AgentDialect.NAMED, "name: x", True),
+        (AgentDialect.NAMED, "description: notes", False),
     ],
 )
 def test_only_some_files_among_others_are_agents(tmp_path, dialect, header, is_agent):
     path = tmp_path / "x.md"
     path.write_text(f"---\n{header}\n---\nText\n")
-    assert (read_agent(path, Origin(Layer.PROJECT, dialect)) is not None) is is_agent
+    assert (read_agent(path, AgentSource(SourceLayer.PROJECT, dialect)) is not None) is is_agent
 
 
 def test_other_markdown_is_not_even_broken(tmp_path):
     path = tmp_path / "notes.md"
     path.write_text("")
-    assert read_agent(path, Origin(Layer.PROJECT, Dialect.NAMED)) is None
+    assert read_agent(path, AgentSource(SourceLayer.PROJECT, AgentDialect.NAMED)) is None
 
 
 # -- folders ---------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def test_a_folder_is_an_agent_called_as_it_is(workspace):
         output="report.md",
         default_reads=("notes.md",),
         max_subagent_depth=2,
-        layer=Layer.VAULT,
+        layer=SourceLayer.VAULT,
         source=str(workspace / "AGENTS.md"),
         digest=digest,
     )
@@ -227,18 +227,18 @@ def test_neither_persona_nor_memory_is_part_of_what_ran(workspace):
 )
 def test_what_is_wrong_with_a_folder_is_named(workspace, damage, file, reason, line):
     damage(workspace)
-    assert read_agent(workspace, VAULT) == Remark(str(workspace / file), reason, line)
+    assert read_agent(workspace, VAULT) == Diagnostic(str(workspace / file), reason, line)
 
 
 @pytest.mark.parametrize("slug", ["Research Analyst", "_drafts", "-x", "--help", "x" * 65])
 def test_a_folder_whose_name_cannot_be_called_is_named(workspace, slug):
     folder = workspace.rename(workspace.with_name(slug))
     reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
-    assert read_agent(folder, VAULT) == Remark(str(folder), reason)
+    assert read_agent(folder, VAULT) == Diagnostic(str(folder), reason)
 
 
 def test_a_memory_that_cannot_be_read_costs_no_agent(workspace):
     (workspace / "MEMORY.md").write_bytes(b"\xff\xfe")
     agent = read(workspace, VAULT)
     assert agent.memory == ""
-    assert Remark(str(workspace / "MEMORY.md"), "is UTF-16; save it as UTF-8; left out", 1) in agent.notices
+    assert Diagnostic(str(workspace / "MEMORY.md"), "is UTF-16; save it as UTF-8; left out", 1) in agent.notices

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from retinue.agents.definition import Agent
-from retinue.agents.extra_args import refused_argument
-from retinue.types import Code, Failure
+from retinue.agents.agent import Agent
+from retinue.agents.tool_policy import check_extra_args
+from retinue.model.errors import ErrorCode, Failure
 
 
 def refusal(*arguments: str, allowed: Collection[str] = (), **fields: Any) -> Failure | None:
-    return refused_argument(Agent(name="a", extra_args=arguments, **fields).as_subagent(), allowed=allowed)
+    return check_extra_args(Agent(name="a", extra_args=arguments, **fields).to_profile(), allowed=allowed)
 
 
 TOOL_ARGUMENTS = ["--tools", "-t", "--no-tools", "-nt", "-xt", "--exclude-tools", "-nbt", "--no-builtin-tools"]
@@ -28,7 +28,7 @@ def test_an_argument_that_would_undo_tool_restrictions_is_refused_in_the_words_o
     argument = form.format(flag)
     found = refusal("--verbose", argument, **fields)
     assert found is not None
-    assert found.code is Code.CONFLICT
+    assert found.code is ErrorCode.CONFLICT
     assert found.message == (
         f'Refusing extraArg "{argument}" which would override profile tool restrictions. '
         "Use the dedicated profile fields instead."

@@ -6,18 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.ordinary_user import as_ordinary_user, open_folder
+from tests.support.ordinary_user import as_ordinary_user, open_folder
 
-from retinue.agents.definition import Agent, Layer, Remark
-from retinue.agents.dialects import Dialect, Origin, read_agent
-from retinue.agents.files import Broken, read_bytes
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentDialect, AgentSource, read_agent
+from retinue.agents.parse import AgentFileError, read_bytes
 
-USER = Origin(Layer.USER)
+USER = AgentSource(SourceLayer.USER)
 HEADER = "---\nname: big\n---\n"
 
 
-def project(root: Path) -> Origin:
-    return Origin(Layer.PROJECT, Dialect.MARKDOWN, str(root), beneath=root)
+def project(root: Path) -> AgentSource:
+    return AgentSource(SourceLayer.PROJECT, AgentDialect.MARKDOWN, str(root), within=root)
 
 
 def test_a_prompt_of_a_megabyte_works(tmp_path):
@@ -31,32 +31,32 @@ def test_a_prompt_of_a_megabyte_works(tmp_path):
 def test_a_file_over_two_mebibytes_is_refused(tmp_path):
     path = tmp_path / "big.md"
     path.write_text(HEADER + "x" * 2**21)
-    assert read_agent(path, USER) == Remark(str(path), f"is too large ({2**21 + 18} bytes; at most {2**21})")
+    assert read_agent(path, USER) == Diagnostic(str(path), f"is too large ({2**21 + 18} bytes; at most {2**21})")
 
 
 def test_a_sparse_file_of_gigabytes_is_refused_unread(tmp_path):
     path = tmp_path / "sparse.md"
     with path.open("wb") as file:
         file.truncate(5 * 2**30)
-    assert read_agent(path, USER) == Remark(str(path), f"is too large ({5 * 2**30} bytes; at most {2**21})")
+    assert read_agent(path, USER) == Diagnostic(str(path), f"is too large ({5 * 2**30} bytes; at most {2**21})")
 
 
 def test_a_fifo_is_not_waited_for(tmp_path):
     path = tmp_path / "fifo.md"
     os.mkfifo(path)
-    assert read_agent(path, USER) == Remark(str(path), "is not a regular file")
+    assert read_agent(path, USER) == Diagnostic(str(path), "is not a regular file")
 
 
 def test_a_device_behind_a_link_is_not_opened(tmp_path):
     path = tmp_path / "zero.md"
     path.symlink_to("/dev/zero")
-    assert read_agent(path, USER) == Remark(str(path), "is not a regular file")
+    assert read_agent(path, USER) == Diagnostic(str(path), "is not a regular file")
 
 
 def test_a_folder_named_like_a_file_is_said_to_be_one(tmp_path):
     path = tmp_path / "folder.md"
     path.mkdir()
-    assert read_agent(path, USER) == Remark(str(path), "is a directory, not a file")
+    assert read_agent(path, USER) == Diagnostic(str(path), "is a directory, not a file")
 
 
 def test_links_that_go_round_or_nowhere_are_named(tmp_path):
@@ -64,8 +64,8 @@ def test_links_that_go_round_or_nowhere_are_named(tmp_path):
     one.symlink_to(two)
     two.symlink_to(one)
     gone.symlink_to(tmp_path / "nothing")
-    assert read_agent(one, USER) == Remark(str(one), "is a link that cannot be followed")
-    assert read_agent(gone, USER) == Remark(str(gone), "is missing")
+    assert read_agent(one, USER) == Diagnostic(str(one), "is a link that cannot be followed")
+    assert read_agent(gone, USER) == Diagnostic(str(gone), "is missing")
 
 
 @pytest.mark.parametrize("around", ["a file", "its folder"])
@@ -73,7 +73,7 @@ def test_links_that_go_round_in_a_project_are_named_too(repository, around):
     loop = repository / "loop"
     loop.symlink_to(loop)
     path = loop if around == "a file" else loop / "x.md"
-    assert read_agent(path, project(repository)) == Remark(str(path), "is a link that cannot be followed")
+    assert read_agent(path, project(repository)) == Diagnostic(str(path), "is a link that cannot be followed")
 
 
 def test_a_user_may_link_a_file_into_place(tmp_path, write):
@@ -98,28 +98,28 @@ def test_a_project_link_out_of_the_repository_is_not_read(repository, tmp_path, 
     path = repository / "leak.md"
     path.symlink_to(secret)
     found = read_agent(path, project(repository))
-    assert found == Remark(str(path), f"leads out of the repository, to {secret}; it is not read")
+    assert found == Diagnostic(str(path), f"leads out of the repository, to {secret}; it is not read")
 
 
 def test_a_sibling_whose_name_begins_like_the_repository_is_outside(repository, tmp_path, write):
     outside = write(tmp_path / "repository-of-others" / "x.md")
     path = repository / "x.md"
     path.symlink_to(outside)
-    assert isinstance(read_agent(path, project(repository)), Remark)
+    assert isinstance(read_agent(path, project(repository)), Diagnostic)
 
 
 LOCKED = """
 import json, sys
 from pathlib import Path
-from retinue.agents.definition import Layer
-from retinue.agents.dialects import Origin, read_agent
-from tests.ordinary_user import drop_rights
+from retinue.agents.agent import SourceLayer
+from retinue.agents.dialects import AgentSource, read_agent
+from tests.support.ordinary_user import drop_rights
 
 path = Path(sys.argv[1], "locked.md")
 drop_rights()
 path.write_text("---\\nname: locked\\n---\\n")
 path.chmod(0)
-print(json.dumps(str(read_agent(path, Origin(Layer.USER)))))
+print(json.dumps(str(read_agent(path, AgentSource(SourceLayer.USER)))))
 """
 
 
@@ -131,14 +131,14 @@ def test_a_file_that_may_not_be_read_says_so():
 
 
 def test_a_name_with_a_nul_is_no_path():
-    with pytest.raises(Broken, match="has no usable name"):
+    with pytest.raises(AgentFileError, match="has no usable name"):
         read_bytes(Path("a\0b"))
 
 
 def test_a_nul_in_the_text_is_refused_with_its_line(tmp_path):
     path = tmp_path / "nul.md"
     path.write_bytes(b"---\nname: x\n---\na\0b")
-    assert read_agent(path, USER) == Remark(str(path), "contains a NUL byte; it is not a text file", 4)
+    assert read_agent(path, USER) == Diagnostic(str(path), "contains a NUL byte; it is not a text file", 4)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_nul_in_the_text_is_refused_with_its_line(tmp_path):
 )
 def test_a_name_that_could_mean_more_than_a_name_is_refused(tmp_path, write, name):
     found = read_agent(write(tmp_path / "x.md", f'name: "{name}"'), USER)
-    assert isinstance(found, Remark)
+    assert isinstance(found, Diagnostic)
     assert found.text.startswith(f"the name {name!a} cannot be called")
 
 
@@ -161,4 +161,4 @@ def test_a_name_that_could_mean_more_than_a_name_is_refused(tmp_path, write, nam
 def test_another_encoding_is_named(tmp_path, content, reason, line):
     path = tmp_path / "windows.md"
     path.write_bytes(content)
-    assert read_agent(path, USER) == Remark(str(path), reason, line)
+    assert read_agent(path, USER) == Diagnostic(str(path), reason, line)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from retinue.agents.skills import FILE_BYTES, LOADED_BYTES, MAX_ENTRIES, Skills
-from retinue.types import Code, Failure, Grant, Subagent
+from retinue.agents.skills import MAX_ENTRIES, MAX_LOADED_BYTES, MAX_SKILL_BYTES, SkillRegistry
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.runs import ToolGrant
 
-READS, ACTS = Grant(tools=("read", "grep")), Grant(tools=("read", "bash"))
+READS, ACTS = ToolGrant(tools=("read", "grep")), ToolGrant(tools=("read", "bash"))
 
 
 @pytest.fixture
@@ -29,15 +31,15 @@ def skill():
 
 @pytest.fixture
 def skills(scratch_home):
-    return Skills({"HOME": str(scratch_home)})
+    return SkillRegistry({"HOME": str(scratch_home)})
 
 
 def agent(*loaded, suggested=(), layer="user"):
-    return Subagent(name="a", layer=layer, load_skills=loaded, suggested_skills=suggested)
+    return AgentProfile(name="a", layer=layer, load_skills=loaded, suggested_skills=suggested)
 
 
 def taught(skills, who, cwd, grant=ACTS, project_agents="ask"):
-    return skills.taught(who, cwd, grant=grant, project_agents=project_agents)
+    return skills.render_for_agent(who, cwd, grant=grant, project_agents=project_agents)
 
 
 def refused(*given, **more):
@@ -52,7 +54,7 @@ def refused(*given, **more):
 @pytest.mark.parametrize("folder", [".pi/agent/skills", ".agents/skills", ".claude/skills"])
 def test_a_users_skills_are_found_where_pi_and_claude_keep_them(skills, skill, scratch_home, tmp_path, folder):
     path = skill(scratch_home / folder, "sql")
-    assert skills.around(tmp_path).user["sql"].file == str(path)
+    assert skills.for_directory(tmp_path).user["sql"].file == str(path)
 
 
 @pytest.mark.parametrize("folder", [".pi/skills", ".agents/skills", ".claude/skills"])
@@ -61,14 +63,14 @@ def test_a_projects_skills_are_found_up_to_its_root(skills, skill, repository, f
     inner = repository / "a" / "b"
     inner.mkdir(parents=True)
     skill(repository.parent / folder, "outside")
-    assert {name: found.file for name, found in skills.around(inner).project.items()} == {"sql": str(path)}
+    assert {name: found.file for name, found in skills.for_directory(inner).project.items()} == {"sql": str(path)}
 
 
 def test_variables_move_the_users_folders(skill, tmp_path):
     skill(tmp_path / "pi" / "skills", "one")
     skill(tmp_path / "claude" / "skills", "two")
     moved = {"HOME": "/h", "PI_CODING_AGENT_DIR": str(tmp_path / "pi"), "CLAUDE_CONFIG_DIR": str(tmp_path / "claude")}
-    assert set(Skills(moved).around(tmp_path / "x").user) == {"one", "two"}
+    assert set(SkillRegistry(moved).for_directory(tmp_path / "x").user) == {"one", "two"}
 
 
 def test_folders_of_folders_and_single_files_are_skills_too(skills, scratch_home, skill, tmp_path):
@@ -77,27 +79,27 @@ def test_folders_of_folders_and_single_files_are_skills_too(skills, scratch_home
     skill(folder / "team" / "data" / "sql" / "examples", "within-a-skill")
     (folder / "charts.md").write_text("---\ndescription: How to draw.\n---\nDraw.")
     (folder / "README.md").write_text("# These are skills")
-    shelf = skills.around(tmp_path)
+    shelf = skills.for_directory(tmp_path)
     assert set(shelf.user) == {"sql", "charts"}
-    assert shelf.remarks == ()
+    assert shelf.diagnostics == ()
 
 
 def test_the_nearest_skill_of_a_project_counts(skills, skill, repository):
     near = skill(repository / "a" / ".claude" / "skills", "sql")
     skill(repository / ".pi" / "skills", "sql")
-    assert skills.around(repository / "a").project["sql"].file == str(near)
+    assert skills.for_directory(repository / "a").project["sql"].file == str(near)
 
 
 def test_at_home_the_users_skills_are_the_users(skills, skill, scratch_home):
     skill(scratch_home / ".claude" / "skills", "sql")
-    shelf = skills.around(scratch_home)
+    shelf = skills.for_directory(scratch_home)
     assert (set(shelf.user), set(shelf.project)) == ({"sql"}, set())
 
 
 def test_one_look_stays_as_it_was(skills, skill, scratch_home, tmp_path):
-    assert skills.around(tmp_path).user == {}
+    assert skills.for_directory(tmp_path).user == {}
     skill(scratch_home / ".agents" / "skills", "sql")
-    assert skills.around(tmp_path).user == {}
+    assert skills.for_directory(tmp_path).user == {}
 
 
 # -- what cannot be used ---------------------------------------------------------------------------
@@ -117,8 +119,8 @@ def test_one_look_stays_as_it_was(skills, skill, scratch_home, tmp_path):
 )
 def test_a_skill_that_breaks_the_rules_is_named_and_not_used(skills, skill, scratch_home, tmp_path, header, reason):
     path = skill(scratch_home / ".agents" / "skills", "sql", header=header)
-    shelf = skills.around(tmp_path)
-    (remark,) = shelf.remarks
+    shelf = skills.for_directory(tmp_path)
+    (remark,) = shelf.diagnostics
     assert (shelf.user, remark.file) == ({}, str(path))
     assert remark.text.startswith(reason)
 
@@ -131,14 +133,14 @@ def test_a_broken_file_is_told_to_whoever_asks_for_it(skills, skill, scratch_hom
 
 def test_a_skill_is_read_in_bounds_and_from_regular_files_only(skills, skill, scratch_home, tmp_path):
     folder = scratch_home / ".agents" / "skills"
-    skill(folder, "big", "x" * FILE_BYTES)
+    skill(folder, "big", "x" * MAX_SKILL_BYTES)
     (folder / "pipe").mkdir()
     os.mkfifo(folder / "pipe" / "SKILL.md")
     (folder / "round").mkdir()
     (folder / "round" / "again").symlink_to(folder)
-    shelf = skills.around(tmp_path)
+    shelf = skills.for_directory(tmp_path)
     assert shelf.user == {}
-    assert {remark.text.split(" (")[0] for remark in shelf.remarks} == {"is too large", "is not a regular file"}
+    assert {remark.text.split(" (")[0] for remark in shelf.diagnostics} == {"is too large", "is not a regular file"}
 
 
 def test_a_flood_of_entries_is_not_read(skills, scratch_home, tmp_path):
@@ -146,7 +148,7 @@ def test_a_flood_of_entries_is_not_read(skills, scratch_home, tmp_path):
     folder.mkdir(parents=True)
     for number in range(MAX_ENTRIES + 1):
         (folder / f"{number}").touch()
-    (remark,) = skills.around(tmp_path).remarks
+    (remark,) = skills.for_directory(tmp_path).diagnostics
     assert remark.text == f"more than {MAX_ENTRIES} entries; the rest is not read"
 
 
@@ -154,9 +156,9 @@ def test_a_projects_skill_does_not_lead_out_of_the_repository(skills, skill, rep
     skill(tmp_path / "secret", "sql")
     (repository / ".pi").mkdir()
     (repository / ".pi" / "skills").symlink_to(tmp_path / "secret")
-    shelf = skills.around(repository)
+    shelf = skills.for_directory(repository)
     assert shelf.project == {}
-    assert "leads out of the repository" in shelf.remarks[0].text
+    assert "leads out of the repository" in shelf.diagnostics[0].text
 
 
 # -- what a run is told ----------------------------------------------------------------------------
@@ -196,17 +198,17 @@ def test_unknown_skills_fail_with_those_there_are(skills, skill, scratch_home, t
     )
     skill(scratch_home / ".agents" / "skills", "skill-b")
     skill(scratch_home / ".claude" / "skills", "skill-a")
-    failure = refused(Skills({"HOME": str(scratch_home)}), agent("bad-name", "skill-a"), tmp_path)
-    assert failure.code is Code.UNKNOWN_SKILL
+    failure = refused(SkillRegistry({"HOME": str(scratch_home)}), agent("bad-name", "skill-a"), tmp_path)
+    assert failure.code is ErrorCode.UNKNOWN_SKILL
     assert failure.message == 'Unknown skills: "bad-name". Available skills: skill-a, skill-b'
 
 
 def test_a_system_prompt_is_not_flooded_with_skills(skills, skill, scratch_home, tmp_path):
     names = [f"s{number}" for number in range(5)]
     for name in names:
-        skill(scratch_home / ".agents" / "skills", name, "x" * (LOADED_BYTES // 4 - 100))
+        skill(scratch_home / ".agents" / "skills", name, "x" * (MAX_LOADED_BYTES // 4 - 100))
     failure = refused(skills, agent(*names), tmp_path)
-    assert (failure.code, failure.reason) == (Code.UNSUPPORTED, "skills_size")
+    assert (failure.code, failure.reason) == (ErrorCode.UNSUPPORTED, "skills_size")
 
 
 # -- whose text reaches whom -----------------------------------------------------------------------

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from retinue.agents.definition import Agent, Layer
-from retinue.agents.trust import Trust, is_harmless
-from retinue.secret import Secret
+from retinue.agents.agent import Agent, SourceLayer
+from retinue.agents.trust import TrustStore, is_read_only
+from retinue.model.runs import Secret
 
 
 def agent(name: str = "x", digest: str = "d1", **fields: Any) -> Agent:
-    return Agent(name=name, layer=Layer.PROJECT, source=f"/repo/.pi/agents/{name}.md", digest=digest, **fields)
+    return Agent(name=name, layer=SourceLayer.PROJECT, source=f"/repo/.pi/agents/{name}.md", digest=digest, **fields)
 
 
 @pytest.fixture
@@ -25,40 +25,40 @@ def path(tmp_path):
 
 
 def test_nothing_is_trusted_at_first_and_nothing_is_written(path):
-    trust = Trust(path)
-    assert trust.accepted() == {}
+    trust = TrustStore(path)
+    assert trust.accepted_digests() == {}
     assert trust.fault() is None
     assert not path.parent.exists()
 
 
 def test_an_acceptance_holds_for_exactly_this_content(path):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
-    assert trust.accepted() == {"/repo/.pi/agents/x.md": "d1"}
+    assert trust.accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
 def test_an_acceptance_is_remembered_by_the_next_process(path):
-    Trust(path).accept(agent())
-    assert Trust(path).accepted() == {"/repo/.pi/agents/x.md": "d1"}
+    TrustStore(path).accept(agent())
+    assert TrustStore(path).accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
 def test_an_acceptance_by_another_process_is_seen(path):
-    mine, other = Trust(path), Trust(path)
-    assert mine.accepted() == {}
+    mine, other = TrustStore(path), TrustStore(path)
+    assert mine.accepted_digests() == {}
     other.accept(agent())
-    assert mine.accepted() == {"/repo/.pi/agents/x.md": "d1"}
+    assert mine.accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
 def test_an_acceptance_can_be_revoked(path):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
     assert trust.revoke("/repo/.pi/agents/x.md")
     assert not trust.revoke("/repo/.pi/agents/x.md")
-    assert trust.accepted() == {}
+    assert trust.accepted_digests() == {}
 
 
 def test_the_record_is_for_the_user_only(path):
-    Trust(path).accept(agent())
+    TrustStore(path).accept(agent())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert json.loads(path.read_text()) == {
@@ -73,37 +73,37 @@ def test_the_record_is_for_the_user_only(path):
     [(b"{", "is damaged"), (b'{"version": 2, "accepted": {}}', "has version 2"), (b'{"accepted": []}', "is damaged")],
 )
 def test_a_damaged_record_trusts_nothing_and_says_so(path, content, said):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
     path.write_bytes(content)
-    assert trust.accepted() == {}
+    assert trust.accepted_digests() == {}
     assert said in str(trust.fault())
 
 
 def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path):
     path.parent.mkdir()
     path.write_text("{")
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
-    assert trust.accepted() == {"/repo/.pi/agents/x.md": "d1"}
+    assert trust.accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
     assert trust.fault() is None
     assert path.with_suffix(".damaged").read_text() == "{"
 
 
 def test_a_record_others_can_write_is_not_relied_on(path):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
     path.chmod(0o666)
-    assert trust.accepted() == {}
+    assert trust.accepted_digests() == {}
     assert "can be written by others" in str(trust.fault())
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
 def test_a_record_in_a_folder_others_can_write_is_not_relied_on(path, mode):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
     path.parent.chmod(mode)
-    assert trust.accepted() == {}
+    assert trust.accepted_digests() == {}
     assert f"lies in a folder others can write (make {path.parent} 0700)" in str(trust.fault())
 
 
@@ -111,44 +111,44 @@ def test_nothing_is_accepted_into_a_folder_others_can_write(path):
     path.parent.mkdir()
     path.parent.chmod(0o777)
     with pytest.raises(OSError, match="lies in a folder others can write"):
-        Trust(path).accept(agent())
+        TrustStore(path).accept(agent())
     assert list(path.parent.iterdir()) == []
 
 
 def test_a_record_behind_a_link_is_not_relied_on(path, tmp_path):
-    trust = Trust(path)
+    trust = TrustStore(path)
     trust.accept(agent())
     path.rename(tmp_path / "elsewhere.json")
     path.symlink_to(tmp_path / "elsewhere.json")
-    assert trust.accepted() == {}
+    assert trust.accepted_digests() == {}
     assert "is a link" in str(trust.fault())
 
 
 def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(path):
     path.parent.mkdir()
     os.mkfifo(path)
-    trust = Trust(path)
-    assert trust.accepted() == {}
+    trust = TrustStore(path)
+    assert trust.accepted_digests() == {}
     assert "is not a regular file" in str(trust.fault())
 
 
 def test_a_record_of_another_user_is_not_relied_on(path):
-    Trust(path).accept(agent())
-    another = Trust(path, uid=os.geteuid() + 1)
-    assert another.accepted() == {}
+    TrustStore(path).accept(agent())
+    another = TrustStore(path, uid=os.geteuid() + 1)
+    assert another.accepted_digests() == {}
     assert "another user" in str(another.fault())
 
 
 def test_acceptances_at_the_same_time_are_all_kept(path):
     names = [f"a{i}" for i in range(12)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda name: Trust(path).accept(agent(name)), names))
-    assert len(Trust(path).accepted()) == len(names)
+        list(pool.map(lambda name: TrustStore(path).accept(agent(name)), names))
+    assert len(TrustStore(path).accepted_digests()) == len(names)
 
 
 def test_an_agent_without_a_file_cannot_be_accepted(path):
     with pytest.raises(ValueError, match="not from a file"):
-        Trust(path).accept(Agent(name="x"))
+        TrustStore(path).accept(Agent(name="x"))
 
 
 HARMLESS: list[dict[str, Any]] = [
@@ -183,9 +183,9 @@ HARMFUL: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", HARMLESS)
 def test_an_agent_that_only_reads_here_is_harmless(fields):
-    assert is_harmless(agent(**fields))
+    assert is_read_only(agent(**fields))
 
 
 @pytest.mark.parametrize("fields", HARMFUL)
 def test_an_agent_that_could_do_more_is_not(fields):
-    assert not is_harmless(agent(**fields))
+    assert not is_read_only(agent(**fields))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from retinue.agents.definition import NAME_RULE, Agent, Layer, Remark
-from retinue.agents.dialects import Dialect, Origin, read_agent
-from retinue.secret import Secret
+from retinue.agents.agent import NAME_RULE, Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentDialect, AgentSource, read_agent
+from retinue.model.runs import Secret
 
 FILES = Path(__file__).parent / "files"
 
@@ -261,17 +261,17 @@ BROKEN: dict[str, tuple[int | None, str]] = {
 }
 
 
-def origin(file: str) -> Origin:
-    return Origin(Layer.USER, Dialect.CLAUDE if file.startswith("claude") else Dialect.MARKDOWN)
+def origin(file: str) -> AgentSource:
+    return AgentSource(SourceLayer.USER, AgentDialect.CLAUDE if file.startswith("claude") else AgentDialect.MARKDOWN)
 
 
 @pytest.mark.parametrize("file", GOOD)
 def test_a_file_from_the_wild_is_read_as_it_is_meant(file):
     path, fields = FILES / file, dict(GOOD[file])
-    notices = tuple(Remark(str(path), text, line) for line, text in fields.pop("notices", ()))
+    notices = tuple(Diagnostic(str(path), text, line) for line, text in fields.pop("notices", ()))
     assert read_agent(path, origin(file)) == Agent(
         **fields,
-        layer=Layer.USER,
+        layer=SourceLayer.USER,
         source=str(path),
         digest=hashlib.sha256(path.read_bytes()).hexdigest(),
         notices=notices,
@@ -281,11 +281,11 @@ def test_a_file_from_the_wild_is_read_as_it_is_meant(file):
 @pytest.mark.parametrize("file", BROKEN)
 def test_a_broken_file_is_named_with_line_and_reason(file):
     line, reason = BROKEN[file]
-    assert read_agent(FILES / file, origin(file)) == Remark(str(FILES / file), reason, line)
+    assert read_agent(FILES / file, origin(file)) == Diagnostic(str(FILES / file), reason, line)
 
 
 def test_a_readme_among_agents_is_no_agent():
-    assert read_agent(FILES / "README.md", Origin(Layer.USER, Dialect.CLAUDE)) is None
+    assert read_agent(FILES / "README.md", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE)) is None
 
 
 def test_every_file_has_an_expectation():
@@ -294,8 +294,8 @@ def test_every_file_has_an_expectation():
 
 def test_a_project_file_brings_no_key():
     path = FILES / "profile-full.md"
-    agent = read_agent(path, Origin(Layer.PROJECT))
+    agent = read_agent(path, AgentSource(SourceLayer.PROJECT))
     assert isinstance(agent, Agent)
     assert agent.api_key is None
-    assert agent.notices == (Remark(str(path), "apiKey: a project's file may not bring a key; ignored", 15),)
+    assert agent.notices == (Diagnostic(str(path), "apiKey: a project's file may not bring a key; ignored", 15),)
     assert "sk-test" not in repr(agent)

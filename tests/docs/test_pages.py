@@ -19,13 +19,13 @@ from docs.pi_extension import FILE, toolsets_file
 from tests.docs.pages import PAGES, ROOT, Walk, anchors, blocks, commands, links, prose
 from tests.test_layers import LAYERS
 
-from retinue.agents.folders import PROJECT_FOLDERS, Folders
-from retinue.events import Durable
-from retinue.frontends.cli.results import result_json
-from retinue.frontends.spans import Span
-from retinue.parts import engine_kinds
-from retinue.results import RunResult
-from retinue.testing.engines import run_spec
+from retinue.agents.search_paths import PROJECT_FOLDERS, SearchPaths
+from retinue.cli.json_output import result_json
+from retinue.composition import available_engines
+from retinue.model.events import PersistedEvent
+from retinue.model.results import RunResult
+from retinue.testing.engines import make_run_spec
+from retinue.tui.renderer import StyledSpan
 
 RUNNABLE = {"console", "sh", "python"}
 READ_BY: Mapping[str, Callable[[str], object]] = {
@@ -126,7 +126,9 @@ def test_the_page_on_agents_names_every_folder_that_is_read():
     text = prose(ROOT / "docs" / "agents.md")
     project = [folder for folder, _ in PROJECT_FOLDERS]
     user = [
-        folder.path for folder in Folders({"HOME": "/h"}).around(Path("/nowhere")) if folder.origin.layer == "user"
+        folder.path
+        for folder in SearchPaths({"HOME": "/h"}).for_directory(Path("/nowhere"))
+        if folder.origin.layer == "user"
     ]
     for folder in (*project, *(f"~/{path.relative_to('/h')}" for path in user)):
         assert f"`{folder}" in text, folder
@@ -134,7 +136,7 @@ def test_the_page_on_agents_names_every_folder_that_is_read():
 
 def test_the_page_on_engines_names_every_engine():
     text = (ROOT / "docs" / "engines.md").read_text("utf-8")
-    for engine in engine_kinds({}):
+    for engine in available_engines({}):
         assert f"| `{engine}` |" in text, engine
         assert f"## {engine}\n" in text, engine
 
@@ -155,32 +157,32 @@ def test_the_map_of_the_tree_names_nothing_that_is_not_there():
 
 
 def test_the_layers_are_those_the_sources_are_held_to():
-    (layers,) = (block for block in blocks(ROOT / "docs" / "architecture.md") if block.text.startswith(" 9  "))
+    (layers,) = (block for block in blocks(ROOT / "docs" / "architecture.md") if block.text.startswith("13  "))
     told = {int(line[:2]): set(line[2:].split()) for line in layers.text.splitlines()}
-    assert told == {number: names for number, names in enumerate(LAYERS) if names != {"__main__"}}
+    assert told == dict(enumerate(LAYERS))
 
 
 def test_the_order_of_events_names_every_event_that_is_stored():
     tree = blocks(ROOT / "docs" / "events.md")[0].text
-    for kind in get_args(Durable):
+    for kind in get_args(PersistedEvent):
         assert re.search(rf"\b{kind.__struct_config__.tag}\b", tree), kind
 
 
 def test_every_key_of_a_result_is_told(tmp_path):
     text = prose(ROOT / "docs" / "results.md")
-    for key in result_json(RunResult(spec=run_spec(tmp_path))):
+    for key in result_json(RunResult(spec=make_run_spec(tmp_path))):
         assert f"`{key}`" in text, key
 
 
 def test_the_result_in_the_readme_has_no_key_of_its_own(tmp_path):
     (shown,) = (block for block in blocks(ROOT / "README.md") if block.language == "json")
-    told, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=run_spec(tmp_path)))
+    told, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=make_run_spec(tmp_path)))
     assert told.keys() <= real.keys()
     assert told["actual"].keys() <= real["actual"].keys()
 
 
 def test_a_picture_is_small_and_needs_nothing_from_elsewhere():
-    for picture in (PICTURE.read_text("utf-8"), svg(((Span("explorer", "name"),),))):
+    for picture in (PICTURE.read_text("utf-8"), svg(((StyledSpan("explorer", "name"),),))):
         assert len(picture) < 60_000
         assert set(re.findall(r"\w+://[^\"'\s]+", picture)) == {"http://www.w3.org/2000/svg"}
         assert "@import" not in picture

@@ -5,19 +5,21 @@ from docs.generate import page
 from docs.usage import unreported_codes, unused_agent_fields, unused_settings
 from docs.words import UNUSED
 from msgspec import structs
-from tests.stage import plan_of, scripted, stage
+from tests.support.retinue_factory import plan_of, scripted, stage
 
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.scripted import Script, ScriptedEngine, say
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.scripted import Script, ScriptedEngine, reply
+from retinue.model.results import Usage
+from retinue.model.runs import RunSpec
+from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Plan, RunSpec, Task, Usage
 
 
 async def planned(home, **fields) -> RunSpec:
     """The run of a task by an agent with these fields."""
     agent = Agent(name="scout", tools=("read",), **fields)
-    async with stage(home, say("ok"), agents=[agent]) as retinue:
+    async with stage(home, reply("ok"), agents=[agent]) as retinue:
         plan = Plan(tasks=(Task(agent="scout", prompt="Look."),))
         (one,) = await plan_of(retinue, plan, retinue.call("fanout"))
     return one.spec
@@ -40,7 +42,7 @@ def test_every_key_that_is_said_to_be_unused_is_unused_and_no_other():
 async def test_unused_key_changes_nothing_of_a_run(scratch_home, field):
     plain, changed = await planned(scratch_home), await planned(scratch_home, **{field: "x"})
     # What a run does not apply, it names.
-    same = {"run": "", "session": "", "lineage": plain.lineage, "agent": plain.agent, "not_applied": ()}
+    same = {"run": "", "session": "", "lineage": plain.lineage, "agent": plain.agent, "unsupported_preferences": ()}
     assert structs.replace(changed, **same) == structs.replace(plain, **same)
 
 
@@ -50,7 +52,7 @@ async def test_default_reads_and_environment_reach_the_run(scratch_home):
 
     def noted(spec: RunSpec) -> Script:
         specs.append(spec)
-        return (say("ok"),)
+        return (reply("ok"),)
 
     agent = Agent(name="scout", tools=("read",), default_reads=("NOTES.md",), environment=("PROJECT_MODE",))
     retinue = Retinue(
@@ -70,7 +72,7 @@ async def test_default_reads_and_environment_reach_the_run(scratch_home):
 
 @pytest.mark.parametrize("retries", [0, 1])
 async def test_finalize_retries_sets_how_often_a_missing_finalization_is_asked_for(scratch_home, retries):
-    async with stage(scratch_home, say("no call"), settings={"finalize_retries": retries}) as retinue:
+    async with stage(scratch_home, reply("no call"), settings={"finalize_retries": retries}) as retinue:
         call = structs.replace(retinue.call("sticky"), finalize=True)
-        (result,) = await retinue.carry_out(Plan(tasks=(Task(agent="explorer", prompt="x"),)), call)
+        (result,) = await retinue.run_plan(Plan(tasks=(Task(agent="explorer", prompt="x"),)), call)
     assert (result.usage, len(result.actual.attempts)) == (Usage(turns=retries + 1), retries + 1)

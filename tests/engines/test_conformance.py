@@ -3,27 +3,38 @@
 from pathlib import Path
 
 import pytest
-from tests.pi_stage import OLD, alive, environment
+from tests.support import fake_pi
+from tests.support.fake_pi import action as do
+from tests.support.pi_setup import OLD, alive, environment
 
+from retinue.composition import available_engines
 from retinue.engines.base import Emit, engine_error
 from retinue.engines.offline import OfflineEngine
-from retinue.engines.scripted import Hang, Hear, Raise, ScriptedEngine, Step, call, fail, finalize, say
-from retinue.events import Text
-from retinue.parts import engine_kinds
-from retinue.places.local import Local
-from retinue.testing import fake_pi
-from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
-from retinue.testing.fake_pi import deed as do
-from retinue.types import Failure, RunSpec
+from retinue.engines.scripted import (
+    FailEngine,
+    HangStep,
+    ScriptedEngine,
+    Step,
+    WaitForSteering,
+    call,
+    fail,
+    finalize,
+    reply,
+)
+from retinue.model.errors import Failure
+from retinue.model.events import Text
+from retinue.model.runs import RunSpec
+from retinue.runtime.executor import LocalExecutor
+from retinue.testing.engines import EngineBehavior, EngineCase, EngineSuite, make_run_spec
 
-SCRIPTS: dict[Deed, list[Step]] = {
-    "answer": [say("An answer.", deltas=3)],
-    "call": [call("read", path="x", returns="text"), call("ls", returns="x", is_error=True), say("Done.")],
+SCRIPTS: dict[EngineBehavior, list[Step]] = {
+    "answer": [reply("An answer.", deltas=3)],
+    "call": [call("read", path="x", returns="text"), call("ls", returns="x", is_error=True), reply("Done.")],
     "fail": [call("read", path="x"), fail("429 rate limit")],
-    "hang": [Text("thinking aloud"), Hang()],
-    "break": [Raise(engine_error("It broke."))],
-    "finalize": [say("text"), finalize("The result.")],
-    "steer": [call("read", path="x"), Hear(), say("I was told: {steer}")],
+    "hang": [Text("thinking aloud"), HangStep()],
+    "break": [FailEngine(engine_error("It broke."))],
+    "finalize": [reply("text"), finalize("The result.")],
+    "steer": [call("read", path="x"), WaitForSteering(), reply("I was told: {steer}")],
 }
 
 
@@ -33,18 +44,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 class TestScripted(EngineSuite):
-    can = frozenset({"steer"})
+    supported = frozenset({"steer"})
 
-    def subject(self, deed: Deed, folder: Path) -> Subject:
-        return Subject(ScriptedEngine(*SCRIPTS[deed]), run_spec(folder))
+    def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
+        return EngineCase(ScriptedEngine(*SCRIPTS[behavior]), make_run_spec(folder))
 
 
 class TestOffline(EngineSuite):
-    cannot = frozenset({"fail", "break", "hang"})  # it has no provider, and does not hang
+    unsupported = frozenset({"fail", "break", "hang"})  # it has no provider, and does not hang
 
-    def subject(self, deed: Deed, folder: Path) -> Subject:
+    def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
         (folder / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
-        return Subject(OfflineEngine(), run_spec(folder, task="Where is water boiled?"))
+        return EngineCase(OfflineEngine(), make_run_spec(folder, task="Where is water boiled?"))
 
 
 def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
@@ -60,7 +71,7 @@ def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
     }
 
 
-PI_SCRIPTS: dict[Deed, list[fake_pi.Deed]] = {
+PI_SCRIPTS: dict[EngineBehavior, list[fake_pi.FakePiAction]] = {
     "answer": [do("say", "An answer.", deltas=3)],
     "call": [do("call", "read", {"path": "x"}, returns="text"), do("call", "ls", is_error=True), do("say", "Done.")],
     "fail": [do("call", "read"), do("fail", "429 rate limit")],
@@ -75,9 +86,9 @@ class Placed:
     """The pi engine as it lives in its place, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        async with Local(engine_kinds(spec.environment)) as self._place:
+        async with LocalExecutor(available_engines(spec.environment)) as self._place:
             self._spec = spec
-            await self._place.carry(spec, emit)
+            await self._place.execute(spec, emit)
 
     async def steer(self, run: str, text: str) -> Failure | None:
         assert run == self._spec.run
@@ -86,29 +97,29 @@ class Placed:
 
 @pytest.mark.process
 class TestPi(EngineSuite):
-    can = frozenset({"steer"})
+    supported = frozenset({"steer"})
     reports_completion = True
     version: str | None = None
 
     @pytest.fixture(autouse=True)
     def home(self, scratch_home: Path) -> None:
         self._home = scratch_home
-        fake_pi.install(scratch_home / "bin", version=self.version)
+        fake_pi.install_fake_pi(scratch_home / "bin", version=self.version)
 
-    def subject(self, deed: Deed, folder: Path) -> Subject:
-        spec = run_spec(
+    def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
+        spec = make_run_spec(
             folder,
-            task=fake_pi.script(*PI_SCRIPTS[deed]),
+            task=fake_pi.encode_script(*PI_SCRIPTS[behavior]),
             engine="pi",
             environment=environment(self._home),
             native_folder=str(self._home / "native"),
         )
-        return Subject(Placed(), spec)
+        return EngineCase(Placed(), spec)
 
-    def leftovers(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         return alive(self._home)
 
 
 class TestPiOncePerRun(TestPi):
     version = OLD
-    cannot = frozenset({"steer"})
+    unsupported = frozenset({"steer"})

@@ -8,21 +8,21 @@ import anyio
 import pytest
 
 from retinue.engines import script_file
-from retinue.engines.base import NOT_AT_WORK, EngineError, engine_error
-from retinue.engines.scripted import Do, Raise, ScriptedEngine, Wait, call, fail, finalize, say
-from retinue.events import (
+from retinue.engines.base import RUN_NOT_ACTIVE, EngineError, engine_error
+from retinue.engines.scripted import FailEngine, RunCallback, ScriptedEngine, WaitStep, call, fail, finalize, reply
+from retinue.model.agents import AgentProfile
+from retinue.model.events import (
     Finalized,
     MessageEnded,
     Notice,
-    Steered,
+    SteeringDelivered,
     Text,
     TextDelta,
     ToolCalled,
     ToolReturned,
 )
-from retinue.results import Finalization
-from retinue.testing.engines import record, run_spec
-from retinue.types import Subagent, Usage
+from retinue.model.results import Finalization, Usage
+from retinue.testing.engines import make_run_spec, record_run
 
 TURN = Usage(turns=1)
 
@@ -36,9 +36,9 @@ async def test_steps_are_played_as_events(tmp_path):
         Notice("storage", "slow disk"),
         call("read", path="x", returns="text"),
         call("bash", returns="no", is_error=True),
-        say("{agent}: {task}", deltas=2),
+        reply("{agent}: {task}", deltas=2),
     )
-    assert await record(engine, run_spec(tmp_path, task="Go.")) == [
+    assert await record_run(engine, make_run_spec(tmp_path, task="Go.")) == [
         Notice("storage", "slow disk"),
         ToolCalled("01234567-1", "read", {"path": "x"}),
         ended("tool_use"),
@@ -54,20 +54,20 @@ async def test_steps_are_played_as_events(tmp_path):
 
 
 async def test_a_message_names_the_model_that_was_asked_for(tmp_path):
-    events = await record(ScriptedEngine(say("hi")), run_spec(tmp_path, model="big"))
+    events = await record_run(ScriptedEngine(reply("hi")), make_run_spec(tmp_path, model="big"))
     assert events[-1] == MessageEnded(stop_reason="stop", model="big", usage=TURN)
 
 
 async def test_failures_are_played_too(tmp_path):
-    assert await record(ScriptedEngine(fail("429 rate limit")), run_spec(tmp_path)) == [
+    assert await record_run(ScriptedEngine(fail("429 rate limit")), make_run_spec(tmp_path)) == [
         ended("error", error="429 rate limit")
     ]
     with pytest.raises(EngineError, match="It broke"):
-        await record(ScriptedEngine(Raise(engine_error("It broke."))), run_spec(tmp_path))
+        await record_run(ScriptedEngine(FailEngine(engine_error("It broke."))), make_run_spec(tmp_path))
 
 
 async def test_a_finalization_is_a_call_and_an_event(tmp_path):
-    assert await record(ScriptedEngine(finalize("half", error="no disk")), run_spec(tmp_path)) == [
+    assert await record_run(ScriptedEngine(finalize("half", error="no disk")), make_run_spec(tmp_path)) == [
         ToolCalled("01234567-1", "subagent_finalize", {"status": "ERROR", "result": "half", "error": "no disk"}),
         ended("tool_use"),
         ToolReturned("01234567-1", "subagent_finalize", "finalized"),
@@ -76,22 +76,22 @@ async def test_a_finalization_is_a_call_and_an_event(tmp_path):
 
 
 async def test_scripts_are_played_in_turn_and_then_run_out(tmp_path):
-    engine = ScriptedEngine.in_turn([say("one")], [say("two")])
-    spec = run_spec(tmp_path)
-    assert (await record(engine, spec))[0] == Text("one")
-    assert (await record(engine, spec))[0] == Text("two")
+    engine = ScriptedEngine.from_scripts([reply("one")], [reply("two")])
+    spec = make_run_spec(tmp_path)
+    assert (await record_run(engine, spec))[0] == Text("one")
+    assert (await record_run(engine, spec))[0] == Text("two")
     with pytest.raises(EngineError, match="has 2 runs and no more"):
-        await record(engine, spec)
+        await record_run(engine, spec)
 
 
 async def test_a_function_makes_the_script_of_a_run(tmp_path):
-    engine = ScriptedEngine(lambda spec: [say(spec.cwd)])
-    assert (await record(engine, run_spec(tmp_path)))[0] == Text(str(tmp_path))
+    engine = ScriptedEngine(lambda spec: [reply(spec.cwd)])
+    assert (await record_run(engine, make_run_spec(tmp_path)))[0] == Text(str(tmp_path))
 
 
 def test_a_function_stands_alone():
     with pytest.raises(TypeError):
-        ScriptedEngine(lambda _: [], say("hi"))
+        ScriptedEngine(lambda _: [], reply("hi"))
 
 
 class TestTime:
@@ -103,7 +103,7 @@ class TestTime:
 
     async def test_waiting_takes_no_time_on_a_mock_clock(self, tmp_path):
         started = anyio.current_time()
-        await record(ScriptedEngine(Wait(3600), say("made it")), run_spec(tmp_path))
+        await record_run(ScriptedEngine(WaitStep(3600), reply("made it")), make_run_spec(tmp_path))
         assert anyio.current_time() - started == 3600
 
 
@@ -113,13 +113,15 @@ async def test_a_test_can_act_in_the_middle(tmp_path):
     async def act():
         done.append("acted")
 
-    await record(ScriptedEngine(Do(act), say("hi")), run_spec(tmp_path))
+    await record_run(ScriptedEngine(RunCallback(act), reply("hi")), make_run_spec(tmp_path))
     assert done == ["acted"]
 
 
 async def test_what_a_run_is_told_is_heard_before_its_next_step(tmp_path):
-    engine = script_file.parse(b'{"steps": [{"call": "ls"}, {"hear": true}, {"say": "I heard: {steer}"}]}', name="x")
-    spec, events, has_called = run_spec(tmp_path), [], anyio.Event()
+    engine = script_file.parse_script(
+        b'{"steps": [{"call": "ls"}, {"hear": true}, {"say": "I heard: {steer}"}]}', name="x"
+    )
+    spec, events, has_called = make_run_spec(tmp_path), [], anyio.Event()
 
     async def emit(event):
         events.append(event)
@@ -131,8 +133,8 @@ async def test_what_a_run_is_told_is_heard_before_its_next_step(tmp_path):
         await has_called.wait()
         assert await engine.steer(spec.run, "one") is None
         assert await engine.steer(spec.run, "two") is None
-    assert events[-4:] == [Steered("one"), Steered("two"), Text("I heard: two"), ended("stop")]
-    assert await engine.steer(spec.run, "three") == NOT_AT_WORK
+    assert events[-4:] == [SteeringDelivered("one"), SteeringDelivered("two"), Text("I heard: two"), ended("stop")]
+    assert await engine.steer(spec.run, "three") == RUN_NOT_ACTIVE
 
 
 STEPS = [
@@ -161,28 +163,28 @@ PLAYED = [
 async def test_a_file_says_the_same(tmp_path):
     file = tmp_path / "script.json"
     file.write_text(json.dumps({"steps": STEPS}))
-    assert await record(script_file.load(file), run_spec(tmp_path)) == PLAYED
+    assert await record_run(script_file.load_script(file), make_run_spec(tmp_path)) == PLAYED
 
 
 async def test_a_script_can_stand_in_the_environment_itself(tmp_path):
     engine = script_file.from_environment({"RETINUE_SCRIPT": json.dumps({"steps": STEPS})})
-    assert await record(engine, run_spec(tmp_path)) == PLAYED
+    assert await record_run(engine, make_run_spec(tmp_path)) == PLAYED
 
 
 async def test_a_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
     file = tmp_path / "script.toml"
     file.write_text('runs = [[{say = "one"}], [{say = "two"}]]\n[[agents.scout]]\nsay = "scouted"\n')
     engine = script_file.from_environment({"RETINUE_SCRIPT": str(file)})
-    spec = run_spec(tmp_path)
-    scout = run_spec(tmp_path, agent=Subagent(name="scout"))
-    said = [(await record(engine, each))[0] for each in (spec, scout, spec, scout)]
+    spec = make_run_spec(tmp_path)
+    scout = make_run_spec(tmp_path, agent=AgentProfile(name="scout"))
+    said = [(await record_run(engine, each))[0] for each in (spec, scout, spec, scout)]
     assert said == [Text("one"), Text("scouted"), Text("two"), Text("scouted")]
 
 
 async def test_without_a_script_a_sentence_is_said_or_finalized(tmp_path):
     engine = script_file.from_environment({})
-    assert Text("A scripted answer of subject to: Answer.") in await record(engine, run_spec(tmp_path))
-    finalized = await record(engine, run_spec(tmp_path, finalize=True))
+    assert Text("A scripted answer of subject to: Answer.") in await record_run(engine, make_run_spec(tmp_path))
+    finalized = await record_run(engine, make_run_spec(tmp_path, finalize=True))
     assert finalized[-1] == Finalized(Finalization("SUCCESS", "A scripted answer of subject to: Answer."))
 
 
@@ -208,7 +210,7 @@ def test_a_file_that_is_no_script_is_said(tmp_path, content):
     path = tmp_path / "script.json"
     path.write_bytes(content)
     with pytest.raises(EngineError, match="is no script"):
-        script_file.load(path)
+        script_file.load_script(path)
 
 
 @pytest.mark.parametrize("kind", ["missing", "fifo", "folder", "device"])
@@ -219,4 +221,4 @@ def test_a_script_that_is_no_file_is_never_waited_for(tmp_path, kind):
     elif kind == "folder":
         path.mkdir()
     with pytest.raises(EngineError, match="Cannot read the script"):
-        script_file.load(path)
+        script_file.load_script(path)

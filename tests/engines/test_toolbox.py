@@ -7,9 +7,9 @@ import anyio
 import pytest
 from msgspec import Meta
 
-from retinue.engines.bounds import MAX_BYTES
-from retinue.engines.toolbox import Declaration, Function, Outcome, Toolbox, tool
-from retinue.types import Args, ToolUse
+from retinue.engines.toolbox import AgentToolbox, ToolFunction, ToolOutcome, ToolSchema, make_tool
+from retinue.model.runs import ToolArguments, ToolUse
+from retinue.output.truncate import MAX_TOOL_BYTES
 
 
 async def search(
@@ -27,13 +27,13 @@ async def search(
     return f"{place}: {word} {match_case} {kind} {limit}"
 
 
-async def call(function: Function, args: Args, *bound: object) -> Outcome:
-    made = tool(function, *bound)
-    return await Toolbox([made]).call(ToolUse("1", made.declaration.name, args))
+async def call(function: ToolFunction, args: ToolArguments, *bound: object) -> ToolOutcome:
+    made = make_tool(function, *bound)
+    return await AgentToolbox([made]).call(ToolUse("1", made.schema.name, args))
 
 
 def test_a_model_is_told_the_name_docstring_and_parameters_but_not_what_is_bound():
-    assert tool(search, "here").declaration == Declaration(
+    assert make_tool(search, "here").schema == ToolSchema(
         "search",
         "Look for a word.\n\nEverywhere.",
         {
@@ -53,7 +53,7 @@ def test_a_model_is_told_the_name_docstring_and_parameters_but_not_what_is_bound
 
 async def test_arguments_are_forgiven_nulls_and_quoted_numbers():
     given = {"word": "a", "limit": "5", "kind": None, "matchCase": True}
-    assert await call(search, given, "here") == Outcome("here: a True file 5")
+    assert await call(search, given, "here") == ToolOutcome("here: a True file 5")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_arguments_are_forgiven_nulls_and_quoted_numbers():
 )
 async def test_wrong_arguments_are_named(given, complaint):
     outcome = await call(search, given, "here")
-    assert outcome == Outcome(
+    assert outcome == ToolOutcome(
         f"Invalid arguments for search: {complaint}. Its parameters: word, matchCase, kind, limit", is_error=True
     )
 
@@ -102,14 +102,14 @@ async def test_a_huge_result_is_cut_and_says_so():
     assert outcome.text.endswith(
         "\n\n[Showing the first 2000 of 100001 lines, 9.8 KB of 488.3 KB. Ask for less to see the rest.]"
     )
-    assert len(outcome.text) < MAX_BYTES + 200
+    assert len(outcome.text) < MAX_TOOL_BYTES + 200
 
 
 async def test_a_result_that_is_no_text_for_the_wire_is_mended():
     async def odd() -> str:
         return "a\ud800b"
 
-    assert await call(odd, {}) == Outcome("a?b")
+    assert await call(odd, {}) == ToolOutcome("a?b")
 
 
 def test_a_parameter_that_cannot_be_given_by_name_is_refused():
@@ -120,11 +120,11 @@ def test_a_parameter_that_cannot_be_given_by_name_is_refused():
         return word
 
     with pytest.raises(TypeError, match="by name"):
-        tool(positional)
+        make_tool(positional)
     with pytest.raises(TypeError, match="word needs an annotation"):
-        tool(bare)
+        make_tool(bare)
 
 
 async def test_a_toolbox_without_tools_says_there_are_none():
-    outcome = await Toolbox().call(ToolUse("1", "read", {}))
-    assert outcome == Outcome("Unknown tool: read. Available tools: (none)", is_error=True)
+    outcome = await AgentToolbox().call(ToolUse("1", "read", {}))
+    assert outcome == ToolOutcome("Unknown tool: read. Available tools: (none)", is_error=True)

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retinue.events import MessageEnded, OutputCounted, Text, TextDelta, ToolCalled, ToolReturned
-from retinue.guards.budget import BudgetGuard, Purse
+from retinue.guards.budget import Budget, BudgetGuard
+from retinue.guards.guard_set import create_guards
 from retinue.guards.idle import IdleGuard
-from retinue.guards.loop import LOOP, LoopGuard, signature
+from retinue.guards.loop import LOOP_FAILURE, LoopGuard, call_signature
 from retinue.guards.output import OutputGuard
 from retinue.guards.timeout import TimeoutGuard
-from retinue.guards.watch import guards_for
-from retinue.types import FOREVER, Code, Failure, Limits, Usage
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import MessageEnded, OutputBytesCounted, Text, TextDelta, ToolCalled, ToolReturned
+from retinue.model.results import Usage
+from retinue.model.runs import NO_DEADLINE, Limits
 
 
 def called(number: int, name: str = "grep", **args) -> ToolCalled:
@@ -56,7 +58,7 @@ def test_a_drip_feeder_ends_at_the_ceiling():
         now += 29.0
     assert guard.deadline == 2400.0
     assert guard.expire() == Failure(
-        Code.TIMEOUT,
+        ErrorCode.TIMEOUT,
         "Timed out after 600s. Consider resuming with a longer timeout. The run took 2400s.",
         reason="ceiling",
         detail={"timeout": 600, "elapsed": 2400},
@@ -78,7 +80,7 @@ def test_more_time_moves_the_timeout_and_the_ceiling():
     guard.observe(called(2), now=1200.0)
     assert guard.deadline == 1220.0
     assert guard.expire() == Failure(
-        Code.TIMEOUT,
+        ErrorCode.TIMEOUT,
         "Timed out after 720s. Consider resuming with a longer timeout. The run took 1120s.",
         reason="ceiling",
         detail={"timeout": 720, "elapsed": 1120},
@@ -125,14 +127,14 @@ def test_idle_pauses_while_a_tool_runs():
     guard.observe(called(1), now=10.0)
     guard.observe(called(2), now=11.0)
     guard.observe(ToolReturned("c1", "grep"), now=12.0)
-    assert guard.deadline == FOREVER
+    assert guard.deadline == NO_DEADLINE
     guard.observe(ToolReturned("c2", "grep"), now=500.0)
     assert guard.deadline == 680.0
 
 
 def test_bytes_without_events_are_no_progress():
-    watch = guards_for(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
-    watch.observe(OutputCounted(raw=10), now=100.0)
+    watch = create_guards(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
+    watch.observe(OutputBytesCounted(raw=10), now=100.0)
     assert watch.deadline == 180.0
     watch.observe(TextDelta("x"), now=100.0)
     assert watch.deadline == 280.0
@@ -144,8 +146,8 @@ def test_bytes_without_events_are_no_progress():
 def test_the_fifth_identical_call_in_a_row_is_a_loop():
     guard = LoopGuard(same=5, pairs=20)
     verdicts = [guard.observe(called(i, pattern="x"), now=0.0) for i in range(5)]
-    assert verdicts == [None, None, None, None, LOOP]
-    assert LOOP.message == "Loop detected: sub-agent is repeating the same tool calls"
+    assert verdicts == [None, None, None, None, LOOP_FAILURE]
+    assert LOOP_FAILURE.message == "Loop detected: sub-agent is repeating the same tool calls"
 
 
 def test_a_different_call_starts_the_count_again():
@@ -163,7 +165,7 @@ def test_calls_that_differ_deep_inside_are_different():
 def test_the_order_of_keys_does_not_hide_a_loop():
     guard = LoopGuard(same=2, pairs=0)
     guard.observe(ToolCalled("c1", "edit", {"a": {"x": 1, "y": 2}, "b": 3}), 0.0)
-    assert guard.observe(ToolCalled("c2", "edit", {"b": 3, "a": {"y": 2, "x": 1}}), 0.0) == LOOP
+    assert guard.observe(ToolCalled("c2", "edit", {"b": 3, "a": {"y": 2, "x": 1}}), 0.0) == LOOP_FAILURE
 
 
 def alternate(guard: LoopGuard, pairs: int, results) -> list[Failure | None]:
@@ -176,7 +178,7 @@ def alternate(guard: LoopGuard, pairs: int, results) -> list[Failure | None]:
 
 
 def test_two_calls_in_turn_with_unchanged_results_are_a_loop():
-    assert alternate(LoopGuard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP]
+    assert alternate(LoopGuard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP_FAILURE]
 
 
 def test_polling_whose_answer_changes_is_honest_work():
@@ -214,13 +216,13 @@ def reversed_keys(value):
 
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=4))
 def test_a_signature_does_not_depend_on_the_order_of_keys_at_any_depth(args):
-    assert signature("t", args) == signature("t", reversed_keys(args))
+    assert call_signature("t", args) == call_signature("t", reversed_keys(args))
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=3), json_values, json_values)
 def test_signatures_are_equal_exactly_when_the_arguments_are(args, one, other):
     as_json = [json.dumps(value, sort_keys=True) for value in (one, other)]
-    same = signature("t", {**args, "k": [one]}) == signature("t", {**args, "k": [other]})
+    same = call_signature("t", {**args, "k": [one]}) == call_signature("t", {**args, "k": [other]})
     assert same == (as_json[0] == as_json[1])
 
 
@@ -232,14 +234,14 @@ def turn(stop="tool_use", **usage) -> MessageEnded:
 
 
 def test_the_last_allowed_turn_must_be_the_answer():
-    guard = BudgetGuard(Purse(Limits(max_turns=2)))
+    guard = BudgetGuard(Budget(Limits(max_turns=2)))
     assert guard.observe(turn(), 0.0) is None
     failure = guard.observe(turn(), 0.0)
-    assert failure and (failure.code, failure.reason) == (Code.BUDGET, "max_turns")
+    assert failure and (failure.code, failure.reason) == (ErrorCode.BUDGET, "max_turns")
 
 
 def test_an_answer_within_the_last_turn_is_kept():
-    guard = BudgetGuard(Purse(Limits(max_turns=2, max_tokens=10)))
+    guard = BudgetGuard(Budget(Limits(max_turns=2, max_tokens=10)))
     assert guard.observe(turn(), 0.0) is None
     assert guard.observe(turn("stop", output=1000), 0.0) is None
 
@@ -252,7 +254,7 @@ def test_an_answer_within_the_last_turn_is_kept():
     ],
 )
 def test_tokens_and_money_are_summed_over_messages(limits, usage, reason):
-    failure = BudgetGuard(Purse(limits)).observe(turn(**usage), 0.0)
+    failure = BudgetGuard(Budget(limits)).observe(turn(**usage), 0.0)
     assert failure and failure.reason == reason
     assert "Resume it, or raise " + reason in failure.message
 
@@ -263,9 +265,18 @@ def test_tokens_and_money_are_summed_over_messages(limits, usage, reason):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (OutputCounted(stdout=11), "Subagent child output exceeded stdout hard limit (10 bytes) and was stopped."),
-        (OutputCounted(stderr=21), "Subagent child output exceeded stderr hard limit (20 bytes) and was stopped."),
-        (OutputCounted(raw=31), "Subagent child output exceeded raw output hard limit (30 bytes) and was stopped."),
+        (
+            OutputBytesCounted(stdout=11),
+            "Subagent child output exceeded stdout hard limit (10 bytes) and was stopped.",
+        ),
+        (
+            OutputBytesCounted(stderr=21),
+            "Subagent child output exceeded stderr hard limit (20 bytes) and was stopped.",
+        ),
+        (
+            OutputBytesCounted(raw=31),
+            "Subagent child output exceeded raw output hard limit (30 bytes) and was stopped.",
+        ),
     ],
 )
 def test_each_stream_has_its_own_limit(count, message):
@@ -282,7 +293,7 @@ def test_deltas_count_as_raw_output_only():
 
 def test_an_engine_that_counts_bytes_is_not_counted_twice():
     guard = OutputGuard(Limits(stdout_bytes=10))
-    assert guard.observe(OutputCounted(stdout=9), 0.0) is None
+    assert guard.observe(OutputBytesCounted(stdout=9), 0.0) is None
     assert guard.observe(Text("x" * 100), 0.0) is None
 
 
@@ -290,49 +301,49 @@ def test_an_engine_that_counts_bytes_is_not_counted_twice():
 
 
 def test_the_earliest_deadline_rules_and_names_its_guard():
-    watch = guards_for(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
+    watch = create_guards(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
     assert watch.deadline == 180.0
-    assert watch.expire().code is Code.IDLE_TIMEOUT
+    assert watch.expire().code is ErrorCode.IDLE_TIMEOUT
     watch.observe(called(1), now=10.0)
     assert watch.deadline == 900.0
-    assert watch.expire().code is Code.TIMEOUT
+    assert watch.expire().code is ErrorCode.TIMEOUT
 
 
 def test_what_runs_below_spend_counts_for_those_above_and_once():
-    top = Purse(Limits(max_tokens=100))
-    middle = Purse(Limits(), top)
-    guards = [BudgetGuard(purse) for purse in (top, middle, Purse(Limits(), middle))]
+    top = Budget(Limits(max_tokens=100))
+    middle = Budget(Limits(), top)
+    guards = [BudgetGuard(purse) for purse in (top, middle, Budget(Limits(), middle))]
     found = [guard.observe(turn(input=40, stop="tool_use"), 0.0) for guard in guards]
     assert [failure and failure.reason for failure in found] == [None, None, "max_tokens"]
-    assert (top.own.tokens, top.nested.tokens, middle.nested.tokens) == (40, 80, 40)
-    assert top.overspent()
+    assert (top.own_usage.tokens, top.child_usage.tokens, middle.child_usage.tokens) == (40, 80, 40)
+    assert top.exceeded_failure()
 
 
 def test_the_turns_of_a_run_are_its_own():
-    top = Purse(Limits(max_turns=2))
-    below = BudgetGuard(Purse(Limits(), top))
+    top = Budget(Limits(max_turns=2))
+    below = BudgetGuard(Budget(Limits(), top))
     assert [below.observe(turn(stop="tool_use"), 0.0) for _ in range(3)] == [None] * 3
-    assert top.overspent() is None
+    assert top.exceeded_failure() is None
 
 
 def test_all_purses_of_a_conversation_draw_on_the_topmost():
-    conversation = Purse(Limits())
+    conversation = Budget(Limits())
     bounded = Limits(max_conversation_tokens=100)
-    earlier, run = Purse(bounded, conversation), Purse(bounded, conversation)
-    below = Purse(bounded, run)
-    earlier.spend(Usage(input=60))
+    earlier, run = Budget(bounded, conversation), Budget(bounded, conversation)
+    below = Budget(bounded, run)
+    earlier.add(Usage(input=60))
     assert BudgetGuard(below).observe(turn(input=40), 0.0) is None
     failure = BudgetGuard(below).observe(turn(input=1), 0.0)
     assert failure and failure.reason == "max_conversation_tokens"
-    assert [bool(purse.overspent()) for purse in (conversation, earlier, run)] == [False, True, True]
+    assert [bool(purse.exceeded_failure()) for purse in (conversation, earlier, run)] == [False, True, True]
 
 
 def test_a_conversation_that_bounds_a_run_bounds_those_below_it_whatever_bounds_them():
-    run = Purse(Limits(max_conversation_tokens=100), Purse(Limits()))
-    failure = BudgetGuard(Purse(Limits(), run)).observe(turn(input=101), 0.0)
+    run = Budget(Limits(max_conversation_tokens=100), Budget(Limits()))
+    failure = BudgetGuard(Budget(Limits(), run)).observe(turn(input=101), 0.0)
     assert failure and failure.reason == "max_conversation_tokens"
 
 
 @given(st.floats(0, 1e6), st.integers(1, 86400))
 def test_the_timeout_of_a_run_that_is_given_time_is_exact_whatever_the_clock_says(start, seconds):
-    assert guards_for(Limits(timeout=900), start).extend(seconds) == 900 + seconds
+    assert create_guards(Limits(timeout=900), start).extend(seconds) == 900 + seconds

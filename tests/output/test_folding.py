@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from retinue.output.sanitise import fold_home, for_reader
+from retinue.output.redaction.redactor import abbreviate_home, sanitize_for_display
 
 HOME = "/srv/people/ada"
 
@@ -33,16 +33,16 @@ HOME = "/srv/people/ada"
     ],
 )
 def test_anyones_home_becomes_a_tilde(text, folded):
-    assert fold_home(text, HOME) == folded
+    assert abbreviate_home(text, HOME) == folded
 
 
 @pytest.mark.parametrize("home", ["", "/"])
 def test_a_home_at_the_root_folds_nothing_of_its_own(home):
-    assert fold_home("/etc/hosts", home) == "/etc/hosts"
+    assert abbreviate_home("/etc/hosts", home) == "/etc/hosts"
 
 
 def test_a_reader_gets_both():
-    assert for_reader(f"Error: in {HOME}/x.js\n    at f ({HOME}/x.js:1:2)\n", HOME) == (
+    assert sanitize_for_display(f"Error: in {HOME}/x.js\n    at f ({HOME}/x.js:1:2)\n", HOME) == (
         "Error: in ~/x.js\n    at f (~/x.js:1:2)\n"
     )
 
@@ -116,7 +116,7 @@ def test_folding_costs_in_proportion_to_the_length(before, unit):
 def _seconds(text):
     def once():
         start = time.process_time()
-        for_reader(text, HOME)
+        sanitize_for_display(text, HOME)
         return time.process_time() - start
 
     return min(once() for _ in range(3))

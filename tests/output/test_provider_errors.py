@@ -2,7 +2,13 @@
 
 import pytest
 
-from retinue.output.provider_errors import STATUSES, WORDS, classify, is_transient, wants_other_model
+from retinue.output.provider_errors import (
+    REASON_PATTERNS,
+    STATUS_REASONS,
+    classify_error,
+    is_transient,
+    wants_other_model,
+)
 
 TEXTS = [
     # OpenAI and what speaks its language
@@ -83,11 +89,11 @@ TEXTS = [
 
 @pytest.mark.parametrize(("reason", "text"), TEXTS)
 def test_an_error_text_tells_its_reason(reason, text):
-    assert classify(text) == reason
+    assert classify_error(text) == reason
 
 
 def test_no_text_tells_nothing():
-    assert classify(None) == "other"
+    assert classify_error(None) == "other"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +120,9 @@ def test_a_reason_decides_what_is_worth_trying(reason, transient, other_model):
 
 def test_the_tables_speak_of_known_reasons_in_lower_case():
     known = {reason for reason, _ in TEXTS}
-    assert {reason for reason, _ in WORDS} | set(STATUSES.values()) <= known
-    assert all(words == words.lower() for _, words in WORDS)
+    assert {reason for reason, _ in REASON_PATTERNS} | set(STATUS_REASONS.values()) <= known
+    assert all(words == words.lower() for _, words in REASON_PATTERNS)
 
 
 def test_a_huge_text_is_read_in_part():
-    assert classify("x" * 10_000_000 + "rate limit") == "other"
+    assert classify_error("x" * 10_000_000 + "rate limit") == "other"

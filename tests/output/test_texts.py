@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.output.texts import DEEPEST, TOO_DEEP, changed_texts, first_line, mended, whole_escapes
+from retinue.output.untrusted_text import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    complete_escapes,
+    first_line,
+    map_strings,
+    replace_surrogates,
+)
 
 ANY = st.text(st.characters(exclude_categories=[]) | st.sampled_from("\ud83d\ude00a"))
 
@@ -12,7 +19,7 @@ ANY = st.text(st.characters(exclude_categories=[]) | st.sampled_from("\ud83d\ude
 @settings(max_examples=200, deadline=None)
 @given(text=ANY)
 def test_a_mended_text_can_be_encoded_and_differs_only_where_it_was_broken(text):
-    whole = mended(text)
+    whole = replace_surrogates(text)
     assert whole.encode().decode() == whole
     assert [after for after, before in zip(whole, text, strict=True) if after != before] == ["\ufffd"] * sum(
         "\ud800" <= character <= "\udfff" for character in text
@@ -21,12 +28,12 @@ def test_a_mended_text_can_be_encoded_and_differs_only_where_it_was_broken(text)
 
 def test_a_sound_text_is_itself():
     text = "é漢🔥"
-    assert mended(text) is text
+    assert replace_surrogates(text) is text
 
 
 def test_every_text_of_a_value_is_changed_and_nothing_else():
     value = {"a": ["b", ("c", 1, None)], "d": {"e": True}, 2: 1.5}
-    assert changed_texts(value, str.upper) == {"A": ["B", ["C", 1, None]], "D": {"E": True}, 2: 1.5}
+    assert map_strings(value, str.upper) == {"A": ["B", ["C", 1, None]], "D": {"E": True}, 2: 1.5}
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {"x": inner}])
@@ -34,8 +41,8 @@ def test_what_lies_too_deep_is_left_out(wrap):
     value = "text"
     for _ in range(3000):
         value = wrap(value)
-    found = changed_texts(value, str.upper)
-    for _ in range(DEEPEST):
+    found = map_strings(value, str.upper)
+    for _ in range(MAX_DEPTH):
         (found,) = found.values() if isinstance(found, dict) else found
     assert found == TOO_DEEP
 
@@ -60,4 +67,4 @@ def test_the_first_line_is_the_first_that_says_something(text, line):
     ],
 )
 def test_escapes_of_half_a_character_in_json_are_made_whole_and_all_others_stay(text, whole):
-    assert whole_escapes(text) == whole
+    assert complete_escapes(text) == whole

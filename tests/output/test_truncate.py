@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.output.truncate import MAX_BYTES, MAX_LINES, Truncated, human_size, truncated
+from retinue.output.truncate import MAX_BYTES, MAX_LINES, TruncatedText, format_size, truncate_text
 
 LIMITS = st.tuples(st.integers(0, 60), st.integers(1, 8))
 
 
 def test_an_answer_within_the_limits_is_itself():
     text = "x" * (MAX_BYTES - MAX_LINES + 1) + "\n" * (MAX_LINES - 1)
-    assert truncated(text) == Truncated(
+    assert truncate_text(text) == TruncatedText(
         text=text, shown_lines=MAX_LINES, total_lines=MAX_LINES, shown_bytes=MAX_BYTES, total_bytes=MAX_BYTES
     )
 
 
 def test_too_many_lines_are_cut_to_the_first_and_a_notice_says_so():
     text = "\n".join(f"line {i}" for i in range(6000))
-    cut = truncated(text)
+    cut = truncate_text(text)
     head = "\n".join(f"line {i}" for i in range(5000))
-    assert cut == Truncated(
+    assert cut == TruncatedText(
         text=f"[TRUNCATED: showing first 5000 of 6000 lines, 47.7 KB of 57.5 KB]\n{head}",
         truncated=True,
         shown_lines=5000,
@@ -31,7 +31,7 @@ def test_too_many_lines_are_cut_to_the_first_and_a_notice_says_so():
 
 
 def test_too_many_bytes_are_cut_between_characters():
-    cut = truncated("é" * MAX_BYTES)
+    cut = truncate_text("é" * MAX_BYTES)
     assert cut.text == f"[TRUNCATED: showing first 1 of 1 lines, 200.0 KB of 400.0 KB]\n{'é' * (MAX_BYTES // 2)}"
 
 
@@ -39,7 +39,7 @@ def test_too_many_bytes_are_cut_between_characters():
 @given(text=st.text(alphabet=st.sampled_from("ab\né漢🔥\ud83d\u0301"), max_size=60), limits=LIMITS)
 def test_what_is_shown_is_a_beginning_within_both_limits(text, limits):
     max_bytes, max_lines = limits
-    cut = truncated(text, max_bytes=max_bytes, max_lines=max_lines)
+    cut = truncate_text(text, max_bytes=max_bytes, max_lines=max_lines)
     shown = cut.text.split("\n", 1)[1] if cut.truncated else cut.text
     assert text.startswith(shown)
     assert cut.truncated == (shown != text)
@@ -50,7 +50,7 @@ def test_what_is_shown_is_a_beginning_within_both_limits(text, limits):
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=60), limit=st.integers(0, 60))
 def test_no_more_is_cut_than_must_be(text, limit):
-    cut = truncated(text, max_bytes=limit)
+    cut = truncate_text(text, max_bytes=limit)
     if cut.truncated:
         shown = cut.text.split("\n", 1)[1]
         assert cut.shown_bytes + len(text[len(shown)].encode()) > limit
@@ -61,4 +61,4 @@ def test_no_more_is_cut_than_must_be(text, limit):
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KB"), (1536, "1.5 KB"), (2**20, "1.0 MB"), (5 * 2**30, "5.0 GB")],
 )
 def test_sizes_are_told_in_the_largest_fitting_unit(size, shown):
-    assert human_size(size) == shown
+    assert format_size(size) == shown

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import anyio
 
-from retinue.events import Text
+from retinue.model.events import Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.writer import Bounds
-from retinue.testing.stores import Tape, run_spec
+from retinue.sessions.writer import WriterLimits
+from retinue.testing.stores import StoreRecorder, run_spec
 
 CALLS = ("open", "write", "ftruncate", "fdatasync", "fsync", "close", "mkdir", "rename", "replace", "unlink", "rmdir")
 UNWATCHED_WRITE = os.write
-SMALL = Bounds(part_bytes=1500, log_bytes=3000, log_files=3)
+SMALL = WriterLimits(part_bytes=1500, log_bytes=3000, log_files=3)
 
 
 class Axe:
@@ -46,47 +46,47 @@ class Axe:
 async def write(folder: Path, acks: int) -> None:
     """Two sessions: one of three runs that rotates, one of one run, some of it streaming."""
 
-    def acknowledge(tape: Tape) -> None:
+    def acknowledge(tape: StoreRecorder) -> None:
         last = tape.events[-1]
         UNWATCHED_WRITE(acks, json.dumps([last.origin.session, last.origin.run, last.seq]).encode() + b"\n")
 
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         session = store.claim()
         specs = [run_spec(session), *(run_spec(session, store.claim(session)) for _ in range(2))]
         for spec in (*specs, run_spec(store.claim())):
-            record = await store.begin(spec)
-            tape = Tape(record, spec)
-            tape.begin()
+            record = await store.open_record(spec)
+            tape = StoreRecorder(record, spec)
+            tape.record_start()
             await record.sync()
             acknowledge(tape)
-            tape.play(*(Text(f"{i} " + "x" * 200) for i in range(4)))
-            tape.end()
+            tape.record(*(Text(f"{i} " + "x" * 200) for i in range(4)))
+            tape.record_end()
             await record.sync()
             acknowledge(tape)
             await record.release()
 
 
 async def recover(folder: Path, acks: int) -> None:
-    recovered = await JsonlStore(folder, bounds=SMALL).recover()
+    recovered = await JsonlStore(folder, limits=SMALL).recover()
     UNWATCHED_WRITE(acks, json.dumps([summary.session for summary in recovered]).encode() + b"\n")
 
 
 async def resume(folder: Path, acks: int) -> None:
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         (summary, *_) = await store.list()
         spec = run_spec(summary.session, store.claim(summary.session))
-        record = await store.begin(spec)
-        Tape(record, spec).begin()
+        record = await store.open_record(spec)
+        StoreRecorder(record, spec).record_start()
         await record.sync()
         await record.release()
 
 
 async def thin(folder: Path, acks: int) -> None:
-    await JsonlStore(folder, bounds=SMALL).prune(older_than=-10.0)
+    await JsonlStore(folder, limits=SMALL).prune(older_than=-10.0)
 
 
 async def remove(folder: Path, acks: int) -> None:
-    await JsonlStore(folder, bounds=SMALL).prune(older_than=-10.0, keep_results=False)
+    await JsonlStore(folder, limits=SMALL).prune(older_than=-10.0, keep_results=False)
 
 
 SCENARIOS = {each.__name__: each for each in (write, recover, resume, thin, remove)}

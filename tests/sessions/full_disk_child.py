@@ -8,25 +8,25 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from retinue.events import Text
+from retinue.model.events import Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.testing.stores import Tape, run_spec
+from retinue.testing.stores import StoreRecorder, run_spec
 
 
 async def main(folder: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 1024, hard))
-        tape.play(*(Text(f"{i} " + "x" * 700) for i in range(100)))
+        tape.record(*(Text(f"{i} " + "x" * 700) for i in range(100)))
         await record.sync()
         full = record.fault
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        tape.end()
+        tape.record_end()
         await record.sync()
         after = record.fault
         await record.release()

@@ -4,11 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-from retinue.sessions.lease import take
-from retinue.sessions.owner import Owner
+from retinue.sessions.lease import acquire_lease
+from retinue.sessions.store import LeaseOwner
 
-owner = Owner(session="a" * 32, run="a" * 32, pid=os.getpid(), host="here", started=0.0)
-lease = take(Path(sys.argv[1]), owner)
+owner = LeaseOwner(session="a" * 32, run="a" * 32, pid=os.getpid(), host="here", started=0.0)
+lease = acquire_lease(Path(sys.argv[1]), owner)
 sys.stdout.write("won\n" if lease else "lost\n")
 sys.stdout.flush()
 sys.stdin.read()

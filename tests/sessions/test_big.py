@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from retinue.events import Origin, RunQueued, RunStarted, Stamped, Text, to_line
-from retinue.sessions.claims import Claim, Place, place_run
-from retinue.sessions.framing import Header
-from retinue.sessions.parts import Position
-from retinue.sessions.paths import Layout
-from retinue.sessions.reading import last_events
-from retinue.sessions.store import State
+from retinue.model.event_codec import EventRecord, EventSource, to_line
+from retinue.model.events import RunQueued, RunStarted, Text
+from retinue.sessions.ids import RunLocation, RunPointer, write_run_location
+from retinue.sessions.paths import StateLayout
+from retinue.sessions.reader import read_last_events
+from retinue.sessions.record_format import SegmentHeader
+from retinue.sessions.segments import RecordPosition
+from retinue.sessions.store import SessionState
 from retinue.sessions.summary import find_summary
 from retinue.testing.stores import run_spec
 
@@ -25,19 +26,19 @@ pytestmark = pytest.mark.skipif(not READS.exists(), reason="counts what the syst
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> StateLayout:
     """Two runs of 25 MB in four parts, the second without an end."""
-    layout = Layout(tmp_path_factory.mktemp("big"))
+    layout = StateLayout(tmp_path_factory.mktemp("big"))
     folder = layout.session(SESSION)
     folder.mkdir(parents=True)
     data = bytearray()
     part = 1
     for run in (SESSION, RUN):
         spec = run_spec(SESSION, None if run == SESSION else run, task=f"task of {run[0]}")
-        origin = Origin.of(spec)
+        origin = EventSource.of(spec)
         queued = RunQueued(name="n", agent="explorer", task=spec.task, cwd="/", surface="single")
         if run == RUN:
-            place_run(layout, Claim(SESSION, RUN), Place(2, Position(part, len(data))))
+            write_run_location(layout, RunPointer(SESSION, RUN), RunLocation(2, RecordPosition(part, len(data))))
         for seq in range(1, LINES):
             event = queued if seq == 1 else RunStarted() if seq == 2 else Text(f"{seq} " + "x" * 2000)
             if len(data) > PART:
@@ -45,8 +46,8 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
                 part += 1
                 data.clear()
             if not data:
-                data += Header(id=SESSION, part=part, created=1.0).line()
-            data += to_line(Stamped(origin, seq, float(seq), event))
+                data += SegmentHeader(id=SESSION, part=part, created=1.0).to_line()
+            data += to_line(EventRecord(origin, seq, float(seq), event))
     (folder / "session.jsonl").write_bytes(data)
     return layout
 
@@ -67,7 +68,7 @@ def test_it_is_big(layout):
 
 
 def test_the_tail_reads_a_few_blocks(layout):
-    events, read = bytes_read(lambda: last_events(layout.session(SESSION), SESSION, 20))
+    events, read = bytes_read(lambda: read_last_events(layout.session(SESSION), SESSION, 20))
     assert [stamped.seq for stamped in events] == list(range(LINES - 20, LINES))
     assert read < 500_000
 
@@ -76,7 +77,7 @@ def test_the_summary_reads_head_and_tail(layout):
     found, read = bytes_read(lambda: find_summary(layout, layout.session(SESSION), lambda _: True))
     assert found.summary.runs == 2
     assert found.summary.latest.run == RUN
-    assert found.summary.latest.state == State.RUNNING
+    assert found.summary.latest.state == SessionState.RUNNING
     assert found.summary.task == "task of b"
     assert found.summary.size_bytes > 50_000_000
     assert read < 500_000

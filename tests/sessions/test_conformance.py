@@ -8,7 +8,7 @@ import pytest
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.memory import MemoryStore
 from retinue.sessions.store import SessionStore
-from retinue.testing.stores import CHECKS, Check
+from retinue.testing.stores import CHECKS, StoreCheck
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -26,5 +26,5 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_a_store_keeps_its_promises(check: Check, store: SessionStore):
+async def test_a_store_keeps_its_promises(check: StoreCheck, store: SessionStore):
     await check(store)

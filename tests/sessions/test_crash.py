@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.events import RunEnded, Stamped, Text
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import RunEnded, Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.store import INTERRUPTED, State
+from retinue.sessions.store import INTERRUPTED, SessionState
 from retinue.testing.stores import read_all, record_run, run_spec
 
 pytestmark = [
@@ -21,7 +22,7 @@ pytestmark = [
 ]
 
 
-async def every_event(store: JsonlStore) -> list[Stamped]:
+async def every_event(store: JsonlStore) -> list[EventRecord]:
     return [event for summary in await store.list() for event in await read_all(store, summary.session)]
 
 
@@ -35,9 +36,9 @@ async def is_sound(folder: Path, crashes: int = 1) -> None:
         ends = Counter(stamped.origin.run for stamped in events if isinstance(stamped.event, RunEnded))
         assert set(ends.values()) <= {1}
         assert set(ends) == {stamped.origin.run for stamped in events}
-        assert summary.latest.state in {State.COMPLETED, State.ERROR}
+        assert summary.latest.state in {SessionState.COMPLETED, SessionState.ERROR}
         assert summary.runs == len(ends)
-        assert reader.damaged <= crashes
+        assert reader.damaged_count <= crashes
         for run in ends:
             seqs = [stamped.seq for stamped in events if stamped.origin.run == run]
             assert seqs == list(range(1, len(seqs) + 1))

@@ -1,13 +1,15 @@
 """Durable together or not: nobody waits for ever, and what could not be reached is not taken for durable."""
 
+import asyncio
+
 import anyio
 import pytest
 
-from retinue.events import Text
-from retinue.sessions.flusher import Flusher, make_durable
+from retinue.model.events import Text
+from retinue.sessions.flusher import RecordFlusher, fsync_files
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.writer import Unsynced
-from retinue.testing.stores import Tape, run_spec
+from retinue.sessions.writer import UnsyncedFiles
+from retinue.testing.stores import StoreRecorder, run_spec
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -18,11 +20,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 class Record:
     """Has something to be synced whenever it is asked."""
 
-    def unsynced(self) -> Unsynced | None:
-        return Unsynced(files=[], closed=[], folders=[])
+    syncs = 0
 
-    def synced(self, work: Unsynced) -> None:
-        pass
+    def take_unsynced(self) -> UnsyncedFiles | None:
+        return UnsyncedFiles(files=[], closed=[], folders=[])
+
+    def mark_synced(self, work: UnsyncedFiles) -> None:
+        self.syncs += 1
 
     waiting_bytes = 0
 
@@ -35,8 +39,8 @@ class Record:
 
 def test_a_folder_that_one_record_could_not_reach_is_not_durable_for_the_next(tmp_path):
     there, missing = tmp_path, tmp_path / "missing"
-    first, second = (Unsynced(files=[], closed=[], folders=[missing, there]) for _ in range(2))
-    make_durable([first, second])
+    first, second = (UnsyncedFiles(files=[], closed=[], folders=[missing, there]) for _ in range(2))
+    fsync_files([first, second])
     assert isinstance(first.unreached, FileNotFoundError)
     assert isinstance(second.unreached, FileNotFoundError)
     assert first.error is second.error is None
@@ -44,7 +48,7 @@ def test_a_folder_that_one_record_could_not_reach_is_not_durable_for_the_next(tm
 
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_sync_returns_though_the_flusher_stops_meanwhile(steps):
-    flusher = Flusher()
+    flusher = RecordFlusher()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flusher.run)
@@ -55,8 +59,23 @@ async def test_a_sync_returns_though_the_flusher_stops_meanwhile(steps):
             tasks.start_soon(flusher.sync, Record())
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_sync_is_done_at_once_after_asyncio_cancelled_the_tasks_of_the_flusher(anyio_backend):
+    flusher, record, before = RecordFlusher(), Record(), asyncio.all_tasks()
+    running = asyncio.create_task(flusher.run())
+    while len(asyncio.all_tasks() - before) < 4:  # noqa: ASYNC110 - no event reports that tasks were created
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    with anyio.fail_after(5):
+        await asyncio.wait({running})
+        await flusher.sync(record)
+    assert record.syncs == 1
+
+
 async def test_a_sync_after_the_flusher_has_stopped_returns_at_once():
-    flusher = Flusher()
+    flusher = RecordFlusher()
     flusher.stop()
     with anyio.fail_after(5):
         await flusher.sync(Record())
@@ -67,14 +86,14 @@ async def test_a_sync_after_the_flusher_has_stopped_returns_at_once():
 async def test_a_record_that_outlives_its_store_writes_nothing_more_and_says_so(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         assert record.file
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert record.fault is None
-    tape.play(Text("too late"))
-    tape.end()
+    tape.record(Text("too late"))
+    tape.record_end()
     with anyio.fail_after(5):
         await record.sync()
         await record.release()

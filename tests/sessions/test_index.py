@@ -6,12 +6,12 @@ from contextlib import closing
 import anyio
 import pytest
 
-from retinue.sessions.index import Index, Records, stamps
+from retinue.sessions.index import IndexedRecords, SessionIndex, read_stamps
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.paths import Layout
-from retinue.sessions.store import INTERRUPTED, SessionSummary, State, Wanted
-from retinue.sessions.summary import Found, find_summary
-from retinue.testing.stores import Tape, record_run, run_spec
+from retinue.sessions.paths import StateLayout
+from retinue.sessions.store import INTERRUPTED, SessionFilter, SessionState, SessionSummary
+from retinue.sessions.summary import CachedSummary, find_summary
+from retinue.testing.stores import StoreRecorder, record_run, run_spec
 
 
 async def some_sessions(folder) -> list[SessionSummary]:
@@ -23,26 +23,26 @@ async def some_sessions(folder) -> list[SessionSummary]:
         return list(await store.list())
 
 
-def answer(folder, wanted: Wanted, patience: float = 0.05) -> tuple[list[SessionSummary], list[str]]:
+def answer(folder, wanted: SessionFilter, patience: float = 0.05) -> tuple[list[SessionSummary], list[str]]:
     """What an index answers, and which records it read to do so."""
-    layout = Layout(folder)
+    layout = StateLayout(folder)
     read: list[str] = []
 
-    def reading(name: str) -> Found | None:
+    def reading(name: str) -> CachedSummary | None:
         read.append(name)
         return find_summary(layout, layout.sessions / name, lambda _: False)
 
-    records = Records(lambda: stamps(layout.sessions), reading)
-    return list(Index(layout.index, patience=patience).list(records, wanted)), read
+    records = IndexedRecords(lambda: read_stamps(layout.sessions), reading)
+    return list(SessionIndex(layout.index, lock_timeout=patience).list(records, wanted)), read
 
 
 async def test_only_what_changed_is_read_again(folder):
     listed = await some_sessions(folder)
-    assert answer(folder, Wanted()) == (listed, [])
+    assert answer(folder, SessionFilter()) == (listed, [])
     async with JsonlStore(folder) as store:
         await record_run(store, run_spec(listed[3].session, store.claim(listed[3].session)))
-    assert answer(folder, Wanted())[1] == [listed[3].session[:8]]
-    assert answer(folder, Wanted())[1] == []
+    assert answer(folder, SessionFilter())[1] == [listed[3].session[:8]]
+    assert answer(folder, SessionFilter())[1] == []
 
 
 async def test_what_has_not_changed_is_not_decoded_again(folder):
@@ -86,13 +86,13 @@ async def test_a_damaged_index_comes_back_the_same(damage, folder, tmp_path):
         case _:
             pass
     for _ in range(3):
-        assert answer(folder, Wanted())[0] == listed
+        assert answer(folder, SessionFilter())[0] == listed
         assert (
-            answer(folder, Wanted(agent="agent-1", limit=2))[0]
+            answer(folder, SessionFilter(agent="agent-1", limit=2))[0]
             == [summary for summary in listed if summary.agent == "agent-1"][:2]
         )
     if damage != "link":
-        assert answer(folder, Wanted())[1] == []
+        assert answer(folder, SessionFilter())[1] == []
 
 
 async def test_a_locked_index_is_done_without(folder):
@@ -101,9 +101,9 @@ async def test_a_locked_index_is_done_without(folder):
         await record_run(store, run_spec(listed[0].session, store.claim(listed[0].session)), time=9500.0)
     with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        locked, read = answer(folder, Wanted())
+        locked, read = answer(folder, SessionFilter())
         assert len(read) == len(listed)
-    unlocked, read = answer(folder, Wanted())
+    unlocked, read = answer(folder, SessionFilter())
     assert locked == unlocked
     assert len(read) == 1
 
@@ -113,14 +113,16 @@ async def test_what_a_look_found_is_not_forgotten_where_the_index_can_be_read_an
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session), time=99_000.0)
-    layout = Layout(folder)
-    index = Index(layout.index, patience=0.05)
+    layout = StateLayout(folder)
+    index = SessionIndex(layout.index, lock_timeout=0.05)
 
     def first(*, look: bool) -> str:
-        def reading(name: str) -> Found | None:
+        def reading(name: str) -> CachedSummary | None:
             return find_summary(layout, layout.sessions / name, lambda _: False)
 
-        return index.list(Records(lambda: stamps(layout.sessions), reading, look=look), Wanted())[0].session
+        return index.list(
+            IndexedRecords(lambda: read_stamps(layout.sessions), reading, refresh=look), SessionFilter()
+        )[0].session
 
     with closing(sqlite3.connect(layout.index, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -135,7 +137,7 @@ async def test_an_index_of_a_newer_program_is_left_alone(folder):
     with closing(sqlite3.connect(path)) as newer:
         newer.executescript("DROP TABLE sessions; CREATE TABLE sessions (other); PRAGMA user_version = 99")
     before = path.read_bytes()
-    assert answer(folder, Wanted())[0] == listed
+    assert answer(folder, SessionFilter())[0] == listed
     assert path.read_bytes() == before
 
 
@@ -143,27 +145,31 @@ async def test_an_index_that_cannot_be_made_is_done_without(folder):
     listed = await some_sessions(folder)
     (folder / "index.sqlite").unlink()
     (folder / "index.sqlite").mkdir()
-    assert answer(folder, Wanted())[0] == listed
+    assert answer(folder, SessionFilter())[0] == listed
 
 
 async def test_sessions_that_are_gone_leave_the_list(folder):
     listed = await some_sessions(folder)
     doomed = folder / "sessions" / listed[2].session[:8]
     doomed.rename(folder / "elsewhere")
-    assert answer(folder, Wanted())[0] == [summary for summary in listed if summary != listed[2]]
+    assert answer(folder, SessionFilter())[0] == [summary for summary in listed if summary != listed[2]]
     (folder / "elsewhere").rename(doomed)
-    assert answer(folder, Wanted())[0] == listed
+    assert answer(folder, SessionFilter())[0] == listed
 
 
 async def test_a_run_whose_process_died_is_not_called_running_from_memory(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
-        record = await store.begin(run_spec(session))
-        Tape(record, run_spec(session)).begin()
-        assert [one.latest.state for one in await store.list(Wanted(state=State.RUNNING))] == [State.RUNNING]
+        record = await store.open_record(run_spec(session))
+        StoreRecorder(record, run_spec(session)).record_start()
+        assert [one.latest.state for one in await store.list(SessionFilter(state=SessionState.RUNNING))] == [
+            SessionState.RUNNING
+        ]
         await record.release()
-        assert await store.list(Wanted(state=State.RUNNING)) == []
-        assert [one.latest.failure for one in await store.list(Wanted(state=State.ERROR))] == [INTERRUPTED]
+        assert await store.list(SessionFilter(state=SessionState.RUNNING)) == []
+        assert [one.latest.failure for one in await store.list(SessionFilter(state=SessionState.ERROR))] == [
+            INTERRUPTED
+        ]
 
 
 async def test_lists_at_the_same_time_are_the_same(folder):
@@ -186,8 +192,8 @@ async def test_claims_without_a_record_are_not_listed(folder):
         session = store.claim()
         store.claim(session)
         assert await store.list() == []
-        assert set(stamps(folder / "sessions")) == {session[:8]}
-    assert stamps(folder / "none") == {}
+        assert set(read_stamps(folder / "sessions")) == {session[:8]}
+    assert read_stamps(folder / "none") == {}
 
 
 async def test_without_a_look_it_answers_as_it_was_when_someone_last_looked(folder):
@@ -195,12 +201,12 @@ async def test_without_a_look_it_answers_as_it_was_when_someone_last_looked(fold
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session, root="late"), time=99_000.0)
-        assert list(await store.list(look=False)) == listed
-        assert await store.conversations(Wanted(root="late"), most=9, look=False) == []
+        assert list(await store.list(refresh=False)) == listed
+        assert await store.conversations(SessionFilter(root="late"), max_sessions=9, refresh=False) == []
         assert (await store.list())[0].session == session
-        assert (await store.list(look=False))[0].session == session
+        assert (await store.list(refresh=False))[0].session == session
         (folder / "index.sqlite").unlink()
-        assert (await store.list(look=False))[0].session == session
+        assert (await store.list(refresh=False))[0].session == session
 
 
 async def test_the_names_of_all_ids_are_known_at_once(folder):

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.events import MessageEnded, RunEnded, RunQueued, Stamped, Text, ToolCalled, from_line, to_line
-from retinue.results import Actual, AnswerKind
-from retinue.sessions.claims import read_claim
+from retinue.model.errors import ErrorCode, RefusedError
+from retinue.model.event_codec import EventRecord, from_line, to_line
+from retinue.model.events import MessageEnded, RunEnded, RunQueued, Text, ToolCalled
+from retinue.model.results import AnswerStatus, ExecutionReport, Usage
+from retinue.sessions.ids import read_run_pointer
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.store import INTERRUPTED, State
-from retinue.sessions.writer import Bounds
-from retinue.testing.stores import Tape, read_all, record_run, run_spec
-from retinue.types import Code, Refused, Usage
+from retinue.sessions.store import INTERRUPTED, SessionState
+from retinue.sessions.writer import WriterLimits
+from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 
 def record_of(folder: Path, session: str) -> Path:
@@ -61,11 +62,11 @@ async def test_a_later_run_says_where_it_begins(folder):
         session = store.claim()
         await record_run(store, run_spec(session))
         run = store.claim(session)
-        claimed = read_claim(folder / "sessions" / run[:8])
+        claimed = read_run_pointer(folder / "sessions" / run[:8])
         assert claimed is not None
         assert (claimed[0].session, claimed[0].run, claimed[1]) == (session, run, None)
         (queued, *_) = await record_run(store, run_spec(session, run))
-    claimed = read_claim(folder / "sessions" / run[:8])
+    claimed = read_run_pointer(folder / "sessions" / run[:8])
     assert claimed is not None
     assert claimed[1] is not None
     assert claimed[1].number == 2
@@ -136,7 +137,7 @@ async def test_a_torn_tail_is_set_aside_and_counted(folder):
         events += await record_run(store, run_spec(session, store.claim(session)))
         reader = store.events(session)
         assert [stamped async for stamped in reader] == events
-        assert reader.damaged == 1
+        assert reader.damaged_count == 1
         after = await store.summary(session)
         assert after is not None
         assert after.damaged == 1
@@ -167,7 +168,7 @@ async def test_damage_in_the_middle_is_skipped_counted_and_goes_no_further(folde
         reader = store.events(session)
         read = [stamped async for stamped in reader]
         assert read == [stamped for i, stamped in enumerate(events, 1) if i not in {4, 6}]
-        assert reader.damaged == 2
+        assert reader.damaged_count == 2
         assert list(await store.tail(session, 4)) == read[-4:]
 
 
@@ -185,7 +186,7 @@ async def test_a_damaged_header_costs_nothing_but_itself(replacement, folder):
 
 
 async def test_a_rotation_that_was_cut_short_is_carried_on(folder):
-    async with JsonlStore(folder, bounds=Bounds(part_bytes=1500)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(part_bytes=1500)) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(10)))
         path = record_of(folder, session)
@@ -208,8 +209,8 @@ async def test_a_record_of_a_newer_format_is_shown_and_left_alone(folder):
         assert summary.latest.failure is not None
         assert summary.latest.failure.reason == "newer_version"
         assert "record format 2" in summary.preview
-        with pytest.raises(Refused) as refusal:
-            await store.begin(run_spec(session, store.claim(session)))
+        with pytest.raises(RefusedError) as refusal:
+            await store.open_record(run_spec(session, store.claim(session)))
         assert refusal.value.failure.reason == "newer_version"
         (folder / "leases" / session[:8]).write_bytes(b"")
         assert await store.recover() == []
@@ -224,9 +225,9 @@ async def test_a_session_whose_record_cannot_be_read_is_refused_for_storage(fold
         await record_run(store, run_spec(session))
         (folder / "leases").rmdir()
         (folder / "leases").write_text("in the way")
-        with pytest.raises(Refused) as refusal:
-            await store.begin(run_spec(session, store.claim(session)))
-        assert refusal.value.failure.code == Code.STORAGE
+        with pytest.raises(RefusedError) as refusal:
+            await store.open_record(run_spec(session, store.claim(session)))
+        assert refusal.value.failure.code == ErrorCode.STORAGE
         assert "Nothing was changed" in refusal.value.failure.message
 
 
@@ -240,9 +241,9 @@ async def test_a_session_that_the_system_will_not_read_is_listed_and_hides_no_ot
         assert broken.session == session[:8]
         assert broken.latest.failure is not None
         assert "cannot be read or continued: Is a directory" in broken.latest.failure.message
-        with pytest.raises(Refused, match="Is a directory"):
+        with pytest.raises(RefusedError, match="Is a directory"):
             await read_all(store, session)
-        with pytest.raises(Refused, match="Is a directory"):
+        with pytest.raises(RefusedError, match="Is a directory"):
             await store.tail(session, 5)
 
 
@@ -255,26 +256,26 @@ async def test_looking_for_a_session_that_the_system_will_not_read_is_refused_fo
         record_of(folder, session).unlink()
         record_of(folder, session).mkdir()
         for name in (session, session[:8], run, run[:16]):
-            with pytest.raises(Refused, match="Is a directory") as refusal:
+            with pytest.raises(RefusedError, match="Is a directory") as refusal:
                 await store.find(name)
-            assert refusal.value.failure.code == Code.STORAGE
-        assert not await store.busy(session)
+            assert refusal.value.failure.code == ErrorCode.STORAGE
+        assert not await store.is_locked(session)
         assert await store.owner(session) is None
 
 
 async def test_a_state_folder_that_the_system_will_not_read_stops_no_run(tmp_path):
     async with JsonlStore(tmp_path / ("x" * 300)) as store:
         assert await store.recover() == []
-        record = await store.begin(run_spec(store.claim()))
+        record = await store.open_record(run_spec(store.claim()))
         assert record.fault is not None
         await record.release()
         for asked in (store.list, store.owners, lambda: read(store.root_events("root-1"))):
-            with pytest.raises(Refused, match="File name too long") as refusal:
+            with pytest.raises(RefusedError, match="File name too long") as refusal:
                 await asked()
-            assert refusal.value.failure.code == Code.STORAGE
+            assert refusal.value.failure.code == ErrorCode.STORAGE
 
 
-async def read(events) -> list[Stamped]:
+async def read(events) -> list[EventRecord]:
     return [stamped async for stamped in events]
 
 
@@ -311,13 +312,13 @@ async def test_a_run_whose_id_is_none_of_ours_is_shown_all_the_same(folder):
         path.write_bytes(path.read_bytes().replace(b'"run":"' + session.encode(), b'"run":"../..'))
         summary = await store.summary(session)
         assert summary is not None
-        assert (summary.latest.run, summary.latest.state) == ("../..", State.COMPLETED)
+        assert (summary.latest.run, summary.latest.state) == ("../..", SessionState.COMPLETED)
 
 
 async def test_a_run_cannot_be_recorded_outside_the_block(folder):
     store = JsonlStore(folder)
     with pytest.raises(RuntimeError, match="async with"):
-        await store.begin(run_spec(store.claim()))
+        await store.open_record(run_spec(store.claim()))
 
 
 async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
@@ -331,12 +332,12 @@ async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
 
 async def test_being_refused_names_the_process_that_goes_on(folder):
     async with JsonlStore(folder) as store:
-        store.control = lambda: "/run/me.sock"
+        store.get_control_address = lambda: "/run/me.sock"
         session = store.claim()
-        record = await store.begin(run_spec(session))
-        Tape(record, run_spec(session)).begin()
-        with pytest.raises(Refused) as refusal:
-            await store.begin(run_spec(session, store.claim(session)))
+        record = await store.open_record(run_spec(session))
+        StoreRecorder(record, run_spec(session)).record_start()
+        with pytest.raises(RefusedError) as refusal:
+            await store.open_record(run_spec(session, store.claim(session)))
         assert f"process {os.getpid()} on " in refusal.value.failure.message
         (owner,) = await store.owners()
         assert (owner.session, owner.run, owner.pid, owner.control) == (session, session, os.getpid(), "/run/me.sock")
@@ -349,10 +350,10 @@ async def test_being_refused_names_the_process_that_goes_on(folder):
 async def test_a_lease_that_does_not_say_whose_it_is_is_nobodys_and_held_all_the_same(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
-        record = await store.begin(run_spec(session))
+        record = await store.open_record(run_spec(session))
         (folder / "leases" / session[:8]).write_bytes(b"")
         for each in (store, JsonlStore(folder)):
-            assert await each.busy(session)
+            assert await each.is_locked(session)
             assert await each.owner(session) is None
         await record.release()
 
@@ -380,28 +381,28 @@ async def test_another_store_sees_what_this_one_writes_at_once(folder):
     async with JsonlStore(folder) as store:
         other = JsonlStore(folder)
         session = store.claim()
-        record = await store.begin(run_spec(session))
-        tape = Tape(record, run_spec(session))
-        tape.begin()
+        record = await store.open_record(run_spec(session))
+        tape = StoreRecorder(record, run_spec(session))
+        tape.record_start()
         assert await read_all(other, session) == tape.events
-        assert [(one.session, one.latest.state) for one in await other.list()] == [(session, State.RUNNING)]
-        assert await other.busy(session)
+        assert [(one.session, one.latest.state) for one in await other.list()] == [(session, SessionState.RUNNING)]
+        assert await other.is_locked(session)
         assert list(await other.recover()) == []
-        tape.end()
+        tape.record_end()
         await record.release()
-        assert [one.latest.state for one in await other.list()] == [State.COMPLETED]
+        assert [one.latest.state for one in await other.list()] == [SessionState.COMPLETED]
 
 
 async def test_recovery_keeps_what_the_run_had(folder):
     async with JsonlStore(folder, clock=lambda: 5000.0) as store:
         session = store.claim()
         spec = run_spec(session)
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
-        tape.play(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
-        tape.play(ToolCalled("1", "read", {}), ToolCalled("2", "grep", {}), ToolCalled("3", "read", {}))
-        tape.play(
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
+        tape.record(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
+        tape.record(ToolCalled("1", "read", {}), ToolCalled("2", "grep", {}), ToolCalled("3", "read", {}))
+        tape.record(
             Text("late"), Text(" "), Text("later"), MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.5))
         )
         await record.release()
@@ -411,14 +412,14 @@ async def test_recovery_keeps_what_the_run_had(folder):
     assert events[:-1] == tape.events
     ended = RunEnded(
         text="late\n\nlater",
-        answer=AnswerKind.PARTIAL,
+        answer=AnswerStatus.PARTIAL,
         failure=INTERRUPTED,
         exit_code=1,
         usage=Usage(input=5, cost=0.5, turns=2),
         elapsed=9.0,
-        actual=Actual(tools_used={"read": 2, "grep": 1}),
+        actual=ExecutionReport(tools_used={"read": 2, "grep": 1}),
     )
-    assert events[-1] == Stamped(tape.events[0].origin, len(events), 5000.0, ended)
+    assert events[-1] == EventRecord(tape.events[0].origin, len(events), 5000.0, ended)
     assert [stamped async for stamped in store.root_events("root-1")] == events
     assert await store.recover() == []
 
@@ -426,9 +427,9 @@ async def test_recovery_keeps_what_the_run_had(folder):
 async def test_resuming_ends_the_run_that_was_interrupted_first(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
-        record = await store.begin(run_spec(session))
-        tape = Tape(record, run_spec(session))
-        tape.begin()
+        record = await store.open_record(run_spec(session))
+        tape = StoreRecorder(record, run_spec(session))
+        tape.record_start()
         await record.release()
         added = await record_run(store, run_spec(session, store.claim(session)))
         events = await read_all(store, session)
@@ -443,8 +444,8 @@ async def test_recoveries_at_the_same_time_end_each_run_once(folder):
     async with JsonlStore(folder) as store:
         sessions = [store.claim() for _ in range(20)]
         for session in sessions:
-            record = await store.begin(run_spec(session))
-            Tape(record, run_spec(session)).begin()
+            record = await store.open_record(run_spec(session))
+            StoreRecorder(record, run_spec(session)).record_start()
             await record.release()
     recovered: list[str] = []
 
@@ -467,14 +468,14 @@ async def test_of_many_that_resume_at_once_one_is_let_in(folder):
 
         async def resume() -> None:
             try:
-                outcomes.append((await store.begin(run_spec(session, store.claim(session)))).file)
-            except Refused as refusal:
+                outcomes.append((await store.open_record(run_spec(session, store.claim(session)))).file)
+            except RefusedError as refusal:
                 outcomes.append(refusal.failure.code)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(8):
                 tasks.start_soon(resume)
-    assert sorted(map(str, outcomes)) == sorted([str(record_of(folder, session)), *[Code.SESSION_BUSY] * 7])
+    assert sorted(map(str, outcomes)) == sorted([str(record_of(folder, session)), *[ErrorCode.SESSION_BUSY] * 7])
 
 
 async def test_a_lease_whose_record_never_began_is_just_removed(folder):
@@ -489,8 +490,8 @@ async def test_a_lease_whose_record_never_began_is_just_removed(folder):
 async def test_an_error_in_the_block_comes_out_as_it_is(folder):
     with pytest.raises(ValueError, match="mine"):
         async with JsonlStore(folder) as store:
-            record = await store.begin(run_spec(store.claim()))
-            Tape(record, run_spec("a" * 32))
+            record = await store.open_record(run_spec(store.claim()))
+            StoreRecorder(record, run_spec("a" * 32))
             raise ValueError("mine")
 
 
@@ -498,31 +499,31 @@ async def test_a_cancelled_block_still_saves_what_was_appended(folder):
     with anyio.CancelScope() as scope:
         async with JsonlStore(folder) as store:
             session = store.claim()
-            record = await store.begin(run_spec(session))
-            tape = Tape(record, run_spec(session))
-            tape.begin()
+            record = await store.open_record(run_spec(session))
+            tape = StoreRecorder(record, run_spec(session))
+            tape.record_start()
             try:
                 scope.cancel()
                 await anyio.sleep_forever()
             finally:
-                tape.end()
+                tape.record_end()
                 await record.release()
     assert scope.cancelled_caught
     assert await read_all(JsonlStore(folder), session) == tape.events
 
 
 async def test_readers_see_a_prefix_while_a_run_is_written(folder):
-    async with JsonlStore(folder, bounds=Bounds(part_bytes=50_000)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(part_bytes=50_000)) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
 
         async def write() -> None:
-            tape.begin()
+            tape.record_start()
             while not done.is_set() and len(tape.events) < 2000:
-                tape.play(Text("x" * 100))
+                tape.record(Text("x" * 100))
                 await anyio.lowlevel.checkpoint()
-            tape.end()
+            tape.record_end()
 
         done = anyio.Event()
         async with anyio.create_task_group() as tasks:

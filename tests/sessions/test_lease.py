@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sessions.lease import adopt, busy, is_held, live_owners, read_owner, take
-from retinue.sessions.owner import Owner
-from retinue.types import Code
+from retinue.model.errors import ErrorCode
+from retinue.sessions.lease import acquire_lease, adopt_lease, busy_failure, is_held, live_owners, read_owner
+from retinue.sessions.store import LeaseOwner
 
-OWNER = Owner(session="a" * 32, run="b" * 32, pid=4711, host="box", started=0.0, boot="boot-1", control="/run/x.sock")
+OWNER = LeaseOwner(
+    session="a" * 32, run="b" * 32, pid=4711, host="box", started=0.0, boot="boot-1", control="/run/x.sock"
+)
 
 
 @pytest.fixture
@@ -21,11 +23,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_lease_is_held_until_it_is_released(path):
-    lease = take(path, OWNER)
+    lease = acquire_lease(path, OWNER)
     assert lease
     assert is_held(path)
-    assert take(path, OWNER) is None
-    assert adopt(path) is None
+    assert acquire_lease(path, OWNER) is None
+    assert adopt_lease(path) is None
     assert read_owner(path) == OWNER
     assert list(live_owners(path.parent)) == [OWNER]
     lease.release()
@@ -36,48 +38,48 @@ def test_a_lease_is_held_until_it_is_released(path):
 
 
 def test_an_abandoned_lease_can_be_adopted_or_taken(path):
-    first = take(path, OWNER)
+    first = acquire_lease(path, OWNER)
     assert first
     first.abandon()
     assert path.exists()
-    adopted = adopt(path)
+    adopted = adopt_lease(path)
     assert adopted
     adopted.abandon()
-    second = take(path, OWNER)
+    second = acquire_lease(path, OWNER)
     assert second
     second.release()
-    assert adopt(path) is None
+    assert adopt_lease(path) is None
 
 
 def test_a_lease_released_while_another_looked_on_is_not_taken_twice(path):
     """The classic race: a lock on a file that no longer has its name is worth nothing."""
-    first = take(path, OWNER)
+    first = acquire_lease(path, OWNER)
     assert first
     onlooker = os.open(path, os.O_RDWR)
     first.release()
-    second = take(path, OWNER)
+    second = acquire_lease(path, OWNER)
     assert second
     assert os.fstat(onlooker).st_ino != path.stat().st_ino or os.fstat(onlooker).st_nlink == 0
     os.close(onlooker)
-    assert take(path, OWNER) is None
+    assert acquire_lease(path, OWNER) is None
     second.release()
 
 
 def test_a_lease_without_content_is_still_a_lease(path):
-    lease = take(path, OWNER)
+    lease = acquire_lease(path, OWNER)
     assert lease
     path.write_bytes(b"")
     assert read_owner(path) is None
-    assert take(path, OWNER) is None
-    assert busy("a" * 32, None).message == (
+    assert acquire_lease(path, OWNER) is None
+    assert busy_failure("a" * 32, None).message == (
         f"Session {'a' * 32} is still running. Nothing was changed. Wait for it to end."
     )
     lease.release()
 
 
 def test_being_busy_names_the_owner_and_the_way_out():
-    failure = busy("a" * 32, OWNER)
-    assert failure.code == Code.SESSION_BUSY
+    failure = busy_failure("a" * 32, OWNER)
+    assert failure.code == ErrorCode.SESSION_BUSY
     assert failure.message == (
         f"Session {'a' * 32} is still running: process 4711 on box has carried out its run {'b' * 32} "
         "since 1970-01-01 00:00:00 UTC. Nothing was changed. "
@@ -103,10 +105,10 @@ def test_of_several_processes_one_wins_and_its_death_frees_the_lease(path):
     owner = read_owner(path)
     assert owner is not None
     assert owner.pid == winner.pid
-    assert take(path, OWNER) is None
+    assert acquire_lease(path, OWNER) is None
     winner.send_signal(signal.SIGKILL)
     winner.wait()
-    lease = take(path, OWNER)
+    lease = acquire_lease(path, OWNER)
     assert lease
     lease.release()
     for child in children:

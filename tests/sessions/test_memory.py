@@ -4,7 +4,7 @@ import anyio
 import pytest
 import trio.testing
 
-from retinue.events import Text
+from retinue.model.events import Text
 from retinue.sessions.memory import MemoryStore
 from retinue.testing.stores import read_all, record_run, run_spec
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.ordinary_user import as_ordinary_user, open_folder
+from tests.support.ordinary_user import as_ordinary_user, open_folder
 
+from retinue.model.errors import ErrorCode, RefusedError
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import make_folder
-from retinue.testing.stores import Tape, read_all, record_run, run_spec
-from retinue.types import Code, Refused
+from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 ODD = {"a pipe": os.mkfifo, "a directory": os.mkdir}
 
@@ -39,11 +39,11 @@ async def test_an_odd_record_is_one_named_failure(folder, put):
                 lambda: store.find(session),
                 lambda: store.tail(session, 5),
                 lambda: read_all(store, session),
-                lambda: store.begin(run_spec(session, store.claim(session))),
+                lambda: store.open_record(run_spec(session, store.claim(session))),
             ):
-                with pytest.raises(Refused, match="cannot be read or continued") as refusal:
+                with pytest.raises(RefusedError, match="cannot be read or continued") as refusal:
                     await asked()
-                assert refusal.value.failure.code == Code.STORAGE
+                assert refusal.value.failure.code == ErrorCode.STORAGE
             assert {summary.session for summary in await store.list()} == {other, session[:8]}
             assert await store.recover() == []
 
@@ -55,12 +55,12 @@ async def test_an_odd_lease_stops_no_new_run_and_refuses_to_continue(folder, put
         with anyio.fail_after(5):
             events = await record_run(store, run_spec(session))
             assert await read_all(store, session) == events
-            assert not await store.busy(session)
+            assert not await store.is_locked(session)
             assert await store.owners() == ()
             assert await store.recover() == []
-            with pytest.raises(Refused) as refusal:
-                await store.begin(run_spec(session, store.claim(session)))
-        assert refusal.value.failure.code == Code.STORAGE
+            with pytest.raises(RefusedError) as refusal:
+                await store.open_record(run_spec(session, store.claim(session)))
+        assert refusal.value.failure.code == ErrorCode.STORAGE
 
 
 async def test_an_odd_log_of_a_root_costs_only_itself(folder, put):
@@ -70,7 +70,7 @@ async def test_an_odd_log_of_a_root_costs_only_itself(folder, put):
         with anyio.fail_after(5):
             events = await record_run(store, run_spec(session))
             assert await read_all(store, session) == events
-            with pytest.raises(Refused, match="The log of conversation root-1 cannot be read"):
+            with pytest.raises(RefusedError, match="The log of conversation root-1 cannot be read"):
                 [stamped async for stamped in store.root_events("root-1")]
 
 
@@ -92,8 +92,8 @@ async def test_a_state_folder_that_cannot_be_made_stops_no_run():
     async with JsonlStore(Path("/proc/retinue")) as store:
         assert await store.recover() == []
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        Tape(record, spec).begin()
+        record = await store.open_record(spec)
+        StoreRecorder(record, spec).record_start()
         assert record.fault is not None
         assert "since its beginning" in record.fault.message
         await record.release()
@@ -106,8 +106,8 @@ import json, sys
 from pathlib import Path
 import anyio
 from retinue import Retinue
-from retinue.events import Notice, RunEnded
-from tests.ordinary_user import drop_rights
+from retinue.model.events import Notice, RunEnded
+from tests.support.ordinary_user import drop_rights
 
 async def run(home):
     async with Retinue(cwd=home, engine="offline", environ={"HOME": str(home)}, state=home / "state") as retinue:
@@ -165,7 +165,7 @@ async def test_an_interrupted_session_that_cannot_be_ended_is_kept_and_not_conti
     async with JsonlStore(folder) as store:
         session = store.claim()
         spec = run_spec(session)
-        Tape(await store.begin(spec), spec).begin()
+        StoreRecorder(await store.open_record(spec), spec).record_start()
     path = folder / "sessions" / session[:8] / "session.jsonl"
     before = path.read_bytes()
 
@@ -175,11 +175,11 @@ async def test_an_interrupted_session_that_cannot_be_ended_is_kept_and_not_conti
     async with JsonlStore(folder) as store:
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", refuse)
-            with pytest.raises(Refused) as refusal:
-                await store.begin(run_spec(session, "b" * 32))
+            with pytest.raises(RefusedError) as refusal:
+                await store.open_record(run_spec(session, "b" * 32))
         assert path.read_bytes() == before
         failure = refusal.value.failure
-        assert (failure.code, failure.reason) == (Code.STORAGE, reason)
+        assert (failure.code, failure.reason) == (ErrorCode.STORAGE, reason)
         assert failure.message.startswith(
             f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
             f"{os.strerror(number)} ({path}). What it had is kept, and nothing was started. {advice}"

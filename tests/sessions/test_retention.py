@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from retinue.events import RunEnded, RunQueued, RunStarted, Text
+from retinue.model.events import RunEnded, RunQueued, RunStarted, Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.retention import Pruned
-from retinue.sessions.writer import Bounds
-from retinue.testing.stores import Tape, read_all, record_run, run_spec
+from retinue.sessions.retention import PruneReport
+from retinue.sessions.writer import WriterLimits
+from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 DAY = 86400.0
-SMALL = Bounds(part_bytes=2000, log_bytes=3000)
+SMALL = WriterLimits(part_bytes=2000, log_bytes=3000)
 
 
 def age(folder: Path, days: float) -> None:
@@ -34,7 +34,7 @@ async def two_runs(store: JsonlStore, session: str) -> None:
 
 
 async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         session = store.claim()
         await two_runs(store, session)
         before = await store.summary(session)
@@ -52,7 +52,7 @@ async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
         assert (after.latest, after.runs, after.task, after.preview) == (before.latest, 2, "more", before.preview)
         assert list(await store.list()) == [after]
         assert await read_all(store, session, after.latest.run) == events[3:]
-        assert await store.prune(older_than=7 * DAY) == Pruned()
+        assert await store.prune(older_than=7 * DAY) == PruneReport()
         added = await record_run(
             store, run_spec(session, store.claim(session)), *(Text("z" * 300) for _ in range(20))
         )
@@ -60,7 +60,7 @@ async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
 
 
 async def test_old_sessions_can_be_removed_whole(folder):
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         old, young = store.claim(), store.claim()
         await two_runs(store, old)
         age(folder, 10)
@@ -77,20 +77,20 @@ async def test_old_sessions_can_be_removed_whole(folder):
 
 @pytest.mark.parametrize("keep_results", [True, False])
 async def test_a_session_in_use_is_not_touched(keep_results, folder):
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         session = store.claim()
         await two_runs(store, session)
         spec = run_spec(session, store.claim(session))
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         age(folder, 10)
         before = await read_all(store, session)
-        other = JsonlStore(folder, bounds=SMALL)
+        other = JsonlStore(folder, limits=SMALL)
         pruned = await other.prune(older_than=7 * DAY, keep_results=keep_results)
         assert (pruned.skipped, pruned.thinned, pruned.removed) == (1, 0, 0)
         assert await read_all(store, session) == before
-        tape.end()
+        tape.record_end()
         await record.release()
         assert record.fault is None
 
@@ -98,8 +98,8 @@ async def test_a_session_in_use_is_not_touched(keep_results, folder):
 async def test_an_interrupted_run_is_ended_before_its_session_is_old(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
-        record = await store.begin(run_spec(session))
-        Tape(record, run_spec(session)).begin()
+        record = await store.open_record(run_spec(session))
+        StoreRecorder(record, run_spec(session)).record_start()
         await record.release()
         age(folder, 10)
         pruned = await store.prune(older_than=7 * DAY, keep_results=False)
@@ -115,14 +115,14 @@ async def test_ids_that_were_claimed_and_never_used_are_given_back(folder):
         old, old_run = store.claim(), store.claim("f" * 32)
         age(folder, 0.1)
         young, kept_run = store.claim(), store.claim(used)
-        assert await store.prune(older_than=30 * DAY) == Pruned()
+        assert await store.prune(older_than=30 * DAY) == PruneReport()
     left = {path.name for path in (folder / "sessions").iterdir()}
     assert left == {name[:8] for name in (used, young, kept_run)}
     assert not {old[:8], old_run[:8]} & left
 
 
 async def test_old_root_logs_go_and_young_ones_stay(folder):
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         await record_run(store, run_spec(store.claim(), root="old"))
         age(folder, 10)
         events = await record_run(store, run_spec(store.claim(), root="young"))
@@ -135,20 +135,20 @@ async def test_old_root_logs_go_and_young_ones_stay(folder):
 async def test_a_log_that_goes_while_its_root_is_live_begins_anew(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         age(folder, 10)
         await store.prune(older_than=7 * DAY)
-        tape.end()
+        tape.record_end()
         await record.sync()
         assert [stamped async for stamped in store.root_events("root-1")] == tape.events[-1:]
         await record.release()
 
 
 async def test_what_cannot_be_read_keeps_nothing_else_from_being_pruned(folder):
-    async with JsonlStore(folder, bounds=SMALL) as store:
+    async with JsonlStore(folder, limits=SMALL) as store:
         broken, session = store.claim(), store.claim()
         (folder / "sessions" / broken[:8] / "session.jsonl").mkdir()
         (folder / "sessions" / "cccccccc").write_text('{"session":"../..","run":"no id"}')
@@ -160,4 +160,4 @@ async def test_what_cannot_be_read_keeps_nothing_else_from_being_pruned(folder):
 
 
 async def test_pruning_an_empty_state_folder_does_nothing(folder):
-    assert await JsonlStore(folder).prune(older_than=0.0) == Pruned()
+    assert await JsonlStore(folder).prune(older_than=0.0) == PruneReport()

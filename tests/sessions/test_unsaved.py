@@ -9,13 +9,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.events import RunEnded, Stamped, Text
+from retinue.model.errors import ErrorCode, RefusedError
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import RunEnded, Text
+from retinue.model.runs import RunSpec
 from retinue.sessions import flusher
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.store import State
+from retinue.sessions.store import SessionState
 from retinue.sessions.unsaved import UnsavedSessions
-from retinue.testing.stores import Tape, read_all, record_run, run_spec
-from retinue.types import Code, Refused, RunSpec
+from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 NOWHERE = Path("/dev/null/state")
 
@@ -23,7 +25,7 @@ NOWHERE = Path("/dev/null/state")
 class Recorded:
     """A run that was recorded to its end."""
 
-    def __init__(self, spec: RunSpec, events: list[Stamped]) -> None:
+    def __init__(self, spec: RunSpec, events: list[EventRecord]) -> None:
         self.spec = spec
         self.events = events
 
@@ -43,8 +45,8 @@ async def test_a_run_that_cannot_be_written_is_found_and_read_in_the_same_proces
         assert list(await store.tail(session, 1)) == tape.events[-1:]
         summary = await store.summary(session)
         assert summary
-        assert (summary.session, summary.runs, summary.latest.state) == (session, 1, State.COMPLETED)
-        assert not await store.busy(session)
+        assert (summary.session, summary.runs, summary.latest.state) == (session, 1, SessionState.COMPLETED)
+        assert not await store.is_locked(session)
 
 
 async def test_a_session_that_cannot_be_written_is_continued_in_the_same_process():
@@ -61,7 +63,7 @@ async def test_a_session_that_cannot_be_written_is_continued_in_the_same_process
 
 
 async def test_what_waits_is_written_once_the_disk_takes_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(flusher, "RETRY", 0.0)
+    monkeypatch.setattr(flusher, "RETRY_INTERVAL", 0.0)
     folder = tmp_path / "state"
     folder.write_text("a file where the folder should be")
     async with JsonlStore(folder) as store:
@@ -88,17 +90,17 @@ async def test_a_disk_that_fills_up_during_a_run_loses_nothing_for_the_same_proc
     monkeypatch.setattr(os, "write", write_unless_full)
     async with JsonlStore(tmp_path) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         is_full = True
-        tape.play(Text("one"), Text("two"))
+        tape.record(Text("one"), Text("two"))
         live = await store.summary(spec.session)
-        tape.end(text="two")
+        tape.record_end(text="two")
         await record.release()
         assert live
-        assert live.latest.state is State.RUNNING
+        assert live.latest.state is SessionState.RUNNING
         assert await read_all(store, spec.session) == tape.events
         ended = (await store.tail(spec.session, 1))[0].event
         assert isinstance(ended, RunEnded)
@@ -112,9 +114,9 @@ async def test_more_unwritten_runs_than_are_retried_are_still_read_and_not_conti
         assert len(store._records) == 2
         for tape in tapes:
             assert await read_all(store, tape.spec.session) == tape.events
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(RefusedError) as refusal:
             await recorded(store, tapes[0].spec.session)
-        assert refusal.value.failure.code is Code.STORAGE
+        assert refusal.value.failure.code is ErrorCode.STORAGE
 
 
 def test_the_oldest_unsaved_sessions_are_forgotten_when_memory_is_full():

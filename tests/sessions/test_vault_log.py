@@ -6,11 +6,11 @@ import os
 import pytest
 from msgspec import structs
 
-from retinue.events import Text
+from retinue.model.events import Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.paths import vault_log
+from retinue.sessions.paths import vault_log_folder
 from retinue.sessions.store import INTERRUPTED
-from retinue.testing.stores import Tape, record_run, run_spec
+from retinue.testing.stores import StoreRecorder, record_run, run_spec
 
 DAY = 86400.0
 
@@ -23,12 +23,12 @@ def vault(tmp_path):
 
 
 def spec_in(vault, *ids, root="root-1"):
-    return structs.replace(run_spec(*ids, root=root), vault=str(vault))
+    return structs.replace(run_spec(*ids, root=root), vault_path=str(vault))
 
 
 def told(vault, root="root-1"):
     """Type, run and whether it failed, of each line."""
-    lines = (vault_log(vault, root) / "events.jsonl").read_bytes().splitlines()
+    lines = (vault_log_folder(vault, root) / "events.jsonl").read_bytes().splitlines()
     return [(event["type"], event["subagentId"], event.get("isError")) for event in map(json.loads, lines)]
 
 
@@ -52,10 +52,10 @@ async def test_two_processes_tell_one_conversation(folder, vault):
 async def test_a_run_whose_process_died_is_completed_by_whoever_finds_it(folder, vault, how):
     async with JsonlStore(folder) as store:
         session = store.claim()
-        record = await store.begin(spec_in(vault, session))
-        tape = Tape(record, spec_in(vault, session))
-        tape.begin()
-        tape.play(Text("Half of it."))
+        record = await store.open_record(spec_in(vault, session))
+        tape = StoreRecorder(record, spec_in(vault, session))
+        tape.record_start()
+        tape.record(Text("Half of it."))
         await record.sync()
         await record.release()  # without an end, as a process that is killed leaves it
     again = []
@@ -73,7 +73,7 @@ async def test_a_run_whose_process_died_is_completed_by_whoever_finds_it(folder,
     assert told(vault)[2:] == [
         event for run in again for event in (("subagentStart", run, None), ("subagentComplete", run, False))
     ]
-    last = json.loads((vault_log(vault, "root-1") / "events.jsonl").read_bytes().splitlines()[1])
+    last = json.loads((vault_log_folder(vault, "root-1") / "events.jsonl").read_bytes().splitlines()[1])
     assert last["result"] == f"{INTERRUPTED.message}\n\nHalf of it."
 
 
@@ -90,10 +90,10 @@ async def test_pruning_forgets_our_old_logs_in_the_vault_and_nobody_elses(folder
     async with JsonlStore(folder) as store:
         for root in ("old", "new"):
             await record_run(store, spec_in(vault, store.claim(), root=root))
-        foreign = vault_log(vault, "foreign") / "events.jsonl"
+        foreign = vault_log_folder(vault, "foreign") / "events.jsonl"
         foreign.parent.mkdir()
         foreign.write_text("{}\n")
-        (vault_log(vault, "old") / "note.txt").write_text("mine")
+        (vault_log_folder(vault, "old") / "note.txt").write_text("mine")
         for path in (*vault.rglob("*"), *folder.rglob("*")):
             if "new" not in path.parts:
                 then = path.stat().st_mtime - 10 * DAY

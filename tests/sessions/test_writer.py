@@ -9,12 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.events import RunEnded, Stamped, Text
+from retinue.model.errors import ErrorCode
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import RunEnded, Text
 from retinue.sessions import paths
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.writer import Bounds
-from retinue.testing.stores import Tape, read_all, record_run, run_spec
-from retinue.types import Code
+from retinue.sessions.writer import WriterLimits
+from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 CALLS = ("open", "write", "ftruncate", "fdatasync", "fsync", "mkdir", "chmod", "rename")
 
@@ -42,19 +43,19 @@ class BadDisk:
         patch.setattr(os, call, failing)
 
 
-async def record_under_faults(folder: Path, disk: BadDisk | None = None) -> tuple[list[Stamped], str | None]:
+async def record_under_faults(folder: Path, disk: BadDisk | None = None) -> tuple[list[EventRecord], str | None]:
     """Records a run and mends the disk before its last event; returns its events and the fault at the end."""
-    async with JsonlStore(folder, bounds=Bounds(part_bytes=900)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(part_bytes=900)) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
-        tape.play(*(Text(f"{i} " + "x" * 150) for i in range(6)))
+        tape.record(*(Text(f"{i} " + "x" * 150) for i in range(6)))
         await record.sync()
         if disk:
             disk.is_mended = True
-        tape.end()
+        tape.record_end()
         await record.sync()
         fault = record.fault
         await record.release()
@@ -73,7 +74,7 @@ async def test_whatever_call_fails_the_run_goes_on_and_is_whole_when_the_disk_is
         store = JsonlStore(folder)
         reader = store.events(session)
         assert [stamped async for stamped in reader] == events
-        assert reader.damaged == 0
+        assert reader.damaged_count == 0
         # That a later sync succeeds proves nothing; every other fault is over when everything is written.
         assert fault == ("storage_error" if call in {"fdatasync", "fsync"} and disk.has_failed else None)
         if disk.calls < nth:
@@ -96,34 +97,34 @@ async def test_whatever_call_fails_the_run_goes_on_and_is_whole_when_the_disk_is
 async def test_a_fault_says_what_is_not_saved_why_and_what_to_do(error, reason, folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         assert record.fault is None
         disk = BadDisk(monkeypatch, "write", error, 1, forever=True)
-        tape.play(Text("lost?"))
+        tape.record(Text("lost?"))
         fault = record.fault
         assert fault is not None
-        assert (fault.code, fault.reason) == (Code.STORAGE, reason)
+        assert (fault.code, fault.reason) == (ErrorCode.STORAGE, reason)
         assert "not being saved since event 3" in fault.message
         assert os.strerror(error) in fault.message
         assert str(record.file) in fault.message
         disk.is_mended = True
-        tape.end()
+        tape.record_end()
         assert record.fault is None
         await record.release()
         assert await read_all(store, spec.session) == tape.events
 
 
 async def test_what_waits_is_bounded_and_state_is_never_dropped(folder, monkeypatch):
-    async with JsonlStore(folder, bounds=Bounds(pending_bytes=5000)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(pending_bytes=5000)) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
         disk = BadDisk(monkeypatch, "write", errno.ENOSPC, 1, forever=True)
-        tape.begin()
-        tape.play(*(Text("x" * 400) for _ in range(100)))
-        tape.end()
+        tape.record_start()
+        tape.record(*(Text("x" * 400) for _ in range(100)))
+        tape.record_end()
         disk.is_mended = True
         await record.sync()
         fault = record.fault
@@ -140,14 +141,14 @@ async def test_what_waits_is_bounded_and_state_is_never_dropped(folder, monkeypa
 async def test_a_record_that_was_refused_is_finished_after_its_release(folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         disk = BadDisk(monkeypatch, "write", errno.ENOSPC, 1, forever=True)
-        tape.end()
+        tape.record_end()
         await record.release()
-        assert await JsonlStore(folder).busy(spec.session), "nobody else may continue what is not written"
-        assert not await store.busy(spec.session)
+        assert await JsonlStore(folder).is_locked(spec.session), "nobody else may continue what is not written"
+        assert not await store.is_locked(spec.session)
         finished = anyio.Event()
         unlink = os.unlink
 
@@ -159,7 +160,7 @@ async def test_a_record_that_was_refused_is_finished_after_its_release(folder, m
         disk.is_mended = True
         with anyio.fail_after(10):
             await finished.wait()
-        assert not await JsonlStore(folder).busy(spec.session)
+        assert not await JsonlStore(folder).is_locked(spec.session)
         assert await read_all(store, spec.session) == tape.events
 
 
@@ -167,11 +168,11 @@ async def test_what_could_not_be_finished_is_left_for_recovery(folder):
     with pytest.MonkeyPatch.context() as patch:
         async with JsonlStore(folder) as store:
             spec = run_spec(store.claim())
-            record = await store.begin(spec)
-            tape = Tape(record, spec)
-            tape.begin()
+            record = await store.open_record(spec)
+            tape = StoreRecorder(record, spec)
+            tape.record_start()
             BadDisk(patch, "write", errno.ENOSPC, 1, forever=True)
-            tape.end()
+            tape.record_end()
             await record.release()
     (summary,) = await JsonlStore(folder).recover()
     assert summary.session == spec.session
@@ -181,13 +182,13 @@ async def test_what_could_not_be_finished_is_left_for_recovery(folder):
 async def test_a_failed_sync_stays_a_fault_of_its_record(folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
         BadDisk(monkeypatch, "fdatasync", errno.EIO, 1, forever=False)
-        tape.begin()
+        tape.record_start()
         await record.sync()
         first = record.fault
-        tape.end()
+        tape.record_end()
         await record.sync()
         assert first is not None
         assert record.fault == first
@@ -198,13 +199,13 @@ async def test_a_failed_sync_stays_a_fault_of_its_record(folder, monkeypatch):
 async def test_a_record_that_is_removed_under_its_run_is_noticed(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         assert record.file
         remove(record.file)
-        tape.end()
+        tape.record_end()
         await record.sync()
         assert record.fault is not None
         assert record.fault.reason == "storage_lost"
@@ -220,14 +221,14 @@ async def test_a_folder_that_cannot_be_made_is_a_fault_from_the_beginning(folder
     folder.write_text("a file where the state folder should be")
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
+        record = await store.open_record(spec)
         assert record.fault is not None
         assert "since its beginning" in record.fault.message
-        tape = Tape(record, spec)
-        tape.begin()
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         folder.unlink()
-        tape.end()
+        tape.record_end()
         await record.sync()
         assert record.fault is None
         await record.release()
@@ -235,7 +236,7 @@ async def test_a_folder_that_cannot_be_made_is_a_fault_from_the_beginning(folder
 
 
 async def test_a_record_is_rotated_between_its_lines_and_read_as_one(folder):
-    async with JsonlStore(folder, bounds=Bounds(part_bytes=2000)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(part_bytes=2000)) as store:
         spec = run_spec(store.claim())
         events = await record_run(store, spec, *(Text(f"{i} " + "x" * 300) for i in range(60)), Text("y" * 5000))
         assert await read_all(store, spec.session) == events
@@ -255,7 +256,7 @@ async def test_a_record_is_rotated_between_its_lines_and_read_as_one(folder):
 
 
 async def test_the_index_of_a_later_run_survives_rotation(folder):
-    async with JsonlStore(folder, bounds=Bounds(part_bytes=2000)) as store:
+    async with JsonlStore(folder, limits=WriterLimits(part_bytes=2000)) as store:
         session = store.claim()
         await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(20)))
         run = store.claim(session)
@@ -272,7 +273,7 @@ async def test_files_and_folders_are_private_whatever_the_umask(folder):
         async with JsonlStore(folder) as store:
             session = store.claim()
             await record_run(store, run_spec(session))
-            record = await store.begin(run_spec(session, store.claim(session)))
+            record = await store.open_record(run_spec(session, store.claim(session)))
             await store.list()
             found = {path: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
             await record.release()
@@ -289,8 +290,8 @@ async def test_a_link_in_place_of_a_file_is_not_followed(folder, tmp_path):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         (folder / "sessions" / spec.session[:8] / "session.jsonl").symlink_to(target)
-        record = await store.begin(spec)
-        Tape(record, spec).begin()
+        record = await store.open_record(spec)
+        StoreRecorder(record, spec).record_start()
         assert record.fault is not None
         await record.release()
     assert target.read_text() == "precious"
@@ -303,8 +304,8 @@ async def test_another_session_of_the_same_digits_is_never_overwritten(folder):
         session = store.claim()
         events = await record_run(store, run_spec(session))
         other = session[:8] + "f" * 24
-        record = await store.begin(run_spec(other))
-        Tape(record, run_spec(other)).begin()
+        record = await store.open_record(run_spec(other))
+        StoreRecorder(record, run_spec(other)).record_start()
         assert record.fault is not None
         await record.release()
         assert await read_all(store, session) == events
@@ -322,12 +323,12 @@ async def test_stream_events_are_synced_though_nobody_waits(folder, monkeypatch)
 
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
-        record = await store.begin(spec)
-        tape = Tape(record, spec)
-        tape.begin()
+        record = await store.open_record(spec)
+        tape = StoreRecorder(record, spec)
+        tape.record_start()
         await record.sync()
         monkeypatch.setattr(os, "fdatasync", watched)
-        tape.play(Text("nobody waits for this"))
+        tape.record(Text("nobody waits for this"))
         with anyio.fail_after(5):
             await synced.wait()
         await record.release()
@@ -359,4 +360,4 @@ async def test_a_full_disk_stops_no_run_and_is_caught_up_with(folder):
     reader = store.events(answer["session"])
     seqs = [stamped.seq async for stamped in reader]
     assert seqs == list(range(1, answer["events"] + 1))
-    assert reader.damaged == 0
+    assert reader.damaged_count == 0

@@ -5,138 +5,296 @@ Keys are compared without case, `_` and `-`: `fallback_models` and `fallbackMode
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from retinue.agents import values
-from retinue.agents.definition import Layer, Remark
-from retinue.agents.files import Broken
-from retinue.agents.header import Header, Value
-from retinue.agents.values import Expected, Reader
+from retinue.agents.agent import Diagnostic, SourceLayer
+from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue
+from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
+from retinue.model.runs import Secret
+
+INHERIT_WORDS = frozenset({"*", "all", "inherit", "null", "~"})
+"""Instead of a tool list: whatever the caller has."""
+EMPTY_WORDS = frozenset({"none", "null", "~", ""})
+
+THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+MIN_TIMEOUT, MAX_TIMEOUT = 1.0, 7 * 86400.0
+MAX_TURNS = 10_000
+MAX_DEPTH = 64
 
 
-class _Key(NamedTuple):
+class ValueFormatError(Exception):
+    """The text is not what the key needs; `instead` is the nearest value that is, where there is one."""
+
+    def __init__(self, what: str, instead: float | None = None) -> None:
+        super().__init__(what)
+        self.nearest = instead
+
+
+ParseValue = Callable[[HeaderValue], object]
+
+
+def parse_text(value: HeaderValue) -> str:
+    if not isinstance(value, str):
+        raise ValueFormatError("one text")
+    return value.strip()
+
+
+def parse_optional_text(value: HeaderValue) -> str | None:
+    found = parse_text(value)
+    return None if found.lower() in EMPTY_WORDS else found
+
+
+def parse_model(value: HeaderValue) -> str | None:
+    """None for `inherit` too: the engine's own default."""
+    found = parse_optional_text(value)
+    return None if found is None or found.lower() in {"inherit", "default"} else found
+
+
+def parse_secret(value: HeaderValue) -> Secret | None:
+    found = parse_text(value)
+    return Secret(found) if found else None
+
+
+def parse_flag(value: HeaderValue) -> bool:
+    word = parse_text(value).lower()
+    if word not in (*TRUE_WORDS, *FALSE_WORDS, ""):
+        raise ValueFormatError("true or false")
+    return word in TRUE_WORDS
+
+
+def parse_inverted_flag(value: HeaderValue) -> bool:
+    return not parse_flag(value)
+
+
+def parse_thinking(value: HeaderValue) -> str | None:
+    level = parse_optional_text(value)
+    if level is not None and level.lower() not in THINKING_LEVELS:
+        raise ValueFormatError(f"one of {', '.join(THINKING_LEVELS)}")
+    return level.lower() if level else None
+
+
+def parse_seconds(value: HeaderValue) -> float:
+    return _parse_number(value, 1.0)
+
+
+def parse_milliseconds(value: HeaderValue) -> float:
+    return _parse_number(value, 0.001)
+
+
+def parse_turns(value: HeaderValue) -> int:
+    return _parse_integer(value, 1, MAX_TURNS)
+
+
+def parse_depth(value: HeaderValue) -> int:
+    return _parse_integer(value, 0, MAX_DEPTH)
+
+
+def parse_names(value: HeaderValue) -> tuple[str, ...]:
+    """A list, or a text with commas; each once, in order."""
+    return tuple(dict.fromkeys(_split_items(value, _split_commas)))
+
+
+def parse_arguments(value: HeaderValue) -> tuple[str, ...]:
+    """A list as it stands, or a text with commas; repetitions count."""
+    if isinstance(value, tuple):
+        return tuple(parse_text(item) for item in value)
+    return tuple(_split_commas(parse_text(value)))
+
+
+def parse_tool_list(value: HeaderValue) -> tuple[str, ...]:
+    """A list, or a text with commas or spaces: `read, bash`, `Bash(git:*) Read`, `none`."""
+    found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
+    return () if len(found) == 1 and found[0].lower() in EMPTY_WORDS else found
+
+
+def parse_allow_list(value: HeaderValue) -> tuple[str, ...] | None:
+    """A tool list; None where it says to inherit."""
+    found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
+    return None if len(found) == 1 and found[0].lower() in INHERIT_WORDS else parse_tool_list(value)
+
+
+def _split_items(value: HeaderValue, split: Callable[[str], Iterator[str]]) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from split(value)
+    elif isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+        for item in value:
+            yield from split(str(item))
+    else:
+        raise ValueFormatError("a list of names")
+
+
+def _split_commas(joined: str) -> Iterator[str]:
+    return (item for part in joined.split(",") if (item := part.strip()))
+
+
+def _split_tool_names(joined: str) -> Iterator[str]:
+    """Splits at commas and white space outside parentheses: patterns may hold both."""
+    word, open_ones = "", 0
+    for character in f"{joined} ":
+        if open_ones == 0 and (character == "," or character.isspace()):
+            if word:
+                yield word
+            word = ""
+            continue
+        open_ones = max(0, open_ones + (character == "(") - (character == ")"))
+        word += character
+    if word.strip():
+        yield word.strip()
+
+
+def _parse_number(value: HeaderValue, unit: float) -> float:
+    try:
+        number = float(parse_text(value)) * unit
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or number <= 0:
+        raise ValueFormatError("a number above 0")
+    if number > MAX_TIMEOUT:
+        raise ValueFormatError("at most a week", MAX_TIMEOUT)
+    if number < MIN_TIMEOUT:
+        raise ValueFormatError("at least a second", MIN_TIMEOUT)
+    return number
+
+
+def _parse_integer(value: HeaderValue, low: int, high: int) -> int:
+    try:
+        number = int(parse_text(value))
+    except ValueError:
+        number = low - 1
+    if number < low:
+        raise ValueFormatError(f"a whole number from {low} to {high}")
+    if number > high:
+        raise ValueFormatError(f"a whole number from {low} to {high}", high)
+    return number
+
+
+class _FieldSpec(NamedTuple):
     field: str
-    read: Reader
+    parse: ParseValue
     spellings: tuple[str, ...]
     essential: bool = False
     """Whether the file is broken when the value cannot be read: a restriction must not be guessed away."""
 
 
-_TABLE = (
-    _Key("name", values.text, ("name",), essential=True),
-    _Key("description", values.text, ("description",)),
-    _Key("tools", values.allow_list, ("tools", "approved_tools", "allowed_tools"), essential=True),
-    _Key("denied_tools", values.tool_list, ("denied_tools", "exclude_tools", "disallowed_tools"), essential=True),
-    _Key("optional_tools", values.tool_list, ("optional_tools",), essential=True),
-    _Key("readonly", values.flag, ("readonly",), essential=True),
-    _Key("no_tools", values.flag, ("no_tools",), essential=True),
-    _Key("grants", values.allow_list, ("grants",), essential=True),
-    _Key("delegates", values.flag, ("delegates",), essential=True),
-    _Key("enabled", values.flag, ("enabled",), essential=True),
-    _Key("enabled", values.inverted_flag, ("disabled", "disable"), essential=True),
-    _Key("engine", values.optional_text, ("engine",)),
-    _Key("provider", values.optional_text, ("provider",)),
-    _Key("model", values.model, ("model",)),
-    _Key("fallback_models", values.names, ("fallback_models",)),
-    _Key("thinking", values.thinking, ("thinking", "thinking_level", "effort")),
-    _Key("append_system_prompt", values.text, ("append_system_prompt",)),
-    _Key("extensions", values.names, ("extensions",)),
-    _Key("no_extensions", values.flag, ("no_extensions",), essential=True),
-    _Key("load_skills", values.names, ("load_skills", "skills")),
-    _Key("suggested_skills", values.names, ("suggested_skills",)),
-    _Key("no_skills", values.flag, ("no_skills",), essential=True),
-    _Key("no_context_files", values.flag, ("no_context_files",), essential=True),
-    _Key("extra_args", values.arguments, ("extra_args",)),
-    _Key("environment", values.names, ("environment", "env")),
-    _Key("api_key", values.secret, ("api_key",)),
-    _Key("timeout", values.seconds, ("timeout",)),
-    _Key("timeout", values.milliseconds, ("timeout_ms",)),
-    _Key("max_turns", values.turns, ("max_turns",)),
-    _Key("max_subagent_depth", values.depth, ("max_subagent_depth",)),
-    _Key("output", values.optional_text, ("output",)),
-    _Key("default_reads", values.names, ("default_reads",)),
-    _Key("default_progress", values.flag, ("default_progress",)),
-    _Key("color", values.optional_text, ("color",)),
-    _Key("avatar_emoji", values.optional_text, ("avatar_emoji",)),
+_FIELD_SPECS = (
+    _FieldSpec("name", parse_text, ("name",), essential=True),
+    _FieldSpec("description", parse_text, ("description",)),
+    _FieldSpec("tools", parse_allow_list, ("tools", "approved_tools", "allowed_tools"), essential=True),
+    _FieldSpec(
+        "denied_tools", parse_tool_list, ("denied_tools", "exclude_tools", "disallowed_tools"), essential=True
+    ),
+    _FieldSpec("optional_tools", parse_tool_list, ("optional_tools",), essential=True),
+    _FieldSpec("readonly", parse_flag, ("readonly",), essential=True),
+    _FieldSpec("no_tools", parse_flag, ("no_tools",), essential=True),
+    _FieldSpec("grants", parse_allow_list, ("grants",), essential=True),
+    _FieldSpec("delegates", parse_flag, ("delegates",), essential=True),
+    _FieldSpec("enabled", parse_flag, ("enabled",), essential=True),
+    _FieldSpec("enabled", parse_inverted_flag, ("disabled", "disable"), essential=True),
+    _FieldSpec("engine", parse_optional_text, ("engine",)),
+    _FieldSpec("provider", parse_optional_text, ("provider",)),
+    _FieldSpec("model", parse_model, ("model",)),
+    _FieldSpec("fallback_models", parse_names, ("fallback_models",)),
+    _FieldSpec("thinking", parse_thinking, ("thinking", "thinking_level", "effort")),
+    _FieldSpec("append_system_prompt", parse_text, ("append_system_prompt",)),
+    _FieldSpec("extensions", parse_names, ("extensions",)),
+    _FieldSpec("no_extensions", parse_flag, ("no_extensions",), essential=True),
+    _FieldSpec("load_skills", parse_names, ("load_skills", "skills")),
+    _FieldSpec("suggested_skills", parse_names, ("suggested_skills",)),
+    _FieldSpec("no_skills", parse_flag, ("no_skills",), essential=True),
+    _FieldSpec("no_context_files", parse_flag, ("no_context_files",), essential=True),
+    _FieldSpec("extra_args", parse_arguments, ("extra_args",)),
+    _FieldSpec("environment", parse_names, ("environment", "env")),
+    _FieldSpec("api_key", parse_secret, ("api_key",)),
+    _FieldSpec("timeout", parse_seconds, ("timeout",)),
+    _FieldSpec("timeout", parse_milliseconds, ("timeout_ms",)),
+    _FieldSpec("max_turns", parse_turns, ("max_turns",)),
+    _FieldSpec("max_subagent_depth", parse_depth, ("max_subagent_depth",)),
+    _FieldSpec("output", parse_optional_text, ("output",)),
+    _FieldSpec("default_reads", parse_names, ("default_reads",)),
+    _FieldSpec("default_progress", parse_flag, ("default_progress",)),
+    _FieldSpec("color", parse_optional_text, ("color",)),
+    _FieldSpec("avatar_emoji", parse_optional_text, ("avatar_emoji",)),
 )
 
-_SHOWN = 80
+_MAX_SHOWN_CHARS = 80
 """Characters of an unreadable value in a remark."""
 
-_WITHOUT_EFFECT = ("default_progress",)
+_IGNORED_FIELDS = ("default_progress",)
 """Known, and nothing to do: progress is always reported."""
 
 
-def _plain(key: str) -> str:
+def _normalize_key(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower()
 
 
-_KEYS = {_plain(spelling): key for key in _TABLE for spelling in key.spellings}
+_SPECS_BY_SPELLING = {_normalize_key(spelling): key for key in _FIELD_SPECS for spelling in key.spellings}
 
 
-def field_names(header: Header) -> set[str]:
+def list_field_names(header: AgentHeader) -> set[str]:
     """The fields a header speaks of, readable or not."""
-    return {key.field for spelling in header.values if (key := _KEYS.get(_plain(spelling)))}
+    return {key.field for spelling in header.values if (key := _SPECS_BY_SPELLING.get(_normalize_key(spelling)))}
 
 
-class Fields:
+class FieldReader:
     """The fields of an agent that a header gives, and what was odd about them.
 
     Raises:
         Broken: a name or restriction cannot be read.
     """
 
-    def __init__(self, file: str, header: Header, layer: Layer) -> None:
+    def __init__(self, file: str, header: AgentHeader, layer: SourceLayer) -> None:
         self._file, self._lines, self._layer = file, header.lines, layer
         self.values: dict[str, Any] = {}
         self.unknown: list[str] = []
-        self.notices = [Remark(file, text, line) for line, text in header.notes]
+        self.notices = [Diagnostic(file, text, line) for line, text in header.notes]
         self._spelled: dict[str, str] = {}
         for spelling, value in header.values.items():
-            self._take(spelling, value)
-        for field in _WITHOUT_EFFECT:
+            self._read(spelling, value)
+        for field in _IGNORED_FIELDS:
             self.values.pop(field, None)
-        self._switch("extensions", "no_extensions")
-        self._switch("load_skills", "no_skills")
+        self._assign_flag("extensions", "no_extensions")
+        self._assign_flag("load_skills", "no_skills")
 
-    def note(self, field: str, text: str) -> None:
+    def add_notice(self, field: str, text: str) -> None:
         """Adds a remark on a field, under the key that gave it."""
         key = self._spelled.get(field, field)
-        self.notices.append(Remark(self._file, f"{key}: {text}", self._lines.get(key)))
+        self.notices.append(Diagnostic(self._file, f"{key}: {text}", self._lines.get(key)))
 
-    def _take(self, spelling: str, value: Value) -> None:
-        key = _KEYS.get(_plain(spelling))
+    def _read(self, spelling: str, value: HeaderValue) -> None:
+        key = _SPECS_BY_SPELLING.get(_normalize_key(spelling))
         if key is None:
             self.unknown.append(spelling)
-        elif key.field == "api_key" and self._layer is Layer.PROJECT:
-            self._remark(spelling, "a project's file may not bring a key; ignored")
+        elif key.field == "api_key" and self._layer is SourceLayer.PROJECT:
+            self._add_diagnostic(spelling, "a project's file may not bring a key; ignored")
         elif (first := self._spelled.setdefault(key.field, spelling)) == spelling:
-            self._set(key, spelling, value)
+            self._assign(key, spelling, value)
         elif key.field == "denied_tools":
             # Every deny list holds; of other keys with one meaning the first does.
             earlier = self.values["denied_tools"]
-            self._set(key, spelling, value)
+            self._assign(key, spelling, value)
             self.values["denied_tools"] = (*earlier, *self.values["denied_tools"])
         else:
-            self._remark(spelling, f"means the same as {first}, which counts")
+            self._add_diagnostic(spelling, f"means the same as {first}, which counts")
 
-    def _set(self, key: _Key, spelling: str, value: Value) -> None:
+    def _assign(self, key: _FieldSpec, spelling: str, value: HeaderValue) -> None:
         try:
-            self.values[key.field] = key.read(value)
-        except Expected as expected:
-            problem = f"{_shown(value)} is not {expected}"
+            self.values[key.field] = key.parse(value)
+        except ValueFormatError as expected:
+            problem = f"{_shorten_value(value)} is not {expected}"
             if key.essential:
-                raise Broken(f"{spelling}: {problem}", self._lines.get(spelling)) from None
-            if expected.instead is not None:
-                self.values[key.field] = expected.instead
-            self._remark(spelling, f"{problem}; {expected.instead or 'the default'} is used")
+                raise AgentFileError(f"{spelling}: {problem}", self._lines.get(spelling)) from None
+            if expected.nearest is not None:
+                self.values[key.field] = expected.nearest
+            self._add_diagnostic(spelling, f"{problem}; {expected.nearest or 'the default'} is used")
         if key.field == "tools" and value == "":
-            self._remark(spelling, "is empty, so there are no tools; leave the key out to inherit them")
+            self._add_diagnostic(spelling, "is empty, so there are no tools; leave the key out to inherit them")
 
-    def _remark(self, spelling: str, text: str) -> None:
-        self.notices.append(Remark(self._file, f"{spelling}: {text}", self._lines.get(spelling)))
+    def _add_diagnostic(self, spelling: str, text: str) -> None:
+        self.notices.append(Diagnostic(self._file, f"{spelling}: {text}", self._lines.get(spelling)))
 
-    def _switch(self, names: str, off: str) -> None:
+    def _assign_flag(self, names: str, off: str) -> None:
         """Reads `extensions: false` and `skills: none` as what they say: none at all."""
         match self.values.get(names):
             case (str(word),) if word.lower() in {"true", "all", "*"}:
@@ -146,6 +304,6 @@ class Fields:
                 self.values[off] = True
 
 
-def _shown(value: Value) -> str:
+def _shorten_value(value: HeaderValue) -> str:
     shown = ascii(value)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}…"

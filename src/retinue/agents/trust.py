@@ -17,58 +17,58 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, field
 
-from retinue.agents.definition import Agent, Remark
-from retinue.agents.files import Broken, read_bytes
+from retinue.agents.agent import Agent, Diagnostic
+from retinue.agents.parse import AgentFileError, read_bytes
 
 VERSION = 1
 
 LOCAL_READ_ONLY = frozenset({"read", "grep", "find", "ls"})
 """Tools that change nothing, start nothing and reach no network."""
 
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_ROOT = 0
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ROOT_UID = 0
 """Whoever it is can write everything in any case."""
-_PRIVATE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_ACCEPTANCES: Mapping[str, str] = MappingProxyType({})
 
 
-class _Acceptance(Struct, frozen=True):
+class _AcceptedAgent(Struct, frozen=True):
     digest: str
     name: str
 
 
-class _Record(Struct):
+class _TrustRecord(Struct):
     version: int = VERSION
-    accepted: dict[str, _Acceptance] = field(default_factory=dict)
+    accepted: dict[str, _AcceptedAgent] = field(default_factory=dict)
 
 
-class Trust:
+class TrustStore:
     """The acceptances of one user. Read again whenever the file has changed."""
 
     def __init__(self, path: Path, *, uid: int | None = None) -> None:
         """Relies on a record that this user alone can write: whoever runs the program, unless it is said."""
         self.path = path
-        self._uid = _own_id() if uid is None else uid
+        self._uid = _current_uid() if uid is None else uid
         self._stamp: tuple[int, ...] | None = None
         """None: to be read."""
-        self._accepted = _NOTHING
-        self._fault: Remark | None = None
+        self._accepted = _NO_ACCEPTANCES
+        self._fault: Diagnostic | None = None
 
-    def look(self) -> tuple[Mapping[str, str], Remark | None]:
+    def snapshot(self) -> tuple[Mapping[str, str], Diagnostic | None]:
         """What is accepted, and why nothing is: `accepted` and `fault` at one moment."""
-        stamp = self._stamped()
+        stamp = self._current_stamp()
         if stamp != self._stamp:
             self._accepted, self._fault = self._load()
             self._stamp = stamp
         return self._accepted, self._fault
 
-    def accepted(self) -> Mapping[str, str]:
+    def accepted_digests(self) -> Mapping[str, str]:
         """The digest accepted of each file; the same object as long as nothing changes."""
-        return self.look()[0]
+        return self.snapshot()[0]
 
-    def fault(self) -> Remark | None:
+    def fault(self) -> Diagnostic | None:
         """Why nothing is trusted although a record exists; None when all is well."""
-        return self.look()[1]
+        return self.snapshot()[1]
 
     def accept(self, agent: Agent) -> None:
         """Remembers that this agent may run as it is now written.
@@ -79,8 +79,8 @@ class Trust:
         """
         if agent.source is None or not agent.digest:
             raise ValueError(f"Agent {agent.name} is not from a file; there is nothing to accept")
-        with self._changing() as record:
-            record.accepted[agent.source] = _Acceptance(agent.digest, agent.name)
+        with self._edit_record() as record:
+            record.accepted[agent.source] = _AcceptedAgent(agent.digest, agent.name)
 
     def revoke(self, path: str) -> bool:
         """Forgets an acceptance; whether there was one.
@@ -88,10 +88,10 @@ class Trust:
         Raises:
             OSError: it cannot be forgotten.
         """
-        with self._changing() as record:
+        with self._edit_record() as record:
             return record.accepted.pop(path, None) is not None
 
-    def _stamped(self) -> tuple[int, ...]:
+    def _current_stamp(self) -> tuple[int, ...]:
         try:
             file, folder = self.path.lstat(), self.path.parent.stat()
         except OSError as error:
@@ -99,14 +99,14 @@ class Trust:
         own = (file.st_ino, file.st_size, file.st_mtime_ns, file.st_mode, file.st_uid)
         return *own, folder.st_mode, folder.st_uid
 
-    def _load(self) -> tuple[Mapping[str, str], Remark | None]:
+    def _load(self) -> tuple[Mapping[str, str], Diagnostic | None]:
         try:
             record = self._read()
-        except Broken as broken:
-            return _NOTHING, Remark(str(self.path), f"{broken.reason}: no project agent is trusted")
+        except AgentFileError as broken:
+            return _NO_ACCEPTANCES, Diagnostic(str(self.path), f"{broken.reason}: no project agent is trusted")
         return MappingProxyType({path: accepted.digest for path, accepted in record.accepted.items()}), None
 
-    def _read(self) -> _Record:
+    def _read(self) -> _TrustRecord:
         """The record; an empty one if there is none.
 
         Raises:
@@ -115,60 +115,62 @@ class Trust:
         try:
             status = self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
-            return _Record()
+            return _TrustRecord()
         except OSError as error:
-            raise Broken(f"cannot be looked at ({error.strerror})") from error
+            raise AgentFileError(f"cannot be looked at ({error.strerror})") from error
         # The folder first: where only this user can change it, the file looked at is the file that is read.
-        if doubt := self._doubt_about_folder() or self._doubt_about(status):
-            raise Broken(doubt)
+        if doubt := self._folder_problem() or self._record_problem(status):
+            raise AgentFileError(doubt)
         content = read_bytes(self.path, follow_link=False)
         try:
-            record = msgspec.json.decode(content, type=_Record)
+            record = msgspec.json.decode(content, type=_TrustRecord)
         except msgspec.DecodeError as error:
-            raise Broken(f"is damaged ({error})") from error
+            raise AgentFileError(f"is damaged ({error})") from error
         if record.version != VERSION:
-            raise Broken(f"has version {record.version}, which this release does not know")
+            raise AgentFileError(f"has version {record.version}, which this release does not know")
         return record
 
-    def _doubt_about_folder(self) -> str | None:
+    def _folder_problem(self) -> str | None:
         folder = self.path.parent
         status = folder.stat()
-        is_safe = self._uid is None or (status.st_uid in {self._uid, _ROOT} and not status.st_mode & _BY_OTHERS)
+        is_safe = self._uid is None or (
+            status.st_uid in {self._uid, _ROOT_UID} and not status.st_mode & _WRITABLE_BY_OTHERS
+        )
         return None if is_safe else f"lies in a folder others can write (make {folder} 0700)"
 
-    def _doubt_about(self, record: os.stat_result) -> str | None:
+    def _record_problem(self, record: os.stat_result) -> str | None:
         if self._uid is None or stat.S_ISLNK(record.st_mode):
             return None
         if record.st_uid != self._uid:
             return "belongs to another user"
-        return "can be written by others (make it 0600)" if record.st_mode & _BY_OTHERS else None
+        return "can be written by others (make it 0600)" if record.st_mode & _WRITABLE_BY_OTHERS else None
 
     @contextmanager
-    def _changing(self) -> Iterator[_Record]:
+    def _edit_record(self) -> Iterator[_TrustRecord]:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if doubt := self._doubt_about_folder():
+        if doubt := self._folder_problem():
             raise PermissionError(errno.EPERM, doubt, str(self.path))
-        with _locked(self.path.with_suffix(".lock")):
+        with _lock_file(self.path.with_suffix(".lock")):
             try:
                 record = self._read()
-            except Broken:
+            except AgentFileError:
                 # Kept for whoever wants to know; what it accepted is not trusted in any case.
                 self.path.replace(self.path.with_suffix(".damaged"))
-                record = _Record()
+                record = _TrustRecord()
             yield record
-            _replace(self.path, msgspec.json.format(msgspec.json.encode(record)))
+            _write_atomically(self.path, msgspec.json.format(msgspec.json.encode(record)))
             self._stamp = None
 
 
-def _own_id() -> int | None:
+def _current_uid() -> int | None:
     """None where files have no owner by number."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_file(path: Path) -> Iterator[None]:
     """Keeps two processes from losing each other's change; on a system without locks the later one wins."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _PRIVATE, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
     try:
         with suppress(ImportError):
             import fcntl
@@ -179,7 +181,7 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all, for the user's eyes only."""
     part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -194,22 +196,22 @@ def _replace(path: Path, content: bytes) -> None:
         raise
 
 
-def is_harmless(agent: Agent) -> bool:
+def is_read_only(agent: Agent) -> bool:
     """Whether an agent could do no harm even if its file were hostile.
 
     It has only local tools that read, and brings nothing of its own that acts, writes, redirects or reads ahead.
     """
-    policy = agent.as_subagent().tools
+    policy = agent.to_profile().tools
     models = (agent.model or "", *agent.fallback_models)
     return (
         (policy.nothing or (policy.allow is not None and LOCAL_READ_ONLY.issuperset(policy.allow + policy.optional)))
         and not policy.delegates
         and not any("/" in model for model in models)  # `provider/model` names a provider
-        and not any(getattr(agent, field) for field in _OWN_WAYS)
+        and not any(getattr(agent, field) for field in _PRIVILEGED_FIELDS)
     )
 
 
-_OWN_WAYS = (
+_PRIVILEGED_FIELDS = (
     "engine",
     "provider",
     "api_key",

@@ -9,8 +9,9 @@ from typing import Protocol, runtime_checkable
 from anyio.abc import TaskStatus
 from msgspec import Struct
 
-from retinue.events import Event
-from retinue.types import Code, Failure, RunSpec
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Event
+from retinue.model.runs import RunSpec
 
 
 class Completion(Enum):
@@ -40,15 +41,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class KeepsProcesses(Protocol):
+class ManagesProcesses(Protocol):
     """An engine with a life beside its runs, such as a pool of warm processes."""
 
-    async def keep(self, *, task_status: TaskStatus[None]) -> None:
+    async def run_background(self, *, task_status: TaskStatus[None]) -> None:
         """Lives until cancelled and ends all it has started before it returns; runs begin once it says `started`."""
 
 
 @runtime_checkable
-class Steers(Protocol):
+class SupportsSteering(Protocol):
     """An engine whose agents can be told something while they work; its capabilities say so, too."""
 
     async def steer(self, run: str, text: str) -> Failure | None:
@@ -58,44 +59,44 @@ class Steers(Protocol):
         """
 
 
-class Capabilities(Struct, frozen=True, kw_only=True):
+class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """What an engine can do and enforce, known without starting it."""
 
     tools: frozenset[str]
     """Tools it has, in pi's names."""
-    usual_tools: tuple[str, ...] | None = None
+    default_tools: tuple[str, ...] | None = None
     """Those it has switched on by itself, for tasks without an agent; None: all."""
-    more_tools: bool = False
+    allows_other_tools: bool = False
     """Whether names outside `tools` may exist too (a CLI with extensions)."""
     enforces: frozenset[str] = frozenset({"tools", "readonly", "no_tools"})
     """Restrictions it keeps; one it does not is refused, never ignored."""
-    knows: frozenset[str] = frozenset()
+    preferences: frozenset[str] = frozenset()
     """Preferences it follows; others are reported as not applied."""
     resumes: bool = False
     """Continues a session from its own memory or from messages."""
     resumes_natively: bool = False
     """Keeps its own record of a session, in `folders.native_file`, and goes on from a spec's `native_session`."""
     finalizes: bool = False
-    nests: bool = False
+    delegates: bool = False
     """Has the tools to delegate, which call home, where a run is given them."""
     steers: bool = False
     """Takes a text while an agent works: the engine `Steers`."""
-    states_cost: bool = False
+    reports_cost: bool = False
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, whichever its provider; `X_*`: all that begin so."""
 
 
-class EngineKind(Struct, frozen=True, kw_only=True):
+class EngineInfo(Struct, frozen=True, kw_only=True):
     """An engine that could be used, known without importing it."""
 
     name: str
-    capabilities: Capabilities
+    capabilities: EngineCapabilities
     make: Callable[[], Engine]
-    missing: Callable[[], str | None]
+    not_installed_reason: Callable[[], str | None]
     """Why it cannot be used here and what to do about it; None if it can. Starts no process."""
-    missing_with_key: Callable[[], str | None] | None = None
+    not_installed_reason_with_key: Callable[[], str | None] | None = None
     """The same for an agent that brings a key of its own, where that makes a difference."""
-    unready: Callable[[], str | None] = lambda: None
+    not_configured_reason: Callable[[], str | None] = lambda: None
     """Why `auto` passes it over although it is there, and what to do; None if it does not."""
     provider_variables: Callable[[Sequence[str | None], str | None], frozenset[str]] = lambda _models, _provider: (
         frozenset()
@@ -105,15 +106,19 @@ class EngineKind(Struct, frozen=True, kw_only=True):
     """Whether `auto` may choose it."""
     uses_models: bool = True
     """False for rules: a host must not take them for an agent."""
-    about: str = ""
+    summary: str = ""
 
-    def missing_for(self, *, has_key: bool) -> str | None:
+    def not_installed_reason_for(self, *, has_key: bool) -> str | None:
         """Why it cannot be used for an agent that brings a key of its own, or does not."""
-        return (self.missing_with_key if has_key and self.missing_with_key else self.missing)()
+        return (
+            self.not_installed_reason_with_key
+            if has_key and self.not_installed_reason_with_key
+            else self.not_installed_reason
+        )()
 
-    def passed_over(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why `auto` does not choose it; None if it may."""
-        return self.missing() or self.unready()
+        return self.not_installed_reason() or self.not_configured_reason()
 
 
 class EngineError(Exception):
@@ -124,8 +129,8 @@ class EngineError(Exception):
         self.failure = failure
 
 
-NOT_AT_WORK = Failure(
-    Code.CONFLICT,
+RUN_NOT_ACTIVE = Failure(
+    ErrorCode.CONFLICT,
     "The agent takes nothing more: it is done, or between two attempts. Nothing was said to it. Give what it should "
     "know to the next run of its session.",
     "not_at_work",
@@ -133,5 +138,5 @@ NOT_AT_WORK = Failure(
 """Of a text that comes too late."""
 
 
-def engine_error(message: str, *, code: Code = Code.ENGINE, reason: str | None = None) -> EngineError:
+def engine_error(message: str, *, code: ErrorCode = ErrorCode.ENGINE, reason: str | None = None) -> EngineError:
     return EngineError(Failure(code, message, reason))

@@ -7,53 +7,160 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct, structs
 
-from retinue.results import Finalization
+from retinue.model.events import TextDelta
+from retinue.model.results import Finalization
 
 
-def decoded(line: bytes) -> Any:
+def decode_line(line: bytes) -> Any:
     """The value; None for what is no JSON, or too deep to be meant seriously."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     try:  # Half a character, which msgspec refuses, is mended further on; invalid UTF-8 here.
-        return json.loads(line.decode(errors="replace"), parse_constant=_refused)
+        return json.loads(line.decode(errors="replace"), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
 
 
-def _refused(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(name)
 
 
-def text_of(value: Any) -> str:
+def to_text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-def number_of(value: Any) -> int:
+def to_number(value: Any) -> int:
     try:
         return int(value) if isinstance(value, int | float) else 0
     except (OverflowError, ValueError):  # infinite, or no number
         return 0
 
 
-def blocks_of(content: Any) -> Iterable[Mapping[str, Any]]:
+def content_blocks(content: Any) -> Iterable[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else ()
 
 
-def text_of_blocks(content: Any) -> str:
+def join_text_blocks(content: Any) -> str:
     """What the blocks of a tool's result say."""
-    return "\n".join(text for block in blocks_of(content) if (text := text_of(block.get("text"))))
+    return "\n".join(text for block in content_blocks(content) if (text := to_text(block.get("text"))))
 
 
-def finalization_of(value: Any) -> Finalization | None:
+def parse_finalization(value: Any) -> Finalization | None:
     """What a finalize call says; None unless it keeps the rules, which the tool has checked before."""
     try:
-        said = msgspec.convert(value, Finalization)
+        fields = msgspec.convert(value, Finalization)
     except msgspec.ValidationError:
         return None
-    return said if said.is_valid else None
+    return fields if fields.is_valid else None
+
+
+MAX_LINE_BYTES = 16 * 2**20
+"""Bytes in one line; a longer one is told of and passed over."""
+
+
+class LineTooLong(Struct, frozen=True):
+    """A line over the limit, of which only this is kept."""
+
+    size: int
+    """Its bytes, the LF not counted."""
+
+
+Line = bytes | LineTooLong
+
+
+class LineSplitter:
+    """Cuts chunks into lines, however the chunks are cut. One CR before the LF is dropped.
+
+    What waits for its LF takes no more memory than the limit.
+    """
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._partial = bytearray()
+        self._size = 0
+        """Bytes of the unfinished line; more than `_rest` holds once it is over the limit."""
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """The lines this chunk ends."""
+        # Not splitlines(): U+2028, VT and a CR alone are legal inside what one line says.
+        parts = chunk.split(b"\n")
+        rest = parts.pop()
+        lines: list[Line] = []
+        if parts:
+            lines.append(self._complete_line(parts[0]))
+            # Looked for as one byte, which is many times quicker than as CRLF, and nearly never there.
+            is_plain = b"\r" not in chunk and len(chunk) <= self._limit
+            lines += parts[1:] if is_plain else [self._limit_length(part) for part in parts[1:]]
+        self._append_partial(rest)
+        return lines
+
+    def flush(self) -> list[Line]:
+        """The last line, if the stream ended without an LF."""
+        return [self._complete_line(b"")] if self._size else []
+
+    def _append_partial(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._limit:
+            self._partial += part
+        elif self._partial:
+            self._partial = bytearray()
+
+    def _complete_line(self, part: bytes) -> Line:
+        """The line that this part ends."""
+        if not self._size:
+            return self._limit_length(part)
+        self._append_partial(part)
+        line = LineTooLong(self._size) if self._size > self._limit else bytes(self._partial).removesuffix(b"\r")
+        self._partial = bytearray()
+        self._size = 0
+        return line
+
+    def _limit_length(self, line: bytes) -> Line:
+        return LineTooLong(len(line)) if len(line) > self._limit else line.removesuffix(b"\r")
+
+
+MAX_NOISE_CHARS = 500
+"""Characters of what is no record, for a diagnosis."""
+
+Item = TypeVar("Item")
+
+
+class RecordCounts:
+    """The count of whoever reads a child's lines."""
+
+    def __init__(self) -> None:
+        self.stdout = 0
+        """Bytes of lines worth keeping."""
+        self.dropped = 0
+        """Bytes of lines that were too long, or no records."""
+        self.noise = 0
+        """Lines that are no records."""
+        self.first_noise = ""
+        self.is_truncated = False
+        """Whether the last line is half a record."""
+
+    def count_noise(self, line: bytes) -> None:
+        """Counts a line that says nothing; empty ones are no noise."""
+        if line.strip():
+            self.noise += 1
+            self.dropped += len(line)
+            self.is_truncated = line.startswith(b"{")
+            self.first_noise = self.first_noise or line[:MAX_NOISE_CHARS].decode(errors="replace")
+
+
+def merge_deltas(items: Iterable[Item]) -> list[Item]:
+    """All that was said, with deltas of text that follow each other as one."""
+    merged: list[Item] = []
+    for item in items:
+        if isinstance(item, TextDelta) and merged and isinstance(previous := merged[-1], TextDelta):
+            merged[-1] = structs.replace(item, text=previous.text + item.text)
+        else:
+            merged.append(item)
+    return merged

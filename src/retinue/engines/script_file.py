@@ -27,27 +27,27 @@ from msgspec import Struct, field
 
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import (
-    Call,
-    Hang,
-    Hear,
-    Raise,
+    DelegateStep,
+    FailEngine,
+    HangStep,
     Script,
     ScriptedEngine,
-    Spawn,
     Step,
-    Wait,
+    ToolCallStep,
+    WaitForSteering,
+    WaitStep,
     fail,
     finalize,
-    say,
+    reply,
 )
-from retinue.events import Event
-from retinue.regular_files import TooLarge, read_regular
-from retinue.types import Args, RunSpec
+from retinue.model.events import Event
+from retinue.model.runs import RunSpec, ToolArguments
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
-VARIABLE = "RETINUE_SCRIPT"
-MAX_BYTES = 64 * 2**20
+SCRIPT_VARIABLE = "RETINUE_SCRIPT"
+MAX_SCRIPT_BYTES = 64 * 2**20
 """Of a script: floods are part of what scripts are for."""
-DEFAULT = "A scripted answer of {agent} to: {task}"
+DEFAULT_ANSWER = "A scripted answer of {agent} to: {task}"
 """What is said where no script is given."""
 
 
@@ -57,10 +57,10 @@ class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
     say: str | None = None
     deltas: int = 0
     call: str | None = None
-    args: Args = field(default_factory=dict)
+    args: ToolArguments = field(default_factory=dict)
     returns: str = ""
     is_error: bool = False
-    spawn: Args | None = None
+    spawn: ToolArguments | None = None
     fail: str | None = None
     raises: str | None = field(default=None, name="raise")
     finalize: str | None = None
@@ -77,18 +77,18 @@ class ScriptFile(Struct, forbid_unknown_fields=True):
     agents: Mapping[str, tuple[StepEntry, ...]] = field(default_factory=dict)
 
 
-def load(path: str | Path) -> ScriptedEngine:
+def load_script(path: str | Path) -> ScriptedEngine:
     """The engine that plays a file.
 
     Raises:
         EngineError: the file cannot be read or is no script; the message says where.
     """
     try:
-        data = read_regular(path, MAX_BYTES)
-    except (OSError, ValueError, TooLarge) as error:
+        data = read_regular_file(path, MAX_SCRIPT_BYTES)
+    except (OSError, ValueError, FileTooLargeError) as error:
         why = getattr(error, "strerror", None) or error
         raise engine_error(f"Cannot read the script {path}: {why}.", reason="script") from error
-    return parse(data, is_toml=str(path).endswith(".toml"), name=str(path))
+    return parse_script(data, is_toml=str(path).endswith(".toml"), name=str(path))
 
 
 def from_environment(environment: Mapping[str, str]) -> ScriptedEngine:
@@ -97,13 +97,13 @@ def from_environment(environment: Mapping[str, str]) -> ScriptedEngine:
     Raises:
         EngineError: what it names is no script.
     """
-    value = environment.get(VARIABLE, "")
+    value = environment.get(SCRIPT_VARIABLE, "")
     if value.lstrip().startswith("{"):
-        return parse(value.encode(), name=VARIABLE)
-    return load(value) if value else ScriptedEngine(_default)
+        return parse_script(value.encode(), name=SCRIPT_VARIABLE)
+    return load_script(value) if value else ScriptedEngine(_default_script)
 
 
-def parse(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
+def parse_script(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
     """The engine that plays a script's text; `name` is what to call it in an error.
 
     Raises:
@@ -112,9 +112,9 @@ def parse(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
     decode: Callable[..., Any] = msgspec.toml.decode if is_toml else msgspec.json.decode
     try:
         script: ScriptFile = decode(data, type=ScriptFile)
-        every = _script(script.steps)
-        agents = {agent: _script(steps) for agent, steps in script.agents.items()}
-        turns = ScriptedEngine.in_turn(*(_script(steps) for steps in script.runs))
+        every = _build_script(script.steps)
+        agents = {agent: _build_script(steps) for agent, steps in script.agents.items()}
+        turns = ScriptedEngine.from_scripts(*(_build_script(steps) for steps in script.runs))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise engine_error(f"{name} is no script: {error}.", reason="script") from error
 
@@ -126,11 +126,11 @@ def parse(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
     return ScriptedEngine(script_for)
 
 
-def _script(entries: tuple[StepEntry, ...]) -> Script:
-    return tuple(_step(entry) for entry in entries)
+def _build_script(entries: tuple[StepEntry, ...]) -> Script:
+    return tuple(_build_step(entry) for entry in entries)
 
 
-def _step(entry: StepEntry) -> Step:
+def _build_step(entry: StepEntry) -> Step:
     kinds = (
         entry.say,
         entry.call,
@@ -149,24 +149,24 @@ def _step(entry: StepEntry) -> Step:
         )
     match entry:
         case StepEntry(say=str(text)):
-            return say(text, deltas=entry.deltas)
+            return reply(text, deltas=entry.deltas)
         case StepEntry(call=str(name)):
-            return Call(name=name, args=entry.args, returns=entry.returns, is_error=entry.is_error)
+            return ToolCallStep(name=name, args=entry.args, returns=entry.returns, is_error=entry.is_error)
         case StepEntry(spawn=dict(args)):
-            return Spawn(args)
+            return DelegateStep(args)
         case StepEntry(fail=str(text)):
             return fail(text)
         case StepEntry(raises=str(text)):
-            return Raise(engine_error(text))
+            return FailEngine(engine_error(text))
         case StepEntry(finalize=str(text)):
             return finalize(text, error=entry.error)
         case StepEntry(wait=float(seconds)):
-            return Wait(seconds)
+            return WaitStep(seconds)
         case StepEntry(hear=True):
-            return Hear()
+            return WaitForSteering()
         case _:
-            return entry.event or Hang()
+            return entry.event or HangStep()
 
 
-def _default(spec: RunSpec) -> Script:
-    return (finalize(DEFAULT),) if spec.finalize else (say(DEFAULT, deltas=4),)
+def _default_script(spec: RunSpec) -> Script:
+    return (finalize(DEFAULT_ANSWER),) if spec.finalize else (reply(DEFAULT_ANSWER, deltas=4),)

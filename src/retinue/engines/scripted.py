@@ -15,63 +15,64 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import NOT_AT_WORK, Capabilities, Completion, Emit, EngineError, engine_error
-from retinue.events import (
+from retinue.engines.base import RUN_NOT_ACTIVE, Completion, Emit, EngineCapabilities, EngineError, engine_error
+from retinue.model.errors import Failure
+from retinue.model.events import (
     Event,
     Finalized,
     MessageEnded,
-    Steered,
+    SteeringDelivered,
     StopReason,
     Text,
     TextDelta,
     ToolCalled,
     ToolReturned,
 )
-from retinue.results import Finalization
-from retinue.tool_names import FINALIZE
-from retinue.types import Args, Failure, RunSpec, ToolUse, Usage
+from retinue.model.results import Finalization, Usage
+from retinue.model.runs import RunSpec, ToolArguments, ToolUse
+from retinue.model.tool_names import FINALIZE_TOOL
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
-    more_tools=True,
+    allows_other_tools=True,
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
-    knows=frozenset({"model"}),
+    preferences=frozenset({"model"}),
     resumes=True,
     finalizes=True,
-    nests=True,
+    delegates=True,
     steers=True,
 )
 
-SPAWN = "spawn_subagent"
+SPAWN_TOOL = "spawn_subagent"
 
 
-class Wait(Struct, frozen=True):
+class WaitStep(Struct, frozen=True):
     """Nothing happens for so many seconds."""
 
     seconds: float
 
 
-class Hang(Struct, frozen=True):
+class HangStep(Struct, frozen=True):
     """Nothing happens any more."""
 
 
-class Raise(Struct, frozen=True):
+class FailEngine(Struct, frozen=True):
     """The engine fails."""
 
     error: EngineError
 
 
-class Hear(Struct, frozen=True):
+class WaitForSteering(Struct, frozen=True):
     """Nothing happens until the run is steered, unless it was since the step before. Any step hears what was said."""
 
 
-class Do(Struct, frozen=True):
+class RunCallback(Struct, frozen=True):
     """Awaits something of the test's own, such as an event it sets."""
 
     action: Callable[[], Awaitable[None]]
 
 
-class Say(Struct, frozen=True, kw_only=True):
+class TextStep(Struct, frozen=True, kw_only=True):
     """One assistant message of text. `{task}`, `{agent}` and `{steer}`, what it heard last, are filled in."""
 
     text: str
@@ -81,67 +82,80 @@ class Say(Struct, frozen=True, kw_only=True):
     stop_reason: Literal["stop", "length"] = "stop"
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class ToolCallStep(Struct, frozen=True, kw_only=True):
     """One assistant message that calls a tool, and the tool's answer. The call's id is made when it is played."""
 
     name: str
-    args: Args
+    args: ToolArguments
     returns: str = ""
     is_error: bool = False
     usage: Usage = Usage()
 
 
-class Spawn(Struct, frozen=True):
+class DelegateStep(Struct, frozen=True):
     """One assistant message that delegates, and what really came of it."""
 
-    args: Args
+    args: ToolArguments
     """Of `spawn_subagent`."""
 
 
-class Fail(Struct, frozen=True):
+class ProviderErrorStep(Struct, frozen=True):
     """The provider fails."""
 
     error: str
 
 
-class Finalize(Struct, frozen=True):
+class FinalizeStep(Struct, frozen=True):
     """The agent calls its finalize tool."""
 
     finalization: Finalization
 
 
-Step = Event | Completion | Say | Call | Spawn | Fail | Finalize | Wait | Hang | Hear | Raise | Do
+Step = (
+    Event
+    | Completion
+    | TextStep
+    | ToolCallStep
+    | DelegateStep
+    | ProviderErrorStep
+    | FinalizeStep
+    | WaitStep
+    | HangStep
+    | WaitForSteering
+    | FailEngine
+    | RunCallback
+)
 Script = Sequence[Step]
 ScriptFor = Callable[[RunSpec], Script]
 
 
-NOTHING = Usage()
+NO_USAGE = Usage()
 """What a step costs unless it says so."""
 
 
-def say(
-    text: str, *, deltas: int = 0, usage: Usage = NOTHING, stop_reason: Literal["stop", "length"] = "stop"
-) -> Say:
-    return Say(text=text, deltas=deltas, usage=usage, stop_reason=stop_reason)
+def reply(
+    text: str, *, deltas: int = 0, usage: Usage = NO_USAGE, stop_reason: Literal["stop", "length"] = "stop"
+) -> TextStep:
+    return TextStep(text=text, deltas=deltas, usage=usage, stop_reason=stop_reason)
 
 
-def call(name: str, /, *, returns: str = "", is_error: bool = False, **args: object) -> Call:
+def call(name: str, /, *, returns: str = "", is_error: bool = False, **args: object) -> ToolCallStep:
     """A tool call with these arguments, answered with what it `returns`."""
-    return Call(name=name, args=dict(args), returns=returns, is_error=is_error)
+    return ToolCallStep(name=name, args=dict(args), returns=returns, is_error=is_error)
 
 
-def spawn(agent: str, task: str) -> Spawn:
+def spawn(agent: str, task: str) -> DelegateStep:
     """Delegates a task, where the run may."""
-    return Spawn({"agent": agent, "task": task})
+    return DelegateStep({"agent": agent, "task": task})
 
 
-def fail(error: str) -> Fail:
-    return Fail(error)
+def fail(error: str) -> ProviderErrorStep:
+    return ProviderErrorStep(error)
 
 
-def finalize(result: str | None = None, *, error: str | None = None) -> Finalize:
+def finalize(result: str | None = None, *, error: str | None = None) -> FinalizeStep:
     """Success with a result, or, where an error is given, a failure."""
-    return Finalize(Finalization("ERROR" if error else "SUCCESS", result, error))
+    return FinalizeStep(Finalization("ERROR" if error else "SUCCESS", result, error))
 
 
 class ScriptedEngine:
@@ -153,129 +167,131 @@ class ScriptedEngine:
         if functions and len(script) > 1:
             raise TypeError("a script is steps, or one function that returns them")
         self.script_for: ScriptFor = functions[0] if functions else lambda _: steps
-        self._players: dict[str, _Player] = {}
+        self._runners: dict[str, _ScriptRunner] = {}
 
     @classmethod
-    def in_turn(cls, *scripts: Script) -> ScriptedEngine:
+    def from_scripts(cls, *scripts: Script) -> ScriptedEngine:
         """Plays one script after the other, one per run or attempt; one run too many fails."""
-        left = iter(scripts)
+        remaining = iter(scripts)
 
-        def following(_: RunSpec) -> Script:
-            return next(left, (Raise(engine_error(f"The script has {len(scripts)} runs and no more.")),))
+        def next_script(_: RunSpec) -> Script:
+            return next(remaining, (FailEngine(engine_error(f"The script has {len(scripts)} runs and no more.")),))
 
-        return cls(following)
+        return cls(next_script)
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        player = self._players[spec.run] = _Player(spec, emit)
+        runner = self._runners[spec.run] = _ScriptRunner(spec, emit)
         try:
             for step in self.script_for(spec):
-                await player.play(step)
+                await runner.run_step(step)
         finally:
-            self._players.pop(spec.run, None)
+            self._runners.pop(spec.run, None)
 
     async def steer(self, run: str, text: str) -> Failure | None:
-        player = self._players.get(run)
-        if player is None:
-            return NOT_AT_WORK
-        player.tell(text)
+        runner = self._runners.get(run)
+        if runner is None:
+            return RUN_NOT_ACTIVE
+        runner.queue_steering(text)
         return None
 
 
-class _Player:
+class _ScriptRunner:
     """One run: fills in what a script leaves open."""
 
     def __init__(self, spec: RunSpec, emit: Emit) -> None:
         self._spec = spec
         self._emit = emit
         self._calls = 0
-        self._told: list[str] = []
+        self._pending: list[str] = []
         """What it has not heard yet."""
-        self._was_told = anyio.Event()
-        self._heard = ""
+        self._steered = anyio.Event()
+        self._last_steering = ""
 
-    def tell(self, text: str) -> None:
-        self._told.append(text)
-        self._was_told.set()
+    def queue_steering(self, text: str) -> None:
+        self._pending.append(text)
+        self._steered.set()
 
-    async def play(self, step: Step) -> None:
-        has_heard = await self._hear()
+    async def run_step(self, step: Step) -> None:
+        was_steered = await self._deliver_steering()
         match step:
-            case Hear() if not has_heard:
-                self._was_told = anyio.Event()
-                await self._was_told.wait()
-                await self._hear()
-            case Wait(seconds=seconds):
+            case WaitForSteering() if not was_steered:
+                self._steered = anyio.Event()
+                await self._steered.wait()
+                await self._deliver_steering()
+            case WaitStep(seconds=seconds):
                 await anyio.sleep(seconds)
-            case Hang():
+            case HangStep():
                 await anyio.sleep_forever()
-            case Raise(error=error):
+            case FailEngine(error=error):
                 raise error
-            case Do(action=action):
+            case RunCallback(action=action):
                 await action()
-            case Spawn(args=args):
+            case DelegateStep(args=args):
                 await self._delegate(args)
-        for event in self._events(step):
+        for event in self._step_events(step):
             await self._emit(event)
 
-    def _events(self, step: Step) -> Iterator[Event | Completion]:
+    def _step_events(self, step: Step) -> Iterator[Event | Completion]:
         match step:
-            case Say():
-                text = self._filled(step.text)
-                yield from _deltas(text, step.deltas)
+            case TextStep():
+                text = self._fill_placeholders(step.text)
+                yield from _split_deltas(text, step.deltas)
                 yield Text(text)
-                yield self._ended(step.stop_reason, step.usage)
-            case Call():
-                yield from self._called(step)
-            case Fail(error=error):
-                yield self._ended("error", error=error)
-            case Finalize(finalization=said):
-                given = {"status": said.status, "result": said.result, "error": said.error}
-                args = {key: self._filled(value) for key, value in given.items() if value}
-                yield from self._called(Call(name=FINALIZE, args=args, returns="finalized"))
+                yield self._message_ended(step.stop_reason, step.usage)
+            case ToolCallStep():
+                yield from self._tool_call_events(step)
+            case ProviderErrorStep(error=error):
+                yield self._message_ended("error", error=error)
+            case FinalizeStep(finalization=said):
+                arguments = {"status": said.status, "result": said.result, "error": said.error}
+                args = {key: self._fill_placeholders(value) for key, value in arguments.items() if value}
+                yield from self._tool_call_events(ToolCallStep(name=FINALIZE_TOOL, args=args, returns="finalized"))
                 yield Finalized(msgspec.convert(args, Finalization))
-            case Wait() | Hang() | Hear() | Raise() | Do() | Spawn():
+            case WaitStep() | HangStep() | WaitForSteering() | FailEngine() | RunCallback() | DelegateStep():
                 return
             case event:
                 yield event
 
-    async def _hear(self) -> bool:
+    async def _deliver_steering(self) -> bool:
         """Tells what the agent was told since the last step; whether there was anything."""
-        was_told = bool(self._told)
-        while self._told:
-            self._heard = self._told.pop(0)
-            await self._emit(Steered(self._heard))
-        return was_told
+        was_steered = bool(self._pending)
+        while self._pending:
+            self._last_steering = self._pending.pop(0)
+            await self._emit(SteeringDelivered(self._last_steering))
+        return was_steered
 
-    async def _delegate(self, args: Args) -> None:
-        from retinue.engines.calling_home import call_home
-        from retinue.engines.toolbox import Outcome
+    async def _delegate(self, args: ToolArguments) -> None:
+        from retinue.engines.delegation_client import call_tool
+        from retinue.engines.toolbox import ToolOutcome
 
-        use, home = ToolUse(self._next_call(), SPAWN, args), self._spec.home
+        use, callback = ToolUse(self._next_call_id(), SPAWN_TOOL, args), self._spec.callback
         await self._emit(ToolCalled(use.id, use.name, use.args))
-        await self._emit(self._ended("tool_use"))
-        outcome = await call_home(home, use) if home else Outcome(f"Unknown tool: {SPAWN}", is_error=True)
+        await self._emit(self._message_ended("tool_use"))
+        outcome = (
+            await call_tool(callback, use) if callback else ToolOutcome(f"Unknown tool: {SPAWN_TOOL}", is_error=True)
+        )
         await self._emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
 
-    def _next_call(self) -> str:
+    def _next_call_id(self) -> str:
         self._calls += 1
         return f"{self._spec.run[:8]}-{self._calls}"
 
-    def _called(self, step: Call) -> Iterator[Event]:
-        name = self._next_call()
+    def _tool_call_events(self, step: ToolCallStep) -> Iterator[Event]:
+        name = self._next_call_id()
         yield ToolCalled(name, step.name, step.args)
-        yield self._ended("tool_use", step.usage)
+        yield self._message_ended("tool_use", step.usage)
         yield ToolReturned(name, step.name, step.returns, step.is_error)
 
-    def _ended(self, reason: StopReason, usage: Usage = NOTHING, error: str | None = None) -> MessageEnded:
+    def _message_ended(self, reason: StopReason, usage: Usage = NO_USAGE, error: str | None = None) -> MessageEnded:
         usage = msgspec.structs.replace(usage, turns=1)
         return MessageEnded(stop_reason=reason, model=self._spec.model or "scripted", usage=usage, error=error)
 
-    def _filled(self, text: str) -> str:
+    def _fill_placeholders(self, text: str) -> str:
         named = text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
-        return named.replace("{steer}", self._heard)
+        return named.replace("{steer}", self._last_steering)
 
 
-def _deltas(text: str, count: int) -> Iterator[TextDelta]:
+def _split_deltas(text: str, count: int) -> Iterator[TextDelta]:
     size = -(-len(text) // count) if count else 0
     for start in range(0, len(text), size) if size else ():
         yield TextDelta(text[start : start + size])

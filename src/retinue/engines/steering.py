@@ -11,124 +11,124 @@ from contextlib import contextmanager
 
 import anyio
 
-from retinue.engines.base import NOT_AT_WORK
-from retinue.engines.child import ChildGone
-from retinue.types import Code, Failure
+from retinue.engines.base import RUN_NOT_ACTIVE
+from retinue.engines.process.child import ChildExitedError
+from retinue.model.errors import ErrorCode, Failure
 
-Send = Callable[[str, str], Awaitable[None]]
+SendText = Callable[[str, str], Awaitable[None]]
 """Says a text to the program, under this name."""
 
 
-class _Told:
+class _PendingMessage:
     """A text that the program was given, and what it says to that."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.is_taken = False
+        self.is_accepted = False
         self._failure: Failure | None = None
-        self._answered = anyio.Event()
+        self._resolved = anyio.Event()
 
-    def answer(self, failure: Failure | None = None) -> None:
-        self.is_taken = failure is None
+    def resolve(self, failure: Failure | None = None) -> None:
+        self.is_accepted = failure is None
         self._failure = failure
-        self._answered.set()
+        self._resolved.set()
 
-    async def answered(self) -> Failure | None:
-        await self._answered.wait()
+    async def wait_resolved(self) -> Failure | None:
+        await self._resolved.wait()
         return self._failure
 
 
-class Steering:
+class SteeringChannel:
     """The way from others to the agent of one run."""
 
     def __init__(self) -> None:
-        self._send: Send | None = None
+        self._send: SendText | None = None
         self._refusal: Failure | None = None
         """Why nothing is taken any more."""
-        self._moved = anyio.Event()
-        self._told: dict[str, _Told] = {}
+        self._changed = anyio.Event()
+        self._pending: dict[str, _PendingMessage] = {}
         """What the agent has not been given, by its name, in the order it was said."""
 
     @property
     def is_pending(self) -> bool:
         """Whether something was said that the agent has not been given."""
-        return bool(self._told)
+        return bool(self._pending)
 
-    async def tell(self, text: str) -> Failure | None:
+    async def send(self, text: str) -> Failure | None:
         """Says the text as soon as the program can be told something; why in vain, or None once it has the text."""
         from uuid import uuid4
 
         while self._send is None and self._refusal is None:
-            await self._moved.wait()
+            await self._changed.wait()
         if self._send is None or self._refusal:
             return self._refusal
         name = str(uuid4())
-        told = self._told[name] = _Told(text)
+        message = self._pending[name] = _PendingMessage(text)
         try:
             with anyio.CancelScope(shield=True):  # half a line would spoil the next; it ends with the process
                 await self._send(name, text)
-        except ChildGone:
-            return NOT_AT_WORK
-        return await told.answered()
+        except ChildExitedError:
+            return RUN_NOT_ACTIVE
+        return await message.wait_resolved()
 
-    def begin(self, send: Send) -> None:
+    def open(self, send: SendText) -> None:
         """The task has been given: from now on the program can be told more."""
         self._send = send
-        self._moved.set()
+        self._changed.set()
 
-    def end(self, why: Failure = NOT_AT_WORK) -> bool:
+    def close(self, reason: Failure = RUN_NOT_ACTIVE) -> bool:
         """Takes nothing any more; whether all that was said has reached the agent."""
-        self._refusal = self._refusal or why
-        self._moved.set()
-        is_heard = not self._told
-        for told in self._told.values():  # whoever waits is told; who does not, hears of it with the result
-            told.answer(NOT_AT_WORK)
-        self._told.clear()
-        return is_heard
+        self._refusal = self._refusal or reason
+        self._changed.set()
+        all_delivered = not self._pending
+        for message in self._pending.values():  # whoever waits is told; who does not, hears of it with the result
+            message.resolve(RUN_NOT_ACTIVE)
+        self._pending.clear()
+        return all_delivered
 
-    def taken(self, name: str) -> None:
+    def mark_accepted(self, name: str) -> None:
         """Takes note that the program has a text, if that is one of these."""
-        if told := self._told.get(name):
-            told.answer()
+        if message := self._pending.get(name):
+            message.resolve()
 
-    def refused(self, name: str, failure: Failure) -> None:
+    def mark_refused(self, name: str, failure: Failure) -> None:
         """Takes note that it will not have it."""
-        if told := self._told.pop(name, None):
-            told.answer(failure)
+        if message := self._pending.pop(name, None):
+            message.resolve(failure)
 
-    def given(self, name: str | None = None) -> str | None:
+    def mark_delivered(self, name: str | None = None) -> str | None:
         """Takes note that the agent has the text of this name, or the first that was taken; which that is, if any."""
         if name is None:
-            name = next((name for name, told in self._told.items() if told.is_taken), "")
-        told = self._told.pop(name, None)
-        if told is None:
+            name = next((name for name, told in self._pending.items() if told.is_accepted), "")
+        message = self._pending.pop(name, None)
+        if message is None:
             return None
-        told.answer()
-        return told.text
+        message.resolve()
+        return message.text
 
 
-class SteeredRuns:
+class SteeringRegistry:
     """The runs of an engine that can be told something, each by its id."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, Steering] = {}
+        self._channels: dict[str, SteeringChannel] = {}
 
     @contextmanager
-    def at_work(self, run: str) -> Iterator[Steering]:
+    def register(self, run: str) -> Iterator[SteeringChannel]:
         """A block in which the run can be told something."""
-        steering = self._runs[run] = Steering()
+        channel = self._channels[run] = SteeringChannel()
         try:
-            yield steering
+            yield channel
         finally:
-            steering.end()
-            self._runs.pop(run, None)
+            channel.close()
+            self._channels.pop(run, None)
 
-    async def tell(self, run: str, text: str) -> Failure | None:
+    async def send(self, run: str, text: str) -> Failure | None:
         """Says the text to a run; why that was in vain, or None."""
-        steering = self._runs.get(run)
-        return await steering.tell(text) if steering else NOT_AT_WORK
+        channel = self._channels.get(run)
+        return await channel.send(text) if channel else RUN_NOT_ACTIVE
 
 
-def not_taken(program: str, error: str) -> Failure:
+def steering_refused(program: str, error: str) -> Failure:
     """Of a text that the program refuses, in its own words."""
-    return Failure(Code.ENGINE, f"{program} did not take it: {error}", "steer")
+    return Failure(ErrorCode.ENGINE, f"{program} did not take it: {error}", "steer")

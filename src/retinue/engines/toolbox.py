@@ -11,23 +11,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, partial
-from typing import Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import anyio.to_thread
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from retinue.engines.bounds import bounded
-from retinue.types import Args, ToolUse
+from retinue.model.runs import ToolArguments, ToolUse
+from retinue.output.truncate import truncate_result
 
-Function = Callable[..., str | Awaitable[str]]
+ToolFunction = Callable[..., str | Awaitable[str]]
 
 
 class ToolError(Exception):
     """A tool could not do what it was asked; the message tells the model why and what to do instead."""
 
 
-class Declaration(Struct, frozen=True):
+class ToolSchema(Struct, frozen=True):
     """What a model is told of a tool."""
 
     name: str
@@ -36,28 +36,28 @@ class Declaration(Struct, frozen=True):
     """JSON schema of the arguments."""
 
 
-class Tool(Struct, frozen=True):
-    declaration: Declaration
-    decode: Callable[[Args], Args]
+class FunctionTool(Struct, frozen=True):
+    schema: ToolSchema
+    decode: Callable[[ToolArguments], ToolArguments]
     """Arguments as the model gave them → as the function takes them. Raises `msgspec.ValidationError`."""
-    function: Function
+    function: ToolFunction
 
 
-class Elsewhere(Struct, frozen=True):
+class RemoteTool(Struct, frozen=True):
     """A tool that is carried out elsewhere, where its arguments are judged and its result is bounded, too."""
 
-    declaration: Declaration
-    call: Callable[[ToolUse], Awaitable[Outcome]]
+    schema: ToolSchema
+    call: Callable[[ToolUse], Awaitable[ToolOutcome]]
 
 
-class Outcome(Struct, frozen=True):
+class ToolOutcome(Struct, frozen=True):
     """What a call came to."""
 
     text: str
     is_error: bool = False
 
 
-def tool(function: Function, *bound: object) -> Tool:
+def make_tool(function: ToolFunction, *bound: object) -> FunctionTool:
     """Makes a tool of a function: its name, docstring and annotated parameters are what the model sees.
 
     Parameters are camelCase to the model; the first ones, as many as are `bound`, it does not see. A plain
@@ -66,48 +66,50 @@ def tool(function: Function, *bound: object) -> Tool:
     Raises:
         TypeError: a parameter has no annotation, or cannot be given by name.
     """
-    declaration, decode = _declare(function, len(bound))
-    return Tool(declaration, decode, partial(function, *bound))
+    schema, decode = _build_schema(function, len(bound))
+    return FunctionTool(schema, decode, partial(function, *bound))
 
 
-class Toolbox:
+class AgentToolbox:
     """The tools of a run, by name, in the order given."""
 
-    def __init__(self, tools: Iterable[Tool | Elsewhere] = ()) -> None:
-        self._tools = {each.declaration.name: each for each in tools}
-        self.declarations = tuple(each.declaration for each in self._tools.values())
+    def __init__(self, tools: Iterable[FunctionTool | RemoteTool] = ()) -> None:
+        self._tools = {each.schema.name: each for each in tools}
+        self.schemas = tuple(each.schema for each in self._tools.values())
 
-    def only(self, names: Iterable[str]) -> Toolbox:
+    def restricted_to(self, names: Iterable[str]) -> AgentToolbox:
         """The same tools without those not named."""
         names = frozenset(names)
-        return Toolbox(each for name, each in self._tools.items() if name in names)
+        return AgentToolbox(each for name, each in self._tools.items() if name in names)
 
-    def plus(self, *tools: Tool | Elsewhere) -> Toolbox:
-        return Toolbox((*self._tools.values(), *tools))
+    def with_tools(self, *tools: FunctionTool | RemoteTool) -> AgentToolbox:
+        return AgentToolbox((*self._tools.values(), *tools))
 
-    async def call(self, use: ToolUse) -> Outcome:
+    async def call(self, use: ToolUse) -> ToolOutcome:
         """Calls a tool. Whatever goes wrong is an outcome that tells the model; only cancellation gets through."""
-        wanted = self._tools.get(use.name)
-        if wanted is None:
-            return Outcome(
+        tool = self._tools.get(use.name)
+        if tool is None:
+            return ToolOutcome(
                 f"Unknown tool: {use.name}. Available tools: {', '.join(self._tools) or '(none)'}", is_error=True
             )
-        if isinstance(wanted, Elsewhere):
-            return await wanted.call(use)
+        if isinstance(tool, RemoteTool):
+            return await tool.call(use)
         try:
-            arguments = wanted.decode(use.args)
+            arguments = tool.decode(use.args)
         except msgspec.ValidationError as error:
-            return Outcome(_complaint(wanted.declaration, error), is_error=True)
+            return ToolOutcome(_argument_error(tool.schema, error), is_error=True)
         try:
-            return Outcome(bounded(await _run(wanted.function, arguments)))
+            return ToolOutcome(truncate_result(await _run_function(tool.function, arguments)))
         except ToolError as error:
-            return Outcome(bounded(str(error)), is_error=True)
+            return ToolOutcome(truncate_result(str(error)), is_error=True)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is foreign code, and this is its border
-            return Outcome(bounded(f"{use.name} failed: {type(error).__name__}: {error}"), is_error=True)
+            return ToolOutcome(truncate_result(f"{use.name} failed: {type(error).__name__}: {error}"), is_error=True)
 
 
 @lru_cache(maxsize=256)
-def _declare(function: Function, skipped: int) -> tuple[Declaration, Callable[[Args], Args]]:
+def _build_schema(
+    function: ToolFunction, skipped: int
+) -> tuple[ToolSchema, Callable[[ToolArguments], ToolArguments]]:
     name: str = getattr(function, "__name__", type(function).__name__)
     hints = get_type_hints(function, include_extras=True)
     fields: list[Any] = []
@@ -118,32 +120,52 @@ def _declare(function: Function, skipped: int) -> tuple[Declaration, Callable[[A
             raise TypeError(f"{name}: parameter {parameter.name} needs an annotation")
         default = () if parameter.default is parameter.empty else (parameter.default,)
         fields.append((parameter.name, hints[parameter.name], *default))
-    shape = msgspec.defstruct(name, fields, rename="camel", forbid_unknown_fields=True, kw_only=True)
-    return Declaration(name, inspect.getdoc(function) or "", _schema(shape)), partial(_decode, shape)
+    arguments_type = msgspec.defstruct(name, fields, rename="camel", forbid_unknown_fields=True, kw_only=True)
+    return ToolSchema(name, inspect.getdoc(function) or "", _json_schema(arguments_type)), partial(
+        _decode_arguments, arguments_type
+    )
 
 
-def _schema(shape: type[Struct]) -> dict[str, Any]:
+def _json_schema(arguments_type: type[Struct]) -> dict[str, Any]:
     # msgspec puts a reference at the root; model providers want the object itself there.
-    schema = msgspec.json.schema(shape)
+    schema = msgspec.json.schema(arguments_type)
     components: dict[str, Any] = schema["$defs"]
     root: dict[str, Any] = components.pop(schema["$ref"].rpartition("/")[2])
     return {**root, "$defs": components} if components else root
 
 
-def _decode(shape: type[Struct], args: Args) -> Args:
+def _decode_arguments(arguments_type: type[Struct], args: ToolArguments) -> ToolArguments:
     # Models write null for "not given" and quote their numbers.
-    given = {key: value for key, value in args.items() if value is not None}
-    return msgspec.structs.asdict(msgspec.convert(given, shape, strict=False))
+    arguments = {key: value for key, value in args.items() if value is not None}
+    return msgspec.structs.asdict(msgspec.convert(arguments, arguments_type, strict=False))
 
 
-def _complaint(declaration: Declaration, error: msgspec.ValidationError) -> str:
-    known = ", ".join(declaration.schema.get("properties", ())) or "(none)"
-    return f"Invalid arguments for {declaration.name}: {error}. Its parameters: {known}"
+def _argument_error(schema: ToolSchema, error: msgspec.ValidationError) -> str:
+    known = ", ".join(schema.schema.get("properties", ())) or "(none)"
+    return f"Invalid arguments for {schema.name}: {error}. Its parameters: {known}"
 
 
-async def _run(function: Function, arguments: Args) -> str:
+async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str:
     if inspect.iscoroutinefunction(function):
         text: str = await function(**arguments)
         return text
     result = await anyio.to_thread.run_sync(partial(function, **arguments), abandon_on_cancel=True)
     return result if isinstance(result, str) else await result
+
+
+def finalize_tool() -> FunctionTool:
+    """Checks the arguments; the loop that called it reports the finalization and ends the run."""
+    return make_tool(subagent_finalize)
+
+
+async def subagent_finalize(
+    status: Literal["SUCCESS", "ERROR"],
+    result: Annotated[str, Meta(description="The answer; with ERROR, partial findings")] = "",
+    error: Annotated[str, Meta(description="Why the task could not be done")] = "",
+) -> str:
+    """Report the final result of this task. Must be your last action."""
+    if status == "SUCCESS" and not result.strip():
+        raise ToolError("SUCCESS requires a non-empty result")
+    if status == "ERROR" and not error.strip():
+        raise ToolError("ERROR requires a non-empty error")
+    return "finalized"

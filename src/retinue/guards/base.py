@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from retinue.events import Event
-from retinue.types import FOREVER, Failure
+from retinue.model.errors import Failure
+from retinue.model.events import Event
+from retinue.model.runs import NO_DEADLINE
 
-Kinds = tuple[type[Event], ...]
+EventTypes = tuple[type[Event], ...]
 
 
 class Guard(Protocol):
@@ -16,7 +17,7 @@ class Guard(Protocol):
     deadline: float
     """When to stop the run unless an event moves it; `FOREVER` if time is no matter."""
 
-    judges: ClassVar[Kinds]
+    observes: ClassVar[EventTypes]
     """The events it wants to see. A stream has a hundred thousand deltas: nobody is shown what he does not judge."""
 
     def observe(self, event: Event, now: float) -> Failure | None:
@@ -26,10 +27,10 @@ class Guard(Protocol):
         """The failure of a run whose deadline has come."""
 
 
-class Timeless:
+class GuardWithoutDeadline:
     """A guard that judges events only."""
 
-    deadline: float = FOREVER
+    deadline: float = NO_DEADLINE
 
     def expire(self) -> Failure:
         raise AssertionError("a guard without a deadline cannot expire")

@@ -7,56 +7,60 @@ from typing import ClassVar
 
 from msgspec import structs
 
-from retinue.events import Event, MessageEnded
-from retinue.guards.base import Kinds, Timeless
-from retinue.types import Code, Failure, Limits, Usage
+from retinue.guards.base import EventTypes, GuardWithoutDeadline
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Event, MessageEnded
+from retinue.model.results import Usage
+from retinue.model.runs import Limits
 
-STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
-NOT_STARTED = "; the run was not started. Do without it, or raise"
+RUN_STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
+RUN_NOT_STARTED = "; the run was not started. Do without it, or raise"
 """What a budget that is spent means for a run; it follows how much of it is."""
 
-LEAST = 1e-6
+MIN_COST = 1e-6
 """Dollars that count as some: an engine takes none for no bound at all."""
 
-Overrun = tuple[str, str]
+BudgetExcess = tuple[str, str]
 """What of, as its setting is called after `max_`; how much of how much."""
 
 
-class Purse:
+class Budget:
     """What a run has spent, and the runs below it; whatever they spend, those above them have spent, too.
 
     The topmost purse is that of the conversation: all its runs, whatever call they belong to.
     """
 
-    def __init__(self, limits: Limits, above: Purse | None = None) -> None:
+    def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
         self.limits = limits
-        self.own = Usage()
-        self.nested = Usage()
-        self.above: tuple[Purse, ...] = (above, *above.above) if above else ()
-        self._is_bounded = any(getattr(limits, name) for name in _SHARED)
+        self.own_usage = Usage()
+        self.child_usage = Usage()
+        self.ancestors: tuple[Budget, ...] = (parent, *parent.ancestors) if parent else ()
+        self._is_bounded = any(getattr(limits, name) for name in _SHARED_LIMITS)
 
     @property
-    def spent(self) -> Usage:
-        return self.own + self.nested
+    def total_usage(self) -> Usage:
+        return self.own_usage + self.child_usage
 
-    def spend(self, usage: Usage) -> None:
-        self.own += usage
-        for purse in self.above:
-            purse.nested += usage
+    def add(self, usage: Usage) -> None:
+        self.own_usage += usage
+        for budget in self.ancestors:
+            budget.child_usage += usage
 
-    def overspent(self, so: str = STOPPED) -> Failure | None:
+    def exceeded_failure(self, consequence: str = RUN_STOPPED) -> Failure | None:
         """Why there is nothing left: for the run itself, for one above it, or for the conversation."""
-        own = _overrun(self.own, turns=self.limits.max_turns)
-        overrun = own or next((found for purse in (self, *self.above) if (found := purse.overrun())), None)
-        return overrun and _failure(*overrun, so)
+        own_excess = _find_excess(self.own_usage, turns=self.limits.max_turns)
+        excess = own_excess or next(
+            (found for budget in (self, *self.ancestors) if (found := budget.find_excess())), None
+        )
+        return excess and _budget_failure(*excess, consequence)
 
-    def overrun(self) -> Overrun | None:
+    def find_excess(self) -> BudgetExcess | None:
         """What there is nothing left of that it shares: with the runs below it, or with all of the conversation."""
         if not self._is_bounded:
             return None
-        limits, conversation = self.limits, (self, *self.above)[-1]
-        return _overrun(self.spent, tokens=limits.max_tokens, cost=limits.max_cost) or _overrun(
-            conversation.spent,
+        limits, conversation = self.limits, (self, *self.ancestors)[-1]
+        return _find_excess(self.total_usage, tokens=limits.max_tokens, cost=limits.max_cost) or _find_excess(
+            conversation.total_usage,
             "conversation_",
             turns=limits.max_conversation_turns,
             tokens=limits.max_conversation_tokens,
@@ -64,22 +68,24 @@ class Purse:
         )
 
     @property
-    def bounds_money(self) -> bool:
+    def limits_cost(self) -> bool:
         """Whether there is a bound to what it, or one above it, may cost."""
-        every = (purse.limits for purse in (self, *self.above))
+        every = (budget.limits for budget in (self, *self.ancestors))
         return any(limits.max_cost or limits.max_conversation_cost for limits in every)
 
-    def left(self, limits: Limits) -> Limits:
+    def remaining(self, limits: Limits) -> Limits:
         """The limits with the money that is left of them, for an engine that keeps such a bound itself."""
-        if not self.bounds_money:
+        if not self.limits_cost:
             return limits
-        purses = (self, *self.above)
-        of_runs = [(purse.limits.max_cost, purse) for purse in purses]
-        of_all = [(purse.limits.max_conversation_cost, purses[-1]) for purse in purses]
-        return structs.replace(limits, max_cost=_rest(of_runs), max_conversation_cost=_rest(of_all))
+        budgets = (self, *self.ancestors)
+        of_runs = [(budget.limits.max_cost, budget) for budget in budgets]
+        of_all = [(purse.limits.max_conversation_cost, budgets[-1]) for purse in budgets]
+        return structs.replace(
+            limits, max_cost=_tightest_remaining(of_runs), max_conversation_cost=_tightest_remaining(of_all)
+        )
 
 
-_SHARED = (
+_SHARED_LIMITS = (
     "max_tokens",
     "max_cost",
     "max_conversation_turns",
@@ -89,40 +95,40 @@ _SHARED = (
 """The bounds of what a run does not spend alone."""
 
 
-class BudgetGuard(Timeless):
+class BudgetGuard(GuardWithoutDeadline):
     """Judges after each assistant message. A final answer is kept even if it cost the last of the budget."""
 
-    judges: ClassVar[Kinds] = (MessageEnded,)
+    observes: ClassVar[EventTypes] = (MessageEnded,)
 
-    def __init__(self, purse: Purse) -> None:
-        self._purse = purse
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
 
     def observe(self, event: Event, now: float) -> Failure | None:
         if not isinstance(event, MessageEnded):
             return None
-        self._purse.spend(event.turn)
-        return None if event.stop_reason == "stop" else self._purse.overspent()
+        self._budget.add(event.turn)
+        return None if event.stop_reason == "stop" else self._budget.exceeded_failure()
 
 
-def _overrun(
-    spent: Usage, whose: str = "", *, turns: int | None = None, tokens: int | None = None, cost: float | None = None
-) -> Overrun | None:
+def _find_excess(
+    spent: Usage, scope: str = "", *, turns: int | None = None, tokens: int | None = None, cost: float | None = None
+) -> BudgetExcess | None:
     if turns and spent.turns >= turns:
-        return f"{whose}turns", f"{spent.turns} of {turns}"
+        return f"{scope}turns", f"{spent.turns} of {turns}"
     if tokens and spent.tokens > tokens:
-        return f"{whose}tokens", f"{spent.tokens} of {tokens}"
+        return f"{scope}tokens", f"{spent.tokens} of {tokens}"
     if cost and (spent.cost or 0.0) > cost:
-        return f"{whose}cost", f"${spent.cost:.4f} of ${cost:.4f}"
+        return f"{scope}cost", f"${spent.cost:.4f} of ${cost:.4f}"
     return None
 
 
-def _rest(bounds: Iterable[tuple[float | None, Purse]]) -> float | None:
+def _tightest_remaining(bounds: Iterable[tuple[float | None, Budget]]) -> float | None:
     """What is left of the tightest of them; None where there is none."""
-    left = [dollars - (purse.spent.cost or 0.0) for dollars, purse in bounds if dollars]
-    return max(min(left), LEAST) if left else None
+    remaining = [dollars - (budget.total_usage.cost or 0.0) for dollars, budget in bounds if dollars]
+    return max(min(remaining), MIN_COST) if remaining else None
 
 
-def _failure(what: str, how_far: str, so: str) -> Failure:
-    whose, _, kind = what.rpartition("_")
-    budget = f"This {whose}'s budget of {kind} is" if whose else f"Budget of {kind}"
-    return Failure(Code.BUDGET, f"{budget} spent ({how_far}){so} max_{what}.", reason=f"max_{what}")
+def _budget_failure(what: str, progress: str, consequence: str) -> Failure:
+    scope, _, kind = what.rpartition("_")
+    budget = f"This {scope}'s budget of {kind} is" if scope else f"Budget of {kind}"
+    return Failure(ErrorCode.BUDGET, f"{budget} spent ({progress}){consequence} max_{what}.", reason=f"max_{what}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, get_args
 
-from retinue.events import AttemptStarted, Event, OutputCounted, ToolCalled, ToolReturned
-from retinue.guards.base import Kinds
-from retinue.types import FOREVER, Code, Failure
+from retinue.guards.base import EventTypes
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import AttemptStarted, Event, OutputBytesCounted, ToolCalled, ToolReturned
+from retinue.model.runs import NO_DEADLINE
 
 
 class IdleGuard:
@@ -15,7 +16,7 @@ class IdleGuard:
     Bytes alone are no event: a heartbeat is not work.
     """
 
-    judges: ClassVar[Kinds] = tuple(kind for kind in get_args(Event) if kind is not OutputCounted)
+    observes: ClassVar[EventTypes] = tuple(kind for kind in get_args(Event) if kind is not OutputBytesCounted)
 
     def __init__(self, idle_timeout: float, start: float) -> None:
         self._idle_timeout = idle_timeout
@@ -29,12 +30,12 @@ class IdleGuard:
             self._running.discard(event.call)
         elif isinstance(event, AttemptStarted):
             self._running.clear()  # what the last attempt left running went with it
-        self.deadline = FOREVER if self._running else now + self._idle_timeout
+        self.deadline = NO_DEADLINE if self._running else now + self._idle_timeout
         return None
 
     def expire(self) -> Failure:
         return Failure(
-            Code.IDLE_TIMEOUT,
+            ErrorCode.IDLE_TIMEOUT,
             f"Nothing happened for {self._idle_timeout:g}s while no tool was running; the run was stopped and "
             "what it had was kept. Resume it, or raise idle_timeout.",
             detail={"timeout": self._idle_timeout},

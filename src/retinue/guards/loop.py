@@ -6,16 +6,17 @@ from typing import ClassVar
 
 import msgspec
 
-from retinue.events import AttemptStarted, Event, ToolCalled, ToolReturned
-from retinue.guards.base import Kinds, Timeless
-from retinue.types import Args, Code, Failure
+from retinue.guards.base import EventTypes, GuardWithoutDeadline
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import AttemptStarted, Event, ToolCalled, ToolReturned
+from retinue.model.runs import ToolArguments
 
-LOOP = Failure(Code.LOOP, "Loop detected: sub-agent is repeating the same tool calls")
+LOOP_FAILURE = Failure(ErrorCode.LOOP, "Loop detected: sub-agent is repeating the same tool calls")
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
-def signature(name: str, args: Args) -> bytes:
+def call_signature(name: str, args: ToolArguments) -> bytes:
     """The same for calls that ask for the same, whatever the order of keys at any depth; else different.
 
     Empty for arguments nested too deep to compare: such a call is like no other.
@@ -30,7 +31,7 @@ def signature(name: str, args: Args) -> bytes:
         return b""
 
 
-class LoopGuard(Timeless):
+class LoopGuard(GuardWithoutDeadline):
     """Finds identical calls in a row, and two calls in turn whose results no longer change.
 
     Identical calls count when they are made: `same` in a row stop the run whatever they return. Pairs count when
@@ -38,14 +39,14 @@ class LoopGuard(Timeless):
     `pairs` times over, is a loop. Zero switches either rule off.
     """
 
-    judges: ClassVar[Kinds] = (AttemptStarted, ToolCalled, ToolReturned)
+    observes: ClassVar[EventTypes] = (AttemptStarted, ToolCalled, ToolReturned)
 
     def __init__(self, same: int, pairs: int) -> None:
-        self._same = same
-        self._pairs = pairs
-        self._begin()
+        self._max_same = same
+        self._max_pairs = pairs
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._in_a_row = 0
         self._last: bytes | None = None
         self._called: dict[str, bytes] = {}
@@ -54,23 +55,23 @@ class LoopGuard(Timeless):
     def observe(self, event: Event, now: float) -> Failure | None:
         match event:
             case AttemptStarted():
-                self._begin()  # an attempt repeats what the one before did, and that is no loop
+                self._reset()  # an attempt repeats what the one before did, and that is no loop
             case ToolCalled(call=call, name=name, args=args):
-                mark = signature(name, args)
+                mark = call_signature(name, args)
                 self._called[call] = mark
                 return self._observe_call(mark)
             case ToolReturned(call=call, text=text) if mark := self._called.pop(call, b""):
-                self._returned = [*self._returned[1 - 2 * self._pairs :], (mark, hash(text))]
-                return LOOP if self._alternates() else None
+                self._returned = [*self._returned[1 - 2 * self._max_pairs :], (mark, hash(text))]
+                return LOOP_FAILURE if self._alternates() else None
         return None
 
     def _observe_call(self, mark: bytes) -> Failure | None:
         self._in_a_row = self._in_a_row + 1 if mark and mark == self._last else 1
         self._last = mark
-        return LOOP if self._same and self._in_a_row >= self._same else None
+        return LOOP_FAILURE if self._max_same and self._in_a_row >= self._max_same else None
 
     def _alternates(self) -> bool:
         window = self._returned
-        if not self._pairs or len(window) < 2 * self._pairs or window[-1] == window[-2]:
+        if not self._max_pairs or len(window) < 2 * self._max_pairs or window[-1] == window[-2]:
             return False
         return all(window[i] == window[i - 2] for i in range(2, len(window)))

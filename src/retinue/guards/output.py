@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.events import (
+from retinue.guards.base import EventTypes, GuardWithoutDeadline
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import (
     Event,
-    OutputCounted,
+    OutputBytesCounted,
     Text,
     TextDelta,
     Thinking,
@@ -14,20 +16,19 @@ from retinue.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.guards.base import Kinds, Timeless
-from retinue.types import Code, Failure, Limits
+from retinue.model.runs import Limits
 
-DELTAS = (TextDelta, ThinkingDelta, ToolDelta)
-BLOCKS = (Text, Thinking, ToolReturned)
+DELTA_EVENTS = (TextDelta, ThinkingDelta, ToolDelta)
+BLOCK_EVENTS = (Text, Thinking, ToolReturned)
 
 
-class OutputGuard(Timeless):
+class OutputGuard(GuardWithoutDeadline):
     """Counts what a child wrote: durable output, errors, and everything.
 
     Engines with a process count bytes themselves; without one the text of their events is counted.
     """
 
-    judges: ClassVar[Kinds] = (OutputCounted, *DELTAS, *BLOCKS)
+    observes: ClassVar[EventTypes] = (OutputBytesCounted, *DELTA_EVENTS, *BLOCK_EVENTS)
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -35,32 +36,32 @@ class OutputGuard(Timeless):
         self._counted = False
 
     def observe(self, event: Event, now: float) -> Failure | None:
-        if isinstance(event, DELTAS):
+        if isinstance(event, DELTA_EVENTS):
             if not self._counted:
                 self._raw += len(event.text)
-        elif isinstance(event, OutputCounted):
+        elif isinstance(event, OutputBytesCounted):
             self._counted = True
             self._stdout += event.stdout
             self._stderr += event.stderr
             self._raw += event.raw
-        elif isinstance(event, BLOCKS) and not self._counted:
+        elif isinstance(event, BLOCK_EVENTS) and not self._counted:
             self._stdout += len(event.text)
-        return self._exceeded()
+        return self._find_exceeded()
 
-    def _exceeded(self) -> Failure | None:
+    def _find_exceeded(self) -> Failure | None:
         limits = self._limits
         if self._stdout > limits.stdout_bytes:
-            return _stopped("stdout", limits.stdout_bytes)
+            return _output_failure("stdout", limits.stdout_bytes)
         if self._stderr > limits.stderr_bytes:
-            return _stopped("stderr", limits.stderr_bytes)
+            return _output_failure("stderr", limits.stderr_bytes)
         if self._raw > limits.raw_bytes:
-            return _stopped("raw output", limits.raw_bytes)
+            return _output_failure("raw output", limits.raw_bytes)
         return None
 
 
-def _stopped(stream: str, limit: int) -> Failure:
+def _output_failure(stream: str, limit: int) -> Failure:
     return Failure(
-        Code.OUTPUT_LIMIT,
+        ErrorCode.OUTPUT_LIMIT,
         f"Subagent child output exceeded {stream} hard limit ({limit} bytes) and was stopped.",
         reason=stream.replace(" ", "_"),
     )

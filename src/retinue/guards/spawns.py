@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.types import Code, refused
+from retinue.model.errors import ErrorCode, refuse
 
 
 class SpawnCount:
@@ -19,8 +19,8 @@ class SpawnCount:
         """
         if self._started + runs > limit:
             started = f"{self._started} run{'s' * (self._started != 1)}"
-            raise refused(
-                Code.SPAWN_LIMIT,
+            raise refuse(
+                ErrorCode.SPAWN_LIMIT,
                 f"The agents below this call have started {started} and may start {limit} (max_spawns); {runs} more "
                 f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating, "
                 "or raise max_spawns in your config.toml.",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from retinue.events import Event, ToolCalled
-from retinue.guards.base import Kinds
-from retinue.types import Code, Failure, Limits
+from retinue.guards.base import EventTypes
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Event, ToolCalled
+from retinue.model.runs import Limits
 
 
 class TimeoutGuard:
@@ -15,7 +16,7 @@ class TimeoutGuard:
     Seed 003's two timers are one formula: deadline = max(limit, last tool call) + grace.
     """
 
-    judges: ClassVar[Kinds] = (ToolCalled,)
+    observes: ClassVar[EventTypes] = (ToolCalled,)
 
     def __init__(self, limits: Limits, start: float) -> None:
         self._start = start
@@ -24,7 +25,7 @@ class TimeoutGuard:
         self._limit = start + limits.timeout
         self._ceiling = start + max(limits.ceiling, limits.timeout + limits.grace)
         self._last_call = start
-        self.deadline = self._reckoned()
+        self.deadline = self._compute_deadline()
 
     @property
     def timeout(self) -> float:
@@ -37,15 +38,15 @@ class TimeoutGuard:
         self._timeout += more
         self._limit += more
         self._ceiling += seconds
-        self.deadline = self._reckoned()
+        self.deadline = self._compute_deadline()
 
     def observe(self, event: Event, now: float) -> Failure | None:
         if isinstance(event, ToolCalled):
             self._last_call = now
-            self.deadline = self._reckoned()
+            self.deadline = self._compute_deadline()
         return None
 
-    def _reckoned(self) -> float:
+    def _compute_deadline(self) -> float:
         return min(max(self._limit, self._last_call) + self._grace, self._ceiling)
 
     def expire(self) -> Failure:
@@ -55,4 +56,4 @@ class TimeoutGuard:
         if elapsed != round(self._timeout, 1):
             message = f"{message} The run took {elapsed:.10g}s."
             detail["elapsed"] = elapsed
-        return Failure(Code.TIMEOUT, message, "ceiling" if self.deadline >= self._ceiling else None, detail)
+        return Failure(ErrorCode.TIMEOUT, message, "ceiling" if self.deadline >= self._ceiling else None, detail)

@@ -18,13 +18,13 @@ TOOL = "tool"
 OTHER = "other"
 
 TRANSIENT = frozenset({RATE_LIMIT, OVERLOADED, SERVER_ERROR, NETWORK})
-NOT_EVERY_MODELS = TRANSIENT | {QUOTA, AUTH, MODEL_UNAVAILABLE}
+MODEL_SPECIFIC = TRANSIENT | {QUOTA, AUTH, MODEL_UNAVAILABLE}
 """Troubles another model, or another provider's, may not have."""
 
-READ_CHARS = 16 * 1024
+MAX_READ_CHARS = 16 * 1024
 """Of a message: what it is about stands at its beginning."""
 
-WORDS: tuple[tuple[str, str], ...] = (
+REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     (RATE_LIMIT, "per minute|per_minute|perminute|per second|please retry in|throttl"),
     (QUOTA, "quota|billing|credit balance|insufficient credit|insufficient balance|insufficient funds"),
     (QUOTA, "payment required|out of credits|spending limit|usage limit|you've hit your"),
@@ -63,7 +63,7 @@ WORDS: tuple[tuple[str, str], ...] = (
 OF_THE_SERVICE = frozenset({NETWORK, OVERLOADED, SERVER_ERROR})
 """Not the reason where the status says that the request itself is wrong, whatever words it quotes."""
 
-STATUSES: Mapping[str, str] = {
+STATUS_REASONS: Mapping[str, str] = {
     "400": BAD_REQUEST,
     "401": AUTH,
     "402": QUOTA,
@@ -88,13 +88,15 @@ _NO_SUCH_MODEL = r"\bmodel\b[^\n]{0,120}?\b(?:not found|does not exist|not avail
 _STATUS = r"(?:^|[\[(]|(?:status|code|error|http)(?:code)?\W{1,4}(?:[\d.]{1,3} )?)([45]\d\d)\b"
 
 
-def classify(text: str | None) -> str:
+def classify_error(text: str | None) -> str:
     """The reason behind a provider's error message; `other` where it tells none."""
-    message = (text or "")[:READ_CHARS].lower().strip()
+    message = (text or "")[:MAX_READ_CHARS].lower().strip()
     if re.search(_TOOL_FAILED, message):
         return TOOL
-    by_status = next((STATUSES[status] for status in re.findall(_STATUS, message) if status in STATUSES), OTHER)
-    for reason, words in WORDS:
+    by_status = next(
+        (STATUS_REASONS[status] for status in re.findall(_STATUS, message) if status in STATUS_REASONS), OTHER
+    )
+    for reason, words in REASON_PATTERNS:
         if by_status == BAD_REQUEST and reason in OF_THE_SERVICE:
             continue
         if any(word in message for word in words.split("|")):
@@ -109,4 +111,4 @@ def is_transient(reason: str | None) -> bool:
 
 def wants_other_model(reason: str | None) -> bool:
     """Whether another model may succeed: never where the request was wrong or too long, or a tool failed."""
-    return reason in NOT_EVERY_MODELS
+    return reason in MODEL_SPECIFIC

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from retinue.output.patterns import compiled
+from retinue.support.patterns import compile_pattern
 
 MAX_SHORT_TRACE = 10
 """Frames of a trace that is not shortened."""
@@ -104,7 +104,9 @@ def _language_at(lines: list[str], at: int) -> _Language | None:
     if not _may_be_frame(lines[at]):
         return None
     for language in _LANGUAGES:
-        if language.header and not (at and compiled(language.header).fullmatch(lines[at - 1][:MAX_FRAME_LINE])):
+        if language.header and not (
+            at and compile_pattern(language.header).fullmatch(lines[at - 1][:MAX_FRAME_LINE])
+        ):
             continue
         if _frame_end(lines, at, language):
             return language
@@ -120,7 +122,7 @@ def _frames(lines: list[str], at: int, language: _Language) -> Iterator[tuple[in
 
 def _frame_end(lines: list[str], at: int, language: _Language) -> int:
     """Return the line behind the frame that begins here; 0 if none does."""
-    if not _may_be_frame(lines[at]) or not compiled(language.frame).fullmatch(lines[at]):
+    if not _may_be_frame(lines[at]) or not compile_pattern(language.frame).fullmatch(lines[at]):
         return 0
     end = at + 1
     while language.more and end < len(lines) and _is_more(lines[end], language):
@@ -129,11 +131,13 @@ def _frame_end(lines: list[str], at: int, language: _Language) -> int:
 
 
 def _is_more(line: str, language: _Language) -> bool:
-    return _may_be_frame(line) and not compiled(language.frame).fullmatch(line) and _matches(language.more, line)
+    return (
+        _may_be_frame(line) and not compile_pattern(language.frame).fullmatch(line) and _matches(language.more, line)
+    )
 
 
 def _matches(pattern: str, line: str) -> bool:
-    return compiled(pattern).fullmatch(line) is not None
+    return compile_pattern(pattern).fullmatch(line) is not None
 
 
 def _may_be_frame(line: str) -> bool:
@@ -157,11 +161,11 @@ def _shortened(lines: list[str], frames: list[tuple[int, int]], language: _Langu
 
 def _is_of_project(frame: list[str], cwd: str) -> bool:
     text = "\n".join(frame)
-    found = compiled(_FRAME_PATH).search(text)
-    if found is None or compiled(_LIBRARY_CALL).search(text):
+    found = compile_pattern(_FRAME_PATH).search(text)
+    if found is None or compile_pattern(_LIBRARY_CALL).search(text):
         return False
     path = next(part for part in found.groups() if part).removeprefix("file://").strip()
     within = path.removeprefix(cwd.rstrip("/\\")) if cwd else path
-    if compiled(_LIBRARY).search(within):
+    if compile_pattern(_LIBRARY).search(within):
         return False
-    return within != path or not compiled(r"[/\\]|[A-Za-z]:").match(path)
+    return within != path or not compile_pattern(r"[/\\]|[A-Za-z]:").match(path)

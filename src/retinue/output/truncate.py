@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from msgspec import Struct
 
 MAX_BYTES = 200 * 1024
 MAX_LINES = 5000
-CONTINUATION = range(0b1000_0000, 0b1100_0000)
+CONTINUATION_BYTES = range(0b1000_0000, 0b1100_0000)
 """Bytes of UTF-8 within a character."""
 _UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 
 
-class Truncated(Struct, frozen=True, kw_only=True):
+class TruncatedText(Struct, frozen=True, kw_only=True):
     """A text within the limits, and how much of the whole it shows."""
 
     text: str
@@ -29,7 +30,7 @@ class Truncated(Struct, frozen=True, kw_only=True):
         """How much of the whole is shown, in the unit whose limit cut it: `5000 of 6000 lines`."""
         if self.shown_lines == MAX_LINES < self.total_lines:
             return f"{self.shown_lines} of {self.total_lines} lines"
-        return f"{human_size(self.shown_bytes)} of {human_size(self.total_bytes)}"
+        return f"{format_size(self.shown_bytes)} of {format_size(self.total_bytes)}"
 
 
 class LineRange(Struct, frozen=True):
@@ -55,25 +56,25 @@ def select_lines(text: str, start: int | None, count: int | None) -> LineRange:
     return LineRange("\n".join(chosen), first, first - 1 + len(chosen), len(lines))
 
 
-def truncated(
+def truncate_text(
     text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES, rest: Callable[[int], str] | None = None
-) -> Truncated:
+) -> TruncatedText:
     """The text if it fits, else its head: first by lines, then by bytes, never within a character.
 
     `rest` returns a second line of notice from the number of the first line that is not shown whole.
     """
-    total_lines, total_bytes = _lines(text), _size(text)
+    total_lines, total_bytes = _count_lines(text), _byte_size(text)
     if total_lines <= max_lines and total_bytes <= max_bytes:
-        return _shown(text, text, total_lines, total_bytes)
-    head = first_bytes(_first_lines(text, max_lines), max_bytes)
+        return _make_result(text, text, total_lines, total_bytes)
+    head = take_first_bytes(_take_first_lines(text, max_lines), max_bytes)
     notice = (
-        f"[TRUNCATED: showing first {_lines(head)} of {total_lines} lines, "
-        f"{human_size(_size(head))} of {human_size(total_bytes)}]"
+        f"[TRUNCATED: showing first {_count_lines(head)} of {total_lines} lines, "
+        f"{format_size(_byte_size(head))} of {format_size(total_bytes)}]"
     )
     if rest:
         is_whole_line = text[len(head) : len(head) + 1] == "\n"
-        notice += f"\n{rest(_lines(head) + is_whole_line)}"
-    return _shown(f"{notice}\n{head}", head, total_lines, total_bytes, truncated=True)
+        notice += f"\n{rest(_count_lines(head) + is_whole_line)}"
+    return _make_result(f"{notice}\n{head}", head, total_lines, total_bytes, truncated=True)
 
 
 def read_on(session: str, line: int = 1) -> str:
@@ -81,7 +82,7 @@ def read_on(session: str, line: int = 1) -> str:
     return f"retinue sessions output {session}" + (f" --start {line}" if line > 1 else "")
 
 
-def human_size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """The size in the largest fitting unit, to one decimal: `312 B`, `50.0 KB`, `1.5 MB`."""
     for unit, name in _UNITS:
         if size_bytes >= unit:
@@ -89,39 +90,95 @@ def human_size(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def first_bytes(text: str, count: int) -> str:
+def take_first_bytes(text: str, count: int) -> str:
     """The beginning of a text that has at most so many bytes: cut between two characters."""
-    data = _encoded(text)
+    data = _encode_text(text)
     if len(data) <= count:
         return text
-    while count and data[count] in CONTINUATION:
+    while count and data[count] in CONTINUATION_BYTES:
         count -= 1
     return data[:count].decode("utf-8", "surrogatepass")
 
 
-def _shown(text: str, head: str, total_lines: int, total_bytes: int, *, truncated: bool = False) -> Truncated:
-    return Truncated(
+def _make_result(
+    text: str, head: str, total_lines: int, total_bytes: int, *, truncated: bool = False
+) -> TruncatedText:
+    return TruncatedText(
         text=text,
         truncated=truncated,
-        shown_lines=_lines(head),
+        shown_lines=_count_lines(head),
         total_lines=total_lines,
-        shown_bytes=_size(head),
+        shown_bytes=_byte_size(head),
         total_bytes=total_bytes,
     )
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.count("\n") + 1
 
 
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(_encoded(text))
+def _byte_size(text: str) -> int:
+    return len(text) if text.isascii() else len(_encode_text(text))
 
 
-def _encoded(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     # A lone surrogate is a broken character, but no reason to lose an answer.
     return text.encode("utf-8", "surrogatepass")
 
 
-def _first_lines(text: str, count: int) -> str:
-    return text if _lines(text) <= count else "\n".join(text.split("\n", count)[:count])
+def _take_first_lines(text: str, count: int) -> str:
+    return text if _count_lines(text) <= count else "\n".join(text.split("\n", count)[:count])
+
+
+MAX_TOOL_BYTES = 50 * 1024
+"""Of one tool result, as pi has it: about 12,000 tokens."""
+MAX_TOOL_LINES = 2000
+"""The same, as pi has it."""
+_NOTICE_BYTES, _NOTICE_LINES = 1024, 10
+"""What a tool may add to a result it has cut itself."""
+
+
+class TruncatedLines(Struct, frozen=True):
+    """The beginning of a text that fits."""
+
+    text: str
+    shown_lines: int
+    """Lines of which something is shown."""
+    total_lines: int
+    truncated_by: Literal["lines", "bytes", "line"] | None = None
+    """What cut it: a limit, or that of bytes within the first line; None: it is whole."""
+
+
+def truncate_to_limits(
+    text: str, *, max_bytes: int = MAX_TOOL_BYTES, max_lines: int = MAX_TOOL_LINES
+) -> TruncatedLines:
+    """The first lines of a text that fit both limits.
+
+    Lines are kept whole, but for a first line that is too long by itself: it is cut between two characters.
+    """
+    lines = text.split("\n")
+    size, line_count = -1, 0
+    for line in lines[:max_lines]:
+        size += 1 + len(line.encode("utf-8", "replace"))
+        if size > max_bytes:
+            break
+        line_count += 1
+    if line_count == len(lines):
+        return TruncatedLines(text, line_count, line_count)
+    if line_count == 0:
+        return TruncatedLines(take_first_bytes(lines[0], max_bytes), 1, len(lines), "line")
+    return TruncatedLines(
+        "\n".join(lines[:line_count]), line_count, len(lines), "lines" if line_count == max_lines else "bytes"
+    )
+
+
+def truncate_result(text: str) -> str:
+    """A tool result of any size, as a model may see it: UTF-8 can carry it, and a notice says what was cut."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_TOOL_BYTES + _NOTICE_BYTES and data.count(b"\n") < MAX_TOOL_LINES + _NOTICE_LINES:
+        return data.decode()
+    truncated = truncate_to_limits(data.decode())
+    return (
+        f"{truncated.text}\n\n[Showing the first {truncated.shown_lines} of {truncated.total_lines} lines, "
+        f"{format_size(len(truncated.text.encode()))} of {format_size(len(data))}. Ask for less to see the rest.]"
+    )

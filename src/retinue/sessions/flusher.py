@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,13 +16,13 @@ import anyio
 from anyio import CapacityLimiter
 
 from retinue.sessions.paths import open_folder, sync_file
-from retinue.sessions.writer import Unsynced
+from retinue.sessions.writer import UnsyncedFiles
 
-SETTLE = 0.05
+FLUSH_DELAY = 0.05
 """Seconds within which a stream event reaches the disk."""
-PLENTY = 100
+MAX_UNSYNCED_LINES = 100
 """Events of one record that do not wait that long."""
-RETRY = 1.0
+RETRY_INTERVAL = 1.0
 """Seconds between two tries to finish a record that the disk refused."""
 MAX_LATE = 256
 """Released records that are tried again, each with open files; the oldest is given up."""
@@ -30,17 +30,17 @@ MAX_LATE_BYTES = 64 * 2**20
 """Of the lines that wait in them."""
 _THREADS = 4
 """File systems merge syncs that come at the same time; more threads gain nothing."""
-_CROWD = 8
+_MIN_PARALLEL_RECORDS = 8
 """Fewer records than this are done by one thread."""
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
 
-class Syncable(Protocol):
+class SyncableRecord(Protocol):
     """A record as the flusher sees it, always on the event loop's thread."""
 
-    def unsynced(self) -> Unsynced | None: ...
+    def take_unsynced(self) -> UnsyncedFiles | None: ...
 
-    def synced(self, work: Unsynced) -> None: ...
+    def mark_synced(self, work: UnsyncedFiles) -> None: ...
 
     @property
     def waiting_bytes(self) -> int: ...
@@ -50,23 +50,25 @@ class Syncable(Protocol):
     def close(self) -> None: ...
 
 
-class Flusher:
+class RecordFlusher:
     """Belongs to one event loop; works while `run` does."""
 
     def __init__(self) -> None:
-        self._wanted: dict[Syncable, None] = {}
-        self._dirty: dict[Syncable, None] = {}
-        self._late: dict[Syncable, None] = {}
-        self._is_late = anyio.Event()
-        self._round = anyio.Event()
+        self._requested: dict[SyncableRecord, None] = {}
+        self._dirty: dict[SyncableRecord, None] = {}
+        self._retrying: dict[SyncableRecord, None] = {}
+        self._has_retries = anyio.Event()
+        self._round_finished = anyio.Event()
         self._wake = anyio.Event()
         self._dirtied = anyio.Event()
-        self._plenty = anyio.Event()
+        self._is_full = anyio.Event()
         self._threads = CapacityLimiter(_THREADS)
         self._scope = anyio.CancelScope(shield=True)
         self._is_stopped = False
+        self._has_lost_tasks = False
+        """Whether asyncio itself cancelled the tasks, as `asyncio.run` does with all tasks at its end."""
 
-    async def sync(self, record: Syncable) -> None:
+    async def sync(self, record: SyncableRecord) -> None:
         """Returns when everything written to the record before the call is durable, or its fault is known.
 
         From `stop` on it returns at once: there is nobody left to wait for.
@@ -74,98 +76,114 @@ class Flusher:
         if self._is_stopped:
             await anyio.lowlevel.checkpoint()
             return
-        self._wanted[record] = None
+        if self._has_lost_tasks:
+            self._sync_now([record])
+            return
+        self._requested[record] = None
         self._wake.set()
-        await self._round.wait()
+        await self._round_finished.wait()
 
-    def settle(self, record: Syncable, lines: int) -> None:
+    def schedule(self, record: SyncableRecord, lines: int) -> None:
         """Syncs the record soon; at once if it has plenty of unsynced lines."""
         if record not in self._dirty:
             self._dirty[record] = None
             self._dirtied.set()
-        if lines >= PLENTY:
-            self._plenty.set()
+        if lines >= MAX_UNSYNCED_LINES:
+            self._is_full.set()
 
-    def keep_trying(self, record: Syncable) -> None:
+    def retry_later(self, record: SyncableRecord) -> None:
         """Finishes a released record as soon as the disk takes what it holds."""
-        self._late[record] = None
-        self._is_late.set()
-        waiting = sum(late.waiting_bytes for late in self._late)
-        while self._late and (len(self._late) > MAX_LATE or waiting > MAX_LATE_BYTES):
-            oldest = next(iter(self._late))
-            del self._late[oldest]
+        self._retrying[record] = None
+        self._has_retries.set()
+        waiting = sum(late.waiting_bytes for late in self._retrying)
+        while self._retrying and (len(self._retrying) > MAX_LATE or waiting > MAX_LATE_BYTES):
+            oldest = next(iter(self._retrying))
+            del self._retrying[oldest]
             waiting -= oldest.waiting_bytes
             oldest.close()
 
-    def stop_trying(self, record: Syncable) -> None:
-        self._late.pop(record, None)
+    def stop_trying(self, record: SyncableRecord) -> None:
+        self._retrying.pop(record, None)
 
     async def run(self) -> None:
         """Works until `stop`. Shielded: runs that are being cancelled still have their end to save."""
-        with self._scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._flush)
-                tasks.start_soon(self._settle)
-                tasks.start_soon(self._insist)
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._flush)
+                    tasks.start_soon(self._flush_scheduled)
+                    tasks.start_soon(self._retry)
+        finally:
+            if not self._is_stopped:
+                self._has_lost_tasks = True
+                self._sync_now([*self._requested, *self._dirty])
+                self._round_finished.set()
+
+    def _sync_now(self, records: Iterable[SyncableRecord]) -> None:
+        """Sync records in the event loop's own thread: no task is left to do it, and few runs end this way."""
+        for record in records:
+            if unsynced := record.take_unsynced():
+                fsync_files([unsynced])
+                record.mark_synced(unsynced)
 
     def stop(self) -> None:
         self._is_stopped = True
-        self._round.set()
+        self._round_finished.set()
         self._scope.cancel()
 
     async def _flush(self) -> None:
         while True:
             await self._wake.wait()
             # A record that asks from here on is served by the next round: what it wrote may come too late for this.
-            finished, self._round, self._wake = self._round, anyio.Event(), anyio.Event()
-            records, self._wanted = self._wanted, {}
-            work = [(record, unsynced) for record in records if (unsynced := record.unsynced())]
+            finished, self._round_finished, self._wake = self._round_finished, anyio.Event(), anyio.Event()
+            records, self._requested = self._requested, {}
+            work = [(record, unsynced) for record in records if (unsynced := record.take_unsynced())]
             try:
-                await self._make_durable([unsynced for _, unsynced in work])
+                await self._fsync([unsynced for _, unsynced in work])
                 for record, unsynced in work:
-                    record.synced(unsynced)
+                    record.mark_synced(unsynced)
             finally:
                 finished.set()
 
-    async def _settle(self) -> None:
+    async def _flush_scheduled(self) -> None:
         while True:
             await self._dirtied.wait()
-            with anyio.move_on_after(SETTLE):
-                await self._plenty.wait()
-            self._dirtied, self._plenty = anyio.Event(), anyio.Event()
+            with anyio.move_on_after(FLUSH_DELAY):
+                await self._is_full.wait()
+            self._dirtied, self._is_full = anyio.Event(), anyio.Event()
             dirty, self._dirty = self._dirty, {}
-            self._wanted |= dirty
+            self._requested |= dirty
             self._wake.set()
 
-    async def _insist(self) -> None:
+    async def _retry(self) -> None:
         while True:
-            await self._is_late.wait()
-            await anyio.sleep(RETRY)
-            while record := next(iter(self._late), None):
-                is_finished, is_wanted = await record.finish(), record in self._late
-                self._late.pop(record, None)
+            await self._has_retries.wait()
+            await anyio.sleep(RETRY_INTERVAL)
+            while record := next(iter(self._retrying), None):
+                is_finished, is_wanted = await record.finish(), record in self._retrying
+                self._retrying.pop(record, None)
                 if not is_finished:
                     if is_wanted:
-                        self._late[record] = None  # last in line, so that one bad record holds up no other
+                        self._retrying[record] = None  # last in line, so that one bad record holds up no other
                     break  # the disk still refuses: try again later
-            if not self._late:
-                self._is_late = anyio.Event()
+            if not self._retrying:
+                self._has_retries = anyio.Event()
 
-    async def _make_durable(self, work: Sequence[Unsynced]) -> None:
+    async def _fsync(self, work: Sequence[UnsyncedFiles]) -> None:
         if not work:
             return
-        if len(work) < _CROWD:
+        if len(work) < _MIN_PARALLEL_RECORDS:
             await self._in_thread(work)
             return
         async with anyio.create_task_group() as threads:
             for i in range(_THREADS):
                 threads.start_soon(self._in_thread, work[i::_THREADS])
 
-    async def _in_thread(self, work: Sequence[Unsynced]) -> None:
-        await anyio.to_thread.run_sync(make_durable, work, limiter=self._threads)
+    async def _in_thread(self, work: Sequence[UnsyncedFiles]) -> None:
+        await anyio.to_thread.run_sync(fsync_files, work, limiter=self._threads)
 
 
-def make_durable(work: Sequence[Unsynced]) -> None:
+def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
     """Syncs files and folders, each folder once, and notes on each piece of work what went wrong."""
     synced: set[Path] = set()
     for unsynced in work:
@@ -182,7 +200,7 @@ def make_durable(work: Sequence[Unsynced]) -> None:
                 os.close(descriptor)
 
 
-def _sync_folder(folder: Path, unsynced: Unsynced) -> bool:
+def _sync_folder(folder: Path, unsynced: UnsyncedFiles) -> bool:
     """Whether the folder could be reached at all."""
     try:
         descriptor = open_folder(folder)

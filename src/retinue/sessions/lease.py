@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from retinue.sessions.owner import Owner
-from retinue.sessions.paths import SHORT, open_for_reading, open_private
-from retinue.types import Code, Failure
+from retinue.model.errors import ErrorCode, Failure
+from retinue.sessions.paths import SHORT_ID_LENGTH, open_for_reading, open_private
+from retinue.sessions.store import LeaseOwner
 
-_HELD = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_LOCK_HELD_ERRNOS = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 
 
-class Lease:
+class SessionLease:
     """A held lock. Ends with `release`, with `abandon`, or with the process."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -49,7 +49,7 @@ class Lease:
             self._path.unlink()
 
 
-def take(path: Path, owner: Owner) -> Lease | None:
+def acquire_lease(path: Path, owner: LeaseOwner) -> SessionLease | None:
     """The lease for the owner; None while another process, or another run of this one, holds it.
 
     Raises:
@@ -63,16 +63,16 @@ def take(path: Path, owner: Owner) -> Lease | None:
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, msgspec.json.encode(owner) + b"\n")
-    return Lease(path, descriptor)
+    return SessionLease(path, descriptor)
 
 
-def adopt(path: Path) -> Lease | None:
+def adopt_lease(path: Path) -> SessionLease | None:
     """The lease of a run whose process is gone; None if it has an owner, or no longer exists."""
     try:
         descriptor = _lock(path, 0)
     except OSError:
         return None
-    return None if descriptor is None else Lease(path, descriptor)
+    return None if descriptor is None else SessionLease(path, descriptor)
 
 
 def is_held(path: Path) -> bool:
@@ -90,14 +90,14 @@ def is_held(path: Path) -> bool:
         os.close(descriptor)
 
 
-def read_owner(path: Path) -> Owner | None:
+def read_owner(path: Path) -> LeaseOwner | None:
     """Who wrote the lease, alive or not."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError), open_for_reading(path) as file:
-        return msgspec.json.decode(file.read(), type=Owner)
+        return msgspec.json.decode(file.read(), type=LeaseOwner)
     return None
 
 
-def live_owners(leases: Path) -> Iterator[Owner]:
+def live_owners(leases: Path) -> Iterator[LeaseOwner]:
     """The owners of all leases that are held.
 
     Raises:
@@ -115,16 +115,16 @@ def boot_id() -> str | None:
     return None
 
 
-def busy(session: str, owner: Owner | None) -> Failure:
+def busy_failure(session: str, owner: LeaseOwner | None) -> Failure:
     """Why a session cannot be continued now."""
     what, advice = f"Session {session} is still running", "Wait for it to end"
     detail: dict[str, str | int | float] = {"session": session}
     if owner:
         since = datetime.fromtimestamp(owner.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         what += f": process {owner.pid} on {owner.host} has carried out its run {owner.run} since {since}"
-        advice += f", or cancel it: retinue cancel {session[:SHORT]}"
+        advice += f", or cancel it: retinue cancel {session[:SHORT_ID_LENGTH]}"
         detail |= {"run": owner.run, "pid": owner.pid, "host": owner.host, "since": owner.started}
-    return Failure(Code.SESSION_BUSY, f"{what}. Nothing was changed. {advice}.", detail=detail)
+    return Failure(ErrorCode.SESSION_BUSY, f"{what}. Nothing was changed. {advice}.", detail=detail)
 
 
 def _lock(path: Path, flags: int) -> int | None:
@@ -166,7 +166,7 @@ if sys.platform == "win32":
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
-            if error.errno in _HELD:
+            if error.errno in _LOCK_HELD_ERRNOS:
                 return False
             raise
         return True
@@ -179,7 +179,7 @@ else:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
         except OSError as error:
-            if error.errno in _HELD:
+            if error.errno in _LOCK_HELD_ERRNOS:
                 return False
             raise
         return True

@@ -8,51 +8,61 @@ from typing import Self
 
 import anyio
 
-from retinue.events import RunQueued, RunStarted, Stamped
-from retinue.sessions.claims import random_id
-from retinue.sessions.grouping import grouped, in_order
-from retinue.sessions.lease import busy
-from retinue.sessions.paths import SHORT, digits
-from retinue.sessions.store import ALL, Conversation, SessionSummary, Wanted
-from retinue.sessions.summary import Beginning, facts_of, summary_of
-from retinue.types import Code, Refused, RunSpec, refused
+from retinue.model.errors import ErrorCode, RefusedError, refuse
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import RunQueued, RunStarted
+from retinue.model.runs import RunSpec
+from retinue.sessions.ids import make_random_id
+from retinue.sessions.lease import busy_failure
+from retinue.sessions.paths import SHORT_ID_LENGTH, parse_id_digits
+from retinue.sessions.store import (
+    EVERY_SESSION,
+    Conversation,
+    SessionFilter,
+    SessionSummary,
+    group_conversations,
+    sort_sessions,
+)
+from retinue.sessions.summary import RunStart, build_facts, build_summary
 
 
 class MemoryStore:
     """Keeps everything as long as it lives. No threads, no files; a run's owner is always alive."""
 
-    def __init__(self, new_id: Callable[[], str] = random_id) -> None:
+    def __init__(self, new_id: Callable[[], str] = make_random_id) -> None:
         self._new_id = new_id
         self._claimed: dict[str, str] = {}
         """Session by the first digits of every id."""
         self._sessions: dict[str, Session] = {}
 
     def claim(self, session: str | None = None) -> str:
-        while (fresh := self._new_id())[:SHORT] in self._claimed:
+        while (fresh := self._new_id())[:SHORT_ID_LENGTH] in self._claimed:
             pass
-        self._claimed[fresh[:SHORT]] = session or fresh
+        self._claimed[fresh[:SHORT_ID_LENGTH]] = session or fresh
         return fresh
 
-    async def begin(self, spec: RunSpec) -> MemoryRecord:
+    async def open_record(self, spec: RunSpec) -> MemoryRecord:
         await anyio.lowlevel.checkpoint()
         if spec.resumes and not self._has_begun(spec.session):
-            raise refused(Code.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
+            raise refuse(ErrorCode.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
         session = self._sessions.setdefault(spec.session, Session(spec.session))
         if session.is_busy:
-            raise Refused(busy(spec.session, None))
-        self._claimed.setdefault(spec.run[:SHORT], spec.session)
+            raise RefusedError(busy_failure(spec.session, None))
+        self._claimed.setdefault(spec.run[:SHORT_ID_LENGTH], spec.session)
         session.is_busy = True
         return MemoryRecord(session)
 
     async def find(self, name: str) -> str | None:
         await anyio.lowlevel.checkpoint()
-        wanted = digits(name)
-        session = self._sessions.get(self._claimed.get(wanted[:SHORT], "")) if wanted else None
-        if session is None or wanted is None:
+        session_filter = parse_id_digits(name)
+        session = (
+            self._sessions.get(self._claimed.get(session_filter[:SHORT_ID_LENGTH], "")) if session_filter else None
+        )
+        if session is None or session_filter is None:
             return None
-        return session.id if any(known.startswith(wanted) for known in session.ids()) else None
+        return session.id if any(known.startswith(session_filter) for known in session.ids()) else None
 
-    async def busy(self, session: str) -> bool:
+    async def is_locked(self, session: str) -> bool:
         await anyio.lowlevel.checkpoint()
         return session in self._sessions and self._sessions[session].is_busy
 
@@ -61,19 +71,23 @@ class MemoryStore:
         found = self._sessions.get(session)
         return found.summary() if found else None
 
-    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
+    async def list(self, session_filter: SessionFilter = EVERY_SESSION) -> Sequence[SessionSummary]:
         await anyio.lowlevel.checkpoint()
-        return in_order(self._summaries(), wanted)
+        return sort_sessions(self._summaries(), session_filter)
 
-    async def conversations(self, wanted: Wanted = ALL, *, most: int) -> Sequence[Conversation]:
+    async def conversations(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int
+    ) -> Sequence[Conversation]:
         await anyio.lowlevel.checkpoint()
-        return grouped(self._summaries(), wanted, most)
+        return group_conversations(self._summaries(), session_filter, max_sessions)
 
-    def events(self, session: str, *, run: str | None = None) -> _Events:
+    def events(self, session: str, *, run: str | None = None) -> _MemoryEvents:
         found = self._sessions.get(session)
-        return _Events(stamped for stamped in (found.events if found else ()) if run in {None, stamped.origin.run})
+        return _MemoryEvents(
+            stamped for stamped in (found.events if found else ()) if run in {None, stamped.origin.run}
+        )
 
-    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+    async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
         await anyio.lowlevel.checkpoint()
         found = self._sessions.get(session)
         return found.events[-count:] if found and count > 0 else ()
@@ -95,7 +109,7 @@ class Session:
     def __init__(self, session: str) -> None:
         self.id = session
         self.is_busy = False
-        self.events: list[Stamped] = []
+        self.events: list[EventRecord] = []
 
     def ids(self) -> set[str]:
         return {self.id, *(stamped.origin.run for stamped in self.events)} if self.events else set()
@@ -106,10 +120,10 @@ class Session:
         run = self.events[-1].origin.run
         queued = [stamped for stamped in self.events if isinstance(stamped.event, RunQueued)]
         started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
-        begins = Beginning(len(queued), queued[-1], next(started, None)) if queued else None
-        first = Beginning(1, queued[0]) if queued else None
-        facts = facts_of(self.id, self.events[0].time, begins, reversed(self.events), first=first)
-        return summary_of(facts, live=self.is_busy)
+        begins = RunStart(len(queued), queued[-1], next(started, None)) if queued else None
+        first = RunStart(1, queued[0]) if queued else None
+        facts = build_facts(self.id, self.events[0].time, begins, reversed(self.events), first=first)
+        return build_summary(facts, live=self.is_busy)
 
 
 class MemoryRecord:
@@ -122,7 +136,7 @@ class MemoryRecord:
         self._session = session
         self._is_released = False
 
-    def append(self, stamped: Stamped) -> None:
+    def append(self, stamped: EventRecord) -> None:
         if not self._is_released:
             self._session.events.append(stamped)
 
@@ -135,16 +149,16 @@ class MemoryRecord:
             self._session.is_busy = False
 
 
-class _Events:
-    damaged = 0
+class _MemoryEvents:
+    damaged_count = 0
 
-    def __init__(self, events: Iterator[Stamped]) -> None:
+    def __init__(self, events: Iterator[EventRecord]) -> None:
         self._events = events
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Stamped:
+    async def __anext__(self) -> EventRecord:
         await anyio.lowlevel.checkpoint()
         for stamped in islice(self._events, 1):
             return stamped

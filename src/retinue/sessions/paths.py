@@ -18,9 +18,9 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from retinue.regular_files import NotRegular
+from retinue.support.safe_files import NotRegularFileError
 
-SHORT = 8
+SHORT_ID_LENGTH = 8
 """Hex digits of an id that no other id shares."""
 
 _DIGITS = re.compile(r"[0-9a-f]{8,32}")
@@ -30,7 +30,7 @@ _ALWAYS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(o
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-class Layout:
+class StateLayout:
     """The places inside one state folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -42,34 +42,34 @@ class Layout:
         self.index = folder / "index.sqlite"
 
     def session(self, session: str) -> Path:
-        return self.sessions / short(session)
+        return self.sessions / short_id(session)
 
     def lease(self, session: str) -> Path:
-        return self.leases / short(session)
+        return self.leases / short_id(session)
 
     def root(self, root: str) -> Path:
-        return self.roots / safe_name(root)
+        return self.roots / make_safe_name(root)
 
 
-def digits(name: str) -> str | None:
+def parse_id_digits(name: str) -> str | None:
     """The hex digits of an id or prefix in any shown form; None if it cannot be one."""
     found = name.strip().replace("-", "").lower()
     return found if _DIGITS.fullmatch(found) else None
 
 
-def short(name: str) -> str:
+def short_id(name: str) -> str:
     """The digits of an id that its files are named by.
 
     Raises:
         ValueError: it is no id, so no path may be made of it.
     """
-    found = digits(name)
+    found = parse_id_digits(name)
     if found is None:
         raise ValueError(f"not an id: {name!r}")
-    return found[:SHORT]
+    return found[:SHORT_ID_LENGTH]
 
 
-def safe_name(name: str) -> str:
+def make_safe_name(name: str) -> str:
     """A foreign id as the name of a folder: itself where that is safe, else made so and told apart by a hash."""
     from hashlib import sha256
 
@@ -79,13 +79,13 @@ def safe_name(name: str) -> str:
     return f"{readable or 'root'}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 
-def vault_logs(vault: Path) -> Path:
+def vault_logs_folder(vault: Path) -> Path:
     """Where seed 004 keeps the events of every root conversation, a folder each."""
     return vault / ".orion" / "subagent-events"
 
 
-def vault_log(vault: Path, root: str) -> Path:
-    return vault_logs(vault) / safe_name(root)
+def vault_log_folder(vault: Path, root: str) -> Path:
+    return vault_logs_folder(vault) / make_safe_name(root)
 
 
 def make_folder(path: Path) -> None:
@@ -144,19 +144,19 @@ def _open(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | _ALWAYS, 0o600)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe nobody reads from
-            raise _not_a_file(path, stat.S_IFIFO) from error
+            raise _not_a_file_error(path, stat.S_IFIFO) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
     os.close(descriptor)
-    raise _not_a_file(path, mode)
+    raise _not_a_file_error(path, mode)
 
 
-def _not_a_file(path: Path, mode: int) -> OSError:
+def _not_a_file_error(path: Path, mode: int) -> OSError:
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    error = NotRegular(mode)
+    error = NotRegularFileError(mode)
     error.filename = str(path)
     return error
 

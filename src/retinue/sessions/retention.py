@@ -10,25 +10,34 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.events import NativeSession, RunEnded, RunQueued, RunStarted, to_line
-from retinue.sessions.claims import random_id, read_claim
-from retinue.sessions.framing import Decoder, Header
-from retinue.sessions.lease import Lease
-from retinue.sessions.parts import Cursor, Parts, session_parts
-from retinue.sessions.paths import Layout, digits, make_folder, open_folder, open_private, sync_file, vault_logs
-from retinue.sessions.reading import TORN, beginning, read_header
-from retinue.sessions.recover import end_run
-from retinue.sessions.rotating import EVENTS, LOCK
-from retinue.sessions.writer import Bounds
-from retinue.types import Refused
+from retinue.model.errors import RefusedError
+from retinue.model.event_codec import to_line
+from retinue.model.events import EngineSessionStarted, RunEnded, RunQueued, RunStarted
+from retinue.sessions.conversation_log import LOCK_FILE, LOG_STEM
+from retinue.sessions.ids import make_random_id, read_run_pointer
+from retinue.sessions.lease import SessionLease
+from retinue.sessions.paths import (
+    StateLayout,
+    make_folder,
+    open_folder,
+    open_private,
+    parse_id_digits,
+    sync_file,
+    vault_logs_folder,
+)
+from retinue.sessions.reader import TORN_FILE, find_start, read_header
+from retinue.sessions.record_format import RecordDecoder, SegmentHeader
+from retinue.sessions.recovery import end_run
+from retinue.sessions.segments import SegmentCursor, SegmentedFile, session_segments
+from retinue.sessions.writer import WriterLimits
 
-UNUSED = 3600.0
+UNUSED_CLAIM_AGE = 3600.0
 """Seconds after which an id that was claimed and never used is free again."""
-RESULTS = (RunQueued, RunStarted, NativeSession, RunEnded)
+RESULT_EVENTS = (RunQueued, RunStarted, EngineSessionStarted, RunEnded)
 """What remains of a thinned session: enough to list it, show its answers and continue it."""
 
 
-class Pruned(Struct, frozen=True, kw_only=True):
+class PruneReport(Struct, frozen=True, kw_only=True):
     """What pruning did."""
 
     thinned: int = 0
@@ -41,8 +50,8 @@ class Pruned(Struct, frozen=True, kw_only=True):
     """Files of root logs that are gone."""
     freed_bytes: int = 0
 
-    def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(
+    def __add__(self, other: PruneReport) -> PruneReport:
+        return PruneReport(
             thinned=self.thinned + other.thinned,
             removed=self.removed + other.removed,
             skipped=self.skipped + other.skipped,
@@ -51,7 +60,7 @@ class Pruned(Struct, frozen=True, kw_only=True):
         )
 
 
-class Pruner:
+class SessionPruner:
     """One sweep through a state folder. `take` leases a session, so that nobody begins a run in it meanwhile.
 
     Of the logs in a `vault`, only those of conversations we know are ours to remove.
@@ -59,169 +68,171 @@ class Pruner:
 
     def __init__(
         self,
-        layout: Layout,
-        bounds: Bounds,
+        layout: StateLayout,
+        limits: WriterLimits,
         *,
         now: float,
         older_than: float,
-        take: Callable[[str], Lease | None],
+        acquire_lease: Callable[[str], SessionLease | None],
         vault: Path | None = None,
     ) -> None:
         self._layout = layout
-        self._bounds = bounds
+        self._limits = limits
         self._now = now
         self._before = now - older_than
-        self._take = take
+        self._acquire_lease = acquire_lease
         self._vault = vault
 
-    def prune(self, *, keep_results: bool) -> Pruned:
+    def prune(self, *, keep_results: bool) -> PruneReport:
         """Thins sessions unchanged for long, or removes them whole; removes root logs as old, and what is unused."""
         self._empty_trash()
         claims = self._claims()
-        done = Pruned()
+        report = PruneReport()
         for folder in self._folders():
-            done += self._prune_session(folder, claims, keep_results=keep_results)
+            report += self._prune_session(folder, claims, keep_results=keep_results)
         self._free_unused(claims)
-        return done + self._prune_logs()
+        return report + self._prune_logs()
 
     def _folders(self) -> list[Path]:
-        return [path for path in _entries(self._layout.sessions) if path.is_dir() and not path.is_symlink()]
+        return [path for path in _list_entries(self._layout.sessions) if path.is_dir() and not path.is_symlink()]
 
     def _claims(self) -> dict[str, list[Path]]:
         """The files that claim the ids of later runs, by session; under no session those that name none."""
         found: dict[str, list[Path]] = {}
-        for path in _entries(self._layout.sessions):
+        for path in _list_entries(self._layout.sessions):
             if path.is_file() and not path.is_symlink():
-                claimed = read_claim(path)
+                claimed = read_run_pointer(path)
                 found.setdefault(claimed[0].session if claimed else "", []).append(path)
         return found
 
-    def _prune_session(self, folder: Path, claims: dict[str, list[Path]], *, keep_results: bool) -> Pruned:
+    def _prune_session(self, folder: Path, claims: dict[str, list[Path]], *, keep_results: bool) -> PruneReport:
         try:
-            head = read_header(session_parts(folder))
-            if not isinstance(head, Header) or not self._is_old(folder):
-                return Pruned()
-            lease = self._take(head.id)
+            head = read_header(session_segments(folder))
+            if not isinstance(head, SegmentHeader) or not self._is_old(folder):
+                return PruneReport()
+            lease = self._acquire_lease(head.id)
             if lease is None:
-                return Pruned(skipped=1)
+                return PruneReport(skipped=1)
             try:
-                done = self._prune_leased(folder, claims.get(head.id, []), keep_results=keep_results)
+                report = self._prune_leased(folder, claims.get(head.id, []), keep_results=keep_results)
                 lease.release()
             finally:
                 lease.abandon()
-        except (OSError, Refused):
-            return Pruned(skipped=1)
-        return done
+        except (OSError, RefusedError):
+            return PruneReport(skipped=1)
+        return report
 
-    def _prune_leased(self, folder: Path, claims: list[Path], *, keep_results: bool) -> Pruned:
+    def _prune_leased(self, folder: Path, claims: list[Path], *, keep_results: bool) -> PruneReport:
         # What had to be ended first, or was continued until a moment ago, is not old.
-        if end_run(folder, self._bounds, self._now) or not self._is_old(folder):
-            return Pruned()
-        return thin(folder) if keep_results else self._remove(folder, claims)
+        if end_run(folder, self._limits, self._now) or not self._is_old(folder):
+            return PruneReport()
+        return thin_record(folder) if keep_results else self._remove(folder, claims)
 
     def _is_old(self, folder: Path) -> bool:
-        changed = [path.stat().st_mtime for path in session_parts(folder).files()]
+        changed = [path.stat().st_mtime for path in session_segments(folder).list_files()]
         return bool(changed) and max(changed) < self._before
 
-    def _remove(self, folder: Path, claims: list[Path]) -> Pruned:
-        freed = sum(path.stat().st_size for path in (*session_parts(folder).files(), *claims))
+    def _remove(self, folder: Path, claims: list[Path]) -> PruneReport:
+        freed = sum(path.stat().st_size for path in (*session_segments(folder).list_files(), *claims))
         make_folder(self._layout.trash)
-        doomed = self._layout.trash / f"{folder.name}.{random_id()}"
+        doomed = self._layout.trash / f"{folder.name}.{make_random_id()}"
         folder.rename(doomed)
         for path in claims:
             path.unlink(missing_ok=True)
         _remove(doomed)
-        return Pruned(removed=1, freed_bytes=freed)
+        return PruneReport(removed=1, freed_bytes=freed)
 
     def _free_unused(self, claims: dict[str, list[Path]]) -> None:
         """Gives back ids whose session never began or is gone."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
-                if folder.stat().st_mtime < self._now - UNUSED:
+                if folder.stat().st_mtime < self._now - UNUSED_CLAIM_AGE:
                     # Fails, as it should, unless the folder is empty.
                     folder.rmdir()
         for session, paths in claims.items():
-            if digits(session) and self._layout.session(session).exists():
+            if parse_id_digits(session) and self._layout.session(session).exists():
                 continue
             for path in paths:
                 with contextlib.suppress(OSError):
-                    if path.stat().st_mtime < self._now - UNUSED:
+                    if path.stat().st_mtime < self._now - UNUSED_CLAIM_AGE:
                         path.unlink()
 
-    def _prune_logs(self) -> Pruned:
-        done = Pruned()
-        for folder in _entries(self._layout.roots):
+    def _prune_logs(self) -> PruneReport:
+        report = PruneReport()
+        for folder in _list_entries(self._layout.roots):
             if self._vault:
-                done += self._prune_log(vault_logs(self._vault) / folder.name)
-            done += self._prune_log(folder)
-        return done
+                report += self._prune_log(vault_logs_folder(self._vault) / folder.name)
+            report += self._prune_log(folder)
+        return report
 
-    def _prune_log(self, folder: Path) -> Pruned:
-        done = Pruned()
-        for path in Parts(folder, EVENTS).files():
+    def _prune_log(self, folder: Path) -> PruneReport:
+        report = PruneReport()
+        for path in SegmentedFile(folder, LOG_STEM).list_files():
             with contextlib.suppress(OSError):
                 status = path.stat()
                 if status.st_mtime < self._before:
                     path.unlink()
-                    done += Pruned(logs=1, freed_bytes=status.st_size)
-        if not Parts(folder, EVENTS).files():
+                    report += PruneReport(logs=1, freed_bytes=status.st_size)
+        if not SegmentedFile(folder, LOG_STEM).list_files():
             with contextlib.suppress(OSError):
-                (folder / LOCK).unlink(missing_ok=True)
+                (folder / LOCK_FILE).unlink(missing_ok=True)
                 folder.rmdir()  # fails, as it should, where someone else keeps something there
-        return done
+        return report
 
     def _empty_trash(self) -> None:
         """Removes what an earlier sweep had moved and did not come to delete."""
         _remove(self._layout.trash)
 
 
-def thin(folder: Path) -> Pruned:
+def thin_record(folder: Path) -> PruneReport:
     """Keeps of a record only its results. The caller holds the session's lease.
 
     Raises:
         OSError: it could not be done; the record is as before.
     """
-    parts = session_parts(folder)
+    parts = session_segments(folder)
     head = read_header(parts)
-    if not isinstance(head, Header):
-        return Pruned()
-    before = parts.files()
+    if not isinstance(head, SegmentHeader):
+        return PruneReport()
+    before = parts.list_files()
     old_size = sum(path.stat().st_size for path in before)
-    kept = folder / "session.kept"
-    descriptor = open_private(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    remaining = folder / "session.kept"
+    descriptor = open_private(remaining, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(replace(head, first=head.part).line())
-        file.writelines(_results(parts, head))
+        file.write(replace(head, first=head.part).to_line())
+        file.writelines(_read_results(parts, head))
         file.flush()
         sync_file(file.fileno())
         new_size = file.tell()
     if new_size >= old_size:
-        kept.unlink()
-        return Pruned()
+        remaining.unlink()
+        return PruneReport()
     # Its age stays what it was: thinning is not use.
     changed = max(path.stat().st_mtime_ns for path in before)
-    os.utime(kept, ns=(changed, changed))
+    os.utime(remaining, ns=(changed, changed))
     # From here on the older parts no longer count, whether they are deleted or not.
-    kept.replace(parts.newest)
+    remaining.replace(parts.newest)
     descriptor = open_folder(folder)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    for path in (*map(parts.path, parts.older()), folder / TORN):
+    for path in (*map(parts.segment_path, parts.list_closed()), folder / TORN_FILE):
         path.unlink(missing_ok=True)
-    return Pruned(thinned=1, freed_bytes=old_size - new_size)
+    return PruneReport(thinned=1, freed_bytes=old_size - new_size)
 
 
-def _results(parts: Parts, head: Header) -> Iterator[bytes]:
-    decoder = Decoder(head.id)
-    cursor = Cursor(parts, beginning(parts, head))
+def _read_results(parts: SegmentedFile, head: SegmentHeader) -> Iterator[bytes]:
+    decoder = RecordDecoder(head.id)
+    cursor = SegmentCursor(parts, find_start(parts, head))
     while lines := cursor.read():
         for line in lines:
-            yield from (to_line(each) for each in decoder.events(line) if isinstance(each.event, RESULTS))
+            yield from (
+                to_line(each) for each in decoder.decode_events(line) if isinstance(each.event, RESULT_EVENTS)
+            )
 
 
-def _entries(folder: Path) -> list[Path]:
+def _list_entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 

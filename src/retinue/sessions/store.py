@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
-from retinue.events import Stamped
-from retinue.types import Code, Failure, RunSpec, Usage
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import RunEnded
+from retinue.model.results import Usage
+from retinue.model.runs import RunSpec
+
+
+class LeaseOwner(Struct, frozen=True, kw_only=True):
+    """Who carries out a session's current run."""
+
+    session: str
+    run: str
+    pid: int
+    host: str
+    started: float
+    """Wall clock."""
+    boot: str | None = None
+    """Tells a process from one with the same number before the machine started anew."""
+    control: str | None = None
+    """Socket on which the process takes orders."""
+
 
 INTERRUPTED = Failure(
-    Code.INTERRUPTED,
+    ErrorCode.INTERRUPTED,
     "Session was interrupted (main agent session ended unexpectedly)",
 )
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
@@ -28,7 +48,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """One run of a session, as a list shows it."""
 
     run: str
-    state: State
+    state: SessionState
     started: float
     """Wall clock."""
     ended: float | None = None
@@ -79,12 +99,12 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     """Records that could not be read and were skipped."""
 
     @property
-    def searchable(self) -> str:
+    def search_text(self) -> str:
         """What a search looks in, in the case it looks for."""
         return f"{self.name}\n{self.agent}\n{self.task}\n{self.preview}".casefold()
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class SessionFilter(Struct, frozen=True, kw_only=True):
     """Which sessions are asked for; None asks for any."""
 
     limit: int | None = None
@@ -93,7 +113,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     begun_in: str | None = None
     agent: str | None = None
     engine: str | None = None
-    state: State | None = None
+    state: SessionState | None = None
     text: str | None = None
     """Looked for in name, agent, task and preview, whatever the case."""
     before: tuple[float, str] | None = None
@@ -107,11 +127,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
             and self.agent in {None, summary.agent}
             and self.engine in {None, summary.engine}
             and self.state in {None, summary.latest.state}
-            and (self.text is None or self.text.casefold() in summary.searchable)
+            and (self.text is None or self.text.casefold() in summary.search_text)
         )
 
 
-ALL = Wanted()
+EVERY_SESSION = SessionFilter()
 """Every session."""
 
 
@@ -127,15 +147,15 @@ class Conversation(Struct, frozen=True, kw_only=True):
     """The last changed first, those that were asked for before the others; not more than were wanted."""
 
 
-class Events(Protocol):
+class StoredEvents(Protocol):
     """Events being read, in the order they were written: an async iterator."""
 
-    def __aiter__(self) -> AsyncIterator[Stamped]: ...
+    def __aiter__(self) -> AsyncIterator[EventRecord]: ...
 
-    async def __anext__(self) -> Stamped: ...
+    async def __anext__(self) -> EventRecord: ...
 
     @property
-    def damaged(self) -> int:
+    def damaged_count(self) -> int:
         """Records met so far that could not be read and were skipped."""
 
 
@@ -150,7 +170,7 @@ class RunRecord(Protocol):
     def fault(self) -> Failure | None:
         """Why not everything appended so far is stored; None when it is."""
 
-    def append(self, stamped: Stamped) -> None:
+    def append(self, stamped: EventRecord) -> None:
         """Writes one event. Never raises for storage: see `fault`; what could not be written is tried again.
 
         What comes after the session was given free is not stored.
@@ -172,7 +192,7 @@ class SessionStore(Protocol):
         For a new session, or for a later run of the given one; never fails: see `RunRecord.fault`.
         """
 
-    async def begin(self, spec: RunSpec) -> RunRecord:
+    async def open_record(self, spec: RunSpec) -> RunRecord:
         """Leases the session of the spec and opens its record for one more run.
 
         A new session that cannot be written begins all the same, with its `fault` set.
@@ -190,19 +210,21 @@ class SessionStore(Protocol):
             Refused: `storage`: there is one, and it cannot be read.
         """
 
-    async def busy(self, session: str) -> bool:
+    async def is_locked(self, session: str) -> bool:
         """Whether a live process holds the session's lease."""
 
     async def summary(self, session: str) -> SessionSummary | None: ...
 
-    async def list(self, wanted: Wanted = ALL) -> Sequence[SessionSummary]:
+    async def list(self, session_filter: SessionFilter = EVERY_SESSION) -> Sequence[SessionSummary]:
         """Sessions, last changed first, without reading their records whole.
 
         Raises:
             Refused: `storage`: none can be read. One that cannot be read alone is listed with its failure.
         """
 
-    async def conversations(self, wanted: Wanted = ALL, *, most: int) -> Sequence[Conversation]:
+    async def conversations(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int
+    ) -> Sequence[Conversation]:
         """Root conversations with such a session, last changed first, each with at most so many of its sessions.
 
         Limit and place in the list are the conversations'.
@@ -211,14 +233,14 @@ class SessionStore(Protocol):
             Refused: `storage`: none can be read.
         """
 
-    def events(self, session: str, *, run: str | None = None) -> Events:
+    def events(self, session: str, *, run: str | None = None) -> StoredEvents:
         """The events of a session, or of one of its runs, from the first, in the order they were written.
 
         Raises:
             Refused: `storage`, while it is read.
         """
 
-    async def tail(self, session: str, count: int) -> Sequence[Stamped]:
+    async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
         """The last events of a session, at a cost that does not grow with its size.
 
         Raises:
@@ -227,3 +249,56 @@ class SessionStore(Protocol):
 
     async def recover(self) -> Sequence[SessionSummary]:
         """Ends the runs whose owner is gone, as `INTERRUPTED` with what they had; returns their sessions."""
+
+
+def sort_sessions(summaries: Iterable[SessionSummary], session_filter: SessionFilter) -> list[SessionSummary]:
+    """The wanted ones among sessions, last changed first."""
+    found = sorted(filter(session_filter.matches, summaries), key=lambda each: (-each.updated, each.session))
+    return [each for each in found if _is_after(session_filter, each.updated, each.session)][: session_filter.limit]
+
+
+def group_conversations(
+    summaries: Iterable[SessionSummary], session_filter: SessionFilter, max_sessions: int
+) -> list[Conversation]:
+    """The root conversations of the wanted ones, each with at most so many of its sessions."""
+    groups: dict[str, list[SessionSummary]] = {}
+    for each in sort_sessions(summaries, EVERY_SESSION):
+        groups.setdefault(each.root, []).append(each)
+    found = []
+    for root, sessions in groups.items():
+        sessions.sort(key=lambda each: not session_filter.matches(each))
+        first = sessions[0]
+        if session_filter.matches(first) and _is_after(session_filter, first.updated, root):
+            group = Conversation(
+                root=root, updated=first.updated, count=len(sessions), sessions=sessions[:max_sessions]
+            )
+            found.append(group)
+    return sorted(found, key=lambda group: (-group.updated, group.root))[: session_filter.limit]
+
+
+def _is_after(session_filter: SessionFilter, updated: float, name: str) -> bool:
+    return session_filter.before is None or (-updated, name) > (-session_filter.before[0], session_filter.before[1])
+
+
+async def sum_usage_under(store: SessionStore, root: str) -> Usage:
+    """Return what all ended runs under a root conversation consumed.
+
+    Raises:
+        Refused: `storage`.
+    """
+    # Others may have continued what was begun under it, and it may have continued what others had begun.
+    found = [*await store.list(SessionFilter(root=root)), *await store.list(SessionFilter(begun_in=root))]
+    usage = Usage()
+    for session in {each.session: each for each in found}.values():
+        usage += session.latest.usage if session.runs == 1 else await _sum_all_runs(store, session, root)
+    return usage
+
+
+async def _sum_all_runs(store: SessionStore, session: SessionSummary, root: str) -> Usage:
+    """The summary knows the latest run only, and others may have belonged to another conversation."""
+    usage = Usage()
+    with suppress(RefusedError):  # what cannot be read any more is not counted, and keeps nobody from going on
+        async for stamped in store.events(session.session):
+            if stamped.origin.root == root and isinstance(stamped.event, RunEnded):
+                usage += stamped.event.usage
+    return usage

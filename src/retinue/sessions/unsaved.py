@@ -8,9 +8,9 @@ from typing import Self
 
 import msgspec
 
-from retinue.events import Stamped, from_line
+from retinue.model.event_codec import EventRecord, from_line
 from retinue.sessions.memory import Session
-from retinue.sessions.reading import EventReader
+from retinue.sessions.reader import EventReader
 from retinue.sessions.store import SessionSummary
 
 MAX_BYTES = 64 * 2**20
@@ -45,23 +45,23 @@ class UnsavedSessions:
 class UnsavedReader:
     """Reads the stored events of a session, then those that wait to be stored."""
 
-    def __init__(self, stored: EventReader, unsaved: Sequence[Stamped]) -> None:
+    def __init__(self, stored: EventReader, unsaved: Sequence[EventRecord]) -> None:
         self._stored: EventReader | None = stored
         self._unsaved = iter(unsaved)
         self._newest: dict[str, int] = {}
         """The last stored event of each run: what was written meanwhile is not read twice."""
-        self.damaged = 0
+        self.damaged_count = 0
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Stamped:
+    async def __anext__(self) -> EventRecord:
         while self._stored is not None:
             try:
                 stored = await anext(self._stored)
                 self._newest[stored.origin.run] = stored.seq
             except StopAsyncIteration:
-                self.damaged, self._stored = self._stored.damaged, None
+                self.damaged_count, self._stored = self._stored.damaged_count, None
             else:
                 return stored
         for stamped in self._unsaved:
@@ -70,7 +70,7 @@ class UnsavedReader:
         raise StopAsyncIteration
 
 
-def decode_lines(lines: Iterable[bytes], run: str | None = None) -> list[Stamped]:
+def decode_lines(lines: Iterable[bytes], run: str | None = None) -> list[EventRecord]:
     """Return the events of the lines, or those of one run."""
     found = []
     for line in lines:
@@ -90,7 +90,7 @@ def find_unsaved(wanted: str, sessions: Iterable[str], lines: Callable[[str], Se
     return None
 
 
-def summarize(session: str, events: Iterable[Stamped], *, live: bool) -> SessionSummary | None:
+def summarize(session: str, events: Iterable[EventRecord], *, live: bool) -> SessionSummary | None:
     """Return the summary of a session from its events."""
     found = Session(session)
     found.is_busy = live

@@ -9,17 +9,17 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.sessions import faults
-from retinue.sessions.framing import Header
-from retinue.sessions.parts import Position, session_parts
+from retinue.model.errors import Failure
+from retinue.sessions import storage_errors as faults
 from retinue.sessions.paths import open_private, sync_file
-from retinue.types import Failure
+from retinue.sessions.record_format import SegmentHeader
+from retinue.sessions.segments import RecordPosition, session_segments
 
-_CLOSED = 4
+_MAX_CLOSED_PARTS = 4
 """Closed parts of one record that wait to be synced, each with a descriptor."""
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class WriterLimits(Struct, frozen=True, kw_only=True):
     """How much is written and kept."""
 
     part_bytes: int = 16 * 2**20
@@ -31,16 +31,16 @@ class Bounds(Struct, frozen=True, kw_only=True):
     log_files: int = 8
 
 
-class Line(Struct, frozen=True):
+class PendingLine(Struct, frozen=True):
     """A record on its way to the disk."""
 
     data: bytes
     seq: int
-    must: bool
+    is_required: bool
     """A state transition: never dropped, however long it waits."""
 
 
-class Unsynced(Struct):
+class UnsyncedFiles(Struct):
     """What has to be made durable, and what came of it."""
 
     files: list[int]
@@ -53,26 +53,26 @@ class Unsynced(Struct):
     """Why a folder could not even be opened; that can be tried again."""
 
 
-class Writer:
+class RecordWriter:
     """The writing end of one record. All methods belong to one thread; none raises for storage."""
 
-    def __init__(self, folder: Path, header: Header, bounds: Bounds, size: int | None = None) -> None:
+    def __init__(self, folder: Path, header: SegmentHeader, limits: WriterLimits, size: int | None = None) -> None:
         """Begins a record, or goes on with one whose newest part has this size."""
         self.fault: Failure | None = None
         self.error: OSError | None = None
         """What the system said when it last refused something."""
-        self.begins: Position | None = None
+        self.last_position: RecordPosition | None = None
         """Where the first line written by this writer stands."""
         self.unsynced_lines = 0
-        self._parts = session_parts(folder)
+        self._parts = session_segments(folder)
         self._header = header
-        self._part_bytes = bounds.part_bytes
-        self._pending_limit = bounds.pending_bytes
+        self._part_bytes = limits.part_bytes
+        self._pending_limit = limits.pending_bytes
         self._file: int | None = None
         self._size = size or 0
         self._exists = size is not None
         self._torn = False
-        self._pending: list[Line] = []
+        self._pending: list[PendingLine] = []
         self._pending_bytes = 0
         self._dropped = 0
         self._closed: list[int] = []
@@ -107,40 +107,40 @@ class Writer:
         try:
             self._ensure_open()
         except OSError as error:
-            self._refused(error, since=None)
+            self._note_fault(error, since=None)
 
-    def write(self, line: Line) -> None:
+    def write(self, line: PendingLine) -> None:
         if self._pending:
-            self._hold(line)
+            self._hold_line(line)
             self.retry()
             return
         try:
-            self._put(line.data)
+            self._write_line(line.data)
         except OSError as error:
-            self._refused(error, line.seq)
-            self._hold(line)
+            self._note_fault(error, line.seq)
+            self._hold_line(line)
         else:
             if self.fault is not None:
-                self._caught_up()
+                self._clear_fault()
 
     def retry(self) -> None:
         """Writes what waits, as far as the disk takes it."""
         waiting, self._pending, self._pending_bytes = self._pending, [], 0
         for number, line in enumerate(waiting):
             try:
-                self._put(line.data)
+                self._write_line(line.data)
             except OSError as error:
                 self._pending = waiting[number:]
-                self._pending_bytes = sum(len(left.data) for left in self._pending)
-                self._refused(error, line.seq)
+                self._pending_bytes = sum(len(remaining.data) for remaining in self._pending)
+                self._note_fault(error, line.seq)
                 return
-        self._caught_up()
+        self._clear_fault()
 
-    def unsynced(self) -> Unsynced | None:
+    def take_unsynced(self) -> UnsyncedFiles | None:
         """What is written and not yet durable; None if all is. The caller makes it so, then says `synced`."""
         if not self.has_unsynced:
             return None
-        work = Unsynced(
+        work = UnsyncedFiles(
             files=[] if self._file is None else [self._file],
             closed=self._closed,
             folders=[self._parts.folder, self._parts.folder.parent] if self._new_entries else [],
@@ -148,19 +148,19 @@ class Writer:
         self.unsynced_lines, self._closed, self._new_entries = 0, [], False
         return work
 
-    def synced(self, work: Unsynced) -> None:
+    def mark_synced(self, work: UnsyncedFiles) -> None:
         """Notes what came of making it durable."""
         if work.error is not None:
             # The kernel may have dropped the pages: that a later sync succeeds proves nothing.
             self.error = work.error
-            self._lasting_fault = self._lasting_fault or faults.not_synced(work.error, self.path)
+            self._lasting_fault = self._lasting_fault or faults.not_synced_failure(work.error, self.path)
         elif self._file is not None and os.fstat(self._file).st_nlink == 0:
-            self._lasting_fault = self._lasting_fault or faults.lost(self.path)
+            self._lasting_fault = self._lasting_fault or faults.lost_failure(self.path)
         if work.unreached is not None:
             self._new_entries = True
-            self._refused(work.unreached, since=None)
+            self._note_fault(work.unreached, since=None)
         elif not self._pending:
-            self._caught_up()
+            self._clear_fault()
 
     def close(self) -> None:
         for descriptor in (*self._closed, self._file):
@@ -169,20 +169,20 @@ class Writer:
                     os.close(descriptor)
         self._closed, self._file = [], None
 
-    def _put(self, data: bytes) -> None:
+    def _write_line(self, data: bytes) -> None:
         """Writes all of a line or, as far as anyone reading can tell, nothing of it."""
         if self._file is None or self._torn or not self._size:
             self._ensure_open()
-        if self._size + len(data) > self._part_bytes and self._size > len(self._header.line()):
+        if self._size + len(data) > self._part_bytes and self._size > len(self._header.to_line()):
             self._rotate()
             self._ensure_open()
         start = self._size
-        self._put_bytes(data)
+        self._write_bytes(data)
         self.unsynced_lines += 1
-        if self.begins is None:
-            self.begins = Position(self._header.part, start)
+        if self.last_position is None:
+            self.last_position = RecordPosition(self._header.part, start)
 
-    def _put_bytes(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         assert self._file is not None
         written = os.write(self._file, data)
         if written != len(data):
@@ -193,27 +193,27 @@ class Writer:
             self._torn = False
         self._size += len(data)
 
-    def _mend(self) -> None:
+    def _repair_tail(self) -> None:
         """Cuts off a line that went through in part."""
         if self._torn and self._file is not None:
             os.ftruncate(self._file, self._size)
             self._torn = False
 
     def _ensure_open(self) -> None:
-        self._mend()
+        self._repair_tail()
         if self._file is None:
             flags = os.O_WRONLY | os.O_APPEND
             self._file = open_private(self.path, flags if self._exists else flags | os.O_CREAT | os.O_EXCL)
             self._new_entries = self._new_entries or not self._exists
             self._exists = True
         if not self._size:
-            self._put_bytes(self._header.line())
+            self._write_bytes(self._header.to_line())
 
     def _rotate(self) -> None:
         assert self._file is not None
-        self.path.rename(self._parts.path(self._header.part))
+        self.path.rename(self._parts.segment_path(self._header.part))
         self._closed.append(self._file)
-        if len(self._closed) > _CLOSED:
+        if len(self._closed) > _MAX_CLOSED_PARTS:
             self._sync_oldest()
         self._file, self._size, self._exists = None, 0, False
         self._header = replace(self._header, part=self._header.part + 1)
@@ -225,36 +225,36 @@ class Writer:
         try:
             sync_file(descriptor)
         except OSError as error:
-            self._lasting_fault = self._lasting_fault or faults.not_synced(error, self.path)
+            self._lasting_fault = self._lasting_fault or faults.not_synced_failure(error, self.path)
         finally:
             os.close(descriptor)
 
-    def _refused(self, error: OSError, since: int | None) -> None:
+    def _note_fault(self, error: OSError, since: int | None) -> None:
         self.error = error
         with contextlib.suppress(OSError):
-            self._mend()
+            self._repair_tail()
         if self.fault is None:
-            self.fault = faults.not_saved(error, self.path, since)
+            self.fault = faults.not_saved_failure(error, self.path, since)
 
-    def _caught_up(self) -> None:
-        missing = faults.dropped(self._dropped, self.path) if self._dropped else None
+    def _clear_fault(self) -> None:
+        missing = faults.dropped_failure(self._dropped, self.path) if self._dropped else None
         self.fault = self._lasting_fault or missing
 
-    def _hold(self, line: Line) -> None:
+    def _hold_line(self, line: PendingLine) -> None:
         self._pending.append(line)
         self._pending_bytes += len(line.data)
         if self._pending_bytes > self._pending_limit:
-            self._shed()
+            self._drop_oldest()
 
-    def _shed(self) -> None:
+    def _drop_oldest(self) -> None:
         """Drops the oldest stream events until half the room is free; transitions stay."""
-        kept: list[Line] = []
+        remaining: list[PendingLine] = []
         excess = self._pending_bytes - self._pending_limit // 2
         for line in self._pending:
-            if excess > 0 and not line.must:
+            if excess > 0 and not line.is_required:
                 excess -= len(line.data)
                 self._pending_bytes -= len(line.data)
                 self._dropped += 1
             else:
-                kept.append(line)
-        self._pending = kept
+                remaining.append(line)
+        self._pending = remaining

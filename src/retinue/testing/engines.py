@@ -19,78 +19,78 @@ import anyio.lowlevel
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.engines.base import Completion, Emit, Engine, EngineError, Steers
-from retinue.events import (
+from retinue.engines.base import Completion, Emit, Engine, EngineError, SupportsSteering
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import Failure
+from retinue.model.event_codec import EventRecord, EventSource, from_line, to_line
+from retinue.model.events import (
     AttemptStarted,
     DeadlineExtended,
     Event,
     Finalized,
     MessageEnded,
     ModelChanged,
-    Origin,
     RunEnded,
     RunQueued,
     RunStarted,
-    Stamped,
-    Steered,
+    SteeringDelivered,
     Text,
     TextDelta,
     Thinking,
     ToolCalled,
     ToolReturned,
-    from_line,
-    to_line,
 )
-from retinue.tool_names import FINALIZE
-from retinue.types import Failure, Grant, Lineage, Message, RunSpec, Subagent, ToolUse
+from retinue.model.runs import Message, RunSpec, ToolGrant, ToolUse
+from retinue.model.tasks import Lineage
+from retinue.model.tool_names import FINALIZE_TOOL
 
-Deed = Literal["answer", "call", "fail", "hang", "break", "finalize", "steer"]
+EngineBehavior = Literal["answer", "call", "fail", "hang", "break", "finalize", "steer"]
 """What an engine is to be brought to: to answer; to call a tool and then answer; to have its provider fail; to emit
 something and then go silent; to fail itself; to finalize; to answer only once it was told something more."""
-MORE: frozenset[Deed] = frozenset({"steer"})
+OPTIONAL_BEHAVIORS: frozenset[EngineBehavior] = frozenset({"steer"})
 """Deeds of some engines only."""
 
-STOPS_WITHIN = 5.0
+STOP_TIMEOUT = 5.0
 """Seconds in which a cancelled run is gone, its processes included."""
-_STOPS = 12
+_STOP_POINTS = 12
 """Points of a run at which it is stopped."""
-_OF_OTHERS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, DeadlineExtended, RunEnded)
+_RUNTIME_EVENTS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, DeadlineExtended, RunEnded)
 """Events the code around engines emits, never an engine."""
 
 
-class Subject(Struct, frozen=True):
+class EngineCase(Struct, frozen=True):
     """An engine and a spec with which it does what a test is about."""
 
     engine: Engine
     spec: RunSpec
 
 
-def run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> RunSpec:
+def make_run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> RunSpec:
     """A spec for a test, complete without any change."""
     spec = RunSpec(
         run="0123456789abcdef0123456789abcdef",
         session="0123456789abcdef0123456789abcdef",
         name="subject",
-        surface="single",
-        agent=Subagent(name="subject"),
+        toolset="single",
+        agent=AgentProfile(name="subject"),
         task=task,
         prompt=task,
         cwd=str(folder),
         engine="under-test",
-        grant=Grant(tools=("read", "grep", "find", "ls")),
+        grant=ToolGrant(tools=("read", "grep", "find", "ls")),
         lineage=Lineage(root="root", parent_call="call", depth=1),
     )
     return replace(spec, **changes)
 
 
-async def record(engine: Engine, spec: RunSpec) -> list[Event]:
+async def record_run(engine: Engine, spec: RunSpec) -> list[Event]:
     """Every event of one run, which must return in its own time."""
     events: list[Event] = []
-    await engine.run(spec, _into(events))
+    await engine.run(spec, _collect_into(events))
     return events
 
 
-def transcript(events: Sequence[Event]) -> tuple[Message, ...]:
+def messages_from_events(events: Sequence[Event]) -> tuple[Message, ...]:
     """The messages that events tell of. Fails where they cannot be told apart."""
     messages: list[Message] = []
     texts: list[str] = []
@@ -113,8 +113,8 @@ def transcript(events: Sequence[Event]) -> tuple[Message, ...]:
 
 def check_order(events: Sequence[Event]) -> None:
     """The contract of an engine's events, over a run that was not stopped."""
-    assert not [event for event in events if isinstance(event, _OF_OTHERS)], "an event that is not an engine's"
-    for message in _messages(events):
+    assert not [event for event in events if isinstance(event, _RUNTIME_EVENTS)], "an event that is not an engine's"
+    for message in _split_messages(events):
         _check_message(message)
     _check_calls(events)
 
@@ -122,11 +122,11 @@ def check_order(events: Sequence[Event]) -> None:
 T = TypeVar("T", bound=Callable[..., object])
 
 
-def _about(deed: Deed) -> Callable[[T], T]:
+def _requires(behavior: EngineBehavior) -> Callable[[T], T]:
     """Marks a test that not every engine can be put to."""
 
     def mark(test: T) -> T:
-        test.__dict__["deed"] = deed
+        test.__dict__["behavior"] = behavior
         return test
 
     return mark
@@ -135,9 +135,9 @@ def _about(deed: Deed) -> Callable[[T], T]:
 class EngineSuite(ABC):
     """The tests. `subject` is all a subclass must say; `cannot`, `can` and `leftovers` what it may."""
 
-    cannot: ClassVar[frozenset[Deed]] = frozenset()
+    unsupported: ClassVar[frozenset[EngineBehavior]] = frozenset()
     """Deeds the engine cannot be brought to, all but `answer`: it gets no tests of these."""
-    can: ClassVar[frozenset[Deed]] = frozenset()
+    supported: ClassVar[frozenset[EngineBehavior]] = frozenset()
     """Of the deeds of some engines only, those it can be brought to: it is tested for these, too."""
     reports_completion: ClassVar[bool] = False
     """Whether it reports itself when its agent is done (`Completion`)."""
@@ -145,27 +145,29 @@ class EngineSuite(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name in filter(lambda name: name.startswith("test_"), dir(cls)):
-            if getattr(getattr(cls, name), "deed", None) in cls.cannot | (MORE - cls.can):
+            if getattr(getattr(cls, name), "behavior", None) in cls.unsupported | (
+                OPTIONAL_BEHAVIORS - cls.supported
+            ):
                 setattr(cls, name, None)
 
     @abstractmethod
-    def subject(self, deed: Deed, folder: Path) -> Subject:
+    def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
         """How the engine is brought to a deed, working in a folder."""
 
-    def leftovers(self) -> Sequence[object]:
+    def find_leftovers(self) -> Sequence[object]:
         """What stopped runs of this engine have left behind, such as processes."""
         return ()
 
     async def test_an_answer_is_text_and_a_message_that_stopped(self, tmp_path: Path) -> None:
-        events = await self._recorded("answer", tmp_path)
+        events = await self._record_behavior("answer", tmp_path)
         check_order(events)
-        *_, last = transcript(events)
+        *_, last = messages_from_events(events)
         assert last.role == "assistant"
         assert last.text.strip()
-        assert _endings(events)[-1].stop_reason == "stop"
+        assert _message_ends(events)[-1].stop_reason == "stop"
 
     async def test_completion_is_reported_once_after_the_last_message(self, tmp_path: Path) -> None:
-        subject = self.subject("answer", tmp_path)
+        subject = self.make_case("answer", tmp_path)
         reports: list[Event | Completion] = []
 
         async def emit(report: Event | Completion) -> None:
@@ -182,70 +184,70 @@ class EngineSuite(ABC):
         assert reports.index(Completion.PENDING) < messages[0]
         assert messages[-1] < reports.index(Completion.REPORTED)
 
-    @_about("call")
+    @_requires("call")
     async def test_a_tool_call_is_told_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
-        events = await self._recorded("call", tmp_path)
+        events = await self._record_behavior("call", tmp_path)
         check_order(events)
-        messages = transcript(events)
+        messages = messages_from_events(events)
         assert [message.role for message in messages if message.role == "tool"], "no tool was called"
         assert messages[-1].role == "assistant"
         assert messages[-1].text.strip()
 
-    @_about("call")
+    @_requires("call")
     async def test_only_granted_tools_are_called(self, tmp_path: Path) -> None:
-        subject = self.subject("call", tmp_path)
-        events = await record(subject.engine, subject.spec)
+        subject = self.make_case("call", tmp_path)
+        events = await record_run(subject.engine, subject.spec)
         used = {event.name for event in events if isinstance(event, ToolCalled)}
-        assert used <= {*subject.spec.grant.tools, FINALIZE}
+        assert used <= {*subject.spec.grant.tools, FINALIZE_TOOL}
 
-    @_about("call")
+    @_requires("call")
     async def test_each_message_is_one_turn(self, tmp_path: Path) -> None:
-        for ending in _endings(await self._recorded("call", tmp_path)):
+        for ending in _message_ends(await self._record_behavior("call", tmp_path)):
             assert ending.usage.turns == 1
             assert ending.usage.tokens >= 0
 
-    @_about("call")
+    @_requires("call")
     async def test_every_event_survives_the_wire(self, tmp_path: Path) -> None:
-        subject = self.subject("call", tmp_path)
-        origin = Origin.of(subject.spec)
-        for number, event in enumerate(await record(subject.engine, subject.spec)):
-            stamped = Stamped(origin, number, 1.0, event)
+        subject = self.make_case("call", tmp_path)
+        origin = EventSource.of(subject.spec)
+        for number, event in enumerate(await record_run(subject.engine, subject.spec)):
+            stamped = EventRecord(origin, number, 1.0, event)
             assert from_line(to_line(stamped)) == stamped
 
-    @_about("fail")
+    @_requires("fail")
     async def test_a_provider_failure_is_a_message_not_an_exception(self, tmp_path: Path) -> None:
-        events = await self._recorded("fail", tmp_path)
+        events = await self._record_behavior("fail", tmp_path)
         check_order(events)
-        last = _endings(events)[-1]
+        last = _message_ends(events)[-1]
         assert last.stop_reason == "error"
         assert last.error
 
-    @_about("break")
+    @_requires("break")
     async def test_a_failure_of_the_engine_is_an_engine_error_with_words(self, tmp_path: Path) -> None:
-        subject = self.subject("break", tmp_path)
+        subject = self.make_case("break", tmp_path)
         failure: Failure | None = None
         try:
-            await record(subject.engine, subject.spec)
+            await record_run(subject.engine, subject.spec)
         except EngineError as error:
             failure = error.failure
         assert failure, "the engine did not fail"
         assert failure.message
 
-    @_about("call")
+    @_requires("call")
     async def test_nothing_is_emitted_after_the_return(self, tmp_path: Path) -> None:
-        events = await self._recorded("call", tmp_path)
+        events = await self._record_behavior("call", tmp_path)
         count = len(events)
         for _ in range(50):
             await anyio.lowlevel.checkpoint()
         assert len(events) == count
 
-    @_about("hang")
+    @_requires("hang")
     async def test_a_silent_run_ends_when_it_is_cancelled(self, tmp_path: Path) -> None:
-        subject = self.subject("hang", tmp_path)
+        subject = self.make_case("hang", tmp_path)
         events: list[Event] = []
         spoke = anyio.Event()
-        emit = _into(events, spoke=spoke)
-        with anyio.fail_after(STOPS_WITHIN):
+        emit = _collect_into(events, spoke=spoke)
+        with anyio.fail_after(STOP_TIMEOUT):
             async with anyio.create_task_group() as running:
                 running.start_soon(subject.engine.run, subject.spec, emit)
                 await spoke.wait()
@@ -253,78 +255,78 @@ class EngineSuite(ABC):
         count = len(events)
         await anyio.lowlevel.checkpoint()
         assert len(events) == count
-        assert not self.leftovers()
+        assert not self.find_leftovers()
 
-    @_about("call")
+    @_requires("call")
     async def test_a_run_can_be_stopped_wherever_it_is(self, tmp_path: Path) -> None:
-        count = len(await self._recorded("call", tmp_path))
-        for stop_after in range(1, count + 1, max(1, count // _STOPS)):
-            subject = self.subject("call", tmp_path)
+        count = len(await self._record_behavior("call", tmp_path))
+        for stop_after in range(1, count + 1, max(1, count // _STOP_POINTS)):
+            subject = self.make_case("call", tmp_path)
             events: list[Event] = []
-            with anyio.fail_after(STOPS_WITHIN), anyio.CancelScope() as scope:
-                await subject.engine.run(subject.spec, _into(events, scope, stop_after))
+            with anyio.fail_after(STOP_TIMEOUT), anyio.CancelScope() as scope:
+                await subject.engine.run(subject.spec, _collect_into(events, scope, stop_after))
             assert len(events) <= stop_after
-            assert not self.leftovers()
+            assert not self.find_leftovers()
 
-    @_about("call")
+    @_requires("call")
     async def test_runs_side_by_side_do_not_mix(self, tmp_path: Path) -> None:
-        subject = self.subject("call", tmp_path)
+        subject = self.make_case("call", tmp_path)
         streams: list[list[Event]] = [[] for _ in range(4)]
         async with anyio.create_task_group() as running:
             for number, events in enumerate(streams):
                 spec = replace(subject.spec, run=f"{number:032x}")
-                running.start_soon(subject.engine.run, spec, _into(events))
+                running.start_soon(subject.engine.run, spec, _collect_into(events))
         for events in streams:
             check_order(events)
-            assert transcript(events)[-1].text.strip()
+            assert messages_from_events(events)[-1].text.strip()
 
-    @_about("call")
+    @_requires("call")
     async def test_a_session_goes_on_from_its_messages(self, tmp_path: Path) -> None:
-        subject = self.subject("call", tmp_path)
-        before = transcript(await record(subject.engine, subject.spec))
+        subject = self.make_case("call", tmp_path)
+        before = messages_from_events(await record_run(subject.engine, subject.spec))
         history = (Message(role="user", text=subject.spec.prompt), *before)
-        again = self.subject("answer", tmp_path)
-        events = await record(again.engine, replace(again.spec, history=history, resumes=True))
+        again = self.make_case("answer", tmp_path)
+        events = await record_run(again.engine, replace(again.spec, history=history, resumes=True))
         check_order(events)
-        assert transcript(events)[-1].text.strip()
+        assert messages_from_events(events)[-1].text.strip()
         told = {event.call for event in events if isinstance(event, ToolReturned)}
         asked = {event.call for event in events if isinstance(event, ToolCalled)}
         assert told <= asked, "a result of an earlier run was told again"
 
-    @_about("finalize")
+    @_requires("finalize")
     async def test_a_finalization_follows_its_call(self, tmp_path: Path) -> None:
-        subject = self.subject("finalize", tmp_path)
-        events = await record(subject.engine, replace(subject.spec, finalize=True))
+        subject = self.make_case("finalize", tmp_path)
+        events = await record_run(subject.engine, replace(subject.spec, finalize=True))
         check_order(events)
         kinds = [type(event) for event in events]
         assert Finalized in kinds
         before = events[: kinds.index(Finalized)]
-        assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE]
+        assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE_TOOL]
 
-    @_about("steer")
+    @_requires("steer")
     async def test_what_an_agent_is_told_stands_where_it_is_given_it(self, tmp_path: Path) -> None:
-        subject = self.subject("steer", tmp_path)
+        subject = self.make_case("steer", tmp_path)
         engine, run = subject.engine, subject.spec.run
-        assert isinstance(engine, Steers)
+        assert isinstance(engine, SupportsSteering)
         events: list[Event] = []
         spoke = anyio.Event()
-        emit = _into(events, spoke=spoke)
+        emit = _collect_into(events, spoke=spoke)
         async with anyio.create_task_group() as running:
             running.start_soon(engine.run, subject.spec, emit)
             await spoke.wait()
             assert await engine.steer(run, "Be brief.") is None
         check_order(events)
-        assert events.count(Steered("Be brief.")) == 1
-        answer = events[events.index(Steered("Be brief.")) :]
-        assert transcript(answer)[-1].text.strip()
+        assert events.count(SteeringDelivered("Be brief.")) == 1
+        answer = events[events.index(SteeringDelivered("Be brief.")) :]
+        assert messages_from_events(answer)[-1].text.strip()
         assert await engine.steer(run, "Too late.")
 
-    async def _recorded(self, deed: Deed, folder: Path) -> list[Event]:
-        subject = self.subject(deed, folder)
-        return await record(subject.engine, subject.spec)
+    async def _record_behavior(self, behavior: EngineBehavior, folder: Path) -> list[Event]:
+        subject = self.make_case(behavior, folder)
+        return await record_run(subject.engine, subject.spec)
 
 
-def _into(
+def _collect_into(
     events: list[Event],
     scope: anyio.CancelScope | None = None,
     stop_after: int = -1,
@@ -342,11 +344,11 @@ def _into(
     return emit
 
 
-def _endings(events: Sequence[Event]) -> list[MessageEnded]:
+def _message_ends(events: Sequence[Event]) -> list[MessageEnded]:
     return [event for event in events if isinstance(event, MessageEnded)]
 
 
-def _messages(events: Sequence[Event]) -> list[list[Event]]:
+def _split_messages(events: Sequence[Event]) -> list[list[Event]]:
     """The events of each assistant message, its `message_ended` last; results stand in the next one."""
     messages: list[list[Event]] = [[]]
     for event in events:

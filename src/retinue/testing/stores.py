@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
-from retinue.events import (
-    Durable,
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.event_codec import EventRecord, EventSource
+from retinue.model.events import (
     MessageEnded,
-    Origin,
+    PersistedEvent,
     RunEnded,
     RunQueued,
     RunStarted,
-    Stamped,
     Text,
     ToolCalled,
     ToolReturned,
 )
-from retinue.results import Actual, AnswerKind
-from retinue.sessions.store import INTERRUPTED, RunRecord, SessionStore, State, Wanted
-from retinue.types import Code, Failure, Lineage, Refused, RunSpec, Subagent, Usage
+from retinue.model.results import AnswerStatus, ExecutionReport, Usage
+from retinue.model.runs import RunSpec
+from retinue.model.tasks import Lineage
+from retinue.sessions.store import INTERRUPTED, RunRecord, SessionFilter, SessionState, SessionStore
 
-Check = Callable[[SessionStore], Awaitable[None]]
+StoreCheck = Callable[[SessionStore], Awaitable[None]]
 
 
 def run_spec(
@@ -40,8 +42,8 @@ def run_spec(
         run=run or session,
         session=session,
         name=agent,
-        surface="single",
-        agent=Subagent(name=agent),
+        toolset="single",
+        agent=AgentProfile(name=agent),
         task=task,
         prompt=task,
         cwd="/",
@@ -51,45 +53,47 @@ def run_spec(
     )
 
 
-class Tape:
+class StoreRecorder:
     """Stamps and appends the events of one run, a second apart."""
 
     def __init__(self, record: RunRecord, spec: RunSpec, *, time: float = 1000.0) -> None:
-        self.events: list[Stamped] = []
+        self.events: list[EventRecord] = []
         self._record = record
-        self._origin = Origin.of(spec)
+        self._origin = EventSource.of(spec)
         self._spec = spec
         self._time = time
 
-    def play(self, *events: Durable) -> None:
+    def record(self, *events: PersistedEvent) -> None:
         for event in events:
             seq = len(self.events) + 1
-            self.events.append(Stamped(self._origin, seq, self._time + seq, event))
+            self.events.append(EventRecord(self._origin, seq, self._time + seq, event))
             self._record.append(self.events[-1])
 
-    def begin(self) -> None:
-        self.play(RunQueued.of(self._spec), RunStarted())
+    def record_start(self) -> None:
+        self.record(RunQueued.of(self._spec), RunStarted())
 
-    def end(self, text: str = "It is main.py", failure: Failure | None = None) -> None:
-        answer = AnswerKind.PARTIAL if failure else AnswerKind.FINAL
+    def record_end(self, text: str = "It is main.py", failure: Failure | None = None) -> None:
+        answer = AnswerStatus.PARTIAL if failure else AnswerStatus.FINAL
         code = 1 if failure else 0
-        self.play(RunEnded(text=text, answer=answer, failure=failure, exit_code=code, elapsed=2.0))
+        self.record(RunEnded(text=text, answer=answer, failure=failure, exit_code=code, elapsed=2.0))
 
 
-async def record_run(store: SessionStore, spec: RunSpec, *said: Durable, time: float = 1000.0) -> list[Stamped]:
+async def record_run(
+    store: SessionStore, spec: RunSpec, *events_between: PersistedEvent, time: float = 1000.0
+) -> list[EventRecord]:
     """Records a whole run that completes; returns its events."""
-    record = await store.begin(spec)
-    tape = Tape(record, spec, time=time)
-    tape.begin()
+    record = await store.open_record(spec)
+    recorder = StoreRecorder(record, spec, time=time)
+    recorder.record_start()
     await record.sync()
-    tape.play(*said)
-    tape.end()
+    recorder.record(*events_between)
+    recorder.record_end()
     await record.sync()
     await record.release()
-    return tape.events
+    return recorder.events
 
 
-async def read_all(store: SessionStore, session: str, run: str | None = None) -> list[Stamped]:
+async def read_all(store: SessionStore, session: str, run: str | None = None) -> list[EventRecord]:
     return [stamped async for stamped in store.events(session, run=run)]
 
 
@@ -110,7 +114,7 @@ async def what_is_appended_is_read_back_in_order(store: SessionStore) -> None:
     )
     events = await record_run(store, run_spec(session), *said)
     assert await read_all(store, session) == events
-    assert store.events(session).damaged == 0
+    assert store.events(session).damaged_count == 0
 
 
 async def what_cannot_be_written_in_json_does_not_lose_the_event(store: SessionStore) -> None:
@@ -129,9 +133,9 @@ async def what_cannot_be_written_in_json_does_not_lose_the_event(store: SessionS
 
 async def order_is_that_of_writing_whatever_the_clock_says(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    origin = Origin.of(run_spec(session))
-    events = [Stamped(origin, seq, 1000.0 - seq, Text(str(seq))) for seq in range(1, 20)]
+    record = await store.open_record(run_spec(session))
+    origin = EventSource.of(run_spec(session))
+    events = [EventRecord(origin, seq, 1000.0 - seq, Text(str(seq))) for seq in range(1, 20)]
     for stamped in events:
         record.append(stamped)
     await record.release()
@@ -155,25 +159,25 @@ async def every_shown_form_of_an_id_finds_its_session(store: SessionStore) -> No
 
 async def a_session_carries_out_one_run_at_a_time(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    Tape(record, run_spec(session)).begin()
-    assert await store.busy(session)
-    failure = await _refusal(store, run_spec(session, store.claim(session)))
-    assert failure.code == Code.SESSION_BUSY
+    record = await store.open_record(run_spec(session))
+    StoreRecorder(record, run_spec(session)).record_start()
+    assert await store.is_locked(session)
+    failure = await _start_refusal(store, run_spec(session, store.claim(session)))
+    assert failure.code == ErrorCode.SESSION_BUSY
     await record.release()
-    assert not await store.busy(session)
+    assert not await store.is_locked(session)
     await record_run(store, run_spec(session, store.claim(session)))
     await record.release()
 
 
 async def what_comes_after_the_release_is_not_stored(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    tape = Tape(record, run_spec(session))
-    tape.begin()
-    tape.end()
+    record = await store.open_record(run_spec(session))
+    tape = StoreRecorder(record, run_spec(session))
+    tape.record_start()
+    tape.record_end()
     await record.release()
-    tape.play(Text("too late"))
+    tape.record(Text("too late"))
     await record.sync()
     await record.release()
     assert await read_all(store, session) == tape.events[:-1]
@@ -185,32 +189,32 @@ async def what_is_no_id_names_nothing(store: SessionStore) -> None:
         assert await store.summary(foreign) is None
         assert await read_all(store, foreign) == []
         assert list(await store.tail(foreign, 5)) == []
-        assert not await store.busy(foreign)
+        assert not await store.is_locked(foreign)
 
 
 async def an_unknown_session_cannot_be_continued(store: SessionStore) -> None:
     session = store.claim()
-    failure = await _refusal(store, run_spec(session, store.claim(session)))
-    assert failure.code == Code.SESSION_NOT_FOUND
+    failure = await _start_refusal(store, run_spec(session, store.claim(session)))
+    assert failure.code == ErrorCode.SESSION_NOT_FOUND
     assert await store.summary(session) is None
     assert await read_all(store, session) == []
     assert list(await store.tail(session, 5)) == []
-    assert not await store.busy(session)
+    assert not await store.is_locked(session)
 
 
 async def a_summary_tells_how_far_a_session_has_come(store: SessionStore) -> None:
     session = store.claim()
     spec = run_spec(session)
-    record = await store.begin(spec)
+    record = await store.open_record(spec)
     assert await store.summary(session) is None
-    tape = Tape(record, spec)
-    tape.begin()
-    assert await _state(store, session) == State.RUNNING
-    tape.play(Text("I look around\nand find"))
+    tape = StoreRecorder(record, spec)
+    tape.record_start()
+    assert await _session_state(store, session) == SessionState.RUNNING
+    tape.record(Text("I look around\nand find"))
     running = await store.summary(session)
     assert running is not None
     assert (running.preview, running.latest.failure, running.runs) == ("I look around", None, 1)
-    tape.end("\nIt is main.py\nbecause …")
+    tape.record_end("\nIt is main.py\nbecause …")
     await record.release()
     done = await store.summary(session)
     assert done is not None
@@ -222,41 +226,45 @@ async def a_summary_tells_how_far_a_session_has_come(store: SessionStore) -> Non
         1,
     )
     assert (done.preview, done.updated, done.runs, done.damaged) == ("It is main.py", 1004.0, 1, 0)
-    assert (done.latest.run, done.latest.state, done.latest.exit_code) == (session, State.COMPLETED, 0)
+    assert (done.latest.run, done.latest.state, done.latest.exit_code) == (session, SessionState.COMPLETED, 0)
     assert (done.latest.started, done.latest.ended, done.latest.elapsed) == (1002.0, 1004.0, 2.0)
 
 
 async def a_queued_run_is_told_from_a_running_one(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
+    record = await store.open_record(run_spec(session))
     queued = RunQueued(name="a", agent="a", task="t", cwd="/", surface="single")
-    record.append(Stamped(Origin.of(run_spec(session)), 1, 5.0, queued))
-    assert await _state(store, session) == State.QUEUED
+    record.append(EventRecord(EventSource.of(run_spec(session)), 1, 5.0, queued))
+    assert await _session_state(store, session) == SessionState.QUEUED
     await record.release()
 
 
 async def a_failed_run_is_an_error_with_its_reason(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    tape = Tape(record, run_spec(session))
-    tape.begin()
-    failure = Failure(Code.TIMEOUT, "Timed out after 600s.\nConsider resuming.")
-    tape.end("so far", failure)
+    record = await store.open_record(run_spec(session))
+    tape = StoreRecorder(record, run_spec(session))
+    tape.record_start()
+    failure = Failure(ErrorCode.TIMEOUT, "Timed out after 600s.\nConsider resuming.")
+    tape.record_end("so far", failure)
     await record.release()
     summary = await store.summary(session)
     assert summary is not None
-    assert (summary.latest.state, summary.latest.failure, summary.latest.exit_code) == (State.ERROR, failure, 1)
+    assert (summary.latest.state, summary.latest.failure, summary.latest.exit_code) == (
+        SessionState.ERROR,
+        failure,
+        1,
+    )
     assert summary.preview == "Timed out after 600s."
 
 
 async def a_run_left_without_an_end_was_interrupted(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    Tape(record, run_spec(session)).begin()
+    record = await store.open_record(run_spec(session))
+    StoreRecorder(record, run_spec(session)).record_start()
     await record.release()
     summary = await store.summary(session)
     assert summary is not None
-    assert (summary.latest.state, summary.latest.failure) == (State.ERROR, INTERRUPTED)
+    assert (summary.latest.state, summary.latest.failure) == (SessionState.ERROR, INTERRUPTED)
 
 
 async def later_runs_belong_to_their_session(store: SessionStore) -> None:
@@ -281,29 +289,29 @@ async def a_list_shows_the_last_changed_first(store: SessionStore) -> None:
     listed = await store.list()
     assert [summary.session for summary in listed] == [sessions[i] for i in (1, 3, 2, 0)]
     assert listed == [await store.summary(summary.session) for summary in listed]
-    assert list(await store.list(Wanted(limit=2))) == list(listed)[:2]
+    assert list(await store.list(SessionFilter(limit=2))) == list(listed)[:2]
 
 
 async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
     first, second, third = (store.claim() for _ in range(3))
     await record_run(store, run_spec(first, agent="tester", root="other"), time=3000.0)
     await record_run(store, run_spec(second, task="Prüfe 100% ÄRGER_"), time=2000.0)
-    record = await store.begin(run_spec(third))
-    Tape(record, run_spec(third)).begin()
+    record = await store.open_record(run_spec(third))
+    StoreRecorder(record, run_spec(third)).record_start()
 
-    async def narrowed(wanted: Wanted) -> Sequence[str]:
+    async def narrowed(wanted: SessionFilter) -> Sequence[str]:
         found = await store.list(wanted)
         assert all(map(wanted.matches, found))
         return [summary.session for summary in found]
 
-    assert await narrowed(Wanted(root="other")) == [first]
-    assert await narrowed(Wanted(agent="explorer")) == [second, third]
-    assert await narrowed(Wanted(state=State.COMPLETED)) == [first, second]
-    assert await narrowed(Wanted(state=State.RUNNING, root="root-1")) == [third]
-    assert await narrowed(Wanted(text="ärger_")) == [second]
-    assert await narrowed(Wanted(text="MAIN.PY", agent="tester")) == [first]
-    assert await narrowed(Wanted(text="_%")) == []
-    assert await narrowed(Wanted(agent="explorer", limit=1)) == [second]
+    assert await narrowed(SessionFilter(root="other")) == [first]
+    assert await narrowed(SessionFilter(agent="explorer")) == [second, third]
+    assert await narrowed(SessionFilter(state=SessionState.COMPLETED)) == [first, second]
+    assert await narrowed(SessionFilter(state=SessionState.RUNNING, root="root-1")) == [third]
+    assert await narrowed(SessionFilter(text="ärger_")) == [second]
+    assert await narrowed(SessionFilter(text="MAIN.PY", agent="tester")) == [first]
+    assert await narrowed(SessionFilter(text="_%")) == []
+    assert await narrowed(SessionFilter(agent="explorer", limit=1)) == [second]
     await record.release()
 
 
@@ -312,21 +320,24 @@ async def a_list_goes_on_where_the_last_ended(store: SessionStore) -> None:
         await record_run(store, run_spec(store.claim()), time=1000.0 * (i // 2))
     every = list(await store.list())
     for i, last in enumerate(every):
-        assert list(await store.list(Wanted(limit=2, before=(last.updated, last.session)))) == every[i + 1 : i + 3]
+        assert (
+            list(await store.list(SessionFilter(limit=2, before=(last.updated, last.session))))
+            == every[i + 1 : i + 3]
+        )
 
 
 async def sessions_stand_under_their_root_conversation(store: SessionStore) -> None:
     for i, (root, agent) in enumerate([("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("a", "x")]):
         await record_run(store, run_spec(store.claim(), agent=agent, root=root), time=1000.0 * i)
 
-    async def told(wanted: Wanted, most: int = 9) -> Sequence[tuple[str, int, list[float]]]:
-        found = await store.conversations(wanted, most=most)
+    async def list_conversations(wanted: SessionFilter, most: int = 9) -> Sequence[tuple[str, int, list[float]]]:
+        found = await store.conversations(wanted, max_sessions=most)
         return [(each.root, each.count, [one.latest.started for one in each.sessions]) for each in found]
 
     a, b, c = ("a", 3, [4002.0, 2002.0, 2.0]), ("b", 1, [1002.0]), ("c", 1, [3002.0])
-    assert await told(Wanted()) == [a, c, b]
-    assert await told(Wanted(limit=1, before=(4003.0, "a"))) == [c]
-    assert await told(Wanted(agent="y"), most=2) == [("a", 3, [2002.0, 4002.0]), b]
+    assert await list_conversations(SessionFilter()) == [a, c, b]
+    assert await list_conversations(SessionFilter(limit=1, before=(4003.0, "a"))) == [c]
+    assert await list_conversations(SessionFilter(agent="y"), most=2) == [("a", 3, [2002.0, 4002.0]), b]
 
 
 async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
@@ -339,12 +350,12 @@ async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
 
 async def recovering_leaves_live_runs_alone(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    tape = Tape(record, run_spec(session))
-    tape.begin()
+    record = await store.open_record(run_spec(session))
+    tape = StoreRecorder(record, run_spec(session))
+    tape.record_start()
     assert list(await store.recover()) == []
-    assert await _state(store, session) == State.RUNNING
-    tape.end()
+    assert await _session_state(store, session) == SessionState.RUNNING
+    tape.record_end()
     await record.release()
     assert await read_all(store, session) == tape.events
     assert list(await store.recover()) == []
@@ -352,17 +363,17 @@ async def recovering_leaves_live_runs_alone(store: SessionStore) -> None:
 
 async def a_summary_names_the_model_that_answered(store: SessionStore) -> None:
     session = store.claim()
-    record = await store.begin(run_spec(session))
-    tape = Tape(record, run_spec(session))
-    tape.begin()
-    tape.play(RunEnded(text="done", usage=Usage(input=5, turns=1), actual=Actual(model="second-choice")))
+    record = await store.open_record(run_spec(session))
+    tape = StoreRecorder(record, run_spec(session))
+    tape.record_start()
+    tape.record(RunEnded(text="done", usage=Usage(input=5, turns=1), actual=ExecutionReport(model="second-choice")))
     await record.release()
     summary = await store.summary(session)
     assert summary is not None
     assert (summary.model, summary.latest.usage) == ("second-choice", Usage(input=5, turns=1))
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[StoreCheck, ...] = (
     claims_are_ids_that_nothing_else_has,
     what_is_appended_is_read_back_in_order,
     what_cannot_be_written_in_json_does_not_lose_the_event,
@@ -387,14 +398,14 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-async def _refusal(store: SessionStore, spec: RunSpec) -> Failure:
+async def _start_refusal(store: SessionStore, spec: RunSpec) -> Failure:
     try:
-        await store.begin(spec)
-    except Refused as refusal:
+        await store.open_record(spec)
+    except RefusedError as refusal:
         return refusal.failure
     raise AssertionError("the run was begun")
 
 
-async def _state(store: SessionStore, session: str) -> State | None:
+async def _session_state(store: SessionStore, session: str) -> SessionState | None:
     summary = await store.summary(session)
     return summary.latest.state if summary else None

@@ -3,17 +3,18 @@
 from pathlib import Path
 
 import pytest
-from tests.claude_stage import Deed as Deeds
-from tests.claude_stage import deeds, environment
-from tests.pi_stage import alive
+from tests.support.claude_setup import Deed as Deeds
+from tests.support.claude_setup import deeds, environment
+from tests.support.pi_setup import alive
 
+from retinue.composition import available_engines
 from retinue.engines.base import Emit
-from retinue.parts import engine_kinds
-from retinue.places.local import Local
-from retinue.testing.engines import Deed, EngineSuite, Subject, run_spec
-from retinue.types import Failure, RunSpec
+from retinue.model.errors import Failure
+from retinue.model.runs import RunSpec
+from retinue.runtime.executor import LocalExecutor
+from retinue.testing.engines import EngineBehavior, EngineCase, EngineSuite, make_run_spec
 
-SCRIPTS: dict[Deed, list[Deeds]] = {
+SCRIPTS: dict[EngineBehavior, list[Deeds]] = {
     "answer": [{"say": "An answer.", "deltas": 3}],
     "call": [
         {"call": "Read", "args": {"file_path": "x"}, "returns": "text"},
@@ -37,9 +38,9 @@ class Placed:
     """The engine as it lives in its place, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        async with Local(engine_kinds(spec.environment)) as self._place:
+        async with LocalExecutor(available_engines(spec.environment)) as self._place:
             self._spec = spec
-            await self._place.carry(spec, emit)
+            await self._place.execute(spec, emit)
 
     async def steer(self, run: str, text: str) -> Failure | None:
         assert run == self._spec.run
@@ -48,22 +49,22 @@ class Placed:
 
 @pytest.mark.process
 class TestClaude(EngineSuite):
-    can = frozenset({"steer"})
+    supported = frozenset({"steer"})
     reports_completion = True
 
     @pytest.fixture(autouse=True)
     def home(self, scratch_home: Path) -> None:
         self._home = scratch_home
 
-    def subject(self, deed: Deed, folder: Path) -> Subject:
-        spec = run_spec(
+    def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
+        spec = make_run_spec(
             folder,
-            task=deeds(*SCRIPTS[deed]),
+            task=deeds(*SCRIPTS[behavior]),
             engine="claude",
             environment=environment(self._home),
             native_folder=str(self._home / "native"),
         )
-        return Subject(Placed(), spec)
+        return EngineCase(Placed(), spec)
 
-    def leftovers(self) -> list[str]:
+    def find_leftovers(self) -> list[str]:
         return alive(self._home)

@@ -10,19 +10,20 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.claude_stage import claude_stage, deeds, environment
-from tests.home.told import SPAWN, answers, ends
-from tests.pi_stage import alive, until_told
+from tests.support.claude_setup import claude_stage, deeds, environment
+from tests.support.delegation_reports import SPAWN, answers, ends
+from tests.support.pi_setup import alive, until_told
 
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.base import EngineKind
-from retinue.engines.claude.sdk import NOT_HANDED_OVER
-from retinue.engines.scripted import CAPABILITIES, Do, Hang, Script, ScriptedEngine, Step, say
-from retinue.events import RunStarted, ToolCalled
-from retinue.parts import engine_kinds
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.composition import available_engines
+from retinue.engines.base import EngineInfo
+from retinue.engines.claude.sdk import NATIVE_DELEGATION_REFUSED
+from retinue.engines.scripted import CAPABILITIES, HangStep, RunCallback, Script, ScriptedEngine, Step, reply
+from retinue.model.errors import ErrorCode
+from retinue.model.events import RunStarted, ToolCalled
+from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Code, Plan, Task
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -43,14 +44,14 @@ def opened(scratch_home: Path) -> Callable[..., Retinue]:
     """Retinue whose lead is on Claude Code, and whose worker does these steps."""
 
     def made(*steps: Step, **settings: Any) -> Retinue:
-        script: Script = steps or (say("worked: {task}"),)
-        kind = EngineKind(
+        script: Script = steps or (reply("worked: {task}"),)
+        kind = EngineInfo(
             name="scripted",
             capabilities=CAPABILITIES,
             make=lambda: ScriptedEngine(*script),
-            missing=lambda: None,
+            not_installed_reason=lambda: None,
         )
-        kinds = {**engine_kinds(environment(scratch_home)), "scripted": kind}
+        kinds = {**available_engines(environment(scratch_home)), "scripted": kind}
         options: dict[str, Any] = {"engines": kinds, "engine": None, "store": MemoryStore()}
         return claude_stage(scratch_home, agents=[LEAD, WORKER], settings=settings, **options)
 
@@ -60,8 +61,8 @@ def opened(scratch_home: Path) -> Callable[..., Retinue]:
 async def led(retinue: Retinue, *given: Any):
     plan = Plan(tasks=(Task(agent="lead", prompt=deeds(*given)),))
     async with retinue.events(deltas=False) as watcher:
-        (result,) = await retinue.carry_out(plan, retinue.call("nested"))
-        return result, list(watcher.waiting())
+        (result,) = await retinue.run_plan(plan, retinue.call("nested"))
+        return result, list(watcher.drain())
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ async def test_a_run_delegates_and_is_told_in_our_words(opened, tool, given):
 async def test_one_that_would_run_agents_by_itself_may_not(opened):
     async with opened() as retinue:
         _, events = await led(retinue, {"delegate": NATIVE, "by": "Agent", "old": True}, SAY)
-    assert (answers(events), ends(events)) == ([NOT_HANDED_OVER], [(1, None)])
+    assert (answers(events), ends(events)) == ([NATIVE_DELEGATION_REFUSED], [(1, None)])
 
 
 async def test_one_that_is_killed_while_it_waits_ends_what_it_asked_for(opened, scratch_home):
@@ -90,11 +91,11 @@ async def test_one_that_is_killed_while_it_waits_ends_what_it_asked_for(opened, 
         (lead,) = {int(one.split()[0]) for one in alive(scratch_home) if "fake-claude" in one}
         os.kill(lead, signal.SIGKILL)
 
-    async with opened(Do(kill), Hang()) as retinue:
+    async with opened(RunCallback(kill), HangStep()) as retinue:
         result, events = await led(retinue, {"delegate": NATIVE, "by": "Agent"}, SAY)
     assert result.failure
-    assert result.failure.code is Code.SIGNALLED
-    assert ends(events) == [(2, Code.ABORTED), (1, Code.SIGNALLED)]
+    assert result.failure.code is ErrorCode.SIGNALLED
+    assert ends(events) == [(2, ErrorCode.ABORTED), (1, ErrorCode.SIGNALLED)]
     assert alive(scratch_home) == []
 
 
@@ -104,12 +105,16 @@ async def test_stopping_a_run_ends_what_it_waits_for_even_if_it_does_not_listen(
     async def work() -> None:
         results.append(await led(retinue, {"stay": True}, {"delegate": NATIVE, "by": "Agent"}, SAY))
 
-    async with opened(Hang()) as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+    async with (
+        opened(HangStep()) as retinue,
+        retinue.events(deltas=False) as watcher,
+        anyio.create_task_group() as group,
+    ):
         group.start_soon(work)
         for _ in range(2):
             await until_told(watcher, lambda event: isinstance(event, RunStarted))
-        retinue.stop(retinue._orchestrator.live[0])
+        retinue.stop(retinue._orchestrator.active_run_ids[0])
     ((result, events),) = results
     assert result.failure
-    assert ends(events) == [(2, Code.ABORTED), (1, Code.ABORTED)]
+    assert ends(events) == [(2, ErrorCode.ABORTED), (1, ErrorCode.ABORTED)]
     assert alive(scratch_home) == []

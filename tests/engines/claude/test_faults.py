@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from tests.claude_stage import Deed, claude_stage, deeds
-from tests.pi_stage import alive
+from tests.support.claude_setup import Deed, claude_stage, deeds
+from tests.support.pi_setup import alive
 
 from retinue import Agent
-from retinue.results import AnswerKind, RunResult
-from retinue.types import Code, Usage
+from retinue.model.errors import ErrorCode
+from retinue.model.results import AnswerStatus, RunResult, Usage
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -44,7 +44,7 @@ async def play(
     return result
 
 
-def ended(result: RunResult) -> tuple[Code | None, str | None]:
+def ended(result: RunResult) -> tuple[ErrorCode | None, str | None]:
     return (result.failure.code, result.failure.reason) if result.failure else (None, None)
 
 
@@ -92,15 +92,15 @@ async def test_death_within_a_run_is_named_with_the_end_of_its_stderr(home, work
 
 async def test_one_that_is_killed_is_told_by_its_signal(home):
     result = await play(home, {"call": "Read"}, {"signal": int(signal.SIGSEGV)})
-    assert (*ended(result), result.exit_code) == (Code.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
+    assert (*ended(result), result.exit_code) == (ErrorCode.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
 
 
 @pytest.mark.parametrize(
     ("last", "code", "reason", "exit_code", "how"),
     [
-        ({"signal": int(signal.SIGKILL)}, Code.SIGNALLED, "child_signal", 137, "was ended by signal 9"),
-        ({"exit": 143}, Code.ENGINE, "no_final_message", 143, "ended with exit code 143"),
-        ({"exit": 0}, Code.ENGINE, "no_final_message", 1, "ended with exit code 0"),
+        ({"signal": int(signal.SIGKILL)}, ErrorCode.SIGNALLED, "child_signal", 137, "was ended by signal 9"),
+        ({"exit": 143}, ErrorCode.ENGINE, "no_final_message", 143, "ended with exit code 143"),
+        ({"exit": 0}, ErrorCode.ENGINE, "no_final_message", 1, "ended with exit code 0"),
     ],
     ids=["killed", "asked to end", "gone"],
 )
@@ -116,25 +116,25 @@ async def test_one_that_ends_within_its_answer_is_told_by_its_end_and_what_it_wr
     )
     assert (result.text, result.answer, result.usage) == (
         "Half an ans",
-        AnswerKind.PARTIAL,
+        AnswerStatus.PARTIAL,
         Usage(input=10),
     )
 
 
 async def test_one_that_ends_without_an_answer_has_none(home):
     result = await play(home, {"call": "Read"}, {"exit": 0})
-    assert ended(result) == (Code.ENGINE, "no_final_message")
+    assert ended(result) == (ErrorCode.ENGINE, "no_final_message")
 
 
 async def test_one_that_breaks_off_within_a_record(home):
     result = await play(home, {"raw": '{"type":"assistant","mess'}, {"exit": 0})
-    assert ended(result) == (Code.ENGINE, "truncated_stream")
+    assert ended(result) == (ErrorCode.ENGINE, "truncated_stream")
 
 
 async def test_one_that_ends_before_it_answers_says_why(home):
     result = await play(home, at_start=({"complain": "Error: no room on this ship."}, {"exit": 1}))
     assert result.failure
-    assert result.failure.code is Code.SPAWN_FAILED
+    assert result.failure.code is ErrorCode.SPAWN_FAILED
     assert "no room on this ship" in result.failure.message
 
 
@@ -143,7 +143,7 @@ async def test_one_that_cannot_be_started(home):
         (home / "bin" / "fake-claude").write_text("#!/nowhere/at/all\n")
         result = await retinue.run("explorer", deeds(SAY))
     assert result.failure
-    assert result.failure.code is Code.SPAWN_FAILED
+    assert result.failure.code is ErrorCode.SPAWN_FAILED
 
 
 async def test_one_that_does_not_understand_us(home):
@@ -151,7 +151,7 @@ async def test_one_that_does_not_understand_us(home):
         (home / "bin" / "fake-claude").write_text("#!/bin/sh\nexec cat\n")  # it says what it is told
         result = await retinue.run("explorer", deeds(SAY))
     assert result.failure
-    assert result.failure.code is Code.SPAWN_FAILED
+    assert result.failure.code is ErrorCode.SPAWN_FAILED
     assert result.failure.message.startswith("Claude Code did not begin: Unsupported control request")
     assert "Nothing was asked of a model." in result.failure.message
 
@@ -167,7 +167,7 @@ async def test_lines_of_any_length_and_lines_that_are_none_do_no_harm(home):
 
 async def test_a_silent_one_runs_into_its_timeout(home):
     result = await play(home, {"call": "Read"}, {"hang": True}, timeout=1)
-    assert (*ended(result), result.exit_code) == (Code.TIMEOUT, "ceiling", 124)
+    assert (*ended(result), result.exit_code) == (ErrorCode.TIMEOUT, "ceiling", 124)
 
 
 @pytest.mark.parametrize(("loads", "read"), [("none", "unasked"), ("user", "allow")])
@@ -182,7 +182,7 @@ async def test_an_unknown_end_is_a_failure_of_the_engine(home):
     result = await play(
         home, {"raw": '{"type":"result","subtype":"error_x","is_error":true,"errors":["It broke."]}\n'}
     )
-    assert ended(result) == (Code.ENGINE, "error_x")
+    assert ended(result) == (ErrorCode.ENGINE, "error_x")
     assert result.failure
     assert "It broke." in result.failure.message
 
@@ -211,7 +211,7 @@ async def test_a_tool_it_turns_out_not_to_have_fails_the_run(home):
         program = home / "bin" / "fake-claude"
         program.write_text(program.read_text().replace("tools=tools", 'tools=["Read"]'))
         result = await retinue.run("explorer", deeds(SAY))
-    assert ended(result) == (Code.UNSUPPORTED, "missing_tool")
+    assert ended(result) == (ErrorCode.UNSUPPORTED, "missing_tool")
     assert result.failure
     assert "grep, find" in result.failure.message
 
@@ -243,6 +243,6 @@ async def test_a_run_that_is_stopped_does_not_wait_until_the_sdk_is_loaded(home,
         await anyio.to_thread.run_sync(loading.has_begun.wait, 30)
         retinue.stop_all()
     (result,) = results
-    assert (*ended(result), loading.has_ended.is_set(), alive(home)) == (Code.ABORTED, None, False, [])
+    assert (*ended(result), loading.has_ended.is_set(), alive(home)) == (ErrorCode.ABORTED, None, False, [])
     loading.may_end.set()
     assert loading.has_ended.wait(30)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engines.claude.installation import KEYS, VARIABLE, find, missing
-from retinue.engines.environment import seen_by_child
-from retinue.parts import engine_kinds
+from retinue.composition import available_engines
+from retinue.engines.child_environment import build_child_environment
+from retinue.engines.claude.installation import CLAUDE_VARIABLE, LOGIN_VARIABLES, find_claude, not_installed_reason
 
 
 @pytest.fixture
@@ -18,39 +18,39 @@ def environ(tmp_path: Path) -> dict[str, str]:
     program = tmp_path / "claude"
     program.write_text("#!/bin/false\n")
     program.chmod(0o755)
-    return {"HOME": str(tmp_path), "PATH": "", VARIABLE: str(program)}
+    return {"HOME": str(tmp_path), "PATH": "", CLAUDE_VARIABLE: str(program)}
 
 
 def test_the_program_is_the_one_that_is_named(environ):
-    assert find(environ) == environ[VARIABLE]
-    assert find({**environ, VARIABLE: "/no/such/claude"}) is None
+    assert find_claude(environ) == environ[CLAUDE_VARIABLE]
+    assert find_claude({**environ, CLAUDE_VARIABLE: "/no/such/claude"}) is None
 
 
 def test_without_the_sdk_it_is_said_how_to_install_it(environ, monkeypatch):
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    assert missing({**environ, "ANTHROPIC_API_KEY": "k"}) == (
+    assert not_installed_reason({**environ, "ANTHROPIC_API_KEY": "k"}) == (
         "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
     )
 
 
 def test_a_program_that_is_not_there_is_named(environ):
-    said = missing({**environ, VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
+    said = not_installed_reason({**environ, CLAUDE_VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
     assert said == (
         "there is no program /no/such/claude (RETINUE_CLAUDE). Name one that is there, or unset RETINUE_CLAUDE."
     )
 
 
 def test_without_a_login_it_is_said_which_program_gets_one(environ):
-    assert missing(environ) == (
+    assert not_installed_reason(environ) == (
         "Claude Code has no login: no key in the environment, and none of its own in "
-        f"{environ['HOME']}/.claude. Start `{environ[VARIABLE]}` and use /login, or set ANTHROPIC_API_KEY."
+        f"{environ['HOME']}/.claude. Start `{environ[CLAUDE_VARIABLE]}` and use /login, or set ANTHROPIC_API_KEY."
     )
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", LOGIN_VARIABLES)
 def test_a_key_or_a_cloud_will_do(environ, key):
-    assert missing({**environ, key: "1"}) is None
-    assert missing({**environ, key: ""}) is not None
+    assert not_installed_reason({**environ, key: "1"}) is None
+    assert not_installed_reason({**environ, key: ""}) is not None
 
 
 @pytest.mark.parametrize(
@@ -59,19 +59,19 @@ def test_a_key_or_a_cloud_will_do(environ, key):
 def test_a_login_of_its_own_will_do(environ, tmp_path, folder, variable):
     (tmp_path / folder).mkdir()
     (tmp_path / folder / ".credentials.json").write_text('{"claudeAiOauth": {}}')
-    assert missing({**environ, **variable}) is None
+    assert not_installed_reason({**environ, **variable}) is None
 
 
 def test_a_login_in_a_keychain_is_known_by_whose_it_is(environ, tmp_path):
     (tmp_path / ".claude.json").write_text('{"projects": {}}')
-    assert missing(environ) is not None
+    assert not_installed_reason(environ) is not None
     (tmp_path / ".claude.json").write_text('{"oauthAccount": {"emailAddress": "a@example.org"}}')
-    assert missing(environ) is None
+    assert not_installed_reason(environ) is None
 
 
 def test_auto_prefers_pi_and_then_claude(environ):
-    kinds = engine_kinds({**environ, "ANTHROPIC_API_KEY": "k"})
-    usable = [kind.name for kind in kinds.values() if kind.automatic and kind.missing() is None]
+    kinds = available_engines({**environ, "ANTHROPIC_API_KEY": "k"})
+    usable = [kind.name for kind in kinds.values() if kind.automatic and kind.not_installed_reason() is None]
     assert list(kinds)[:2] == ["pi", "claude"]
     assert usable == ["claude", "offline"]
 
@@ -119,6 +119,6 @@ AROUND = {
 )
 def test_claude_code_sees_the_variables_of_its_provider_only(switches, names):
     environ = {**AROUND, **switches}
-    kind = engine_kinds(environ)["claude"]
+    kind = available_engines(environ)["claude"]
     needed = kind.capabilities.environment | kind.provider_variables((None,), None)
-    assert seen_by_child(environ, needed).keys() == names | {"CLAUDE_CONFIG_DIR"}
+    assert build_child_environment(environ, needed).keys() == names | {"CLAUDE_CONFIG_DIR"}

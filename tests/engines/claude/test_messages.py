@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.engines.claude.messages import Reader
-from retinue.engines.claude.said import Begun, Ended, Said
-from retinue.engines.claude.wire import heard
-from retinue.engines.lines import TooLong
-from retinue.events import (
+from retinue.engines.claude.lifecycle import ClaudeMessage, ModelRequestStarted, ResultReceived
+from retinue.engines.claude.messages import ClaudeEventReader
+from retinue.engines.claude.wire import parse_line
+from retinue.engines.json_lines import LineTooLong
+from retinue.model.events import (
     Finalized,
     MessageEnded,
     Notice,
@@ -25,8 +25,7 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.results import Finalization
-from retinue.types import Usage
+from retinue.model.results import Finalization, Usage
 
 RECORDED = Path(__file__).parent / "recorded"
 MODEL = "claude-sonnet-5-5"
@@ -37,8 +36,8 @@ def lines_of(name: str) -> list[bytes]:
     return (RECORDED / f"{name}.jsonl").read_bytes().splitlines()
 
 
-def told(name: str) -> list[Said]:
-    return Reader().read(map(heard, lines_of(name)))
+def told(name: str) -> list[ClaudeMessage]:
+    return ClaudeEventReader().read(map(parse_line, lines_of(name)))
 
 
 def line(**record: object) -> bytes:
@@ -57,7 +56,7 @@ def test_an_answer_after_a_tool():
     call, used = "toolu_call_000001_0", {"file_path": "/project/a.txt"}
     first, second = (Usage(input=1154, output=22, turns=1), Usage(input=1239, output=5, cost=0.005056, turns=1))
     assert rounded(told("answer")) == [
-        Begun(SESSION, ("Read",)),
+        ModelRequestStarted(SESSION, ("Read",)),
         ThinkingDelta("Hm."),
         Thinking("Hm."),
         TextDelta("I look."),
@@ -68,7 +67,7 @@ def test_an_answer_after_a_tool():
         TextDelta("It is XYZZY."),
         Text("It is XYZZY."),
         MessageEnded(stop_reason="stop", model=MODEL, usage=second),
-        Ended("success"),
+        ResultReceived("success"),
     ]
 
 
@@ -80,22 +79,22 @@ def test_a_provider_that_fails_is_a_message_that_ended_with_an_error():
     assert (failed.stop_reason, failed.usage) == ("error", Usage(turns=1))
     assert failed.error
     assert failed.error.startswith("529 overloaded_error: API Error: 529 scripted 529.")
-    assert ended == Ended("success")
+    assert ended == ResultReceived("success")
 
 
 def test_an_answer_that_was_not_streamed_ends_with_what_comes_after_it():
     begun, notice, *rest = told("unstreamed")
-    assert isinstance(begun, Begun)
+    assert isinstance(begun, ModelRequestStarted)
     assert isinstance(notice, Notice)
     assert rest == [
         Text("The whole answer."),
         MessageEnded(stop_reason="stop", model="scripted-1", usage=Usage(input=1081, output=7, turns=1)),
-        Ended("success"),
+        ResultReceived("success"),
     ]
 
 
 def test_a_finalization_follows_a_good_call_and_the_run_is_over():
-    events = [event for event in rounded(told("finalized")) if not isinstance(event, TextDelta | Begun)]
+    events = [event for event in rounded(told("finalized")) if not isinstance(event, TextDelta | ModelRequestStarted)]
     bad, good = {"status": "SUCCESS", "result": " "}, {"status": "SUCCESS", "result": "found it"}
     name, first, second = "subagent_finalize", "toolu_call_000001_0", "toolu_call_000002_0"
     assert events == [
@@ -107,7 +106,7 @@ def test_a_finalization_follows_a_good_call_and_the_run_is_over():
         MessageEnded(stop_reason="tool_use", model=MODEL, usage=Usage(input=1179, output=26, cost=0.00503, turns=1)),
         ToolReturned(second, name, "finalized"),
         Finalized(Finalization("SUCCESS", "found it")),
-        Ended("success"),
+        ResultReceived("success"),
     ]
 
 
@@ -118,39 +117,39 @@ def test_a_spent_budget_is_the_end_and_what_was_spent_is_told():
     assert message.stop_reason == "tool_use"
     why = "Reached maximum budget ($0.001)"
     assert broke_off == MessageEnded(stop_reason="error", usage=Usage(cost=0.002468), error=why)
-    assert ended == Ended("error_max_budget_usd", why)
+    assert ended == ResultReceived("error_max_budget_usd", why)
 
 
 def test_a_budget_that_is_spent_while_a_message_is_written_is_told_with_that_message():
     lines = [record for record in lines_of("budget_spent") if b'"message_stop"' not in record]
-    *_, message, ended = rounded(Reader().read(map(heard, lines)))
+    *_, message, ended = rounded(ClaudeEventReader().read(map(parse_line, lines)))
     assert message == MessageEnded(
         stop_reason="tool_use", model=MODEL, usage=Usage(input=1169, output=13, cost=0.002468, turns=1)
     )
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ResultReceived)
 
 
 def test_a_cost_that_comes_after_its_answer_was_told_adds_no_message():
-    reader, lines = Reader(), list(map(heard, lines_of("answer")))
+    reader, lines = ClaudeEventReader(), list(map(parse_line, lines_of("answer")))
     reader.read(lines[:-1])
-    assert isinstance(reader.release()[0], MessageEnded)
-    assert reader.read(lines[-1:]) == [Ended("success")]
+    assert isinstance(reader.release_held()[0], MessageEnded)
+    assert reader.read(lines[-1:]) == [ResultReceived("success")]
 
 
 def test_the_last_message_is_held_back_until_the_run_is_over():
-    reader, lines = Reader(), list(map(heard, lines_of("answer")))
+    reader, lines = ClaudeEventReader(), list(map(parse_line, lines_of("answer")))
     before = reader.read(lines[:-1])
     assert isinstance(before[-1], Text)
-    (ended,) = reader.release()
+    (ended,) = reader.release_held()
     assert isinstance(ended, MessageEnded)
-    assert reader.read(lines[-1:]) == [Ended("success")]
+    assert reader.read(lines[-1:]) == [ResultReceived("success")]
 
 
 def test_an_answer_that_broke_off_is_told_before_the_next():
     start = streamed(type="message_start", message={"id": "m1", "model": "x"})
     half = streamed(type="content_block_delta", delta={"type": "text_delta", "text": "half"})
     again = streamed(type="message_start", message={"id": "m2", "model": "x"})
-    cut, ended = Reader().read(map(heard, [start, half, again]))
+    cut, ended = ClaudeEventReader().read(map(parse_line, [start, half, again]))
     assert cut == TextDelta("half")
     assert isinstance(ended, MessageEnded)
     assert (ended.stop_reason, ended.error) == ("error", "The answer broke off before it was complete.")
@@ -167,7 +166,7 @@ def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
     start = streamed(type="message_start", message={"id": "m", "model": "x", "usage": {"input_tokens": 7}})
     rest = [streamed(type="message_delta", delta={"stop_reason": "tool_use"}), streamed(type="message_stop")]
     lines = [start, use("c1"), result("c1"), use("c2"), *rest, result("c2")]
-    assert Reader().read(map(heard, lines)) == [
+    assert ClaudeEventReader().read(map(parse_line, lines)) == [
         ToolCalled("c1", "read", {}),
         ToolCalled("c2", "read", {}),
         MessageEnded(stop_reason="tool_use", model="x", usage=Usage(input=7, turns=1)),
@@ -181,11 +180,11 @@ def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
     [("max_tokens", "length"), ("refusal", "error"), ("stop_sequence", "stop"), ("a_new_one", "error")],
 )
 def test_why_a_message_ended(reason, stop):
-    reader = Reader()
+    reader = ClaudeEventReader()
     reader.read(
-        map(heard, [block(type="text", text="x"), streamed(type="message_delta", delta={"stop_reason": reason})])
+        map(parse_line, [block(type="text", text="x"), streamed(type="message_delta", delta={"stop_reason": reason})])
     )
-    (ended,) = reader.end()
+    (ended,) = reader.finish()
     assert isinstance(ended, MessageEnded)
     assert ended.stop_reason == stop
     assert bool(ended.error) == (stop == "error")
@@ -193,20 +192,23 @@ def test_why_a_message_ended(reason, stop):
 
 def test_what_an_agent_within_says_is_no_message_of_the_run():
     inner = {"id": "m", "model": "x", "content": [{"type": "text", "text": "inner"}]}
-    assert Reader().read([heard(line(type="assistant", message=inner, parent_tool_use_id="toolu_1"))]) == []
+    assert (
+        ClaudeEventReader().read([parse_line(line(type="assistant", message=inner, parent_tool_use_id="toolu_1"))])
+        == []
+    )
 
 
 def test_a_result_of_an_earlier_run_is_not_told_again():
     result = {"type": "tool_result", "tool_use_id": "old", "content": "x"}
-    assert Reader().read([heard(line(type="user", message={"content": [result]}))]) == []
+    assert ClaudeEventReader().read([parse_line(line(type="user", message={"content": [result]}))]) == []
 
 
 def test_lines_that_are_no_messages_are_counted():
-    reader = Reader()
-    lines: list[bytes | TooLong] = [b"Debugger attached.", b"", b"[1]", TooLong(20 << 20), b'{"type":"resu']
-    said = reader.read(map(heard, lines))
+    reader = ClaudeEventReader()
+    lines: list[bytes | LineTooLong] = [b"Debugger attached.", b"", b"[1]", LineTooLong(20 << 20), b'{"type":"resu']
+    said = reader.read(map(parse_line, lines))
     assert [type(one) for one in said] == [Notice]
-    assert (reader.noise, reader.first_noise, reader.is_cut) == (3, "Debugger attached.", True)
+    assert (reader.noise, reader.first_noise, reader.is_truncated) == (3, "Debugger attached.", True)
     assert reader.dropped == 20 * 2**20 + 18 + 3 + 13
 
 
@@ -215,21 +217,21 @@ def test_lines_that_are_no_messages_are_counted():
 def test_no_line_breaks_the_reader(data):
     """Real lines in any order, with parts of them replaced by anything."""
     every = [line for path in sorted(RECORDED.iterdir()) for line in path.read_bytes().splitlines()]
-    reader = Reader()
+    reader = ClaudeEventReader()
     for record in data.draw(st.lists(st.sampled_from(every), max_size=8)):
         value = json.loads(record)
         damaged = data.draw(st.sampled_from(sorted(value)))
         value[damaged] = data.draw(
             st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
         )
-        reader.read([heard(json.dumps(value).encode())])
-    reader.end()
+        reader.read([parse_line(json.dumps(value).encode())])
+    reader.finish()
 
 
-def rounded(events: list[Said]) -> list[Said]:
+def rounded(events: list[ClaudeMessage]) -> list[ClaudeMessage]:
     """The same, with costs as people write them."""
 
-    def mended(event: Said) -> Said:
+    def mended(event: ClaudeMessage) -> ClaudeMessage:
         if isinstance(event, MessageEnded) and event.usage.cost is not None:
             usage = msgspec.structs.replace(event.usage, cost=round(event.usage.cost, 6))
             return msgspec.structs.replace(event, usage=usage)

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.engines.claude.session import new_session, pointer_of, remember, resumable
-from retinue.testing.engines import run_spec
-from retinue.types import RunSpec
+from retinue.engines.claude.run import find_resumable_session, new_session_id, pointer_path, write_pointer
+from retinue.model.runs import RunSpec
+from retinue.testing.engines import make_run_spec
 
 SESSION = "6f1c0a52-9f0e-4c5e-8a55-0d5f4f1f2a11"
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> RunSpec:
-    return run_spec(tmp_path, native_folder=str(tmp_path / "native"), environment={"HOME": str(tmp_path)})
+    return make_run_spec(tmp_path, native_folder=str(tmp_path / "native"), environment={"HOME": str(tmp_path)})
 
 
 def resumed(spec: RunSpec) -> RunSpec:
-    return replace(spec, native_session=str(pointer_of(spec)))
+    return replace(spec, native_session=str(pointer_path(spec)))
 
 
 def record(home: Path, session: str) -> Path:
@@ -32,30 +32,30 @@ def record(home: Path, session: str) -> Path:
 
 
 def test_a_session_that_was_remembered_is_gone_on_with(spec, tmp_path):
-    remember(pointer_of(spec), SESSION)
+    write_pointer(pointer_path(spec), SESSION)
     record(tmp_path, SESSION)
-    assert resumable(resumed(spec)) == SESSION
-    assert resumable(spec) is None, "nobody asked to go on"
-    assert stat.S_IMODE(pointer_of(spec).stat().st_mode) == 0o600
+    assert find_resumable_session(resumed(spec)) == SESSION
+    assert find_resumable_session(spec) is None, "nobody asked to go on"
+    assert stat.S_IMODE(pointer_path(spec).stat().st_mode) == 0o600
 
 
 def test_the_latest_is_remembered(spec, tmp_path):
-    latest = new_session()
+    latest = new_session_id()
     for session in (SESSION, latest):
-        remember(pointer_of(spec), session)
+        write_pointer(pointer_path(spec), session)
         record(tmp_path, session)
-    assert resumable(resumed(spec)) == latest
-    assert list(pointer_of(spec).parent.iterdir()) == [pointer_of(spec)]
+    assert find_resumable_session(resumed(spec)) == latest
+    assert list(pointer_path(spec).parent.iterdir()) == [pointer_path(spec)]
 
 
 def test_what_claude_code_has_no_record_of_is_not_gone_on_with(spec, tmp_path):
-    remember(pointer_of(spec), SESSION)
+    write_pointer(pointer_path(spec), SESSION)
     record(tmp_path, SESSION).unlink()
-    assert resumable(resumed(spec)) is None
+    assert find_resumable_session(resumed(spec)) is None
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"claude": "../../x"}', '{"claude": "--help"}', "x" * 5000])
 def test_what_is_no_such_note_is_not_believed(spec, content):
-    pointer_of(spec).parent.mkdir()
-    pointer_of(spec).write_text(content)
-    assert resumable(resumed(spec)) is None
+    pointer_path(spec).parent.mkdir()
+    pointer_path(spec).write_text(content)
+    assert find_resumable_session(resumed(spec)) is None

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from tests.claude_stage import claude_stage, deeds
-from tests.pi_stage import until_told
+from tests.support.claude_setup import claude_stage, deeds
+from tests.support.pi_setup import until_told
 
-from retinue.events import Notice, Steered, Text, ToolCalled
-from retinue.types import Code, Refused
+from retinue.model.errors import ErrorCode, RefusedError
+from retinue.model.events import Notice, SteeringDelivered, Text, ToolCalled
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -44,7 +44,7 @@ async def at_work(home, *given):
 
 
 async def refusal(work):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         await work
     return caught.value.failure
 
@@ -53,7 +53,10 @@ async def test_what_is_said_reaches_the_agent(scratch_home):
     async with at_work(scratch_home, {"call": "Read"}, {"hear": "now"}, {"say": "I heard: {heard}"}) as scene:
         await scene.retinue.steer(scene.run, "mind the gap")
     assert (scene.result.text, scene.result.actual.notices) == ("I heard: mind the gap", ())
-    assert await scene.events(Steered, Text) == [Steered("mind the gap"), Text("I heard: mind the gap")]
+    assert await scene.events(SteeringDelivered, Text) == [
+        SteeringDelivered("mind the gap"),
+        Text("I heard: mind the gap"),
+    ]
 
 
 async def test_what_is_said_too_late_for_a_turn_begins_another(scratch_home):
@@ -61,9 +64,9 @@ async def test_what_is_said_too_late_for_a_turn_begins_another(scratch_home):
     async with at_work(scratch_home, *script) as scene:
         await scene.retinue.steer(scene.run, "better, please")
     assert (scene.result.failure, scene.result.text) == (None, "I heard: better, please")
-    assert await scene.events(Steered, Text) == [
+    assert await scene.events(SteeringDelivered, Text) == [
         Text("early"),
-        Steered("better, please"),
+        SteeringDelivered("better, please"),
         Text("I heard: better, please"),
     ]
 
@@ -79,7 +82,7 @@ async def test_what_the_agent_was_never_given_is_told_with_the_result(scratch_ho
 async def test_who_speaks_to_one_that_dies_is_told(scratch_home):
     async with at_work(scratch_home, {"call": "Read"}, {"pause": 0.2}, {"exit": 3}) as scene:
         failure = await refusal(scene.retinue.steer(scene.run, "mind the gap"))
-    assert (failure.code, failure.reason) == (Code.CONFLICT, "not_at_work")
+    assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
 
 
 async def test_who_speaks_to_one_that_is_being_stopped_is_told(scratch_home):
@@ -94,6 +97,6 @@ async def test_who_speaks_to_one_that_is_being_stopped_is_told(scratch_home):
         while not scene.results:
             group.start_soon(speak, scene)
             await anyio.sleep(0.05)
-    assert scene.result.failure.code is Code.ABORTED
+    assert scene.result.failure.code is ErrorCode.ABORTED
     assert "not_at_work" in reasons
     assert reasons <= {"not_at_work", "ended"}, "the last of them may come when it has ended"

@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.engines.offline import CAPABILITIES, OfflineEngine
-from retinue.events import Finalized, Text, ToolCalled, ToolReturned
-from retinue.testing.engines import record, run_spec
-from retinue.types import Grant, Message, Subagent
+from retinue.model.agents import AgentProfile
+from retinue.model.events import Finalized, Text, ToolCalled, ToolReturned
+from retinue.model.runs import Message, ToolGrant
+from retinue.testing.engines import make_run_spec, record_run
 
 HONEST = "Rule-based search, not a language model"
 
@@ -100,8 +101,8 @@ def plant(tmp_path):
 
 async def ask(folder, agent, task, tools=("read", "grep", "find", "ls"), **changes):
     body = BODIES.get(agent, "")
-    spec = run_spec(folder, task=task, agent=Subagent(name=agent, body=body), grant=Grant(tools=tools))
-    return await record(OfflineEngine(), replace(spec, **changes))
+    spec = make_run_spec(folder, task=task, agent=AgentProfile(name=agent, body=body), grant=ToolGrant(tools=tools))
+    return await record_run(OfflineEngine(), replace(spec, **changes))
 
 
 async def answer(*args, **more):
@@ -288,7 +289,7 @@ async def test_it_costs_nothing_and_says_so(plant):
     usages = [event.usage for event in events if hasattr(event, "usage")]
     assert {(usage.tokens, usage.cost, usage.turns) for usage in usages} == {(0, 0.0, 1)}
     assert {event.model for event in events if hasattr(event, "model")} == {"offline-rules"}
-    assert "model" not in CAPABILITIES.knows
+    assert "model" not in CAPABILITIES.preferences
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.home.told import SPAWN, answers, ends
+from tests.support.delegation_reports import SPAWN, answers, ends
 
-from retinue.agents.definition import Agent
-from retinue.app import Retinue
-from retinue.engines.offline.handing import Errand, Handing, divided
-from retinue.events import RunQueued, ToolCalled
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.offline.handing import DelegatedTask, TaskSplit, split_task
+from retinue.model.events import RunQueued, ToolCalled
+from retinue.model.runs import RemovedTool
+from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
-from retinue.types import Plan, Removed, Task
 
 LEAD = Agent(name="lead", body="You lead.", tools=("read", "grep", "find", "ls", "subagent"))
 
@@ -22,32 +23,38 @@ LEAD = Agent(name="lead", body="You lead.", tools=("read", "grep", "find", "ls",
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        ("Where is the bus?", Handing((), "Where is the bus?")),
-        ("ask explorer: Where is the bus?", Handing((Errand("explorer", "Where is the bus?"),))),
-        ("Delegate to reviewer: Review bus.py", Handing((Errand("reviewer", "Review bus.py"),))),
-        ("- Please ask `qa.2`: Test it", Handing((Errand("qa.2", "Test it"),))),
-        ("ask lead: ask explorer: x", Handing((Errand("lead", "ask explorer: x"),))),
-        ("1. ask a: x\n2) ask b: y\n", Handing((Errand("a", "x"), Errand("b", "y")))),
-        ("ask a:\n  ask b: x\n  ask c: y", Handing((Errand("a", "ask b: x\nask c: y"),))),
-        ("ask a: x\n\n  more of x\nask b: y", Handing((Errand("a", "x\n\nmore of x"), Errand("b", "y")))),
-        ("Find the bus.\nask a: x\nAnd the tests?", Handing((Errand("a", "x"),), "Find the bus.\nAnd the tests?")),
+        ("Where is the bus?", TaskSplit((), "Where is the bus?")),
+        ("ask explorer: Where is the bus?", TaskSplit((DelegatedTask("explorer", "Where is the bus?"),))),
+        ("Delegate to reviewer: Review bus.py", TaskSplit((DelegatedTask("reviewer", "Review bus.py"),))),
+        ("- Please ask `qa.2`: Test it", TaskSplit((DelegatedTask("qa.2", "Test it"),))),
+        ("ask lead: ask explorer: x", TaskSplit((DelegatedTask("lead", "ask explorer: x"),))),
+        ("1. ask a: x\n2) ask b: y\n", TaskSplit((DelegatedTask("a", "x"), DelegatedTask("b", "y")))),
+        ("ask a:\n  ask b: x\n  ask c: y", TaskSplit((DelegatedTask("a", "ask b: x\nask c: y"),))),
+        (
+            "ask a: x\n\n  more of x\nask b: y",
+            TaskSplit((DelegatedTask("a", "x\n\nmore of x"), DelegatedTask("b", "y"))),
+        ),
+        (
+            "Find the bus.\nask a: x\nAnd the tests?",
+            TaskSplit((DelegatedTask("a", "x"),), "Find the bus.\nAnd the tests?"),
+        ),
         # Nobody is asked anything here.
-        ("ask a:", Handing((), "ask a:")),
-        ("Why does it ask explorer: twice?", Handing((), "Why does it ask explorer: twice?")),
-        ("ask for it", Handing((), "ask for it")),
-        ("", Handing()),
+        ("ask a:", TaskSplit((), "ask a:")),
+        ("Why does it ask explorer: twice?", TaskSplit((), "Why does it ask explorer: twice?")),
+        ("ask for it", TaskSplit((), "ask for it")),
+        ("", TaskSplit()),
     ],
 )
 def test_a_line_that_asks_somebody_is_an_errand(task, expected):
-    assert divided(task) == expected
+    assert split_task(task) == expected
 
 
 @given(st.text(alphabet=st.sampled_from(list("ask a:\n\t-1.x`")), max_size=200))
 @settings(max_examples=200, deadline=None)
 def test_any_task_can_be_divided_and_no_errand_is_empty(task):
-    found = divided(task)
-    assert all(errand.agent and errand.task.strip() for errand in found.errands)
-    assert found.errands or found.rest == "\n".join(task.splitlines()).strip()
+    found = split_task(task)
+    assert all(errand.agent and errand.task.strip() for errand in found.delegated)
+    assert found.delegated or found.rest == "\n".join(task.splitlines()).strip()
 
 
 @pytest.fixture
@@ -68,8 +75,8 @@ async def led(retinue: Retinue, task: str, agent: str = "lead"):
     """The result of a run that is given this task, and the events of all its tree."""
     async with retinue, retinue.events(deltas=False) as watcher:
         plan = Plan(tasks=(Task(agent=agent, prompt=task),))
-        (result,) = await retinue.carry_out(plan, retinue.call("nested"))
-        return result, list(watcher.waiting())
+        (result,) = await retinue.run_plan(plan, retinue.call("nested"))
+        return result, list(watcher.drain())
 
 
 async def test_it_asks_whom_it_is_told_to_ask_and_passes_the_answer_on(opened):
@@ -126,5 +133,5 @@ async def test_an_agent_that_may_not_delegate_takes_the_line_for_a_question(open
     assert "`src/bus.py:4`" in result.text
     assert answers(events) == []
     bounded, events = await led(opened(max_depth=1), "ask reviewer: Where is the Bus?")
-    assert bounded.actual.tools_removed == (Removed("subagent", "depth"),)
+    assert bounded.actual.tools_removed == (RemovedTool("subagent", "depth"),)
     assert answers(events) == []

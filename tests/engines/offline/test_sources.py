@@ -2,11 +2,11 @@
 
 import pytest
 
-from retinue.engines.offline.sources import Source, kind_of, opening, symbols, topic_of
+from retinue.engines.offline.sources import SourceFile, classify_path, find_symbols, opening_sentence, topic_of
 
 
 def defined(lines, path="x.py", first=1):
-    return symbols(Source(path, lines, first))
+    return find_symbols(SourceFile(path, lines, first))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_headings_have_the_prose_beneath_them():
     ],
 )
 def test_a_file_says_what_it_is_at_its_top(lines, said):
-    assert opening(Source("x.py", lines)) == said
+    assert opening_sentence(SourceFile("x.py", lines)) == said
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_file_says_what_it_is_at_its_top(lines, said):
     ],
 )
 def test_a_path_says_what_a_file_is_for(path, kind):
-    assert kind_of(path) == kind
+    assert classify_path(path) == kind
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,12 @@
 import signal
 
 import pytest
-from tests.pi_stage import MODES, pi_stage, play
+from tests.support.fake_pi import action as do
+from tests.support.pi_setup import MODES, pi_stage, play
 
-from retinue.events import ProcessEnded
-from retinue.results import ProcessEnd
-from retinue.testing.fake_pi import deed as do
-from retinue.types import Code, Failure
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import ProcessEnded
+from retinue.model.results import ProcessEnd
 
 pytestmark = pytest.mark.process
 
@@ -27,7 +27,7 @@ async def test_exit_code_and_stderr_are_in_the_failure_and_in_the_record(scratch
         history = [stamped.event async for stamped in retinue.history(result.session)]
     end = ProcessEnd(code=3, stderr="Error: the extension failed")
     assert result.failure == Failure(
-        Code.ENGINE,
+        ErrorCode.ENGINE,
         "The agent ended without a final message. Its process ended with exit code 3. "
         f"{LEFT_NO_TEXT}\nThe end of its stderr:\nError: the extension failed",
         "no_final_message",
@@ -43,7 +43,7 @@ async def test_signal_and_stderr_are_in_the_failure(scratch_home, version):
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, WORKS, complain(words), do("die", "ABRT"))
     assert result.failure == Failure(
-        Code.SIGNALLED,
+        ErrorCode.SIGNALLED,
         f"The agent's process was ended by signal 6. {LEFT_NO_TEXT}\nThe end of its stderr:\n{words}",
         "child_signal",
         {"signal": signal.SIGABRT.value},
@@ -55,7 +55,7 @@ async def test_half_a_record_and_stderr_are_in_the_failure(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, WORKS, half, complain("disk full"), do("exit", 4))
     assert result.failure == Failure(
-        Code.ENGINE,
+        ErrorCode.ENGINE,
         "pi broke off in the middle of a record: it ended with exit code 4. What came before is kept. "
         "Run the task again.\nThe end of its stderr:\ndisk full",
         "truncated_stream",

@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from retinue.engines.pi.installation import Installation
-from retinue.engines.pi.launch import EXTENSION, launch, unapplied
-from retinue.secret import Secret
-from retinue.testing.engines import run_spec
-from retinue.types import Grant, Subagent
+from retinue.engines.pi.installation import PiInstallation
+from retinue.engines.pi.launch import EXTENSION_PATH, list_unapplied_preferences, plan_launch
+from retinue.model.agents import AgentProfile
+from retinue.model.runs import Secret, ToolGrant
+from retinue.testing.engines import make_run_spec
 
-PI = Installation("/bin/pi", (1, 5, 0), (1, 1))
+PI = PiInstallation("/bin/pi", (1, 5, 0), (1, 1))
 SESSION = "0123456789abcdef0123456789abcdef"
-USUAL = ("-e", str(EXTENSION), "--no-themes", "-np")
+USUAL = ("-e", str(EXTENSION_PATH), "--no-themes", "-np")
 
 
 @pytest.fixture
 def spec(tmp_path):
     def made(agent=None, **fields):
-        agent = Subagent(name="scout", **(agent or {}))
+        agent = AgentProfile(name="scout", **(agent or {}))
         fields = {"session": SESSION, "native_folder": str(tmp_path / "native"), **fields}
-        return structs.replace(run_spec(tmp_path), agent=agent, **fields)
+        return structs.replace(make_run_spec(tmp_path), agent=agent, **fields)
 
     return made
 
@@ -41,11 +41,11 @@ def spec(tmp_path):
     ],
 )
 def test_what_an_agent_says_is_an_argument(spec, agent, model, arguments):
-    assert launch(spec(agent, model=model), PI).key.arguments == (*USUAL, *arguments)
+    assert plan_launch(spec(agent, model=model), PI).key.arguments == (*USUAL, *arguments)
 
 
 def test_versions_without_mcp_are_not_told_to_leave_it_out(spec):
-    start = launch(spec({"no_extensions": True}), structs.replace(PI, version=(0, 87, 1)))
+    start = plan_launch(spec({"no_extensions": True}), structs.replace(PI, version=(0, 87, 1)))
     assert "--no-mcp" not in start.key.arguments
 
 
@@ -61,9 +61,9 @@ def test_versions_without_mcp_are_not_told_to_leave_it_out(spec):
 )
 def test_what_cannot_be_passed_on_is_told(spec, agent, sentence):
     run = spec(agent)
-    (told,) = unapplied(run, launch(run, PI))
+    (told,) = list_unapplied_preferences(run, plan_launch(run, PI))
     assert told.startswith(sentence)
-    assert launch(run, PI).key.arguments == USUAL
+    assert plan_launch(run, PI).key.arguments == USUAL
 
 
 @pytest.mark.parametrize("way", ["conversing", "once"])
@@ -74,11 +74,11 @@ def test_neither_prompts_nor_secrets_are_arguments(spec, tmp_path, way):
         system_prompt="the system " * 9,
         append_prompt="the rest " * 9,
         secrets={"PI_API_KEY": Secret(secret)},
-        grant=Grant(tools=("read", "bash")),
+        grant=ToolGrant(tools=("read", "bash")),
         finalize=True,
     )
-    start = launch(run, PI)
-    command = start.once(run, tmp_path) if way == "once" else start.conversing()
+    start = plan_launch(run, PI)
+    command = start.oneshot_command(run, tmp_path) if way == "once" else start.rpc_command()
     said = " ".join(command.argv)
     assert [text for text in ("the task", "the system", "the rest", secret) if text in said] == []
     assert command.environ["PI_API_KEY"] == secret
@@ -91,8 +91,8 @@ def test_neither_prompts_nor_secrets_are_arguments(spec, tmp_path, way):
 
 
 def test_without_tools_pi_is_told_so(spec, tmp_path):
-    run = spec(grant=Grant())
-    assert "--no-tools" in launch(run, PI).once(run, tmp_path).argv
+    run = spec(grant=ToolGrant())
+    assert "--no-tools" in plan_launch(run, PI).oneshot_command(run, tmp_path).argv
 
 
 @pytest.mark.parametrize(
@@ -102,37 +102,43 @@ def test_without_tools_pi_is_told_so(spec, tmp_path):
         {"model": "local/other"},
         {"environment": {"COLOUR": "red"}},
         {"secrets": {"PI_API_KEY": Secret("another key")}},
-        {"agent": Subagent(name="scout", thinking="high")},
-        {"agent": Subagent(name="scout", no_context_files=True)},
+        {"agent": AgentProfile(name="scout", thinking="high")},
+        {"agent": AgentProfile(name="scout", no_context_files=True)},
     ],
 )
 def test_runs_that_differ_in_what_a_process_cannot_change_have_another_key(spec, change):
-    assert launch(structs.replace(spec(), **change), PI).key != launch(spec(), PI).key
+    assert plan_launch(structs.replace(spec(), **change), PI).key != plan_launch(spec(), PI).key
 
 
 def test_runs_that_differ_in_what_a_session_can_change_share_a_key(spec):
     changed = structs.replace(
-        spec(), system_prompt="other", prompt="other", grant=Grant(tools=("ls",)), agent=Subagent(name="other")
+        spec(),
+        system_prompt="other",
+        prompt="other",
+        grant=ToolGrant(tools=("ls",)),
+        agent=AgentProfile(name="other"),
     )
-    assert launch(changed, PI).key == launch(spec(), PI).key
+    assert plan_launch(changed, PI).key == plan_launch(spec(), PI).key
 
 
 def test_a_key_does_not_tell_a_secret(spec):
-    assert "hunter2" not in repr(launch(spec(secrets={"PI_API_KEY": Secret("hunter2hunter2")}), PI).key)
+    assert "hunter2" not in repr(plan_launch(spec(secrets={"PI_API_KEY": Secret("hunter2hunter2")}), PI).key)
 
 
 def test_an_updated_pi_has_another_key(spec):
-    assert launch(spec(), structs.replace(PI, stamp=(2, 2))).key != launch(spec(), PI).key
+    assert plan_launch(spec(), structs.replace(PI, stamp=(2, 2))).key != plan_launch(spec(), PI).key
 
 
 def test_the_session_file_is_named_by_agent_and_session(spec, tmp_path):
-    assert launch(spec(), PI).session == str(tmp_path / "native" / "scout_01234567-89ab-cdef-0123-456789abcdef.jsonl")
+    assert plan_launch(spec(), PI).session == str(
+        tmp_path / "native" / "scout_01234567-89ab-cdef-0123-456789abcdef.jsonl"
+    )
 
 
 def test_an_earlier_attempt_is_moved_aside_and_not_continued(spec, tmp_path):
     for content in ("first", "second"):
-        Path(launch(spec(), PI).session or "").write_text(content)
-    launch(spec(), PI)
+        Path(plan_launch(spec(), PI).session or "").write_text(content)
+    plan_launch(spec(), PI)
     kept = sorted((file.name.split(".", 1)[1], file.read_text()) for file in (tmp_path / "native").iterdir())
     assert kept == [("1.jsonl", "first"), ("2.jsonl", "second")]
 
@@ -140,13 +146,15 @@ def test_an_earlier_attempt_is_moved_aside_and_not_continued(spec, tmp_path):
 def test_a_session_that_is_continued_stays_where_it_is(spec, tmp_path):
     path = tmp_path / "own.jsonl"
     path.write_text("x")
-    assert launch(spec(native_session=str(path)), PI).session == str(path)
+    assert plan_launch(spec(native_session=str(path)), PI).session == str(path)
     assert path.read_text() == "x"
 
 
 def test_where_nothing_can_be_kept_the_run_goes_on_without(spec, tmp_path):
     (tmp_path / "file").write_text("")
     run = spec(native_folder=str(tmp_path / "file" / "native"))
-    start = launch(run, PI)
-    assert start.conversing().argv[-1] == "--no-session"
-    assert list(unapplied(run, start)) == [f"pi's own session is not kept: {tmp_path}/file/native cannot be written."]
+    start = plan_launch(run, PI)
+    assert start.rpc_command().argv[-1] == "--no-session"
+    assert list(list_unapplied_preferences(run, start)) == [
+        f"pi's own session is not kept: {tmp_path}/file/native cannot be written."
+    ]

@@ -7,14 +7,15 @@ from pathlib import Path
 import anyio
 import pytest
 from msgspec import structs
-from tests.pi_stage import OLD, alive, ended, pi_stage, play, reported, task, until_told, words
+from tests.support.fake_pi import action as do
+from tests.support.fake_pi import install_fake_pi
+from tests.support.pi_setup import OLD, alive, ended, pi_stage, play, reported, task, until_told, words
 
 from retinue import Agent
-from retinue.engines.pi.pool import Bounds
-from retinue.events import MessageEnded, Text
-from retinue.testing.fake_pi import deed as do
-from retinue.testing.fake_pi import install
-from retinue.types import Code, Plan
+from retinue.engines.pi.pool import PoolLimits
+from retinue.model.errors import ErrorCode
+from retinue.model.events import MessageEnded, Text
+from retinue.model.tasks import Plan
 
 pytestmark = pytest.mark.process
 
@@ -67,7 +68,7 @@ async def test_what_a_process_cannot_change_takes_another_process(scratch_home):
     async with pi_stage(scratch_home, agents=AGENTS, environ={"FAKE_COLOUR": "red"}) as retinue:
         pids = [await pid(retinue, agent=agent.name) for agent in AGENTS]
         pids.append(await pid(retinue, agent="plain", cwd=elsewhere))
-        install(scratch_home / "bin", do("pause", 0))
+        install_fake_pi(scratch_home / "bin", do("pause", 0))
         pids.append(await pid(retinue, agent="plain"))
         assert len(set(pids)) == len(pids)
         assert await pid(retinue, agent="model") != pids[1]
@@ -188,7 +189,7 @@ async def test_the_process_of_a_stopped_run_serves_nobody_else(scratch_home):
             group.start_soon(run)
             told = await until_told(events, lambda event: event == Text("half"))
             retinue.stop(told.origin.run)
-        assert ended(results[0])[0] is Code.ABORTED
+        assert ended(results[0])[0] is ErrorCode.ABORTED
         assert not is_there(before)
         assert await pid(retinue) != before
 
@@ -197,7 +198,7 @@ async def test_a_session_pi_refuses_fails_its_run_and_ends_the_process(scratch_h
     async with pi_stage(scratch_home) as retinue:
         before = reported(await play(retinue, do("refuse", "switch_session", "no such thing"), do("report")))["pid"]
         refused = await play(retinue, do("say", "never"))
-        assert ended(refused)[0] is Code.SPAWN_FAILED
+        assert ended(refused)[0] is ErrorCode.SPAWN_FAILED
         assert "no such thing" in words(refused)
         assert await pid(retinue) != before
 
@@ -220,14 +221,14 @@ async def test_a_process_that_ends_as_it_is_taken_is_replaced(scratch_home):
 
 
 async def test_a_process_is_replaced_after_so_many_runs(scratch_home):
-    async with pi_stage(scratch_home, bounds=Bounds(runs=2)) as retinue:
+    async with pi_stage(scratch_home, bounds=PoolLimits(max_runs=2)) as retinue:
         first, second, third = [await pid(retinue) for _ in range(3)]
         assert first == second != third
         assert not is_there(first)
 
 
 async def test_a_process_that_has_grown_is_replaced(scratch_home):
-    async with pi_stage(scratch_home, bounds=Bounds(memory_bytes=100 << 20)) as retinue:
+    async with pi_stage(scratch_home, bounds=PoolLimits(max_memory_bytes=100 << 20)) as retinue:
         before = await pid(retinue)
         assert await pid(retinue) == before
         await play(retinue, do("grow", 120 << 20), do("say", "Done."))
@@ -235,12 +236,12 @@ async def test_a_process_that_has_grown_is_replaced(scratch_home):
 
 
 async def test_an_idle_process_ends(scratch_home):
-    async with pi_stage(scratch_home, bounds=Bounds(idle=0.2)) as retinue:
+    async with pi_stage(scratch_home, bounds=PoolLimits(idle_timeout=0.2)) as retinue:
         await until_gone(await pid(retinue))
 
 
 async def test_of_too_many_idle_processes_the_one_idle_longest_ends(scratch_home):
-    async with pi_stage(scratch_home, agents=AGENTS, bounds=Bounds(most_idle=2)) as retinue:
+    async with pi_stage(scratch_home, agents=AGENTS, bounds=PoolLimits(max_idle=2)) as retinue:
         first, second, third = [await pid(retinue, agent=agent) for agent in ("plain", "model", "thinking")]
         await until_gone(first)
         assert await pid(retinue, agent="model") == second
@@ -257,14 +258,14 @@ async def test_closing_ends_idle_and_busy_processes(scratch_home):
 
 
 async def test_a_run_waits_for_a_busy_process_before_it_starts_one_too_many(scratch_home):
-    bounds = Bounds(starts=1, patience=20, unused=1)
+    bounds = PoolLimits(max_starting=1, start_after=20, idle_cpu_share=1)
     async with pi_stage(scratch_home, bounds=bounds) as retinue:
         results = await retinue.delegate([task(do("pause", 0.1), do("report"))] * 4)
         assert len({reported(result)["pid"] for result in results}) == 1
 
 
 async def test_where_the_cores_have_nothing_to_do_nobody_waits_for_long(scratch_home):
-    bounds = Bounds(starts=1, patience=20, unused=-1)
+    bounds = PoolLimits(max_starting=1, start_after=20, idle_cpu_share=-1)
     async with pi_stage(scratch_home, bounds=bounds) as retinue:
         results = await retinue.delegate([task(do("pause", 0.3), do("report"))] * 4)
         assert len({reported(result)["pid"] for result in results}) > 1
@@ -272,7 +273,7 @@ async def test_where_the_cores_have_nothing_to_do_nobody_waits_for_long(scratch_
 
 async def test_patience_ends(scratch_home):
     work = scratch_home / "work"
-    bounds = Bounds(starts=1, patience=0.05)
+    bounds = PoolLimits(max_starting=1, start_after=0.05)
     waits = do("bash", "until [ -e go ]; do sleep 0.02; done")
     async with pi_stage(scratch_home, bounds=bounds) as retinue:
         results = await retinue.delegate([task(waits, do("report")), task(do("bash", "touch go"), do("report"))])
@@ -283,7 +284,7 @@ async def test_patience_ends(scratch_home):
 async def test_no_more_processes_start_at_once_than_the_bound_says(scratch_home):
     log = scratch_home / "starts"
     at_start = (do("shell", f"echo + >>{log}"), do("pause", 0.1), do("shell", f"echo - >>{log}"))
-    bounds = Bounds(starts=2, patience=0)
+    bounds = PoolLimits(max_starting=2, start_after=0)
     async with pi_stage(scratch_home, *at_start, bounds=bounds, settings={"max_concurrency": 6}) as retinue:
         await retinue.delegate([task(do("bash", "sleep 1"), do("say", "Done."))] * 6)
     starting, most = 0, 0
@@ -299,27 +300,27 @@ async def test_no_more_processes_start_at_once_than_the_bound_says(scratch_home)
 async def test_a_process_that_hangs_at_its_start_ends_with_its_run(scratch_home):
     async with pi_stage(scratch_home, do("hang", deaf=True)) as retinue:
         result = await play(retinue, do("say", "never"), timeout=1)
-        assert ended(result)[0] is Code.TIMEOUT
+        assert ended(result)[0] is ErrorCode.TIMEOUT
         assert alive(scratch_home) == []
 
 
 async def test_processes_that_hang_at_their_start_do_not_keep_others_from_starting(scratch_home):
     agents = [Agent(name="slow", environment=("FAKE_SLOW",)), Agent(name="quick")]
     at_start = do("shell", '[ -z "$FAKE_SLOW" ] || sleep 1000')
-    bounds = Bounds(starts=1, turn=0.1)
+    bounds = PoolLimits(max_starting=1, start_timeout=0.1)
     async with pi_stage(scratch_home, at_start, agents=agents, bounds=bounds, environ={"FAKE_SLOW": "1"}) as retinue:
         slow, quick = await retinue.delegate(
             [task(do("say", "never"), agent="slow", timeout=2), task(do("say", "Done."), agent="quick")],
             extend_timeout_debounce=0,
         )
-        assert ended(slow)[0] is Code.TIMEOUT
+        assert ended(slow)[0] is ErrorCode.TIMEOUT
         assert quick.text == "Done."
 
 
 async def test_without_our_extension_nothing_is_asked(scratch_home):
     async with pi_stage(scratch_home, do("unload")) as retinue:
         result = await play(retinue, do("say", "never"))
-        assert ended(result) == (Code.SPAWN_FAILED, "extension_missing")
+        assert ended(result) == (ErrorCode.SPAWN_FAILED, "extension_missing")
 
 
 async def test_a_tool_pi_does_not_have_fails_the_run_by_name_unless_it_is_optional(scratch_home):
@@ -330,7 +331,7 @@ async def test_a_tool_pi_does_not_have_fails_the_run_by_name_unless_it_is_option
     async with pi_stage(scratch_home, agents=agents) as retinue:
         needs = await play(retinue, do("say", "never"), agent="needs")
         likes = await play(retinue, do("say", "Done."), agent="likes")
-        assert ended(needs) == (Code.UNSUPPORTED, "missing_tool")
+        assert ended(needs) == (ErrorCode.UNSUPPORTED, "missing_tool")
         assert "lsp" in words(needs)
         assert likes.text == "Done."
 
@@ -340,7 +341,7 @@ async def test_a_tool_that_only_the_host_has_is_done_without(scratch_home):
     async with pi_stage(scratch_home, agents=[Agent(name="plain")]) as retinue:
         call = structs.replace(retinue.call("fanout"), host_tools=("read", "bash", "only_there"))
         plan = Plan(tasks=(task(do("say", "Done."), agent="plain"),))
-        (result,) = await retinue.carry_out(plan, call)
+        (result,) = await retinue.run_plan(plan, call)
         assert (ended(result), result.text) == ((None, None), "Done.")
         assert any("only_there" in notice for notice in result.actual.notices)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.engines.environment import seen_by_child
+from retinue.engines.child_environment import build_child_environment
 from retinue.engines.pi.installation import ENVIRONMENT
 from retinue.engines.pi.providers import PROVIDERS, provider_variables
 
@@ -56,7 +56,7 @@ def seen(tmp_path: Path):
             (tmp_path / f"{name}.json").write_text(json.dumps(content))
         (tmp_path / "models.json").write_text(models_json or json.dumps({"providers": CUSTOM}))
         needed = ENVIRONMENT | provider_variables(models, provider, environ)
-        return seen_by_child(environ, needed).keys() - {"PI_CODING_AGENT_DIR"}
+        return build_child_environment(environ, needed).keys() - {"PI_CODING_AGENT_DIR"}
 
     return names
 

@@ -4,12 +4,12 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from tests.pi_stage import OLD, ended, pi_stage, play, reported, until_told
+from tests.support.fake_pi import action as do
+from tests.support.pi_setup import OLD, ended, pi_stage, play, reported, until_told
 
 from retinue import Agent
-from retinue.events import AttemptStarted, Notice, Steered, Text, ToolCalled
-from retinue.testing.fake_pi import deed as do
-from retinue.types import Code, Refused
+from retinue.model.errors import ErrorCode, RefusedError
+from retinue.model.events import AttemptStarted, Notice, SteeringDelivered, Text, ToolCalled
 
 pytestmark = pytest.mark.process
 
@@ -45,7 +45,7 @@ async def at_work(retinue, *deeds, since=Text, **options):
 
 
 async def refusal(work):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         await work
     return caught.value.failure
 
@@ -60,8 +60,8 @@ async def test_what_is_said_reaches_the_agent_and_its_process_serves_the_next_ru
         async with at_work(retinue, HALF, do("hear"), do("report")) as scene:
             await retinue.steer(scene.run, "look into tests, too")
         assert reported(scene.result)["prompts"] == ["look", "look into tests, too"]
-        first, steered, _ = await scene.events(Text, Steered)
-        assert (first, steered) == (Text("half"), Steered("look into tests, too"))
+        first, steered, _ = await scene.events(Text, SteeringDelivered)
+        assert (first, steered) == (Text("half"), SteeringDelivered("look into tests, too"))
         assert await pid(retinue) == before
 
 
@@ -72,7 +72,7 @@ async def test_what_looks_like_a_command_of_pis_is_only_text(scratch_home):
     ):
         await retinue.steer(scene.run, "/retinue_configure {}")
     assert reported(scene.result)["prompts"] == ["look", "/retinue_configure {}"]
-    assert await scene.events(Steered) == [Steered("/retinue_configure {}")]
+    assert await scene.events(SteeringDelivered) == [SteeringDelivered("/retinue_configure {}")]
 
 
 async def test_texts_are_given_in_the_order_they_were_said(scratch_home):
@@ -83,7 +83,7 @@ async def test_texts_are_given_in_the_order_they_were_said(scratch_home):
         await retinue.steer(scene.run, "x" * 300_000)
         await retinue.steer(scene.run, "two")
     assert reported(scene.result)["prompts"] == ["look", "x" * 300_000, "two"]
-    assert [len(event.text) for event in await scene.events(Steered)] == [300_000, 3]
+    assert [len(event.text) for event in await scene.events(SteeringDelivered)] == [300_000, 3]
 
 
 async def test_what_is_said_while_pi_starts_waits_for_it(scratch_home):
@@ -94,7 +94,7 @@ async def test_what_is_said_while_pi_starts_waits_for_it(scratch_home):
         while True:
             try:
                 await retinue.steer(scene.run, "early")
-            except Refused:  # the engine has not been called yet
+            except RefusedError:  # the engine has not been called yet
                 await anyio.lowlevel.checkpoint()
             else:
                 break
@@ -107,7 +107,7 @@ async def test_what_pi_does_not_take_is_refused_in_its_words_and_the_run_goes_on
         at_work(retinue, HALF, do("hear", refuse="The queue is full."), do("say", "done")) as scene,
     ):
         failure = await refusal(retinue.steer(scene.run, "more"))
-    assert (failure.code, failure.message) == (Code.ENGINE, "pi did not take it: The queue is full.")
+    assert (failure.code, failure.message) == (ErrorCode.ENGINE, "pi did not take it: The queue is full.")
     assert (scene.result.text, scene.result.actual.notices) == ("done", ())
 
 
@@ -116,7 +116,7 @@ async def test_what_comes_as_pi_settles_is_refused_and_no_other_run_hears_of_it(
         before = await pid(retinue)
         async with at_work(retinue, HALF, do("hear", settle=True)) as scene:
             failure = await refusal(retinue.steer(scene.run, "too late"))
-        assert (failure.code, failure.reason) == (Code.CONFLICT, "not_at_work")
+        assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
         assert scene.result.text == "half"
         assert await pid(retinue) != before
 
@@ -126,7 +126,7 @@ async def test_what_pi_took_and_never_gave_its_agent_is_told_and_no_other_run_he
         before = await pid(retinue)
         async with at_work(retinue, HALF, do("hear", drop=True), do("pause", 0.2), do("say", "done")) as scene:
             await retinue.steer(scene.run, "more")
-        assert await scene.events(Steered) == []
+        assert await scene.events(SteeringDelivered) == []
         sentence = "The run ended before its agent was given what it was told: more"
         assert Notice("steer_missed", sentence) in await scene.events(Notice)
         assert await pid(retinue) != before
@@ -139,7 +139,7 @@ async def test_who_speaks_to_a_pi_that_dies_is_told(scratch_home, end):
         at_work(retinue, HALF, do("pause", 0.2), end) as scene,
     ):
         failure = await refusal(retinue.steer(scene.run, "more"))
-    assert (failure.code, failure.reason) == (Code.CONFLICT, "not_at_work")
+    assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
 
 
 async def test_who_speaks_to_a_pi_that_is_stopped_meanwhile_is_told(scratch_home):
@@ -157,7 +157,7 @@ async def test_who_speaks_to_a_pi_that_is_stopped_meanwhile_is_told(scratch_home
             await anyio.lowlevel.checkpoint()
             retinue.stop(scene.run)
     assert [failure.reason for failure in failures] == ["not_at_work"]
-    assert ended(scene.result)[0] is Code.ABORTED
+    assert ended(scene.result)[0] is ErrorCode.ABORTED
 
 
 async def test_whoever_leaves_while_he_speaks_leaves_no_half_line(scratch_home):
@@ -181,7 +181,7 @@ async def test_a_pi_that_takes_no_commands_takes_no_words(scratch_home):
             ) as scene,
         ):
             failure = await refusal(retinue.steer(scene.run, "more"))
-        assert failure.code is Code.UNSUPPORTED
+        assert failure.code is ErrorCode.UNSUPPORTED
         assert failure.message.startswith("This pi takes nothing while its agent works: it is older than 0.87")
         assert scene.result.text == "done"
         (scratch_home / "bin" / "package.json").unlink(missing_ok=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from anyio import CapacityLimiter
 
-from retinue.engines.toolbox import Outcome
-from retinue.engines.tools.allowance import READERS
-from retinue.engines.tools.local import local_toolbox
-from retinue.types import ToolUse
+from retinue.engines.toolbox import ToolOutcome
+from retinue.engines.tools.call_budget import MAX_READERS
+from retinue.engines.tools.local import make_local_toolbox
+from retinue.model.runs import ToolUse
 
-Call = Callable[..., Awaitable[Outcome]]
+Call = Callable[..., Awaitable[ToolOutcome]]
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def call(tree: Path) -> Call:
-    async def call(name: str, **args: object) -> Outcome:
-        return await local_toolbox(str(tree), CapacityLimiter(READERS)).call(ToolUse("1", name, args))
+    async def call(name: str, **args: object) -> ToolOutcome:
+        return await make_local_toolbox(str(tree), CapacityLimiter(MAX_READERS)).call(ToolUse("1", name, args))
 
     return call
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.engines.tools.globs import BadGlob, alternatives, compile_glob, translate
-from retinue.engines.tools.ignore import Ignored, parse
+from retinue.engines.tools.globs import InvalidGlobError, compile_glob, expand_braces, translate_glob
+from retinue.engines.tools.ignore import IgnoreStack, parse_rules
 
 NAMES = st.text(st.sampled_from("ab.-"), min_size=1, max_size=4).filter(lambda name: name.strip("."))
 SEGMENTS = st.lists(st.sampled_from(["a", "b", ".", "-", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=4).map(
@@ -23,13 +23,13 @@ SEGMENTS = st.lists(st.sampled_from(["a", "b", ".", "-", "*", "?", "[ab]", "[!a]
 
 def ignored(text: str, path: str) -> bool:
     """Whether git would leave a file out: it, or a folder on the way to it, is ignored."""
-    at = Ignored().plus(parse(text))
+    at = IgnoreStack().with_rules(parse_rules(text))
     *folders, name = path.split("/")
     for folder in folders:
-        if at.hides(folder, is_dir=True):
+        if at.is_ignored(folder, is_dir=True):
             return True
-        at = at.below(folder)
-    return at.hides(name, is_dir=False)
+        at = at.enter(folder)
+    return at.is_ignored(name, is_dir=False)
 
 
 PARTS = ["**", "*", "a", "b", "?", "[ab]", "[!a]*", "a*", "*b", "*.*", "[a-b]?", "-", "**", "**b"]
@@ -60,10 +60,10 @@ def test_ignore_files_are_understood_as_git_understands_them(tmp_path):
 
 
 def test_the_nearest_file_with_something_to_say_decides():
-    above, own = parse("*.log\n"), parse("!keep.log\n")
-    inside = Ignored().plus(above).below("sub").plus(own)
-    assert inside.hides("other.log", is_dir=False)
-    assert not inside.hides("keep.log", is_dir=False)
+    above, own = parse_rules("*.log\n"), parse_rules("!keep.log\n")
+    inside = IgnoreStack().with_rules(above).enter("sub").with_rules(own)
+    assert inside.is_ignored("other.log", is_dir=False)
+    assert not inside.is_ignored("keep.log", is_dir=False)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_name_pattern_means_what_it_means_elsewhere(pattern, name):
     ],
 )
 def test_braces_stand_for_alternatives(pattern, expected):
-    assert alternatives(pattern) == expected
+    assert expand_braces(pattern) == expected
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_braces_stand_for_alternatives(pattern, expected):
     ["{a,b}" * 30, "{" * 200 + "a,b" + "}" * 200, "{a,b,{c,d}}" * 20, "{a,b}" * 5000, "{a," * 5000, "{a," * 170],
 )
 def test_hostile_braces_are_refused_or_read_at_once(pattern):
-    with suppress(BadGlob):
-        assert len(alternatives(pattern)) <= 64
+    with suppress(InvalidGlobError):
+        assert len(expand_braces(pattern)) <= 64
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 30 + "*b", "**/a/" * 30 + "b", "?*" * 40 + "c", "[ab]*" * 40 + "c"])
 def test_a_hostile_glob_fails_as_fast_as_it_is_long(pattern):
-    compiled = re.compile(translate(pattern))
+    compiled = re.compile(translate_glob(pattern))
     path = "/".join(["a" * 250] * 8)
     started = time.process_time()
     assert not compiled.fullmatch(path)

@@ -6,9 +6,9 @@ import anyio
 import anyio.to_thread
 import pytest
 from anyio import CapacityLimiter
-from tests.ordinary_user import as_ordinary_user, open_folder
+from tests.support.ordinary_user import as_ordinary_user, open_folder
 
-from retinue.engines.toolbox import Outcome
+from retinue.engines.toolbox import ToolOutcome
 
 SECRET = "outside secret"
 OUTSIDE = "is outside the working directory. Use a path inside it."
@@ -28,7 +28,7 @@ def outside(tree):
 @pytest.mark.parametrize("tool", ["read", "ls", "grep", "find"])
 async def test_a_path_that_leads_out_is_denied(call, tool, path):
     args = {"pattern": "s"} if tool in ("grep", "find") else {}
-    assert await call(tool, path=path, **args) == Outcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
+    assert await call(tool, path=path, **args) == ToolOutcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
 
 
 async def test_links_that_lead_out_are_not_followed(tree, plant, call):
@@ -38,7 +38,7 @@ async def test_links_that_lead_out_are_not_followed(tree, plant, call):
     (tree / "zero").symlink_to("/dev/zero")
     (tree / "loop").symlink_to("loop")
     for path in ("file", "folder/secret.txt", "zero"):
-        assert await call("read", path=path) == Outcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
+        assert await call("read", path=path) == ToolOutcome(f"Access denied: {path} {OUTSIDE}", is_error=True)
     assert (await call("read", path="loop")).is_error
     assert SECRET not in (await call("grep", pattern="secret")).text
     assert (await call("ls")).text.split("\n") == [
@@ -60,21 +60,21 @@ async def test_links_within_are_followed_by_name_and_not_walked_twice(tree, plan
 
 
 async def test_a_working_directory_that_is_a_link_is_its_target(tmp_path, tree, plant):
-    from retinue.engines.tools.local import local_toolbox
-    from retinue.types import ToolUse
+    from retinue.engines.tools.local import make_local_toolbox
+    from retinue.model.runs import ToolUse
 
     plant({"a.txt": "text"})
     link = tmp_path / "link"
     link.symlink_to(tree)
-    toolbox = local_toolbox(str(link), CapacityLimiter(1))
-    assert await toolbox.call(ToolUse("1", "read", {"path": "a.txt"})) == Outcome("text")
-    assert await toolbox.call(ToolUse("1", "read", {"path": str(link / "a.txt")})) == Outcome("text")
+    toolbox = make_local_toolbox(str(link), CapacityLimiter(1))
+    assert await toolbox.call(ToolUse("1", "read", {"path": "a.txt"})) == ToolOutcome("text")
+    assert await toolbox.call(ToolUse("1", "read", {"path": str(link / "a.txt")})) == ToolOutcome("text")
 
 
 async def test_a_pipe_is_neither_read_nor_waited_for(tree, call):
     os.mkfifo(tree / "pipe")
     with anyio.fail_after(5):
-        assert await call("read", path="pipe") == Outcome(
+        assert await call("read", path="pipe") == ToolOutcome(
             "pipe is not a regular file and is not read.", is_error=True
         )
         found = await call("grep", pattern="x")
@@ -86,15 +86,15 @@ import json, sys
 from pathlib import Path
 import anyio
 from anyio import CapacityLimiter
-from retinue.engines.tools.local import local_toolbox
-from retinue.types import ToolUse
-from tests.ordinary_user import drop_rights
+from retinue.engines.tools.local import make_local_toolbox
+from retinue.model.runs import ToolUse
+from tests.support.ordinary_user import drop_rights
 
 CALLS = [("grep", {"pattern": "needle"}), ("read", {"path": "c.txt"}), ("ls", {"path": "closed"})]
 tree = Path(sys.argv[1])
 
 async def outcomes():
-    toolbox = local_toolbox(str(tree), CapacityLimiter(1))
+    toolbox = make_local_toolbox(str(tree), CapacityLimiter(1))
     found = [await toolbox.call(ToolUse("1", name, args)) for name, args in CALLS]
     return [[outcome.text, outcome.is_error] for outcome in found]
 
@@ -143,23 +143,23 @@ async def test_a_path_no_system_takes_is_an_answer(call, path):
 
 async def test_a_missing_working_directory_is_an_answer(tree, call):
     tree.rmdir()
-    assert await call("ls") == Outcome("Path not found: .. Use ls or find to see what exists.", is_error=True)
+    assert await call("ls") == ToolOutcome("Path not found: .. Use ls or find to see what exists.", is_error=True)
 
 
 async def test_a_folder_swapped_for_a_link_is_not_entered(tree, plant):
     from retinue.engines.toolbox import ToolError
-    from retinue.engines.tools.folder import Folder
+    from retinue.engines.tools.folder import SandboxedDirectory
 
     plant({"a/b/secret.txt": "inside"})
-    folder = Folder(tree)
-    place = folder.locate("a/b/secret.txt")
+    folder = SandboxedDirectory(tree)
+    place = folder.resolve("a/b/secret.txt")
     (tree / "a" / "b" / "secret.txt").unlink()
     (tree / "a" / "b").rmdir()
     (tree / "a" / "b").symlink_to(tree.parent)
     with pytest.raises(ToolError):
         folder.read(place, 100)
     with pytest.raises(ToolError):
-        folder.entries(place[:-1])
+        folder.list_entries(place[:-1])
 
 
 async def test_a_search_ends_soon_after_its_caller_is_gone(tree, plant, call):

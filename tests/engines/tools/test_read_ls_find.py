@@ -2,21 +2,21 @@
 
 import pytest
 
-from retinue.engines.toolbox import Outcome
+from retinue.engines.toolbox import ToolOutcome
 
 
 async def test_a_file_is_read_as_it_is(plant, call):
     plant({"a.txt": "\ufeffone\r\ntwo\n\nfour\n"})
-    assert await call("read", path="a.txt") == Outcome("one\ntwo\n\nfour")
-    assert await call("read", path="@a.txt") == Outcome("one\ntwo\n\nfour")
+    assert await call("read", path="a.txt") == ToolOutcome("one\ntwo\n\nfour")
+    assert await call("read", path="@a.txt") == ToolOutcome("one\ntwo\n\nfour")
 
 
 async def test_a_part_of_a_file_says_how_to_read_on(plant, call):
     plant({"a.txt": "".join(f"{number}\n" for number in range(1, 11))})
-    assert await call("read", path="a.txt", offset=3, limit=2) == Outcome(
+    assert await call("read", path="a.txt", offset=3, limit=2) == ToolOutcome(
         "3\n4\n\n[6 more lines in file. Use offset=5 to continue.]"
     )
-    assert await call("read", path="a.txt", offset=9, limit=5) == Outcome("9\n10")
+    assert await call("read", path="a.txt", offset=9, limit=5) == ToolOutcome("9\n10")
 
 
 async def test_a_long_file_is_cut_at_2000_lines(plant, call):
@@ -50,11 +50,11 @@ async def test_a_huge_file_is_read_at_its_beginning(tree, call):
 
 async def test_odd_contents_are_said(plant, call):
     plant({"latin.txt": b"caf\xe9\n", "binary": b"\x7fELF\0", "empty": ""})
-    assert await call("read", path="latin.txt") == Outcome(
+    assert await call("read", path="latin.txt") == ToolOutcome(
         "caf\ufffd\n\n[Not UTF-8: bytes that cannot be decoded are shown as \ufffd.]"
     )
-    assert await call("read", path="binary") == Outcome("[Binary file, 5 B, not shown.]")
-    assert await call("read", path="empty") == Outcome("")
+    assert await call("read", path="binary") == ToolOutcome("[Binary file, 5 B, not shown.]")
+    assert await call("read", path="empty") == ToolOutcome("")
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ async def test_odd_contents_are_said(plant, call):
 )
 async def test_what_cannot_be_read_says_why_and_what_to_do(plant, call, args, complaint):
     plant({"a.txt": "1\n2\n", "folder/b.txt": ""})
-    assert await call("read", **args) == Outcome(complaint, is_error=True)
+    assert await call("read", **args) == ToolOutcome(complaint, is_error=True)
 
 
 async def test_a_listing_is_sorted_without_regard_to_case_and_marks_directories(plant, call):
     plant({"b.txt": "", "A/x": "", ".c": "", "a": ""})
-    assert await call("ls") == Outcome(".c\nA/\na\nb.txt")
-    assert await call("ls", limit=2) == Outcome(".c\nA/\n\n[2 entries limit reached. Use limit=4 for more.]")
-    assert await call("ls", path="A") == Outcome("x")
+    assert await call("ls") == ToolOutcome(".c\nA/\na\nb.txt")
+    assert await call("ls", limit=2) == ToolOutcome(".c\nA/\n\n[2 entries limit reached. Use limit=4 for more.]")
+    assert await call("ls", path="A") == ToolOutcome("x")
 
 
 async def test_a_listing_of_nothing_or_of_no_directory_is_said(tree, plant, call):
     plant({"a.txt": ""})
     (tree / "empty").mkdir()
-    assert await call("ls", path="empty") == Outcome("(empty directory)")
-    assert await call("ls", path="a.txt") == Outcome("Not a directory: a.txt.", is_error=True)
+    assert await call("ls", path="empty") == ToolOutcome("(empty directory)")
+    assert await call("ls", path="a.txt") == ToolOutcome("Not a directory: a.txt.", is_error=True)
 
 
 @pytest.fixture
@@ -116,17 +116,19 @@ def project(plant):
     ],
 )
 async def test_files_are_found_by_glob_without_what_git_ignores(project, call, pattern, found):
-    assert await call("find", pattern=pattern) == Outcome(found)
+    assert await call("find", pattern=pattern) == ToolOutcome(found)
 
 
 async def test_a_search_in_a_folder_tells_paths_from_the_working_directory(project, call):
-    assert await call("find", pattern="*.ts", path="src/deep") == Outcome("src/deep/er/app.spec.ts")
-    assert await call("find", pattern="*", path="node_modules") == Outcome("node_modules/x/\nnode_modules/x/app.ts")
+    assert await call("find", pattern="*.ts", path="src/deep") == ToolOutcome("src/deep/er/app.spec.ts")
+    assert await call("find", pattern="*", path="node_modules") == ToolOutcome(
+        "node_modules/x/\nnode_modules/x/app.ts"
+    )
 
 
 async def test_more_results_than_the_limit_are_said(plant, call):
     plant({f"{number}.txt": "" for number in range(5)})
-    assert await call("find", pattern="*.txt", limit=2) == Outcome(
+    assert await call("find", pattern="*.txt", limit=2) == ToolOutcome(
         "0.txt\n1.txt\n\n[2 results limit reached. Use limit=4 for more, or refine pattern.]"
     )
     assert "limit" not in (await call("find", pattern="*.txt", limit=5)).text
@@ -139,7 +141,7 @@ async def test_a_glob_of_too_many_alternatives_is_refused(call):
 
 
 async def test_a_glob_with_an_open_bracket_is_refused(call):
-    assert await call("grep", pattern="x", glob="[a") == Outcome(
+    assert await call("grep", pattern="x", glob="[a") == ToolOutcome(
         "Invalid glob '[a': a bracket is not closed.", is_error=True
     )
 

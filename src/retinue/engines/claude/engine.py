@@ -11,70 +11,93 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskStatus
 from msgspec import structs
 
-from retinue.beside import Beside
 from retinue.engines.base import Completion, Emit, EngineError
-from retinue.engines.calling_home import agents_at_home
-from retinue.engines.child import Process, child
+from retinue.engines.child_environment import build_prompt
 from retinue.engines.claude import sdk
-from retinue.engines.claude.conversation import Forgotten, Telling, check_known
-from retinue.engines.claude.delegating import SPAWN, aliases
-from retinue.engines.claude.installation import found
-from retinue.engines.claude.launch import allowed, built_in, command, loaded, unapplied, unasked
-from retinue.engines.claude.own_tools import our_name, own_name, own_toolbox
-from retinue.engines.claude.said import Begun, Ended
-from retinue.engines.claude.session import new_session, pointer_of, remember, resumable, why_not_resumable
-from retinue.engines.claude.wire import Wire
-from retinue.engines.processes.keeper import Family, Keeper
-from retinue.engines.prompt import prompt_of
-from retinue.engines.steering import SteeredRuns, Steering
-from retinue.events import NativeSession, Notice
-from retinue.types import Code, Failure, RunSpec
+from retinue.engines.claude.installation import require_claude
+from retinue.engines.claude.launch import (
+    build_command,
+    list_allowed_tools,
+    list_builtin_tools,
+    list_preapproved_tools,
+    list_setting_sources,
+    list_unapplied_preferences,
+)
+from retinue.engines.claude.lifecycle import ModelRequestStarted, ResultReceived
+from retinue.engines.claude.run import (
+    ClaudeRun,
+    SessionNotFoundError,
+    find_resumable_session,
+    new_session_id,
+    pointer_path,
+    raise_if_session_unknown,
+    why_not_resumable,
+    write_pointer,
+)
+from retinue.engines.claude.tools import (
+    SPAWN_TOOL,
+    build_own_toolbox,
+    to_mcp_tool_name,
+    to_retinue_name,
+    tool_aliases,
+)
+from retinue.engines.claude.wire import ClaudeTransport
+from retinue.engines.delegation_client import list_agents
+from retinue.engines.process.child import ChildProcess, open_child
+from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+from retinue.engines.steering import SteeringChannel, SteeringRegistry
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import EngineSessionStarted, Notice
+from retinue.model.runs import RunSpec
+from retinue.support.tasks import BackgroundTasks
 
-READERS = 4
+MAX_READERS = 4
 """Directories that are listed at once, over all runs."""
 
 
 class ClaudeEngine:
     """Runs specs on the Claude Code of their environment."""
 
-    def __init__(self, *, owns_process: bool = False, family: Family | None = None) -> None:
+    def __init__(self, *, owns_process: bool = False, shared_processes: SharedProcessTable | None = None) -> None:
         self._owns_process = owns_process
-        self._family = family
-        self._keeper: Keeper | None = None
-        self._readers = CapacityLimiter(READERS)
-        self._steered = SteeredRuns()
+        self._shared_processes = shared_processes
+        self._supervisor: ProcessSupervisor | None = None
+        self._readers = CapacityLimiter(MAX_READERS)
+        self._steering = SteeringRegistry()
 
-    async def keep(self, *, task_status: TaskStatus[None]) -> None:
-        async with Keeper(owns_process=self._owns_process, family=self._family) as self._keeper:
+    async def run_background(self, *, task_status: TaskStatus[None]) -> None:
+        async with ProcessSupervisor(
+            owns_process=self._owns_process, shared=self._shared_processes
+        ) as self._supervisor:
             task_status.started()
             await anyio.sleep_forever()
 
     async def steer(self, run: str, text: str) -> Failure | None:
-        return await self._steered.tell(run, text)
+        return await self._steering.send(run, text)
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        with self._steered.at_work(spec.run) as steering:
+        with self._steering.register(spec.run) as steering:
             await self._run(spec, emit, steering)
 
-    async def _run(self, spec: RunSpec, emit: Emit, steering: Steering) -> None:
-        program = found(spec.environment)
-        for sentence in unapplied(spec):
-            await emit(Notice("not_applied", sentence))
-        session = resumable(spec)
+    async def _run(self, spec: RunSpec, emit: Emit, steering: SteeringChannel) -> None:
+        program = require_claude(spec.environment)
+        for warning in list_unapplied_preferences(spec):
+            await emit(Notice("not_applied", warning))
+        session = find_resumable_session(spec)
         if session:
             try:
-                await self._carry(spec, program, session, emit, steering, resumes=True)
-            except Forgotten:
+                await self._run_session(spec, program, session, emit, steering, resumes=True)
+            except SessionNotFoundError:
                 pass
             else:
                 return
         if spec.native_session:
             await emit(Notice("native_session", why_not_resumable(spec)))
             spec = structs.replace(spec, native_session=None)
-        await self._carry(spec, program, new_session(), emit, steering, resumes=False)
+        await self._run_session(spec, program, new_session_id(), emit, steering, resumes=False)
 
-    async def _carry(
-        self, spec: RunSpec, program: str, session: str, emit: Emit, steering: Steering, *, resumes: bool
+    async def _run_session(
+        self, spec: RunSpec, program: str, session: str, emit: Emit, steering: SteeringChannel, *, resumes: bool
     ) -> None:
         """Carries the spec out in a session, begun here or gone on with.
 
@@ -82,75 +105,79 @@ class ClaudeEngine:
             EngineError: Claude Code cannot do what the spec asks for, or broke off.
             Forgotten: it does not know the session.
         """
-        assert self._keeper is not None
+        assert self._supervisor is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
-            start = command(spec, program, Path(folder), session=session, resumes=resumes)
-            async with child(start, self._keeper) as process:
-                if self._keeper.unguarded:
-                    await emit(Notice("unguarded", self._keeper.unguarded))
-                await sdk.load()
-                await self._converse(spec, process, emit, steering)
+            start = build_command(spec, program, Path(folder), session=session, resumes=resumes)
+            async with open_child(start, self._supervisor) as process:
+                if self._supervisor.no_watchdog_reason:
+                    await emit(Notice("unguarded", self._supervisor.no_watchdog_reason))
+                await sdk.import_sdk()
+                await self._run_process(spec, process, emit, steering)
 
-    async def _converse(self, spec: RunSpec, process: Process, emit: Emit, steering: Steering) -> None:
-        wire = Wire(process, aliases(own_name(SPAWN)) if spec.home else None)
-        telling = Telling(process, wire, emit, steering)
-        await telling.begin()
+    async def _run_process(self, spec: RunSpec, process: ChildProcess, emit: Emit, steering: SteeringChannel) -> None:
+        wire = ClaudeTransport(process, tool_aliases(to_mcp_tool_name(SPAWN_TOOL)) if spec.callback else None)
+        run = ClaudeRun(process, wire, emit, steering)
+        await run.start()
         await emit(Completion.PENDING)
-        toolbox = await own_toolbox(spec, self._readers)
-        agents = await agents_at_home(spec.home) if spec.home else ()
+        toolbox = await build_own_toolbox(spec, self._readers)
+        agents = await list_agents(spec.callback) if spec.callback else ()
         async with (
-            Beside(wire.pump),
-            sdk.connected(wire, toolbox, allowed(spec), agents, unasked=unasked(spec)) as client,
+            BackgroundTasks(wire.pump),
+            sdk.connect_client(
+                wire, toolbox, list_allowed_tools(spec), agents, preapproved=list_preapproved_tools(spec)
+            ) as client,
         ):
             if client:
-                await client.query(prompt_of(spec))
-            said = await telling.until_begun()
-            if client and isinstance(said, Begun):
-                steering.begin(partial(sdk.say, client))
+                await client.query(build_prompt(spec))
+            started = await run.wait_started()
+            if client and isinstance(started, ModelRequestStarted):
+                steering.open(partial(sdk.send_text, client))
                 try:
-                    await _check_tools(spec, said, emit)
-                    await _remember(spec, said.session, emit)
-                    said = await telling.until_ended()
+                    await _check_tools(spec, started, emit)
+                    await _save_session(spec, started.session, emit)
+                    started = await run.wait_ended()
                 finally:
-                    steering.end()  # before the client is gone, which could not be told anything
-            if isinstance(said, Ended):
-                check_known(said)
-                await telling.over(said, spec.limits)
+                    steering.close()  # before the client is gone, which could not be told anything
+            if isinstance(started, ResultReceived):
+                raise_if_session_unknown(started)
+                await run.finish(started, spec.limits)
             else:
-                await telling.gone()
+                await run.finish_after_exit()
 
 
-async def _remember(spec: RunSpec, session: str, emit: Emit) -> None:
-    pointer = pointer_of(spec)
+async def _save_session(spec: RunSpec, session: str, emit: Emit) -> None:
+    pointer = pointer_path(spec)
     try:
-        remember(pointer, session)
+        write_pointer(pointer, session)
     except OSError as error:
         message = f"Claude Code's own session is not kept: {pointer.parent} cannot be written ({error.strerror})."
         await emit(Notice("not_applied", message))
     else:
-        await emit(NativeSession(str(pointer)))
+        await emit(EngineSessionStarted(str(pointer)))
 
 
-async def _check_tools(spec: RunSpec, begun: Begun, emit: Emit) -> None:
+async def _check_tools(spec: RunSpec, started: ModelRequestStarted, emit: Emit) -> None:
     """Checks that this Claude Code has the granted tools.
 
     Raises:
         EngineError: it lacks one that the agent needs.
     """
-    lacking = [our_name(tool) for tool in built_in(spec) if tool not in begun.tools]
-    required = [tool for tool in lacking if tool not in spec.agent.tools.optional]
+    missing = [to_retinue_name(tool) for tool in list_builtin_tools(spec) if tool not in started.tools]
+    required = [tool for tool in missing if tool not in spec.agent.tools.optional]
     if required:
         named = f"the tool{'s' * (len(required) > 1)} {', '.join(required)}"
-        why = "does not have or its settings deny (claude_settings)" if loaded(spec) else "does not have"
+        why = (
+            "does not have or its settings deny (claude_settings)" if list_setting_sources(spec) else "does not have"
+        )
         raise EngineError(
             Failure(
-                Code.UNSUPPORTED,
+                ErrorCode.UNSUPPORTED,
                 f'Agent "{spec.agent.name}" needs {named}, which this Claude Code {why}. No tool was run. '
                 "Choose another engine, or list it under optional_tools.",
                 "missing_tool",
                 {"agent": spec.agent.name, "tools": ", ".join(required), "engine": "claude"},
             )
         )
-    if lacking:
-        message = f"This Claude Code does not have {', '.join(lacking)}, which the agent can do without."
+    if missing:
+        message = f"This Claude Code does not have {', '.join(missing)}, which the agent can do without."
         await emit(Notice("missing_tools", message))

@@ -10,17 +10,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from retinue.engines.base import Capabilities, engine_error
-from retinue.folders import claude_folder, home_folder
-from retinue.regular_files import TooLarge, read_regular
-from retinue.types import Code
+from retinue.config.directories import claude_folder, home_folder
+from retinue.engines.base import EngineCapabilities, engine_error
+from retinue.model.errors import ErrorCode
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
-VARIABLE = "RETINUE_CLAUDE"
+CLAUDE_VARIABLE = "RETINUE_CLAUDE"
 """Names the executable, where it is not the one that comes with the SDK."""
 
-SDK = "claude_agent_sdk"
+SDK_MODULE = "claude_agent_sdk"
 
-KEYS = (
+LOGIN_VARIABLES = (
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "CLAUDE_CODE_OAUTH_TOKEN",
@@ -46,7 +46,7 @@ ENVIRONMENT = frozenset(
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
         "CLAUDE_CODE_MAX_RETRIES",
         "CLAUDE_CONFIG_DIR",
-        VARIABLE,
+        CLAUDE_VARIABLE,
     }
 )
 """What a Claude Code process needs of our environment, whichever its provider."""
@@ -98,21 +98,21 @@ CLOUDS = {
 TRUE = frozenset({"1", "true", "yes", "on"})
 """As Claude Code reads a switch."""
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content"}),
     # No `tool_patterns`: beside `Bash(git:*)` Claude Code lets every command run that it takes for read-only.
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
-    knows=frozenset({"model", "thinking"}),
+    preferences=frozenset({"model", "thinking"}),
     resumes=True,
     resumes_natively=True,
     finalizes=True,
-    nests=True,
+    delegates=True,
     steers=True,
-    states_cost=True,
+    reports_cost=True,
     environment=ENVIRONMENT,
 )
 
-STATE_BYTES = 64 << 20
+MAX_STATE_BYTES = 64 << 20
 """Of `.claude.json`, which grows with every project; a larger one is not looked into."""
 
 
@@ -122,56 +122,56 @@ def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
     return frozenset().union(*clouds) if clouds else ANTHROPIC
 
 
-def find(environ: Mapping[str, str]) -> str | None:
+def find_claude(environ: Mapping[str, str]) -> str | None:
     """The program: the one that is named, else the SDK's own, which it was tested with, else that on the PATH."""
     import shutil
 
-    if named := environ.get(VARIABLE):
+    if named := environ.get(CLAUDE_VARIABLE):
         return shutil.which(named, path=environ.get("PATH"))
-    return _bundled() or shutil.which("claude", path=environ.get("PATH"))
+    return _find_bundled() or shutil.which("claude", path=environ.get("PATH"))
 
 
-def found(environ: Mapping[str, str]) -> str:
+def require_claude(environ: Mapping[str, str]) -> str:
     """The same.
 
     Raises:
         EngineError: there is none, or no SDK.
     """
-    program = find(environ)
-    if why := absent(environ):
-        raise engine_error(f"The claude engine cannot be used: {why}", code=Code.SPAWN_FAILED)
+    program = find_claude(environ)
+    if why := no_program_reason(environ):
+        raise engine_error(f"The claude engine cannot be used: {why}", code=ErrorCode.SPAWN_FAILED)
     assert program is not None
     return program
 
 
-def missing(environ: Mapping[str, str]) -> str | None:
+def not_installed_reason(environ: Mapping[str, str]) -> str | None:
     """Why Claude Code cannot be used here, and what to do; None if it can."""
-    if why := absent(environ):
+    if why := no_program_reason(environ):
         return why
     if not _has_login(environ):
         return (
             "Claude Code has no login: no key in the environment, and none of its own in "
-            f"{claude_folder(environ)}. Start `{find(environ)}` and use /login, or set ANTHROPIC_API_KEY."
+            f"{claude_folder(environ)}. Start `{find_claude(environ)}` and use /login, or set ANTHROPIC_API_KEY."
         )
     return None
 
 
-def absent(environ: Mapping[str, str]) -> str | None:
+def no_program_reason(environ: Mapping[str, str]) -> str | None:
     """Why there is no Claude Code here, with a login or without one, and what to do; None if there is."""
-    if importlib.util.find_spec(SDK) is None:
+    if importlib.util.find_spec(SDK_MODULE) is None:
         return "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
-    if find(environ):
+    if find_claude(environ):
         return None
-    if named := environ.get(VARIABLE):
-        return f"there is no program {named} ({VARIABLE}). Name one that is there, or unset {VARIABLE}."
+    if named := environ.get(CLAUDE_VARIABLE):
+        return f"there is no program {named} ({CLAUDE_VARIABLE}). Name one that is there, or unset {CLAUDE_VARIABLE}."
     return (
         "this Claude Agent SDK brings no `claude`, and there is none on the PATH. Install it with "
-        f"`npm install -g @anthropic-ai/claude-code`, or name it in {VARIABLE}."
+        f"`npm install -g @anthropic-ai/claude-code`, or name it in {CLAUDE_VARIABLE}."
     )
 
 
-def _bundled() -> str | None:
-    spec = importlib.util.find_spec(SDK)
+def _find_bundled() -> str | None:
+    spec = importlib.util.find_spec(SDK_MODULE)
     if spec is None or spec.origin is None:
         return None
     program = Path(spec.origin).parent / "_bundled" / ("claude.exe" if os.name == "nt" else "claude")
@@ -179,15 +179,17 @@ def _bundled() -> str | None:
 
 
 def _has_login(environ: Mapping[str, str]) -> bool:
-    if any(environ.get(key) for key in KEYS) or _holds(claude_folder(environ) / ".credentials.json", b"{"):
+    if any(environ.get(key) for key in LOGIN_VARIABLES) or _contains_word(
+        claude_folder(environ) / ".credentials.json", b"{"
+    ):
         return True
     # On a Mac the login itself is in the keychain: here stands whose it is.
     folder = claude_folder(environ) if environ.get("CLAUDE_CONFIG_DIR") else home_folder(environ)
-    return _holds(folder / ".claude.json", b'"oauthAccount"')
+    return _contains_word(folder / ".claude.json", b'"oauthAccount"')
 
 
-def _holds(path: Path, word: bytes) -> bool:
+def _contains_word(path: Path, word: bytes) -> bool:
     try:
-        return word in read_regular(path, STATE_BYTES)
-    except (OSError, TooLarge, ValueError):
+        return word in read_regular_file(path, MAX_STATE_BYTES)
+    except (OSError, FileTooLargeError, ValueError):
         return False

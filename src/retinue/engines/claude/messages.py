@@ -19,22 +19,28 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from msgspec import structs
+import msgspec
+from msgspec import Struct, structs
 
-from retinue.engines.claude.delegating import as_ours
-from retinue.engines.claude.open_message import OpenMessage
-from retinue.engines.claude.own_tools import our_name
-from retinue.engines.claude.said import Ended, Said, of_lifecycle, of_system
-from retinue.engines.claude.values import content_of, cost_of, usage_of
-from retinue.engines.claude.wire import Heard
-from retinue.engines.json_lines import blocks_of, finalization_of, text_of
-from retinue.engines.record_counts import RecordCounts, joined
-from retinue.events import (
-    CONTINUED,
+from retinue.engines.claude.lifecycle import ClaudeMessage, ResultReceived, read_lifecycle, read_system
+from retinue.engines.claude.tools import convert_arguments, to_retinue_name
+from retinue.engines.claude.wire import IncomingLine
+from retinue.engines.json_lines import (
+    RecordCounts,
+    content_blocks,
+    join_text_blocks,
+    merge_deltas,
+    parse_finalization,
+    to_number,
+    to_text,
+)
+from retinue.model.events import (
+    CONTINUED_NOTICE_CODE,
     Event,
     Finalized,
     MessageEnded,
     Notice,
+    StopReason,
     Text,
     TextDelta,
     Thinking,
@@ -42,40 +48,145 @@ from retinue.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.tool_names import FINALIZE, is_delegation
-from retinue.types import Args, Usage
+from retinue.model.results import Usage
+from retinue.model.runs import ToolArguments
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
-SYNTHETIC = "<synthetic>"
+
+def parse_usage(value: Any, before: Usage = Usage()) -> Usage:  # noqa: B008 - it is frozen
+    """What one message used. A later count replaces an earlier one, as far as it says anything."""
+    fields = value if isinstance(value, dict) else {}
+    return Usage(
+        input=to_number(fields.get("input_tokens")) or before.input,
+        output=to_number(fields.get("output_tokens")) or before.output,
+        cache_read=to_number(fields.get("cache_read_input_tokens")) or before.cache_read,
+        cache_write=to_number(fields.get("cache_creation_input_tokens")) or before.cache_write,
+        turns=1,
+    ).clamped()
+
+
+def parse_cost(result: Mapping[str, Any]) -> float | None:
+    """What a run cost in dollars; None where Claude Code does not know the price of a model it used.
+
+    Not its total, which goes on counting when a session is resumed.
+    """
+    used = result.get("model_usage_since_last_result")
+    models = list(used.values()) if isinstance(used, dict) else []
+    costs = [_model_cost(model) for model in models]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
+def _model_cost(model: Any) -> float | None:
+    if not isinstance(model, dict) or model.get("costBasis") == "unknown":
+        return None
+    cost = model.get("costUSD")
+    return float(cost) if isinstance(cost, int | float) else None
+
+
+def join_content(content: Any) -> str:
+    """The text of a result."""
+    if isinstance(content, str):
+        return content
+    return join_text_blocks(content)
+
+
+_STOP: Mapping[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_use",
+    # The model goes on by itself.
+    "pause_turn": "tool_use",
+    "compaction": "tool_use",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "error",
+}
+_REFUSED_MESSAGE = "The model refused to answer (refusal)."
+_TRUNCATED_MESSAGE = "The answer broke off before it was complete."
+
+
+class OpenMessage(Struct):
+    """The assistant message that is being written."""
+
+    id: str
+    model: str | None
+    usage: Usage = Usage()
+    stop: str = ""
+    calls: list[str] = msgspec.field(default_factory=list)
+    has_content: bool = False
+    """Whether anything of it was told."""
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> OpenMessage:
+        """A message as it begins; all of it, if it was not streamed."""
+        return cls(
+            id=to_text(message.get("id")),
+            model=to_text(message.get("model")) or None,
+            usage=parse_usage(message.get("usage")),
+            stop=to_text(message.get("stop_reason")),
+        )
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether it would end here without having come to an end of its own."""
+        return self.has_content and not (self.calls or self.stop)
+
+    def to_event(self) -> MessageEnded:
+        reason, error = _stop_reason(self)
+        return MessageEnded(stop_reason=reason, model=self.model, usage=self.usage, error=error)
+
+
+def _stop_reason(message: OpenMessage) -> tuple[StopReason, str | None]:
+    """Why a message ended, and in words if that is an error."""
+    if message.calls:
+        return "tool_use", None
+    reason = _STOP.get(message.stop, "error")
+    if reason != "error":
+        return reason, None
+    if message.stop == "refusal":
+        return reason, _REFUSED_MESSAGE
+    return (
+        reason,
+        f"Claude ended its message with an unknown stop reason: {message.stop}"
+        if message.stop
+        else _TRUNCATED_MESSAGE,
+    )
+
+
+SYNTHETIC_MODEL = "<synthetic>"
 """The model of messages that Claude Code itself has written."""
 
-WENT_ON = "The model reached its output limit and goes on where it stopped: its answer is of several messages."
+OUTPUT_LIMIT_NOTICE = (
+    "The model reached its output limit and goes on where it stopped: its answer is of several messages."
+)
 
-TOO_LONG = "output token maximum"
+TOO_LONG_MARKER = "output token maximum"
 """What it says when the model has reached its output limit time and again: the message before says the same."""
 
 
-class Reader(RecordCounts):
+class ClaudeEventReader(RecordCounts):
     """The messages of one run."""
 
     def __init__(self) -> None:
         super().__init__()
         self._message: OpenMessage | None = None
         self._is_streamed = False
-        self._calls: dict[str, tuple[str, Args]] = {}
-        self._early: list[Event] = []
+        self._calls: dict[str, tuple[str, ToolArguments]] = {}
+        self._early_results: list[Event] = []
         """Results of tools called by a message that is not complete."""
-        self._held: list[Event] = []
-        self._was_cut_off = False
+        self._held_events: list[Event] = []
+        self._hit_output_limit = False
         """Whether the last message reached the model's output limit; Claude Code then has it go on."""
         self.is_within_answer = False
         """Whether the output has ended while an answer was being written."""
-        self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Said]]] = {
-            "system": of_system,
-            "stream_event": self._stream_event,
-            "assistant": self._assistant,
-            "user": self._user,
-            "result": self._result,
-            "command_lifecycle": of_lifecycle,
+        self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[ClaudeMessage]]] = {
+            "system": read_system,
+            "stream_event": self._read_stream_event,
+            "assistant": self._read_assistant,
+            "user": self._read_user,
+            "result": self._read_result,
+            "command_lifecycle": read_lifecycle,
         }
 
     @property
@@ -83,168 +194,168 @@ class Reader(RecordCounts):
         """Whether a tool call has no result yet."""
         return bool(self._calls)
 
-    def read(self, lines: Iterable[Heard]) -> list[Said]:
+    def read(self, lines: Iterable[IncomingLine]) -> list[ClaudeMessage]:
         """What the lines say, with deltas that follow each other as one."""
-        return joined(chain.from_iterable(map(self._one, lines)))
+        return merge_deltas(chain.from_iterable(map(self._read_line, lines)))
 
-    def release(self) -> list[Event]:
+    def release_held(self) -> list[Event]:
         """What was held back; its first is the message that may have been the last."""
-        held, self._held = self._held, []
+        held, self._held_events = self._held_events, []
         return held
 
-    def end(self) -> list[Event]:
+    def finish(self) -> list[Event]:
         """What is left when the output has ended."""
         if self._message:
-            self.is_within_answer = self._message.is_cut
-        return self._rest()
+            self.is_within_answer = self._message.is_truncated
+        return self._drain()
 
-    def _rest(self) -> list[Event]:
-        return [*self.release(), *self._close(), *self.release()]
+    def _drain(self) -> list[Event]:
+        return [*self.release_held(), *self._close_message(), *self.release_held()]
 
-    def _one(self, line: Heard) -> Iterable[Said]:
+    def _read_line(self, line: IncomingLine) -> Iterable[ClaudeMessage]:
         if line.value is None:
-            return self._no_message(line)
-        self.is_cut = False
-        kind = text_of(line.value.get("type"))
+            return self._read_other_line(line)
+        self.is_truncated = False
+        kind = to_text(line.value.get("type"))
         if kind != "stream_event":
             self.stdout += line.size
         # What an agent within Claude Code says is no message of this run.
         reader = None if line.value.get("parent_tool_use_id") else self._readers.get(kind)
         return reader(line.value) if reader else ()
 
-    def _no_message(self, line: Heard) -> Iterable[Said]:
+    def _read_other_line(self, line: IncomingLine) -> Iterable[ClaudeMessage]:
         if not line.raw:
             self.dropped += line.size
             message = f"A line of {line.size} bytes from Claude Code was too long and is left out."
             return (Notice("line_too_long", message),) if line.size else ()
-        self.no_record(line.raw)
+        self.count_noise(line.raw)
         return ()
 
     # -- a message -----------------------------------------------------------------------------------
 
-    def _stream_event(self, record: Mapping[str, Any]) -> Iterable[Said]:
+    def _read_stream_event(self, record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
         match record.get("event"):
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}} if text:
-                yield from self._told(TextDelta(text))
+                yield from self._emit_in_message(TextDelta(text))
             case {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": str(text)}} if text:
-                yield from self._told(ThinkingDelta(text))
+                yield from self._emit_in_message(ThinkingDelta(text))
             case {"type": "message_start", "message": dict(message)}:
-                yield from self._open(message)
+                yield from self._open_message(message)
                 self._is_streamed = True
             case {"type": "message_delta", "delta": {"stop_reason": reason}, **rest} if self._message:
-                self._message.stop = text_of(reason) or self._message.stop
-                self._message.usage = usage_of(rest.get("usage"), self._message.usage)
+                self._message.stop = to_text(reason) or self._message.stop
+                self._message.usage = parse_usage(rest.get("usage"), self._message.usage)
             case {"type": "message_stop"}:
-                yield from self._close()
+                yield from self._close_message()
 
-    def _assistant(self, record: Mapping[str, Any]) -> Iterable[Said]:
+    def _read_assistant(self, record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
         message = record.get("message")
         if not isinstance(message, dict):
             return
-        if message.get("model") == SYNTHETIC:
+        if message.get("model") == SYNTHETIC_MODEL:
             return  # an error of the provider, which the result says as well
-        if self._message is None or self._message.id != text_of(message.get("id")):
-            yield from self._open(message)
-        for block in blocks_of(message.get("content")):
+        if self._message is None or self._message.id != to_text(message.get("id")):
+            yield from self._open_message(message)
+        for block in content_blocks(message.get("content")):
             match block.get("type"):
-                case "thinking" if text := text_of(block.get("thinking")):
-                    yield from self._told(Thinking(text))
-                case "text" if text := text_of(block.get("text")):
-                    yield from self._told(Text(text))
+                case "thinking" if text := to_text(block.get("thinking")):
+                    yield from self._emit_in_message(Thinking(text))
+                case "text" if text := to_text(block.get("text")):
+                    yield from self._emit_in_message(Text(text))
                 case "tool_use":
-                    yield from self._told(self._call(block))
+                    yield from self._emit_in_message(self._tool_called(block))
 
-    def _open(self, message: Mapping[str, Any]) -> Iterable[Event]:
-        yield from self._rest()
-        if self._was_cut_off:
-            yield Notice(CONTINUED, WENT_ON)
-        self._message = OpenMessage.of(message)
+    def _open_message(self, message: Mapping[str, Any]) -> Iterable[Event]:
+        yield from self._drain()
+        if self._hit_output_limit:
+            yield Notice(CONTINUED_NOTICE_CODE, OUTPUT_LIMIT_NOTICE)
+        self._message = OpenMessage.from_message(message)
         self._is_streamed = False
 
-    def _told(self, event: Event) -> Iterable[Event]:
+    def _emit_in_message(self, event: Event) -> Iterable[Event]:
         if self._message:
-            self._message.is_written = True
-        yield from self._hold_or(event)
+            self._message.has_content = True
+        yield from self._hold_or_emit(event)
 
-    def _call(self, block: Mapping[str, Any]) -> ToolCalled:
-        call, args = text_of(block.get("id")), block.get("input")
-        name = our_name(text_of(block.get("name")))
-        given = args if isinstance(args, dict) else {"arguments": args}
-        self._calls[call] = name, as_ours(given) if is_delegation(name) else given
+    def _tool_called(self, block: Mapping[str, Any]) -> ToolCalled:
+        call, args = to_text(block.get("id")), block.get("input")
+        name = to_retinue_name(to_text(block.get("name")))
+        arguments = args if isinstance(args, dict) else {"arguments": args}
+        self._calls[call] = name, convert_arguments(arguments) if is_delegation(name) else arguments
         if self._message:
             self._message.calls.append(name)
         return ToolCalled(call, *self._calls[call])
 
-    def _close(self) -> Iterable[Event]:
+    def _close_message(self) -> Iterable[Event]:
         """Ends the message that is being written, if there is one."""
         message, self._message = self._message, None
-        if message is None or not (message.is_written or message.stop):
+        if message is None or not (message.has_content or message.stop):
             return
-        ended = message.ended()
-        self._was_cut_off = ended.stop_reason == "length"
-        if ended.stop_reason in {"stop", "length"} or FINALIZE in message.calls:
-            self._held.append(ended)
+        ended = message.to_event()
+        self._hit_output_limit = ended.stop_reason == "length"
+        if ended.stop_reason in {"stop", "length"} or FINALIZE_TOOL in message.calls:
+            self._held_events.append(ended)
         else:
-            yield from self._hold_or(ended)
-        early, self._early = self._early, []
+            yield from self._hold_or_emit(ended)
+        early, self._early_results = self._early_results, []
         for event in early:
-            yield from self._hold_or(event)
+            yield from self._hold_or_emit(event)
 
-    def _hold_or(self, event: Event) -> Iterable[Event]:
-        if self._held:
-            self._held.append(event)
+    def _hold_or_emit(self, event: Event) -> Iterable[Event]:
+        if self._held_events:
+            self._held_events.append(event)
         else:
             yield event
 
     # -- what comes after it -------------------------------------------------------------------------
 
-    def _user(self, record: Mapping[str, Any]) -> Iterable[Said]:
+    def _read_user(self, record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
         message = record.get("message")
-        results = self._results(message.get("content") if isinstance(message, dict) else None)
+        results = self._tool_results(message.get("content") if isinstance(message, dict) else None)
         if self._message and self._is_streamed:
-            self._early += results
+            self._early_results += results
             return
-        yield from self._close()
+        yield from self._close_message()
         for event in results:
-            yield from self._hold_or(event)
+            yield from self._hold_or_emit(event)
 
-    def _results(self, content: Any) -> Iterable[Event]:
-        for block in blocks_of(content):
-            call, is_error = text_of(block.get("tool_use_id")), block.get("is_error") is True
+    def _tool_results(self, content: Any) -> Iterable[Event]:
+        for block in content_blocks(content):
+            call, is_error = to_text(block.get("tool_use_id")), block.get("is_error") is True
             if block.get("type") != "tool_result" or call not in self._calls:
                 continue  # of an earlier run
             name, args = self._calls.pop(call)
-            yield ToolReturned(call, name, content_of(block.get("content")), is_error)
-            if name == FINALIZE and not is_error and (finalization := finalization_of(args)):
+            yield ToolReturned(call, name, join_content(block.get("content")), is_error)
+            if name == FINALIZE_TOOL and not is_error and (finalization := parse_finalization(args)):
                 yield Finalized(finalization)
 
-    def _result(self, record: Mapping[str, Any]) -> Iterable[Said]:
-        cost = cost_of(record)
-        failed, subtype = record.get("is_error") is True, text_of(record.get("subtype"))
+    def _read_result(self, record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
+        cost = parse_cost(record)
+        failed, subtype = record.get("is_error") is True, to_text(record.get("subtype"))
         errors = record.get("errors")
-        why = "; ".join(map(text_of, errors)) if isinstance(errors, list) else ""
-        is_too_long = TOO_LONG in text_of(record.get("result"))
+        why = "; ".join(map(to_text, errors)) if isinstance(errors, list) else ""
+        is_too_long = TOO_LONG_MARKER in to_text(record.get("result"))
         if failed and subtype == "success" and not is_too_long:
             if self._message and self._message.calls:
-                yield from self._close()
-            yield from self.release()
-            yield self._provider_failed(record, cost)
+                yield from self._close_message()
+            yield from self.release_held()
+            yield self._provider_failure(record, cost)
         else:
             broke_off = why if failed and not is_too_long else None
-            yield from _with_cost([*self._close(), *self.release()], cost, broke_off)
-        self._was_cut_off = False
-        yield Ended(subtype if failed else "success", why)
+            yield from _attach_cost([*self._close_message(), *self.release_held()], cost, broke_off)
+        self._hit_output_limit = False
+        yield ResultReceived(subtype if failed else "success", why)
 
-    def _provider_failed(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:
+    def _provider_failure(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:
         message, self._message = self._message or OpenMessage(id="", model=None, usage=Usage(turns=1)), None
-        known = (text_of(record.get("api_error_status")), text_of(record.get("api_error_type")))
+        known = (to_text(record.get("api_error_status")), to_text(record.get("api_error_type")))
         # Status and kind say more surely than words what it is about.
-        error = ": ".join(filter(None, (" ".join(filter(None, known)), text_of(record.get("result")))))
+        error = ": ".join(filter(None, (" ".join(filter(None, known)), to_text(record.get("result")))))
         usage = structs.replace(message.usage, cost=cost)
         return MessageEnded(stop_reason="error", model=message.model, usage=usage, error=error or "no reason given")
 
 
-def _with_cost(events: list[Event], cost: float | None, broke_off: str | None) -> list[Event]:
+def _attach_cost(events: list[Event], cost: float | None, broke_off: str | None) -> list[Event]:
     """The last events of a run and what it cost: by its last message, or by word of why it broke off after that."""
     if cost is None:
         return events

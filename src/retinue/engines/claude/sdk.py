@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio.to_thread
 
 from retinue.engines.base import engine_error
-from retinue.engines.calling_home import KnownAgent
-from retinue.engines.claude.delegating import CALL, NATIVE, SPAWN, as_ours
-from retinue.engines.claude.own_tools import SERVER, our_name, own_name
-from retinue.engines.claude.wire import Wire
-from retinue.engines.toolbox import Declaration, Toolbox
-from retinue.tool_names import FINALIZE, claude_name, is_delegation
-from retinue.types import Code, ToolUse
+from retinue.engines.claude.tools import (
+    CALL_ARGUMENT,
+    NATIVE_DELEGATION_TOOLS,
+    SERVER_NAME,
+    SPAWN_TOOL,
+    convert_arguments,
+    to_mcp_tool_name,
+    to_retinue_name,
+)
+from retinue.engines.claude.wire import ClaudeTransport
+from retinue.engines.delegation_client import DelegateAgent
+from retinue.engines.toolbox import AgentToolbox, ToolSchema
+from retinue.model.errors import ErrorCode
+from retinue.model.runs import ToolUse
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:
     from claude_agent_sdk import (
@@ -27,35 +35,37 @@ if TYPE_CHECKING:
         Transport,
     )
 
-MOST_RESULT = 100_000
+MAX_RESULT_CHARS = 100_000
 """Characters, more than a tool of ours ever answers; what Claude Code takes for too much it puts aside in a file."""
-NOT_HANDED_OVER = f"This Claude Code would run agents by itself, uncounted. Use the tool {own_name(SPAWN)} instead."
+NATIVE_DELEGATION_REFUSED = (
+    f"This Claude Code would run agents by itself, uncounted. Use the tool {to_mcp_tool_name(SPAWN_TOOL)} instead."
+)
 
-DID_NOT_BEGIN = (
+START_FAILED = (
     "Claude Code did not begin: {}. Nothing was asked of a model. Another version of it may do: see `retinue doctor`."
 )
 
 
-class Finalizing:
+class FinalizeState:
     """Whether a finalize call was a good one: the run then ends without asking the model again."""
 
     def __init__(self) -> None:
         self.is_done = False
 
 
-async def load() -> None:
+async def import_sdk() -> None:
     """Imports the SDK, which takes a second or two, while others go on; a stopped run does not wait for it."""
     await anyio.to_thread.run_sync(__import__, "claude_agent_sdk", abandon_on_cancel=True)
 
 
 @asynccontextmanager
-async def connected(
-    wire: Wire,
-    toolbox: Toolbox,
+async def connect_client(
+    wire: ClaudeTransport,
+    toolbox: AgentToolbox,
     allowed: Collection[str],
-    agents: Collection[KnownAgent] = (),
+    agents: Collection[DelegateAgent] = (),
     *,
-    unasked: Collection[str] = (),
+    preapproved: Collection[str] = (),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
     """A conversation with the Claude Code at the end of the wire; None if its output ended before it answered.
 
@@ -67,40 +77,43 @@ async def connected(
     """
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
-    finalizing = Finalizing()
+    finalizing = FinalizeState()
     # The SDK passes any hook of Claude Code on, but its types list only some of them.
-    hooks: Any = {"PreToolUse": [_gate(frozenset(allowed), unasked)], "PostToolBatch": [_ending(finalizing)]}
+    hooks: Any = {
+        "PreToolUse": [_permission_hook(frozenset(allowed), preapproved)],
+        "PostToolBatch": [_stop_after_finalize_hook(finalizing)],
+    }
     options = ClaudeAgentOptions(
-        mcp_servers={SERVER: _server(toolbox, finalizing)} if toolbox.declarations else {},
-        agents={agent.name: _definition(agent) for agent in agents},
+        mcp_servers={SERVER_NAME: _tool_server(toolbox, finalizing)} if toolbox.schemas else {},
+        agents={agent.name: _agent_definition(agent) for agent in agents},
         hooks=hooks,
         # A task is text: neither a slash at its beginning nor an @ within it means anything.
         verbatim_prompts=True,
     )
     client = ClaudeSDKClient(options, transport=cast("Transport", wire))
     try:
-        is_there = await wire.unless_ended(client.connect)
+        is_connected = await wire.run_unless_ended(client.connect)
     except Exception as error:  # what a program answers, or does not, the SDK raises as plain ones, too
-        raise engine_error(DID_NOT_BEGIN.format(error), code=Code.SPAWN_FAILED) from error
+        raise engine_error(START_FAILED.format(error), code=ErrorCode.SPAWN_FAILED) from error
     try:
-        yield client if is_there else None
+        yield client if is_connected else None
     finally:
         await client.disconnect()
 
 
-def _definition(agent: KnownAgent) -> AgentDefinition:
+def _agent_definition(agent: DelegateAgent) -> AgentDefinition:
     from claude_agent_sdk import AgentDefinition
 
     # An empty list it takes for all; these are only announced, as it runs none of its agents itself.
-    tools = None if agent.tools is None else list(map(claude_name, agent.tools)) or ["none"]
+    tools = None if agent.tools is None else list(map(to_claude_name, agent.tools)) or ["none"]
     # One of them without words, and Claude Code takes none of them.
     return AgentDefinition(agent.description or agent.name, agent.body or agent.name, tools)
 
 
-async def say(client: ClaudeSDKClient, name: str, text: str) -> None:
+async def send_text(client: ClaudeSDKClient, name: str, text: str) -> None:
     """Says something to the agent while it works; what becomes of it is told by this name, a UUID."""
 
-    async def one() -> AsyncIterator[dict[str, Any]]:
+    async def messages() -> AsyncIterator[dict[str, Any]]:
         yield {
             "type": "user",
             "message": {"role": "user", "content": text},
@@ -108,40 +121,43 @@ async def say(client: ClaudeSDKClient, name: str, text: str) -> None:
             "uuid": name,
         }
 
-    await client.query(one())
+    await client.query(messages())
 
 
-def _gate(allowed: frozenset[str], unasked: Collection[str]) -> HookMatcher:
+def _permission_hook(allowed: frozenset[str], preapproved: Collection[str]) -> HookMatcher:
     """The last gate: whatever makes a tool available, only granted ones are executed.
 
     To ask it takes Claude Code longer than reading a file does.
     """
     from claude_agent_sdk import HookMatcher
 
-    async def check(given: Any, use: str | None, _context: Any) -> Any:
-        name = given["tool_name"]
+    async def check(hook_input: Any, use: str | None, _context: Any) -> Any:
+        name = hook_input["tool_name"]
         if name not in allowed:
-            is_its_own = name in NATIVE and own_name(SPAWN) in allowed
-            reason = NOT_HANDED_OVER if is_its_own else f"Tool {our_name(name)} not found"
-            return _decided(permissionDecision="deny", permissionDecisionReason=reason)
-        if is_delegation(our_name(name)):
-            return _decided(permissionDecision="allow", updatedInput={**as_ours(given["tool_input"]), CALL: use})
+            is_its_own = name in NATIVE_DELEGATION_TOOLS and to_mcp_tool_name(SPAWN_TOOL) in allowed
+            reason = NATIVE_DELEGATION_REFUSED if is_its_own else f"Tool {to_retinue_name(name)} not found"
+            return _hook_decision(permissionDecision="deny", permissionDecisionReason=reason)
+        if is_delegation(to_retinue_name(name)):
+            return _hook_decision(
+                permissionDecision="allow",
+                updatedInput={**convert_arguments(hook_input["tool_input"]), CALL_ARGUMENT: use},
+            )
         return {}
 
-    return HookMatcher(matcher=_all_but(unasked), hooks=[check], on_failure="block")
+    return HookMatcher(matcher=_match_all_except(preapproved), hooks=[check], on_failure="block")
 
 
-def _all_but(tools: Collection[str]) -> str | None:
+def _match_all_except(tools: Collection[str]) -> str | None:
     """The pattern of every other tool; None: of all."""
     names = [tool for tool in tools if tool.isalnum()]  # in whatever language of patterns
     return f"^(?!(?:{'|'.join(names)})$)" if names else None
 
 
-def _decided(**decision: Any) -> dict[str, Any]:
+def _hook_decision(**decision: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
 
 
-def _ending(finalizing: Finalizing) -> HookMatcher:
+def _stop_after_finalize_hook(finalizing: FinalizeState) -> HookMatcher:
     """Stop after a good finalize call, once the other calls of the same message have returned."""
     from claude_agent_sdk import HookMatcher
 
@@ -151,23 +167,25 @@ def _ending(finalizing: Finalizing) -> HookMatcher:
     return HookMatcher(hooks=[check])
 
 
-def _server(toolbox: Toolbox, finalizing: Finalizing) -> McpSdkServerConfig:
+def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState) -> McpSdkServerConfig:
     from claude_agent_sdk import create_sdk_mcp_server
 
-    return create_sdk_mcp_server(SERVER, tools=[_tool(each, toolbox, finalizing) for each in toolbox.declarations])
+    return create_sdk_mcp_server(
+        SERVER_NAME, tools=[_sdk_tool(each, toolbox, finalizing) for each in toolbox.schemas]
+    )
 
 
-def _tool(declaration: Declaration, toolbox: Toolbox, finalizing: Finalizing) -> SdkMcpTool[Any]:
+def _sdk_tool(schema: ToolSchema, toolbox: AgentToolbox, finalizing: FinalizeState) -> SdkMcpTool[Any]:
     from claude_agent_sdk import ToolAnnotations, tool
 
     # Of the calls of one message, Claude Code carries out only those of tools that read side by side.
-    treated = ToolAnnotations(readOnlyHint=declaration.name != FINALIZE, maxResultSizeChars=MOST_RESULT)
+    adapted_schema = ToolAnnotations(readOnlyHint=schema.name != FINALIZE_TOOL, maxResultSizeChars=MAX_RESULT_CHARS)
 
-    @tool(declaration.name, declaration.description, declaration.schema, treated)
+    @tool(schema.name, schema.description, schema.schema, adapted_schema)
     async def call(arguments: dict[str, Any]) -> dict[str, Any]:
-        use = arguments.pop(CALL, "")
-        outcome = await toolbox.call(ToolUse(use, declaration.name, arguments))
-        if declaration.name == FINALIZE and not outcome.is_error:
+        use = arguments.pop(CALL_ARGUMENT, "")
+        outcome = await toolbox.call(ToolUse(use, schema.name, arguments))
+        if schema.name == FINALIZE_TOOL and not outcome.is_error:
             finalizing.is_done = True
         return {"content": [{"type": "text", "text": outcome.text}], "is_error": outcome.is_error}
 

@@ -14,16 +14,15 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.child import ChildGone, Process
-from retinue.engines.json_lines import decoded
-from retinue.engines.lines import Lines, TooLong
+from retinue.engines.json_lines import LineSplitter, LineTooLong, decode_line
+from retinue.engines.process.child import ChildExitedError, ChildProcess
 
-CONTROL = frozenset({"control_request", "control_response", "control_cancel_request"})
-AHEAD_BYTES = 8 << 20
+CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
+MAX_BUFFERED_BYTES = 8 << 20
 """Of output that may wait while a run is told what came before."""
 
 
-class Heard(Struct, frozen=True):
+class IncomingLine(Struct, frozen=True):
     """One line."""
 
     size: int
@@ -33,51 +32,51 @@ class Heard(Struct, frozen=True):
     """Of a line that is none; empty if it was too long to be kept."""
 
 
-class Backlog:
+class ReceiveBuffer:
     """Lines that wait for one who takes them. Nothing is lost if that one is cancelled."""
 
     def __init__(self) -> None:
-        self._lines: list[Heard] = []
+        self._lines: list[IncomingLine] = []
         self._bytes = 0
         self._has_ended = False
-        self._news = anyio.Event()
-        self._room = anyio.Event()
+        self._arrived = anyio.Event()
+        self._drained = anyio.Event()
 
-    def add(self, line: Heard) -> None:
+    def add(self, line: IncomingLine) -> None:
         self._lines.append(line)
         self._bytes += line.size
-        self._news.set()
+        self._arrived.set()
 
     def end(self) -> None:
         """No more will come."""
         self._has_ended = True
-        self._news.set()
+        self._arrived.set()
 
-    async def has_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Returns when not too much waits."""
-        while self._bytes > AHEAD_BYTES:
-            self._room = anyio.Event()
-            await self._room.wait()
+        while self._bytes > MAX_BUFFERED_BYTES:
+            self._drained = anyio.Event()
+            await self._drained.wait()
 
-    async def taken(self) -> list[Heard]:
+    async def take_all(self) -> list[IncomingLine]:
         """What waits, all at once, when there is something; nothing at the end."""
         while not self._lines and not self._has_ended:
-            self._news = anyio.Event()
-            await self._news.wait()
+            self._arrived = anyio.Event()
+            await self._arrived.wait()
         lines, self._lines, self._bytes = self._lines, [], 0
-        self._room.set()
+        self._drained.set()
         return lines
 
 
-class Wire:
+class ClaudeTransport:
     """As the SDK's `Transport` has it, and beside it `receive` for the run."""
 
-    def __init__(self, process: Process, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(self, process: ChildProcess, aliases: Mapping[str, str] | None = None) -> None:
         """With `aliases`, tools by the names models call them are carried out by those of other names."""
         self._process = process
         self._aliases = aliases
-        self._for_run = Backlog()
-        self._for_sdk = Backlog()
+        self._for_run = ReceiveBuffer()
+        self._for_sdk = ReceiveBuffer()
         self._writing = anyio.Lock()
         self._waiting = anyio.CancelScope()
         self.has_ended = False
@@ -87,18 +86,18 @@ class Wire:
 
     async def pump(self) -> None:
         """Reads until the output ends. To be run beside everything else."""
-        lines = Lines()
+        lines = LineSplitter()
         while chunk := await self._process.receive():
-            self._sort(lines.feed(chunk))
-            await self._for_run.has_room()
-            await self._for_sdk.has_room()
-        self._sort(lines.end())
+            self._route_lines(lines.feed(chunk))
+            await self._for_run.wait_for_room()
+            await self._for_sdk.wait_for_room()
+        self._route_lines(lines.flush())
         self.has_ended = True
         self._for_run.end()
         self._for_sdk.end()
         self._waiting.cancel()
 
-    async def unless_ended(self, work: Callable[[], Awaitable[None]]) -> bool:
+    async def run_unless_ended(self, work: Callable[[], Awaitable[None]]) -> bool:
         """Whether the work was done; it is given up when the output ends, since nobody will answer."""
         with self._waiting:
             if not self.has_ended:
@@ -106,15 +105,15 @@ class Wire:
                 return True
         return False
 
-    async def receive(self) -> list[Heard]:
+    async def receive(self) -> list[IncomingLine]:
         """The lines that came since the last ones; none at the end. Nothing is lost if this is cancelled."""
-        return await self._for_run.taken()
+        return await self._for_run.take_all()
 
-    def _sort(self, lines: list[bytes | TooLong]) -> None:
+    def _route_lines(self, lines: list[bytes | LineTooLong]) -> None:
         for line in lines:
-            said = heard(line)
-            is_control = said.value is not None and said.value.get("type") in CONTROL
-            (self._for_sdk if is_control else self._for_run).add(said)
+            incoming = parse_line(line)
+            is_control = incoming.value is not None and incoming.value.get("type") in CONTROL_TYPES
+            (self._for_sdk if is_control else self._for_run).add(incoming)
 
     # -- for the SDK ---------------------------------------------------------------------------------
 
@@ -126,14 +125,14 @@ class Wire:
 
     async def write(self, data: str) -> None:
         if self._aliases:
-            data, self._aliases = _aliased(data, self._aliases), None
+            data, self._aliases = _add_aliases(data, self._aliases), None
         # A process that is gone reads no answers; the end of its output says so to whom it concerns.
-        with suppress(ChildGone):
+        with suppress(ChildExitedError):
             async with self._writing:
                 await self._process.send(data.encode())
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        while lines := await self._for_sdk.taken():
+        while lines := await self._for_sdk.take_all():
             for line in lines:
                 yield line.value
 
@@ -144,16 +143,16 @@ class Wire:
         self._process.close_stdin()
 
 
-def _aliased(greeting: str, aliases: Mapping[str, str]) -> str:
+def _add_aliases(request: str, aliases: Mapping[str, str]) -> str:
     """The SDK's first request with what it has no words for, unlike the one for TypeScript."""
-    said = msgspec.json.decode(greeting)
-    said["request"]["toolAliases"] = aliases
-    return msgspec.json.encode(said).decode() + "\n"
+    fields = msgspec.json.decode(request)
+    fields["request"]["toolAliases"] = aliases
+    return msgspec.json.encode(fields).decode() + "\n"
 
 
-def heard(line: bytes | TooLong) -> Heard:
+def parse_line(line: bytes | LineTooLong) -> IncomingLine:
     """What a line says."""
-    if isinstance(line, TooLong):
-        return Heard(line.size, None)
-    value = decoded(line)
-    return Heard(len(line), value) if isinstance(value, dict) else Heard(len(line), None, line)
+    if isinstance(line, LineTooLong):
+        return IncomingLine(line.size, None)
+    value = decode_line(line)
+    return IncomingLine(len(line), value) if isinstance(value, dict) else IncomingLine(len(line), None, line)

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from anyio import CapacityLimiter
 
-from retinue.engines.base import Capabilities, Emit
-from retinue.types import RunSpec
+from retinue.engines.base import Emit, EngineCapabilities
+from retinue.model.runs import RunSpec
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "grep", "find", "ls"}),
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     resumes=True,
     finalizes=True,
-    nests=True,
-    states_cost=True,
+    delegates=True,
+    reports_cost=True,
 )
 
 
@@ -34,10 +34,10 @@ class OfflineEngine:
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
         # Here, so that asking what the engine can do costs no more than this file.
-        from retinue.engines.loop import converse
+        from retinue.engines.agent_loop import run_agent_loop
         from retinue.engines.offline.model import RuleModel
-        from retinue.engines.tools.allowance import READERS
-        from retinue.engines.tools.local import local_toolbox
+        from retinue.engines.tools.call_budget import MAX_READERS
+        from retinue.engines.tools.local import make_local_toolbox
 
-        self._readers = self._readers or CapacityLimiter(READERS)
-        await converse(RuleModel(spec), spec, local_toolbox(spec.cwd, self._readers), emit)
+        self._readers = self._readers or CapacityLimiter(MAX_READERS)
+        await run_agent_loop(RuleModel(spec), spec, make_local_toolbox(spec.cwd, self._readers), emit)

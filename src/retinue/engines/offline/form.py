@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from retinue.engines.offline.inquiry import Case
-from retinue.engines.offline.ranking import Ranked
-from retinue.engines.offline.sources import Hit, Symbol, opening
+from retinue.engines.offline.inquiry import SearchResults
+from retinue.engines.offline.ranking import RankedFile
+from retinue.engines.offline.sources import SourceLine, SymbolDefinition, opening_sentence
 
 _MOST_TEXT = 160
 """Characters of a line that are quoted."""
@@ -35,7 +35,7 @@ _TOPICS = {
 }
 
 
-class Section(Struct, frozen=True):
+class ReportSection(Struct, frozen=True):
     """One part of an answer. Lines that repeat are shown once."""
 
     topic: str
@@ -45,7 +45,7 @@ class Section(Struct, frozen=True):
     lines: Sequence[str]
 
 
-class Heading(Struct, frozen=True):
+class ReportHeading(Struct, frozen=True):
     level: int
     title: str
 
@@ -53,40 +53,40 @@ class Heading(Struct, frozen=True):
 # -- what it is made of ----------------------------------------------------------------------------
 
 
-def cite(hit: Hit, note: str = "") -> str:
+def cite_hit(hit: SourceLine, note: str = "") -> str:
     """A line of evidence: where, what it says there, and what that is."""
-    quoted = f" {code(hit.text)}" if hit.text.strip() else ""
+    quoted = f" {format_code(hit.text)}" if hit.text.strip() else ""
     note = note or hit.note
-    return f"- `{hit.path}:{hit.line}`{quoted}" + (f" — {clipped(note)}" if note else "")
+    return f"- `{hit.path}:{hit.line}`{quoted}" + (f" — {clip_text(note)}" if note else "")
 
 
-def code(text: str) -> str:
-    short = clipped(text.strip())
+def format_code(text: str) -> str:
+    short = clip_text(text.strip())
     # A fence longer than any run of backticks inside keeps it one piece of code.
     return f"`` {short} ``" if "`" in short else f"`{short}`"
 
 
-def clipped(text: str) -> str:
+def clip_text(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1].rstrip() + "…"
 
 
-def worth_showing(files: Sequence[Ranked], most: int) -> list[Ranked]:
+def select_best_files(files: Sequence[RankedFile], most: int) -> list[RankedFile]:
     """The best files, without those that are much worse than the first."""
     return [file for file in files[:most] if file.score >= files[0].score * _NEARLY_AS_GOOD]
 
 
-def best_lines(case: Case, files: Sequence[Ranked], *, most: int = 8) -> list[str]:
+def list_best_lines(case: SearchResults, files: Sequence[RankedFile], *, most: int = 8) -> list[str]:
     """The lines that answer best in the best files: a few of each, the best file first, definitions before others."""
     few = (sorted(case.evidence_in(file)[:_LINES_PER_FILE], key=_defines_nothing) for file in files)
-    return [cite(hit) for hits in few for hit in hits][:most]
+    return [cite_hit(hit) for hits in few for hit in hits][:most]
 
 
-def file_lines(case: Case, files: Sequence[Ranked]) -> list[str]:
+def list_files(case: SearchResults, files: Sequence[RankedFile]) -> list[str]:
     """Files with the reason they are named: what they say of themselves, if they were read."""
-    return [f"- `{file.path}` — {_reason(case, file)}" for file in files]
+    return [f"- `{file.path}` — {_file_reason(case, file)}" for file in files]
 
 
-def limits(case: Case, *more: str) -> Section:
+def limits_section(case: SearchResults, *more: str) -> ReportSection:
     """What was searched, what was not found and what could not be done."""
     names = {
         "Searched for": [term.word for term in case.question.terms],
@@ -94,17 +94,17 @@ def limits(case: Case, *more: str) -> Section:
         "Found nowhere": [term.word for term in case.absent],
     }
     lines = [f"{what}: {', '.join(f'`{name}`' for name in found)}" for what, found in names.items() if found]
-    return Section("limits", "Limits", [f"- {line}" for line in (*lines, *case.gaps, *more)])
+    return ReportSection("limits", "Limits", [f"- {line}" for line in (*lines, *case.gaps, *more)])
 
 
-def _defines_nothing(hit: Hit) -> bool:
-    return not isinstance(hit, Symbol)
+def _defines_nothing(hit: SourceLine) -> bool:
+    return not isinstance(hit, SymbolDefinition)
 
 
-def _reason(case: Case, file: Ranked) -> str:
+def _file_reason(case: SearchResults, file: RankedFile) -> str:
     read = case.sources.get(file.path)
-    if read and (said := opening(read)):
-        return clipped(said)
+    if read and (said := opening_sentence(read)):
+        return clip_text(said)
     lines = len(file.hits)
     return f"{lines} line{'s' * (lines != 1)} about it" if lines else "by its name"
 
@@ -112,7 +112,7 @@ def _reason(case: Case, file: Ranked) -> str:
 # -- its form --------------------------------------------------------------------------------------
 
 
-def template(prompt: str) -> tuple[Heading, ...]:
+def parse_template(prompt: str) -> tuple[ReportHeading, ...]:
     """The headings of the output form a prompt asks for; none if it has no such section.
 
     They stand in the first fenced block of the section or, without one, right under its heading.
@@ -123,12 +123,12 @@ def template(prompt: str) -> tuple[Heading, ...]:
         section = rest[: end.start()] if end else rest
         fence = _FENCE.search(section)
         block = _FENCE.split(rest[fence.end() :], 1)[0] if fence else section
-        if headings := tuple(Heading(len(each[1]), each[2]) for each in _HEADING.finditer(block)):
+        if headings := tuple(ReportHeading(len(each[1]), each[2]) for each in _HEADING.finditer(block)):
             return headings
     return ()
 
 
-def rendered(sections: Sequence[Section], form: Sequence[Heading], subject: str) -> str:
+def render_report(sections: Sequence[ReportSection], form: Sequence[ReportHeading], subject: str) -> str:
     """The sections under the headings of the form, and beneath them those it has no heading for.
 
     A heading for which there is nothing is left out, unless others stand under it.
@@ -136,19 +136,19 @@ def rendered(sections: Sequence[Section], form: Sequence[Heading], subject: str)
     left = {section.topic: section for section in sections if section.lines}
     blocks: list[str] = []
     for number, heading in enumerate(form, 1):
-        section = left.pop(_topic(heading.title), None)
+        section = left.pop(_classify_title(heading.title), None)
         is_parent = number < len(form) and form[number].level > heading.level
         if section or is_parent:
             title = _PLACEHOLDER.sub(subject, heading.title)
-            blocks.append(_block(heading.level, title, section.lines if section else ()))
+            blocks.append(_render_block(heading.level, title, section.lines if section else ()))
     level = form[-1].level if form else 2
-    blocks += [_block(level, section.title, section.lines) for section in left.values()]
+    blocks += [_render_block(level, section.title, section.lines) for section in left.values()]
     return "\n\n".join(blocks)
 
 
-def _block(level: int, title: str, lines: Sequence[str]) -> str:
+def _render_block(level: int, title: str, lines: Sequence[str]) -> str:
     return "\n".join((f"{'#' * level} {title}", *dict.fromkeys(lines)))
 
 
-def _topic(title: str) -> str:
+def _classify_title(title: str) -> str:
     return next((topic for topic, words in _TOPICS.items() if re.search(words, title, re.IGNORECASE)), "")

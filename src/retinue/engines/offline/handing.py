@@ -14,9 +14,9 @@ from textwrap import dedent
 
 from msgspec import Struct
 
-from retinue.types import Args
+from retinue.model.runs import ToolArguments
 
-SPAWN = "spawn_subagent"
+SPAWN_TOOL = "spawn_subagent"
 
 _MOST_TEXT = 20_000
 """Characters of a task that are looked at."""
@@ -27,45 +27,45 @@ _ASKED = re.compile(
 )
 
 
-class Errand(Struct, frozen=True):
+class DelegatedTask(Struct, frozen=True):
     """A part of the work that is somebody else's."""
 
     agent: str
     task: str
 
 
-class Handing(Struct, frozen=True):
+class TaskSplit(Struct, frozen=True):
     """A task divided: what others are asked, and what is left to do oneself."""
 
-    errands: tuple[Errand, ...] = ()
+    delegated: tuple[DelegatedTask, ...] = ()
     rest: str = ""
 
     @property
-    def arguments(self) -> Args:
+    def arguments(self) -> ToolArguments:
         """The errands as the tool takes them: several go out at once."""
-        tasks = [{"agent": errand.agent, "task": errand.task} for errand in self.errands]
+        tasks = [{"agent": errand.agent, "task": errand.task} for errand in self.delegated]
         return tasks[0] if len(tasks) == 1 else {"mode": "parallel", "tasks": tasks}
 
     @property
     def agents(self) -> str:
         """Who is asked, each once."""
-        return ", ".join(dict.fromkeys(errand.agent for errand in self.errands))
+        return ", ".join(dict.fromkeys(errand.agent for errand in self.delegated))
 
 
-def divided(task: str) -> Handing:
+def split_task(task: str) -> TaskSplit:
     """What the task asks others to do. Lines beneath that stand further in belong to the errand above them."""
-    errands, rest = list[Errand](), list[str]()
-    for block in _blocks(task[:_MOST_TEXT].splitlines()):
+    errands, rest = list[DelegatedTask](), list[str]()
+    for block in _iter_blocks(task[:_MOST_TEXT].splitlines()):
         asked = _ASKED.fullmatch(block[0])
-        said = "\n".join([asked["task"].strip(), dedent("\n".join(block[1:]))]).strip() if asked else ""
-        if asked and said:
-            errands.append(Errand(asked["agent"], said))
+        text = "\n".join([asked["task"].strip(), dedent("\n".join(block[1:]))]).strip() if asked else ""
+        if asked and text:
+            errands.append(DelegatedTask(asked["agent"], text))
         else:
             rest += block
-    return Handing(tuple(errands), "\n".join(rest).strip())
+    return TaskSplit(tuple(errands), "\n".join(rest).strip())
 
 
-def _blocks(lines: list[str]) -> Iterator[list[str]]:
+def _iter_blocks(lines: list[str]) -> Iterator[list[str]]:
     """A line that asks somebody with all that belongs to it, or any other line alone."""
     block: list[str] = []
     indent = -1

@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from retinue.engines.offline.ranking import Ranked, Worth, evidence, hits_in, rank, worth_of
-from retinue.engines.offline.sources import Hit, Kind, Source, Symbol, symbols
-from retinue.engines.offline.terms import Question, Term
-from retinue.types import Args
+from retinue.engines.offline.ranking import RankedFile, Worth, find_hits, rank_files, select_evidence, weigh_terms
+from retinue.engines.offline.sources import Kind, SourceFile, SourceLine, SymbolDefinition, find_symbols
+from retinue.engines.offline.terms import SearchQuestion, SearchTerm
+from retinue.model.runs import ToolArguments
 
-MOST_READ = 6
+MAX_FILES_READ = 6
 """Files that are read whole."""
 _HITS = 150
 """Lines looked at per search."""
@@ -34,17 +34,17 @@ _STOPPED = re.compile(r"Stopped|Could not read|only the first")
 # -- one tool call and its answer ------------------------------------------------------------------
 
 
-class Ask(Struct, frozen=True):
+class ToolRequest(Struct, frozen=True):
     """A wish to call a tool."""
 
     tool: str
-    args: Args
+    args: ToolArguments
 
 
-class Got(Struct, frozen=True):
+class ToolResponse(Struct, frozen=True):
     """What the tool answered."""
 
-    ask: Ask
+    request: ToolRequest
     text: str
     is_error: bool = False
 
@@ -61,54 +61,56 @@ class Got(Struct, frozen=True):
         return [] if self.is_error or body in _NOTHING else body.split("\n")
 
     @property
-    def hits(self) -> list[Hit]:
+    def hits(self) -> list[SourceLine]:
         """The lines a `grep` found."""
-        return [Hit(found[1], int(found[2]), found[3]) for line in self.lines if (found := _HIT.fullmatch(line))]
+        return [
+            SourceLine(found[1], int(found[2]), found[3]) for line in self.lines if (found := _HIT.fullmatch(line))
+        ]
 
 
 def grep(
     pattern: str, *, path: str = ".", glob: str | None = None, limit: int = 100, ignore_case: bool = True
-) -> Ask:
+) -> ToolRequest:
     wanted = {"pattern": pattern, "path": path, "ignoreCase": ignore_case, "limit": limit}
-    return Ask("grep", {**wanted, "glob": glob} if glob else wanted)
+    return ToolRequest("grep", {**wanted, "glob": glob} if glob else wanted)
 
 
-def find(pattern: str, *, path: str = ".", limit: int = 60) -> Ask:
-    return Ask("find", {"pattern": pattern, "path": path, "limit": limit})
+def find(pattern: str, *, path: str = ".", limit: int = 60) -> ToolRequest:
+    return ToolRequest("find", {"pattern": pattern, "path": path, "limit": limit})
 
 
-def read(path: str, *, offset: int = 1) -> Ask:
-    return Ask("read", {"path": path, "offset": offset} if offset > 1 else {"path": path})
+def read(path: str, *, offset: int = 1) -> ToolRequest:
+    return ToolRequest("read", {"path": path, "offset": offset} if offset > 1 else {"path": path})
 
 
-def ls(path: str = ".") -> Ask:
-    return Ask("ls", {"path": path})
+def ls(path: str = ".") -> ToolRequest:
+    return ToolRequest("ls", {"path": path})
 
 
-def lines_of(tool: str, got: Iterable[Got]) -> list[str]:
+def collect_lines(tool: str, got: Iterable[ToolResponse]) -> list[str]:
     """All that one of the tools said."""
-    return [line for each in got if each.ask.tool == tool for line in each.lines]
+    return [line for each in got if each.request.tool == tool for line in each.lines]
 
 
 # -- what is found out -----------------------------------------------------------------------------
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class SearchResults(Struct, frozen=True, kw_only=True):
     """Everything found out about a question."""
 
-    question: Question
+    question: SearchQuestion
     tools: frozenset[str]
     worth: Worth = field(default_factory=dict)
-    ranked: tuple[Ranked, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    ranked: tuple[RankedFile, ...] = ()
+    sources: Mapping[str, SourceFile] = field(default_factory=dict)
     """Files that were read, by path."""
     top: tuple[str, ...] = ()
     """What the working directory holds."""
-    absent: tuple[Term, ...] = ()
+    absent: tuple[SearchTerm, ...] = ()
     """Terms that stand nowhere, as far as could be searched."""
     gaps: tuple[str, ...] = ()
     """What could not be looked at, in words."""
-    more: tuple[Got, ...] = ()
+    more: tuple[ToolResponse, ...] = ()
     """Answers to what the role asked."""
 
     @property
@@ -121,119 +123,126 @@ class Case(Struct, frozen=True, kw_only=True):
         """Whether the question names a folder and nothing in particular that is in it."""
         return not self.question.terms and len(self.ranked) > 1
 
-    def of_kind(self, *kinds: Kind) -> list[Ranked]:
+    def of_kind(self, *kinds: Kind) -> list[RankedFile]:
         return [file for file in self.ranked if file.kind in kinds]
 
-    def symbols_of(self, file: Ranked) -> list[Symbol]:
+    def symbols_of(self, file: RankedFile) -> list[SymbolDefinition]:
         """What a file defines, if it was read; else what its hits define."""
         if found := self.sources.get(file.path):
-            return symbols(found)
-        return [symbol for hit in file.hits for symbol in symbols(Source(hit.path, [hit.text], hit.line))]
+            return find_symbols(found)
+        return [symbol for hit in file.hits for symbol in find_symbols(SourceFile(hit.path, [hit.text], hit.line))]
 
-    def evidence_in(self, file: Ranked) -> Sequence[Hit]:
+    def evidence_in(self, file: RankedFile) -> Sequence[SourceLine]:
         """The lines of a file that answer best; where only its name does, what it defines."""
         defined = self.symbols_of(file)
-        return evidence(self.worth, file.hits, defined) or defined
+        return select_evidence(self.worth, file.hits, defined) or defined
 
 
 # -- the turns -------------------------------------------------------------------------------------
 
-Turn = Generator[Sequence[Ask], Sequence[Got], Sequence[Got]]
-Inquiry = Generator[Sequence[Ask], Sequence[Got], Case]
+Turn = Generator[Sequence[ToolRequest], Sequence[ToolResponse], Sequence[ToolResponse]]
+Inquiry = Generator[Sequence[ToolRequest], Sequence[ToolResponse], SearchResults]
 
 
-def investigate(question: Question, tools: frozenset[str], follow: Callable[[Case], Sequence[Ask]]) -> Inquiry:
+def investigate(
+    question: SearchQuestion, tools: frozenset[str], follow: Callable[[SearchResults], Sequence[ToolRequest]]
+) -> Inquiry:
     """Asks the tools it has, turn by turn; at last whatever else the role wants to know of the best files."""
-    named = yield from _turn(tools, _about_names(question))
-    inside = yield from _turn(tools, [*_about_lines(question), *_about_folders(question, named)])
-    case = _survey(question, tools, [*named, *inside])
-    contents = yield from _turn(tools, _about_contents(case))
-    case = _reconsidered(case, contents)
-    more = yield from _turn(tools, follow(case))
-    return replace(case, more=tuple(more), gaps=(*case.gaps, *_troubles(more)))
+    named = yield from _request_turn(tools, _name_requests(question))
+    inside = yield from _request_turn(tools, [*_line_requests(question), *_folder_requests(question, named)])
+    case = _rank_results(question, tools, [*named, *inside])
+    contents = yield from _request_turn(tools, _content_requests(case))
+    case = _rerank_with_contents(case, contents)
+    more = yield from _request_turn(tools, follow(case))
+    return replace(case, more=tuple(more), gaps=(*case.gaps, *_describe_errors(more)))
 
 
-def _turn(tools: frozenset[str], asks: Sequence[Ask]) -> Turn:
+def _request_turn(tools: frozenset[str], asks: Sequence[ToolRequest]) -> Turn:
     granted = [ask for ask in asks if ask.tool in tools]
     return (yield granted) if granted else ()
 
 
-def _about_names(question: Question) -> list[Ask]:
+def _name_requests(question: SearchQuestion) -> list[ToolRequest]:
     globs = [*question.paths, *(term.glob for term in question.terms)]
     return [ls(), *(find(glob) for glob in globs)]
 
 
-def _about_lines(question: Question) -> list[Ask]:
+def _line_requests(question: SearchQuestion) -> list[ToolRequest]:
     patterns = [term.pattern for term in question.terms]
     defined = [f"(?:{_DEFINING}) +\\w*(?:{'|'.join(patterns)})"] if patterns else []
     return [grep(pattern, limit=_HITS) for pattern in (*patterns, *defined)]
 
 
-def _about_folders(question: Question, named: Sequence[Got]) -> list[Ask]:
+def _folder_requests(question: SearchQuestion, named: Sequence[ToolResponse]) -> list[ToolRequest]:
     """What lies in the folders the question names."""
-    wanted = [each for each in named if each.ask.args.get("pattern") in question.paths]
+    wanted = [each for each in named if each.request.args.get("pattern") in question.paths]
     return [find("*", path=line) for each in wanted for line in each.lines[:3] if line.endswith("/")]
 
 
-def _about_contents(case: Case) -> list[Ask]:
+def _content_requests(case: SearchResults) -> list[ToolRequest]:
     """The best files, and the best of each kind worth reading."""
-    chosen = [*case.ranked[: MOST_READ - 2]]
+    chosen = [*case.ranked[: MAX_FILES_READ - 2]]
     for kind in ("source", "tests", "docs"):
         chosen += [file for file in case.of_kind(kind)[:2] if file not in chosen]
     if chosen:
-        return [read(file.path, offset=_offset(file)) for file in chosen[:MOST_READ]]
+        return [read(file.path, offset=_offset(file)) for file in chosen[:MAX_FILES_READ]]
     # Without a search the names in the question are all there is to go by, and then the file everyone writes.
     if case.question.paths and not case.tools & {"grep", "find"}:
         return [read(path) for path in case.question.paths]
     return [read("README.md")] if "README.md" in case.top or not case.top else []
 
 
-def _offset(file: Ranked) -> int:
+def _offset(file: RankedFile) -> int:
     first = file.hits[0].line if file.hits else 1
     return first - 50 if first > _LONG_FILE else 1
 
 
-def _survey(question: Question, tools: frozenset[str], got: Sequence[Got]) -> Case:
+def _rank_results(question: SearchQuestion, tools: frozenset[str], got: Sequence[ToolResponse]) -> SearchResults:
     """What the searches found, ranked by what they showed of it."""
-    searches = {each.ask.args["pattern"]: each for each in got if each.ask.tool == "grep"}
+    searches = {each.request.args["pattern"]: each for each in got if each.request.tool == "grep"}
     counts = {
         term: len(searched.lines)
         for term in question.terms
         if (searched := searches.get(term.pattern)) and not searched.is_error
     }
-    top = lines_of("ls", got)
-    files = [name for name in (*top, *lines_of("find", got)) if not name.endswith("/")]
-    found: dict[str, dict[int, Hit]] = {name: {} for name in files}
+    top = collect_lines("ls", got)
+    files = [name for name in (*top, *collect_lines("find", got)) if not name.endswith("/")]
+    found: dict[str, dict[int, SourceLine]] = {name: {} for name in files}
     for hit in (hit for searched in searches.values() for hit in searched.hits):
         found.setdefault(hit.path, {})[hit.line] = hit
-    worth = worth_of(question.terms, counts)
-    return Case(
+    worth = weigh_terms(question.terms, counts)
+    return SearchResults(
         question=question,
         tools=tools,
         worth=worth,
-        ranked=rank(question, worth, {path: [hits[line] for line in sorted(hits)] for path, hits in found.items()}),
+        ranked=rank_files(
+            question, worth, {path: [hits[line] for line in sorted(hits)] for path, hits in found.items()}
+        ),
         top=tuple(top),
         absent=tuple(term for term, count in counts.items() if count == 0),
-        gaps=(*(f"{what} (no `{tool}`)" for tool, what in _WITHOUT.items() if tool not in tools), *_troubles(got)),
+        gaps=(
+            *(f"{what} (no `{tool}`)" for tool, what in _WITHOUT.items() if tool not in tools),
+            *_describe_errors(got),
+        ),
     )
 
 
-def _reconsidered(case: Case, contents: Sequence[Got]) -> Case:
+def _rerank_with_contents(case: SearchResults, contents: Sequence[ToolResponse]) -> SearchResults:
     """The same case, ranked anew by all that the files which were read contain."""
     shown = [got for got in contents if not got.is_error]
-    found = [Source(got.ask.args["path"], got.lines, got.ask.args.get("offset", 1)) for got in shown]
-    hits: dict[str, Sequence[Hit]] = {file.path: file.hits for file in case.ranked}
-    hits |= {source.path: hits_in(source, case.question.terms) for source in found}
+    found = [SourceFile(got.request.args["path"], got.lines, got.request.args.get("offset", 1)) for got in shown]
+    hits: dict[str, Sequence[SourceLine]] = {file.path: file.hits for file in case.ranked}
+    hits |= {source.path: find_hits(source, case.question.terms) for source in found}
     return replace(
         case,
-        ranked=rank(case.question, case.worth, hits),
+        ranked=rank_files(case.question, case.worth, hits),
         sources={source.path: source for source in found},
-        gaps=(*case.gaps, *_troubles(contents)),
+        gaps=(*case.gaps, *_describe_errors(contents)),
     )
 
 
-def _troubles(got: Sequence[Got]) -> list[str]:
+def _describe_errors(got: Sequence[ToolResponse]) -> list[str]:
     """What went wrong in words; an answer that was merely cut at its limit is no trouble."""
-    failed = [f"`{each.ask.tool}` failed: {each.text}" for each in got if each.is_error]
+    failed = [f"`{each.request.tool}` failed: {each.text}" for each in got if each.is_error]
     stopped = [each.notice for each in got if _STOPPED.search(each.notice)]
     return list(dict.fromkeys([*failed, *stopped]))

@@ -7,20 +7,21 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from retinue.engines.loop import Reply, Request, Say
-from retinue.engines.offline.form import Section, limits, rendered, template
-from retinue.engines.offline.handing import SPAWN, Handing, divided
-from retinue.engines.offline.inquiry import Ask, Case, Got, Inquiry, investigate
-from retinue.engines.offline.roles import Role, main_symbol
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
+from retinue.engines.offline.form import ReportSection, limits_section, parse_template, render_report
+from retinue.engines.offline.handing import SPAWN_TOOL, TaskSplit, split_task
+from retinue.engines.offline.inquiry import Inquiry, SearchResults, ToolRequest, ToolResponse, investigate
+from retinue.engines.offline.roles import AnswerRole, main_symbol
 from retinue.engines.offline.roles.explorer import EXPLORER
 from retinue.engines.offline.roles.implementer import IMPLEMENTER
 from retinue.engines.offline.roles.researcher import RESEARCHER
 from retinue.engines.offline.roles.reviewer import REVIEWER
 from retinue.engines.offline.roles.tester import TESTER
-from retinue.engines.offline.terms import Question, continued, question
-from retinue.events import Text, TextDelta
-from retinue.tool_names import FINALIZE, is_delegation
-from retinue.types import Args, Message, RunSpec, ToolUse, Usage
+from retinue.engines.offline.terms import SearchQuestion, extend_question, parse_question
+from retinue.model.events import Text, TextDelta
+from retinue.model.results import Usage
+from retinue.model.runs import Message, RunSpec, ToolArguments, ToolUse
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
 MODEL = "offline-rules"
 _FREE = Usage(cost=0.0)
@@ -52,82 +53,86 @@ class RuleModel:
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._handing = divided(spec.task) if SPAWN in spec.grant.tools else Handing()
-        self._told: Message | None = None
+        self._split = split_task(spec.task) if SPAWN_TOOL in spec.grant.tools else TaskSplit()
+        self._delegation_result: Message | None = None
         """What those answered who were asked."""
-        task = self._handing.rest if self._handing.errands else spec.task
-        self._role = _role_for(spec.agent.name, task)
-        self._question = _asked(spec, task, self._role)
+        task = self._split.rest if self._split.delegated else spec.task
+        self._role = _select_role(spec.agent.name, task)
+        self._question = _build_question(spec, task, self._role)
         self._inquiry: Inquiry | None = None
-        self._asked: Sequence[Ask] = ()
+        self._asked: Sequence[ToolRequest] = ()
         self._calls = 0
 
-    async def reply(self, request: Request, say: Say) -> Reply:
-        if self._handing.errands and self._told is None:
+    async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        if self._split.delegated and self._delegation_result is None:
             if request.messages[-1].role == "user":
-                return _reply(self._use(SPAWN, self._handing.arguments))
-            self._told = request.messages[-1]
-        if self._told and not self._handing.rest:
-            return await self._say(f"{_HONEST}; {self._passed_on()}", request, say, is_error=self._told.is_error)
+                return _make_reply(self._tool_use(SPAWN_TOOL, self._split.arguments))
+            self._delegation_result = request.messages[-1]
+        if self._delegation_result and not self._split.rest:
+            return await self._reply_text(
+                f"{_HONEST}; {self._delegated_text()}", request, on_delta, is_error=self._delegation_result.is_error
+            )
         match self._advance(request):
-            case Case() as case:
-                return await self._answer(case, request, say)
+            case SearchResults() as case:
+                return await self._answer(case, request, on_delta)
             case asks:
                 self._asked = asks
-                return _reply(*(self._use(ask.tool, ask.args) for ask in asks))
+                return _make_reply(*(self._tool_use(ask.tool, ask.args) for ask in asks))
 
-    def _advance(self, request: Request) -> Case | Sequence[Ask]:
+    def _advance(self, request: ModelRequest) -> SearchResults | Sequence[ToolRequest]:
         """The next things to ask or, when all is asked, what came of it."""
         try:
             if self._inquiry is None:
-                tools = frozenset(tool.name for tool in request.tools if not is_delegation(tool.name)) - {FINALIZE}
+                tools = frozenset(tool.name for tool in request.tools if not is_delegation(tool.name)) - {
+                    FINALIZE_TOOL
+                }
                 self._inquiry = investigate(self._question, tools, self._role.follow)
                 return next(self._inquiry)
-            return self._inquiry.send(_answers(self._asked, request.messages))
+            return self._inquiry.send(_collect_responses(self._asked, request.messages))
         except StopIteration as done:
-            case: Case = done.value
+            case: SearchResults = done.value
             return case
 
-    async def _answer(self, case: Case, request: Request, say: Say) -> Reply:
-        text = self._text(case) if case.tools else _WITHOUT_TOOLS
-        passed_on = f"\n\nBeside that, {self._passed_on()}" if self._told else ""
-        return await self._say(text + passed_on, request, say, is_error=not case.tools)
+    async def _answer(self, case: SearchResults, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        text = self._report_text(case) if case.tools else _WITHOUT_TOOLS
+        passed_on = f"\n\nBeside that, {self._delegated_text()}" if self._delegation_result else ""
+        return await self._reply_text(text + passed_on, request, on_delta, is_error=not case.tools)
 
-    async def _say(self, text: str, request: Request, say: Say, *, is_error: bool) -> Reply:
-        if any(tool.name == FINALIZE for tool in request.tools):
+    async def _reply_text(self, text: str, request: ModelRequest, on_delta: OnDelta, *, is_error: bool) -> ModelReply:
+        if any(tool.name == FINALIZE_TOOL for tool in request.tools):
             done = {"status": "ERROR", "error": text} if is_error else {"status": "SUCCESS", "result": text}
-            return _reply(self._use(FINALIZE, done))
+            return _make_reply(self._tool_use(FINALIZE_TOOL, done))
         for line in text.splitlines(keepends=True):
-            await say(TextDelta(line))
-        return _reply(Text(text))
+            await on_delta(TextDelta(line))
+        return _make_reply(Text(text))
 
-    def _text(self, case: Case) -> str:
-        form = template(self._spec.agent.body) or template(self._spec.system_prompt)
-        nothing = Section("findings", "Findings", [f"Nothing found about {case.question.subject}."])
-        sections = self._role.answer(case) if case.ranked else (nothing, limits(case))
-        return f"{_HONEST}; {_headline(case)}.\n\n{rendered(sections, form, case.question.subject)}"
+    def _report_text(self, case: SearchResults) -> str:
+        form = parse_template(self._spec.agent.body) or parse_template(self._spec.system_prompt)
+        nothing = ReportSection("findings", "Findings", [f"Nothing found about {case.question.subject}."])
+        sections = self._role.answer(case) if case.ranked else (nothing, limits_section(case))
+        return f"{_HONEST}; {_render_headline(case)}.\n\n{render_report(sections, form, case.question.subject)}"
 
-    def _passed_on(self) -> str:
+    def _delegated_text(self) -> str:
         """What came of the part that was somebody else's."""
-        said = self._told.text if self._told else ""
-        return f"asked {self._handing.agents}:\n\n{said}"
+        text = self._delegation_result.text if self._delegation_result else ""
+        return f"asked {self._split.agents}:\n\n{text}"
 
-    def _use(self, tool: str, args: Args) -> ToolUse:
+    def _tool_use(self, tool: str, args: ToolArguments) -> ToolUse:
         self._calls += 1
         return ToolUse(f"{self._spec.run[:8]}-{self._calls}", tool, args)
 
 
-def _role_for(agent: str, task: str) -> Role:
+def _select_role(agent: str, task: str) -> AnswerRole:
     """The role by the agent's own name, else by what it is asked; an explorer's where neither says anything."""
     by_name = [role for role, name, _ in _ROLES if re.search(name, agent, re.IGNORECASE)]
     by_task = [role for role, _, asked in _ROLES if re.search(asked, task, re.IGNORECASE)]
     return next(iter((*by_name, *by_task)), EXPLORER)
 
 
-def _asked(spec: RunSpec, task: str, role: Role) -> Question:
+def _build_question(spec: RunSpec, task: str, role: AnswerRole) -> SearchQuestion:
     """What the task is about; where it says little, what its files or earlier runs say too."""
     earlier = [message.text for message in reversed(spec.history) if message.role == "user"]
-    asked = continued(question(task), [*_instructions(spec), *earlier])
+    asked = extend_question(parse_question(task), [*_instructions(spec), *earlier])
     return replace(asked, about=asked.about | {role.prefers}) if role.prefers else asked
 
 
@@ -139,12 +144,12 @@ def _instructions(spec: RunSpec) -> list[str]:
     return [newest, *reversed(_USER_SPEECH.findall(retold))]
 
 
-def _answers(asks: Sequence[Ask], messages: Sequence[Message]) -> list[Got]:
+def _collect_responses(asks: Sequence[ToolRequest], messages: Sequence[Message]) -> list[ToolResponse]:
     results = messages[len(messages) - len(asks) :]
-    return [Got(ask, result.text, result.is_error) for ask, result in zip(asks, results, strict=True)]
+    return [ToolResponse(ask, result.text, result.is_error) for ask, result in zip(asks, results, strict=True)]
 
 
-def _headline(case: Case) -> str:
+def _render_headline(case: SearchResults) -> str:
     if not case.ranked:
         return f"nothing found about {case.question.subject}"
     if case.is_a_folder:
@@ -157,5 +162,5 @@ def _headline(case: Case) -> str:
     return f"{match}: `{case.ranked[0].path}`"
 
 
-def _reply(*content: Text | ToolUse) -> Reply:
-    return Reply(content=content, model=MODEL, usage=_FREE)
+def _make_reply(*content: Text | ToolUse) -> ModelReply:
+    return ModelReply(content=content, model=MODEL, usage=_FREE)

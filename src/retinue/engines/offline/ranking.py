@@ -12,8 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from retinue.engines.offline.sources import Hit, Kind, Source, Symbol, bare, kind_of, name_defined, topic_of
-from retinue.engines.offline.terms import Question, Term
+from retinue.engines.offline.sources import (
+    Kind,
+    SourceFile,
+    SourceLine,
+    SymbolDefinition,
+    classify_path,
+    defined_name,
+    strip_comment_marks,
+    topic_of,
+)
+from retinue.engines.offline.terms import SearchQuestion, SearchTerm
 
 _KINDS: dict[Kind, float] = {"source": 1.0, "config": 0.7, "docs": 0.6, "tests": 0.5, "aside": 0.4, "noise": 0.1}
 _ASKED_FOR = 1.5
@@ -27,52 +36,57 @@ _CLOSE = 40
 _IMPORT = re.compile(r"\s*(?:from\s+\S+\s+)?import\b|\s*(?:use|require|#include)\b")
 """Names what stands elsewhere."""
 
-Worth = Mapping[Term, float]
+Worth = Mapping[SearchTerm, float]
 """What each term is worth: its own weight, and more the rarer it is."""
 
 
-class Ranked(Struct, frozen=True):
+class RankedFile(Struct, frozen=True):
     """A file with what speaks for it."""
 
     path: str
     kind: Kind
     score: float
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[SourceLine, ...] = ()
     """Lines with at least one term, in order."""
 
 
-def worth_of(terms: Iterable[Term], counts: Mapping[Term, int]) -> Worth:
+def weigh_terms(terms: Iterable[SearchTerm], counts: Mapping[SearchTerm, int]) -> Worth:
     """A term nobody counted is taken as rare."""
     return {term: term.weight / (1 + math.log10(1 + counts.get(term, 0))) for term in terms}
 
 
-def hits_in(read: Source, terms: Sequence[Term]) -> list[Hit]:
+def find_hits(read: SourceFile, terms: Sequence[SearchTerm]) -> list[SourceLine]:
     """Every line of a file with at least one of the terms."""
     either = re.compile("|".join(term.pattern for term in terms) or "(?!)", re.IGNORECASE)
     return [hit for hit in read.hits() if either.search(hit.text)]
 
 
-def rank(question: Question, worth: Worth, found: Mapping[str, Sequence[Hit]]) -> tuple[Ranked, ...]:
+def rank_files(
+    question: SearchQuestion, worth: Worth, found: Mapping[str, Sequence[SourceLine]]
+) -> tuple[RankedFile, ...]:
     """The files, best first. A file found by its name alone has no hits."""
     ranked = [
-        Ranked(path, kind_of(path), _score(question, worth, path, hits), tuple(hits)) for path, hits in found.items()
+        RankedFile(path, classify_path(path), _score(question, worth, path, hits), tuple(hits))
+        for path, hits in found.items()
     ]
     return tuple(sorted((file for file in ranked if file.score > 0), key=lambda file: (-file.score, file.path)))
 
 
-def evidence(worth: Worth, hits: Sequence[Hit], defined: Sequence[Symbol]) -> list[Hit]:
+def select_evidence(
+    worth: Worth, hits: Sequence[SourceLine], defined: Sequence[SymbolDefinition]
+) -> list[SourceLine]:
     """The lines of a file that answer best, best first: definitions, then phrases."""
     shown = {symbol.line for symbol in defined}
     notes = {symbol.note for symbol in defined}
-    others = [hit for hit in hits if hit.line not in shown and bare(hit.text.strip()) not in notes]
-    scored: list[tuple[float, Hit]] = [(_symbol_score(worth, symbol), symbol) for symbol in defined]
+    others = [hit for hit in hits if hit.line not in shown and strip_comment_marks(hit.text.strip()) not in notes]
+    scored: list[tuple[float, SourceLine]] = [(_symbol_score(worth, symbol), symbol) for symbol in defined]
     scored += [(_phrase_score(worth, hit.text), hit) for hit in others]
     return [hit for score, hit in sorted(scored, key=lambda each: (-each[0], each[1].line)) if score > 0]
 
 
-def _score(question: Question, worth: Worth, path: str, hits: Sequence[Hit]) -> float:
+def _score(question: SearchQuestion, worth: Worth, path: str, hits: Sequence[SourceLine]) -> float:
     total, covered = 0.0, 0.0
-    defined = [name for hit in hits if (name := name_defined(hit.text))]
+    defined = [name for hit in hits if (name := defined_name(hit.text))]
     for term, value in worth.items():
         lines = [hit for hit in hits if term.within(hit.text)]
         points = _name_points(term, path) + math.sqrt(min(len(lines), 9)) / 2
@@ -81,7 +95,7 @@ def _score(question: Question, worth: Worth, path: str, hits: Sequence[Hit]) -> 
         total += value * points
         covered += value * bool(points)
     phrase = max((_phrase_score(worth, hit.text) for hit in hits), default=0.0)
-    kind = kind_of(path)
+    kind = classify_path(path)
     factor = _ASKED_FOR if kind in question.about else _KINDS[kind]
     outright = max((_path_points(path, name.strip("/")) for name in question.paths), default=0.0)
     return outright + factor * covered / (sum(worth.values()) or 1.0) * (total + phrase)
@@ -93,13 +107,13 @@ def _path_points(path: str, given: str) -> float:
     return _IN_A_NAMED_FOLDER if f"/{given}/" in f"/{path}" else 0.0
 
 
-def _name_points(term: Term, path: str) -> float:
+def _name_points(term: SearchTerm, path: str) -> float:
     if term.names(topic_of(path)):
         return 4.0
     return 1.0 if term.names(path.rpartition("/")[0]) else 0.0
 
 
-def _symbol_score(worth: Worth, symbol: Symbol) -> float:
+def _symbol_score(worth: Worth, symbol: SymbolDefinition) -> float:
     by_name = sum(value for term, value in worth.items() if term.names(symbol.name))
     by_note = sum(value for term, value in worth.items() if term.within(symbol.note))
     return 4.0 * by_name + 1.5 * by_note + (0.2 if symbol.kind == "class" and by_name else 0.0)

@@ -48,7 +48,7 @@ _SUMMARY_WITHIN = 6
 """Lines after a definition in which its docstring begins; its signature may take several."""
 
 
-class Hit(Struct, frozen=True):
+class SourceLine(Struct, frozen=True):
     """A line of a file that is worth a look."""
 
     path: str
@@ -58,7 +58,7 @@ class Hit(Struct, frozen=True):
     """What is to be said of it."""
 
 
-class Symbol(Hit, frozen=True, kw_only=True):
+class SymbolDefinition(SourceLine, frozen=True, kw_only=True):
     """A line that defines something: a class, a function, a constant, or a heading of a document.
 
     Its note is the first sentence of the comment that belongs to it.
@@ -79,7 +79,7 @@ class Symbol(Hit, frozen=True, kw_only=True):
         return not self.name.startswith("_")
 
 
-class Source(Struct, frozen=True):
+class SourceFile(Struct, frozen=True):
     """A file, or a part of it, as it was read."""
 
     path: str
@@ -87,12 +87,12 @@ class Source(Struct, frozen=True):
     first: int = 1
     """Number of the first line."""
 
-    def hits(self) -> list[Hit]:
+    def hits(self) -> list[SourceLine]:
         """All its lines."""
-        return [Hit(self.path, number, line) for number, line in enumerate(self.lines, self.first)]
+        return [SourceLine(self.path, number, line) for number, line in enumerate(self.lines, self.first)]
 
 
-def kind_of(path: str) -> Kind:
+def classify_path(path: str) -> Kind:
     found = (kind for kind, pattern in _KINDS.items() if re.search(pattern, path, re.IGNORECASE))
     return next(found, "source")
 
@@ -107,28 +107,30 @@ def topic_of(path: str) -> str:
     return _NOT_THE_TOPIC.sub("", path.rpartition("/")[2])
 
 
-def symbols(read: Source) -> list[Symbol]:
+def find_symbols(read: SourceFile) -> list[SymbolDefinition]:
     """What a file defines; of a document, its headings."""
-    symbol = _heading if is_markdown(read.path) else _definition
+    symbol = _parse_heading if is_markdown(read.path) else _parse_definition
     return [found for index in range(len(read.lines)) if (found := symbol(read, index))]
 
 
-def name_defined(line: str) -> str | None:
+def defined_name(line: str) -> str | None:
     """What a line defines by itself; None if nothing."""
     found = _DEFINITION.match(line[:_MOST_LINE])
     return _name(found) if found else None
 
 
-def opening(read: Source) -> str:
+def opening_sentence(read: SourceFile) -> str:
     """What a file says of itself at its top: its first heading, or the first line of prose in a comment."""
     if is_markdown(read.path):
-        return next((heading.name for heading in symbols(read)), "")
+        return next((heading.name for heading in find_symbols(read)), "")
     top = [line.strip() for line in read.lines[:_TOP_LINES]]
-    comments = (bare(line) for line in top if _OPENING_QUOTES.match(line) and not line.startswith("#!"))
+    comments = (
+        strip_comment_marks(line) for line in top if _OPENING_QUOTES.match(line) and not line.startswith("#!")
+    )
     return next((text for text in comments if len(text) >= _SHORTEST_SENTENCE), "")
 
 
-def bare(comment: str) -> str:
+def strip_comment_marks(comment: str) -> str:
     """The words of a comment or docstring line."""
     return _CLOSING_QUOTES.sub("", _OPENING_QUOTES.sub("", comment[:_MOST_LINE])).strip()
 
@@ -138,30 +140,32 @@ def indent_of(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _definition(read: Source, index: int) -> Symbol | None:
+def _parse_definition(read: SourceFile, index: int) -> SymbolDefinition | None:
     line = read.lines[index]
     found = _DEFINITION.match(line[:_MOST_LINE])
     if found is None:
         return None
     kind = found["kind"] or "constant"
     note = _docstring(read.lines, index) or _comment(read.lines, index) if found["kind"] else ""
-    end = _end(read.lines, index) + read.first
-    return Symbol(read.path, index + read.first, line, note, name=_name(found), kind=kind, end=end)
+    end = _block_end(read.lines, index) + read.first
+    return SymbolDefinition(read.path, index + read.first, line, note, name=_name(found), kind=kind, end=end)
 
 
-def _heading(read: Source, index: int) -> Symbol | None:
+def _parse_heading(read: SourceFile, index: int) -> SymbolDefinition | None:
     line, number = read.lines[index], index + read.first
     found = _HEADING.match(line[:_MOST_LINE])
     if found is None:
         return None
-    return Symbol(read.path, number, line, _below(read.lines, index), name=found[1], kind="heading", end=number)
+    return SymbolDefinition(
+        read.path, number, line, _first_prose_line(read.lines, index), name=found[1], kind="heading", end=number
+    )
 
 
 def _name(found: re.Match[str]) -> str:
     return found["name"] or found["constant"].split()[-1]
 
 
-def _end(lines: Sequence[str], index: int) -> int:
+def _block_end(lines: Sequence[str], index: int) -> int:
     """The last line of the block that begins at a line: what follows is as far out as the block itself."""
     last, indent = index, indent_of(lines[index])
     for at in range(index + 1, len(lines)):
@@ -182,7 +186,7 @@ def _docstring(lines: Sequence[str], index: int) -> str:
     for line in lines[index + 1 : index + 1 + _SUMMARY_WITHIN]:
         stripped = line.strip()
         if stripped.startswith(('"""', "'''", 'r"""')):
-            return bare(stripped)
+            return strip_comment_marks(stripped)
         if not stripped.endswith((",", "(", "[")) and not stripped.startswith((")", "]", "->")):
             break
     return ""
@@ -195,11 +199,11 @@ def _comment(lines: Sequence[str], index: int) -> str:
         stripped = line.strip()
         if not stripped.startswith(("@", "//", "/*", "*", "--")) and not stripped.endswith("*/"):
             break
-        comment = ("" if stripped.startswith("@") else bare(stripped)) or comment
+        comment = ("" if stripped.startswith("@") else strip_comment_marks(stripped)) or comment
     return comment
 
 
-def _below(lines: Sequence[str], index: int) -> str:
+def _first_prose_line(lines: Sequence[str], index: int) -> str:
     """The first line of prose under a heading."""
     for line in lines[index + 1 : index + 1 + _SUMMARY_WITHIN]:
         stripped = line.strip()

@@ -25,11 +25,11 @@ _EXACT, _WORD, _PART = 3.0, 1.0, 0.5
 """Weight of a name someone wrote as code, of a plain word, and of a word within a name."""
 
 
-def _words(text: str) -> frozenset[str]:
+def _word_set(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"\w+", text))
 
 
-_STOP_WORDS = _words("""
+_STOP_WORDS = _word_set("""
     a about above after all also am an and any are as at be because been before being below between both but by
     can could did do does doing down during each either else ever every few for from further get gets had has
     have having he her here hers him his how i if in into is it its itself just let like may me might more most
@@ -39,7 +39,7 @@ _STOP_WORDS = _words("""
     within without would yes yet you your codebase project repo repository
 """)
 """Never searched for."""
-_COMMAND_WORDS = _words("""
+_COMMAND_WORDS = _word_set("""
     add analyse analysis analyze answer behave behavior behaviour bug bugs call called change check class
     classes code contain contains cover coverage covered create current define defined definition describe
     design doc docs document documentation documents evidence exact exist existing exists explain explore
@@ -76,7 +76,7 @@ _ENDINGS = (
 _PART_OF_A_NAME = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
-class Term(Struct, frozen=True):
+class SearchTerm(Struct, frozen=True):
     """One thing to look for."""
 
     word: str
@@ -96,14 +96,14 @@ class Term(Struct, frozen=True):
 
     def names(self, name: str) -> bool:
         """Whether a name, or a word in it, begins with it."""
-        return any(re.match(self.pattern, part, re.IGNORECASE) for part in (name, *parts_of(name)))
+        return any(re.match(self.pattern, part, re.IGNORECASE) for part in (name, *split_identifier(name)))
 
 
-class Question(Struct, frozen=True):
+class SearchQuestion(Struct, frozen=True):
     """What is asked."""
 
     text: str
-    terms: tuple[Term, ...]
+    terms: tuple[SearchTerm, ...]
     """The most telling first; in the order they were written where they tell as much."""
     paths: tuple[str, ...] = ()
     about: frozenset[Kind] = frozenset()
@@ -114,14 +114,14 @@ class Question(Struct, frozen=True):
         return " ".join(term.word for term in self.terms) or ", ".join(self.paths) or self.text.strip()[:60]
 
 
-def question(text: str) -> Question:
+def parse_question(text: str) -> SearchQuestion:
     """Reads a task; of a very long one the beginning."""
     text = text[:_MOST_TEXT]
     paths = tuple(dict.fromkeys(filter(_PATH.fullmatch, _tokens(text))))[:MOST_TERMS]
-    terms: dict[str, Term] = {}
-    for term in _terms(text, fallback=not paths):
+    terms: dict[str, SearchTerm] = {}
+    for term in _extract_terms(text, fallback=not paths):
         terms.setdefault(term.pattern.lower(), term)
-    return Question(
+    return SearchQuestion(
         text,
         tuple(sorted(terms.values(), key=lambda term: -term.weight)[:MOST_TERMS]),
         paths,
@@ -129,7 +129,7 @@ def question(text: str) -> Question:
     )
 
 
-def continued(asked: Question, earlier: Iterable[str]) -> Question:
+def extend_question(asked: SearchQuestion, earlier: Iterable[str]) -> SearchQuestion:
     """The same question; one that names too little to go by takes up what was said before it, at half the weight.
 
     Of text before it, given with the task or in earlier runs, paths count first.
@@ -137,19 +137,19 @@ def continued(asked: Question, earlier: Iterable[str]) -> Question:
     for text in earlier:
         if len(asked.terms) >= _ENOUGH_TERMS or asked.paths:
             break
-        before = question(text)
+        before = parse_question(text)
         known = {term.pattern for term in asked.terms}
         added = (replace(term, weight=term.weight / 2) for term in before.terms if term.pattern not in known)
         asked = replace(asked, terms=(*asked.terms, *added)[:MOST_TERMS], paths=before.paths)
     return asked
 
 
-def parts_of(name: str) -> list[str]:
+def split_identifier(name: str) -> list[str]:
     """The words in a name: `HttpClient`, `http_client` and `http-client` have the same two."""
     return [part.lower() for part in _PART_OF_A_NAME.findall(name)]
 
 
-def stem(word: str) -> str:
+def stem_pattern(word: str) -> str:
     """The expression that finds a word with other endings too. It always matches the word itself."""
     low = word.lower()
     if len(low) < _SHORTEST_STEM:
@@ -166,18 +166,24 @@ def stem(word: str) -> str:
     return re.escape(low)
 
 
-def _terms(text: str, *, fallback: bool) -> Iterator[Term]:
+def _extract_terms(text: str, *, fallback: bool) -> Iterator[SearchTerm]:
     """Everything worth searching for; with the fallback, words that usually only give the order, if need be."""
     quoted = [next(filter(None, found.groups())) for found in _QUOTED.finditer(text)]
-    yield from (Term(each, re.escape(each), _EXACT) for each in quoted)
+    yield from (SearchTerm(each, re.escape(each), _EXACT) for each in quoted)
     tokens = [token for token in _tokens(_QUOTED.sub(" ", text)) if not _PATH.fullmatch(token)]
     words = [word for token in tokens for word in token.split("/")]
     plain = [word for word in words if word.lower() not in _STOP_WORDS and len(word) > 1]
     telling = [word for word in plain if word.lower() not in _COMMAND_WORDS or _NAME.search(word)]
     for word in telling or (plain if fallback and not quoted else ()):
-        yield Term(word, re.escape(word), _EXACT) if _NAME.search(word) else Term(word, stem(word))
+        yield (
+            SearchTerm(word, re.escape(word), _EXACT) if _NAME.search(word) else SearchTerm(word, stem_pattern(word))
+        )
     for word in filter(_NAME.search, telling):
-        yield from (Term(part, stem(part), _PART) for part in parts_of(word) if len(part) >= _SHORTEST_STEM)
+        yield from (
+            SearchTerm(part, stem_pattern(part), _PART)
+            for part in split_identifier(word)
+            if len(part) >= _SHORTEST_STEM
+        )
 
 
 def _tokens(text: str) -> Iterator[str]:

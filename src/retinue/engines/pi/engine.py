@@ -7,18 +7,19 @@ from pathlib import Path
 from anyio.abc import TaskStatus
 
 from retinue.engines.base import Emit
-from retinue.engines.child import child
-from retinue.engines.pi.conversation import Stale
-from retinue.engines.pi.installation import found
-from retinue.engines.pi.launch import Launch, launch, unapplied
-from retinue.engines.pi.once import follow
-from retinue.engines.pi.pool import Bounds, Pool
+from retinue.engines.child_environment import build_prompt
+from retinue.engines.pi.installation import require_pi
+from retinue.engines.pi.launch import PiLaunch, list_unapplied_preferences, plan_launch
+from retinue.engines.pi.oneshot import run_oneshot
+from retinue.engines.pi.pool import PoolLimits, ProcessPool
+from retinue.engines.pi.rpc_process import StaleProcessError
 from retinue.engines.pi.session_file import continue_or_set_aside
-from retinue.engines.processes.keeper import Family, Keeper
-from retinue.engines.prompt import prompt_of
-from retinue.engines.steering import SteeredRuns, Steering
-from retinue.events import Notice
-from retinue.types import Code, Failure, RunSpec
+from retinue.engines.process.child import open_child
+from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+from retinue.engines.steering import SteeringChannel, SteeringRegistry
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Notice
+from retinue.model.runs import RunSpec
 
 NO_DELEGATION = (
     "The agent cannot delegate here: its pi is older than 0.87, or is started with arguments of the agent's own, and "
@@ -26,8 +27,8 @@ NO_DELEGATION = (
 )
 
 
-ONCE = Failure(
-    Code.UNSUPPORTED,
+STEERING_UNSUPPORTED = Failure(
+    ErrorCode.UNSUPPORTED,
     "This pi takes nothing while its agent works: it is older than 0.87, or has arguments of the agent's own. "
     "Nothing was said to it, and it goes on. Stop it, and resume its session with what it should know.",
     "steer",
@@ -39,61 +40,67 @@ class PiEngine:
     """Runs specs on the `pi` of their environment."""
 
     def __init__(
-        self, *, owns_process: bool = False, bounds: Bounds | None = None, family: Family | None = None
+        self,
+        *,
+        owns_process: bool = False,
+        limits: PoolLimits | None = None,
+        shared_processes: SharedProcessTable | None = None,
     ) -> None:
         self._owns_process = owns_process
-        self._family = family
-        self._bounds = bounds
-        self._keeper: Keeper | None = None
-        self._pool: Pool | None = None
-        self._steered = SteeredRuns()
+        self._shared_processes = shared_processes
+        self._limits = limits
+        self._supervisor: ProcessSupervisor | None = None
+        self._pool: ProcessPool | None = None
+        self._steering = SteeringRegistry()
 
-    async def keep(self, *, task_status: TaskStatus[None]) -> None:
-        async with Keeper(owns_process=self._owns_process, family=self._family) as self._keeper:
-            self._pool = Pool(self._keeper, self._bounds)
-            await self._pool.keep(task_status=task_status)
+    async def run_background(self, *, task_status: TaskStatus[None]) -> None:
+        async with ProcessSupervisor(
+            owns_process=self._owns_process, shared=self._shared_processes
+        ) as self._supervisor:
+            self._pool = ProcessPool(self._supervisor, self._limits)
+            await self._pool.run_background(task_status=task_status)
 
     async def steer(self, run: str, text: str) -> Failure | None:
-        return await self._steered.tell(run, text)
+        return await self._steering.send(run, text)
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        with self._steered.at_work(spec.run) as steering:
+        with self._steering.register(spec.run) as steering:
             await self._run(spec, emit, steering)
 
-    async def _run(self, spec: RunSpec, emit: Emit, steering: Steering) -> None:
-        installation = found(spec.environment)
+    async def _run(self, spec: RunSpec, emit: Emit, steering: SteeringChannel) -> None:
+        installation = require_pi(spec.environment)
         spec, notice = continue_or_set_aside(spec)
         if notice:
             await emit(Notice("native_session", notice))
-        start = launch(spec, installation)
-        for sentence in unapplied(spec, start):
-            await emit(Notice("not_applied", sentence))
-        if spec.agent.extra_args or not installation.converses:
-            steering.end(ONCE)
-            await self._once(spec, start, emit, settles=installation.settles)
+        start = plan_launch(spec, installation)
+        for warning in list_unapplied_preferences(spec, start):
+            await emit(Notice("not_applied", warning))
+        if spec.agent.extra_args or not installation.supports_rpc:
+            steering.close(STEERING_UNSUPPORTED)
+            await self._run_oneshot(spec, start, emit, settles=installation.settles)
             return
         assert self._pool is not None
         while True:
             try:
-                async with self._pool.lent(start, reuse=spec.warm) as conversation:
-                    await self._warn(emit)
-                    await conversation.serve(spec, start.session, emit, steering)
-            except Stale:
+                async with self._pool.acquire(start, reuse=spec.allow_process_reuse) as process:
+                    await self._warn_without_watchdog(emit)
+                    await process.run(spec, start.session, emit, steering)
+            except StaleProcessError:
                 continue
             else:
                 return
 
-    async def _warn(self, emit: Emit) -> None:
-        if self._keeper and self._keeper.unguarded:
-            await emit(Notice("unguarded", self._keeper.unguarded))
+    async def _warn_without_watchdog(self, emit: Emit) -> None:
+        if self._supervisor and self._supervisor.no_watchdog_reason:
+            await emit(Notice("unguarded", self._supervisor.no_watchdog_reason))
 
-    async def _once(self, spec: RunSpec, start: Launch, emit: Emit, *, settles: bool) -> None:
+    async def _run_oneshot(self, spec: RunSpec, start: PiLaunch, emit: Emit, *, settles: bool) -> None:
         import tempfile
 
-        if spec.home:
+        if spec.callback:
             await emit(Notice("not_applied", NO_DELEGATION))
-        assert self._keeper is not None
+        assert self._supervisor is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
-            async with child(start.once(spec, Path(folder)), self._keeper) as process:
-                await self._warn(emit)
-                await follow(process, prompt_of(spec), start.session, emit, settles=settles)
+            async with open_child(start.oneshot_command(spec, Path(folder)), self._supervisor) as process:
+                await self._warn_without_watchdog(emit)
+                await run_oneshot(process, build_prompt(spec), start.session, emit, settles=settles)

@@ -11,23 +11,25 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import Capabilities, engine_error
+from retinue.config.directories import pi_folder
+from retinue.engines.base import EngineCapabilities, engine_error
 from retinue.engines.pi.providers import PROVIDERS, PiConfiguration
-from retinue.folders import pi_folder
-from retinue.regular_files import TooLarge, read_regular
-from retinue.types import Code
+from retinue.model.errors import ErrorCode
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
-VARIABLE = "RETINUE_PI"
+PI_VARIABLE = "RETINUE_PI"
 """Names the executable, where it is not the `pi` on the path."""
 
 Version = tuple[int, ...]
 
-CONVERSES_SINCE: Version = (0, 87)
+RPC_SINCE: Version = (0, 87)
 """Older ones are started once per run: their `--mode rpc` cannot be given another prompt and other tools."""
 SETTLES_SINCE: Version = (0, 80, 4)
 """Older ones have no `agent_settled`."""
 
-KEYS = tuple(sorted({name for each in PROVIDERS.values() for names in each.sufficient for name in names}))
+API_KEY_VARIABLES = tuple(
+    sorted({name for each in PROVIDERS.values() for names in each.sufficient for name in names})
+)
 """Variables with which a provider of pi's can be used."""
 
 ENVIRONMENT = frozenset(
@@ -40,32 +42,32 @@ ENVIRONMENT = frozenset(
         "PI_PACKAGE_DIR",
         "PI_SKIP_VERSION_CHECK",
         "PI_TELEMETRY",
-        VARIABLE,
+        PI_VARIABLE,
     }
 )
 """What a pi process needs of our environment, whichever its provider."""
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
-    usual_tools=("read", "bash", "edit", "write"),
-    more_tools=True,
+    default_tools=("read", "bash", "edit", "write"),
+    allows_other_tools=True,
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
-    knows=frozenset({"provider", "model", "thinking", "extensions", "extra_args"}),
+    preferences=frozenset({"provider", "model", "thinking", "extensions", "extra_args"}),
     resumes=True,
     resumes_natively=True,
     finalizes=True,
-    nests=True,
+    delegates=True,
     steers=True,
-    states_cost=True,
+    reports_cost=True,
     environment=ENVIRONMENT,
 )
 
-MANIFEST_BYTES = 1 << 20
-LEVELS = 6
+MAX_MANIFEST_BYTES = 1 << 20
+MAX_PARENT_FOLDERS = 6
 """Between the program and the package it belongs to."""
 
 
-class Installation(Struct, frozen=True):
+class PiInstallation(Struct, frozen=True):
     program: str
     """As it is started."""
     version: Version | None
@@ -74,9 +76,9 @@ class Installation(Struct, frozen=True):
     """Size and time of change: after an update no process of before is used again."""
 
     @property
-    def converses(self) -> bool:
+    def supports_rpc(self) -> bool:
         """Whether one process can serve several runs."""
-        return self.version is None or self.version >= CONVERSES_SINCE
+        return self.version is None or self.version >= RPC_SINCE
 
     @property
     def settles(self) -> bool:
@@ -84,10 +86,10 @@ class Installation(Struct, frozen=True):
         return self.version is None or self.version >= SETTLES_SINCE
 
 
-def find(environ: Mapping[str, str]) -> Installation | None:
+def find_pi(environ: Mapping[str, str]) -> PiInstallation | None:
     import shutil
 
-    program = environ.get(VARIABLE) or shutil.which("pi", path=environ.get("PATH"))
+    program = environ.get(PI_VARIABLE) or shutil.which("pi", path=environ.get("PATH"))
     if not program:
         return None
     try:
@@ -95,27 +97,27 @@ def find(environ: Mapping[str, str]) -> Installation | None:
         found = real.stat()
     except (OSError, RuntimeError):
         return None
-    return Installation(program, _version(real), (found.st_size, found.st_mtime_ns))
+    return PiInstallation(program, _read_version(real), (found.st_size, found.st_mtime_ns))
 
 
-def found(environ: Mapping[str, str]) -> Installation:
+def require_pi(environ: Mapping[str, str]) -> PiInstallation:
     """The same.
 
     Raises:
         EngineError: there is none.
     """
-    installation = find(environ)
+    installation = find_pi(environ)
     if installation is None:
-        raise engine_error(f"The pi engine cannot be used: {_absent(environ)}", code=Code.SPAWN_FAILED)
+        raise engine_error(f"The pi engine cannot be used: {_describe_missing(environ)}", code=ErrorCode.SPAWN_FAILED)
     return installation
 
 
-def missing(environ: Mapping[str, str]) -> str | None:
+def not_installed_reason(environ: Mapping[str, str]) -> str | None:
     """Why pi cannot be used here, and what to do; None if it can."""
-    return _absent(environ) if find(environ) is None else None
+    return _describe_missing(environ) if find_pi(environ) is None else None
 
 
-def unready(environ: Mapping[str, str]) -> str | None:
+def not_configured_reason(environ: Mapping[str, str]) -> str | None:
     """Why pi is not chosen by itself: no provider is to be seen, though an extension of it may bring one."""
     if _has_provider(environ):
         return None
@@ -125,12 +127,12 @@ def unready(environ: Mapping[str, str]) -> str | None:
     )
 
 
-def _absent(environ: Mapping[str, str]) -> str:
-    if named := environ.get(VARIABLE):
-        return f"there is no program {named} ({VARIABLE}). Name one that is there, or unset {VARIABLE}."
+def _describe_missing(environ: Mapping[str, str]) -> str:
+    if named := environ.get(PI_VARIABLE):
+        return f"there is no program {named} ({PI_VARIABLE}). Name one that is there, or unset {PI_VARIABLE}."
     return (
         "no `pi` on the PATH. Install it with `npm install -g @earendil-works/pi-coding-agent`, "
-        f"or name it in {VARIABLE}."
+        f"or name it in {PI_VARIABLE}."
     )
 
 
@@ -138,41 +140,41 @@ def _has_provider(environ: Mapping[str, str]) -> bool:
     if any(map(PiConfiguration(environ).is_configured, PROVIDERS)):
         return True
     folder = pi_folder(environ)
-    return any(_says_something(folder / name) for name in CONFIGURED)
+    return any(_has_content(folder / name) for name in CONFIG_FILES)
 
 
-CONFIGURED = ("auth.json", "models.json")
-EMPTY = 4
+CONFIG_FILES = ("auth.json", "models.json")
+EMPTY_JSON_BYTES = 4
 """Bytes of a file in which nothing can be said, such as `{}`."""
 
 
-def _says_something(path: Path) -> bool:
+def _has_content(path: Path) -> bool:
     try:
-        return path.stat().st_size > EMPTY
+        return path.stat().st_size > EMPTY_JSON_BYTES
     except OSError:
         return False
 
 
-def _version(program: Path) -> Version | None:
-    for folder in list(program.parents)[:LEVELS]:
-        manifest = _manifest(folder / "package.json")
+def _read_version(program: Path) -> Version | None:
+    for folder in list(program.parents)[:MAX_PARENT_FOLDERS]:
+        manifest = _read_manifest(folder / "package.json")
         if manifest and manifest.name.endswith("pi-coding-agent"):
-            return _numbers(manifest.version)
+            return _parse_version(manifest.version)
     return None
 
 
-class _Manifest(Struct):
+class _PackageManifest(Struct):
     name: str = ""
     version: str = ""
 
 
-def _manifest(path: Path) -> _Manifest | None:
+def _read_manifest(path: Path) -> _PackageManifest | None:
     try:
-        return msgspec.json.decode(read_regular(path, MANIFEST_BYTES), type=_Manifest)
-    except (OSError, TooLarge, msgspec.MsgspecError, ValueError):
+        return msgspec.json.decode(read_regular_file(path, MAX_MANIFEST_BYTES), type=_PackageManifest)
+    except (OSError, FileTooLargeError, msgspec.MsgspecError, ValueError):
         return None
 
 
-def _numbers(version: str) -> Version | None:
+def _parse_version(version: str) -> Version | None:
     parts = version.split("-", maxsplit=1)[0].split(".")
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else None

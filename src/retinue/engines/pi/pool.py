@@ -15,252 +15,282 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
-from retinue.beside import Beside
 from retinue.engines.base import EngineError, engine_error
-from retinue.engines.child import child
-from retinue.engines.pi.conversation import Conversation
-from retinue.engines.pi.cores import Cores
-from retinue.engines.pi.launch import Key, Launch
-from retinue.engines.processes.keeper import Keeper
-from retinue.types import FOREVER
+from retinue.engines.pi.launch import PiLaunch, ProcessKey
+from retinue.engines.pi.rpc_process import RpcProcess
+from retinue.engines.process.child import open_child
+from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.model.runs import NO_DEADLINE
+from retinue.support.tasks import BackgroundTasks
 
-LOOK = 0.05
+MIN_TICKS = 8
+"""Ticks, of a hundredth of a second and per core: less tells nothing."""
+
+
+class CpuSampler:
+    """The time of all cores since it was made, as Linux tells it; elsewhere they count as busy."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._total, self._idle = _read_cpu_ticks()
+
+    def is_idle(self) -> bool:
+        """Whether more than the share of their time went unused; then counted anew."""
+        total, idle = _read_cpu_ticks()
+        if not self._total or total - self._total < MIN_TICKS:
+            return False
+        is_idle = idle - self._idle > self._share * (total - self._total)
+        self._total, self._idle = total, idle
+        return is_idle
+
+
+def _read_cpu_ticks() -> tuple[int, int]:
+    """Of all cores together: those that passed, and those in which nothing was done."""
+    try:
+        first = Path("/proc/stat").read_text().split("\n", 1)[0]
+        numbers = [int(word) for word in first.split()[1:9]]
+        return sum(numbers), numbers[3] + numbers[4]
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+
+
+CPU_POLL_INTERVAL = 0.05
 """Seconds between two looks at whether the cores have anything to do."""
-ENDING = 12.0
+STOP_TIMEOUT = 12.0
 """Seconds in which the tree of a dismissed process has ended, whatever it does."""
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class PoolLimits(Struct, frozen=True, kw_only=True):
     """How many processes there are, and for how long."""
 
-    runs: int = 50
+    max_runs: int = 50
     """After which a process is replaced."""
-    memory_bytes: int = 600 << 20
+    max_memory_bytes: int = 600 << 20
     """Beyond which a process is replaced."""
-    idle: float = 60.0
+    idle_timeout: float = 60.0
     """Seconds a process waits for its next run."""
-    most_idle: int = 8
+    max_idle: int = 8
     """Processes that wait: each holds as much memory as a browser window."""
-    starts: int = 0
+    max_starting: int = 0
     """Processes that start at once; as many are there before a run waits for one that is busy. 0: one per core."""
-    turn: float = 5.0
+    start_timeout: float = 5.0
     """Seconds for which one that does not begin keeps others from starting."""
-    unused: float = 0.4
+    idle_cpu_share: float = 0.4
     """Share of the cores' time: where more is nobody's, runs wait for models: another is started. 1: never."""
-    patience: float = 0.25
+    start_after: float = 0.25
     """Seconds without one becoming free or beginning after which another is started for a run that waits."""
 
 
-class Pool:
+class ProcessPool:
     """The processes of one engine."""
 
-    def __init__(self, keeper: Keeper, bounds: Bounds | None = None) -> None:
-        self._keeper = keeper
-        self._bounds = bounds or Bounds()
+    def __init__(self, supervisor: ProcessSupervisor, limits: PoolLimits | None = None) -> None:
+        self._supervisor = supervisor
+        self._limits = limits or PoolLimits()
         self._group: TaskGroup | None = None
-        self._idle: list[_Lodger] = []
-        self._live: dict[Key, int] = {}
+        self._idle: list[_PooledProcess] = []
+        self._live: dict[ProcessKey, int] = {}
         """Processes there are, and those about to be started."""
-        self._enough = self._bounds.starts or os.cpu_count() or 1
-        self._starts = anyio.Semaphore(self._enough)
+        self._target_size = self._limits.max_starting or os.cpu_count() or 1
+        self._start_slots = anyio.Semaphore(self._target_size)
         self._starting = 0
-        self._moved = anyio.Event()
+        self._changed = anyio.Event()
         """A process became free, or one that was starting has begun."""
 
-    async def keep(self, *, task_status: TaskStatus[None]) -> None:
+    async def run_background(self, *, task_status: TaskStatus[None]) -> None:
         """Lives until cancelled; then ends every process."""
         async with anyio.create_task_group() as self._group:
             task_status.started()
             await anyio.sleep_forever()
 
     @asynccontextmanager
-    async def lent(self, launch: Launch, *, reuse: bool = True) -> AsyncIterator[Conversation]:
+    async def acquire(self, launch: PiLaunch, *, reuse: bool = True) -> AsyncIterator[RpcProcess]:
         """A process for one run. One that is not clean afterwards has ended, tree and all, when the block is left.
 
         Raises:
             EngineError: none could be started.
         """
-        lodger = await self._taken(launch, reuse=reuse)
+        process = await self._get_or_start(launch, reuse=reuse)
         try:
-            yield lodger.conversation
+            yield process.rpc
         finally:
             with anyio.CancelScope(shield=True):
-                if reuse and lodger.is_fit():
-                    self._give_back(lodger)
+                if reuse and process.is_reusable():
+                    self._return_process(process)
                 else:
-                    await lodger.end()
+                    await process.stop()
 
-    async def _taken(self, launch: Launch, *, reuse: bool) -> _Lodger:
-        if reuse and (lodger := self._found(launch) or await self._awaited(launch)):
-            return lodger
-        return await self._started(launch, reuse=reuse)
+    async def _get_or_start(self, launch: PiLaunch, *, reuse: bool) -> _PooledProcess:
+        if reuse and (process := self._take_idle(launch) or await self._wait_for_free(launch)):
+            return process
+        return await self._start_process(launch, reuse=reuse)
 
-    def _found(self, launch: Launch) -> _Lodger | None:
+    def _take_idle(self, launch: PiLaunch) -> _PooledProcess | None:
         for number in range(len(self._idle) - 1, -1, -1):
-            lodger = self._idle[number]
-            if lodger.key == launch.key and not lodger.is_leaving:
+            process = self._idle[number]
+            if process.key == launch.key and not process.is_stopping:
                 del self._idle[number]
-                lodger.idle_since = None
-                return lodger
+                process.idle_since = None
+                return process
         return None
 
-    async def _awaited(self, launch: Launch) -> _Lodger | None:
+    async def _wait_for_free(self, launch: PiLaunch) -> _PooledProcess | None:
         """A process that becomes free, as long as that is quicker than starting; None: one more is to be started."""
-        cores, quiet = Cores(self._bounds.unused), anyio.current_time()
-        while self._live.get(launch.key, 0) >= self._enough:
+        cpu, unchanged_since = CpuSampler(self._limits.idle_cpu_share), anyio.current_time()
+        while self._live.get(launch.key, 0) >= self._target_size:
             # Those that start use the cores, and serve several short runs in the time it takes to start one.
-            patience = self._bounds.turn if self._starting else self._bounds.patience
-            with anyio.move_on_after(min(LOOK, patience)) as scope:
-                await self._moved.wait()
-            if lodger := self._found(launch):
-                return lodger
+            timeout = self._limits.start_timeout if self._starting else self._limits.start_after
+            with anyio.move_on_after(min(CPU_POLL_INTERVAL, timeout)) as scope:
+                await self._changed.wait()
+            if process := self._take_idle(launch):
+                return process
             if not scope.cancelled_caught:
-                quiet = anyio.current_time()
-            elif anyio.current_time() - quiet >= patience or (not self._starting and cores.are_idle()):
+                unchanged_since = anyio.current_time()
+            elif anyio.current_time() - unchanged_since >= timeout or (not self._starting and cpu.is_idle()):
                 break
         return None
 
-    def _move(self) -> None:
-        self._moved.set()
-        self._moved = anyio.Event()
+    def _notify_change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
-    def _give_back(self, lodger: _Lodger) -> None:
-        lodger.idle_since = anyio.current_time()
-        self._idle.append(lodger)
-        if len(self._idle) > self._bounds.most_idle:
-            self._idle.pop(0).leave()
-        self._move()
+    def _return_process(self, process: _PooledProcess) -> None:
+        process.idle_since = anyio.current_time()
+        self._idle.append(process)
+        if len(self._idle) > self._limits.max_idle:
+            self._idle.pop(0).request_stop()
+        self._notify_change()
 
-    async def _started(self, launch: Launch, *, reuse: bool) -> _Lodger:
+    async def _start_process(self, launch: PiLaunch, *, reuse: bool) -> _PooledProcess:
         assert self._group is not None
-        lodger: _Lodger | None = None
+        process: _PooledProcess | None = None
         self._count(launch.key, 1)
         try:
-            async with self._starts:
+            async with self._start_slots:
                 # While it waited for its turn to start one, another may have become free.
-                if reuse and (found := self._found(launch)):
-                    return found
-                lodger = _Lodger(launch, self._bounds)
-                self._group.start_soon(self._lodge, lodger)
-                await self._begin(lodger)
+                if reuse and (idle_process := self._take_idle(launch)):
+                    return idle_process
+                process = _PooledProcess(launch, self._limits)
+                self._group.start_soon(self._run_process, process)
+                await self._wait_start_slot(process)
         finally:
-            if lodger is None:
+            if process is None:
                 self._count(launch.key, -1)
-        await _until_begun(lodger)
-        if lodger.error:
-            await lodger.end()
-            raise lodger.error
-        return lodger
+        await _wait_started(process)
+        if process.error:
+            await process.stop()
+            raise process.error
+        return process
 
-    async def _begin(self, lodger: _Lodger) -> None:
+    async def _wait_start_slot(self, process: _PooledProcess) -> None:
         self._starting += 1
         try:
-            await _until_begun(lodger, within=self._bounds.turn)
+            await _wait_started(process, timeout=self._limits.start_timeout)
         finally:
             self._starting -= 1
-            self._move()
+            self._notify_change()
 
-    async def _lodge(self, lodger: _Lodger) -> None:
+    async def _run_process(self, process: _PooledProcess) -> None:
         """The life of one process."""
         try:
-            await lodger.live(self._keeper)
+            await process.run(self._supervisor)
         finally:
-            self._count(lodger.key, -1)
-            if lodger in self._idle:
-                self._idle.remove(lodger)
-            self._move()
+            self._count(process.key, -1)
+            if process in self._idle:
+                self._idle.remove(process)
+            self._notify_change()
 
-    def _count(self, key: Key, change: int) -> None:
+    def _count(self, key: ProcessKey, change: int) -> None:
         self._live[key] = self._live.get(key, 0) + change
         if not self._live[key]:
             del self._live[key]
 
 
-class _Lodger:
+class _PooledProcess:
     """A process with its place in the pool."""
 
-    def __init__(self, launch: Launch, bounds: Bounds) -> None:
+    def __init__(self, launch: PiLaunch, limits: PoolLimits) -> None:
         self.key = launch.key
-        self.begun = anyio.Event()
+        self.started = anyio.Event()
         self.error: EngineError | None = None
         self.idle_since: float | None = None
         self._launch = launch
-        self._bounds = bounds
+        self._limits = limits
         self._is_gone = False
-        self._life = anyio.CancelScope()
+        self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
-        self._conversation: Conversation | None = None
+        self._rpc: RpcProcess | None = None
 
     @property
-    def is_leaving(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it is gone, or about to be."""
-        return self._is_gone or self._life.cancel_called
+        return self._is_gone or self._scope.cancel_called
 
     @property
-    def conversation(self) -> Conversation:
-        assert self._conversation is not None
-        return self._conversation
+    def rpc(self) -> RpcProcess:
+        assert self._rpc is not None
+        return self._rpc
 
-    async def live(self, keeper: Keeper) -> None:
+    async def run(self, supervisor: ProcessSupervisor) -> None:
         try:
-            with self._life:
-                async with child(self._launch.conversing(), keeper) as process:
-                    self._conversation = Conversation(process, self._launch.session)
-                    await self._conversation.ready()
-                    self.begun.set()
-                    await self._stay()
+            with self._scope:
+                async with open_child(self._launch.rpc_command(), supervisor) as process:
+                    self._rpc = RpcProcess(process, self._launch.session)
+                    await self._rpc.wait_ready()
+                    self.started.set()
+                    await self._wait_idle()
         except EngineError as error:
             self.error = error
         except OSError as error:
             self.error = engine_error(f"The pi process failed: {error}.")
         finally:
-            self.begun.set()
+            self.started.set()
             self._ended.set()
 
-    def leave(self) -> None:
+    def request_stop(self) -> None:
         """Begins to end it."""
-        self._life.cancel()
+        self._scope.cancel()
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Returns when nothing of it is left; bounded."""
-        self.leave()
-        with anyio.move_on_after(ENDING, shield=True):
+        self.request_stop()
+        with anyio.move_on_after(STOP_TIMEOUT, shield=True):
             await self._ended.wait()
 
-    def is_fit(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether it may serve another run."""
-        conversation, bounds = self.conversation, self._bounds
+        rpc, limits = self.rpc, self._limits
         return (
-            conversation.is_clean
-            and conversation.runs < bounds.runs
-            and not self.is_leaving
-            and _memory_bytes(conversation.child.pid) < bounds.memory_bytes
+            rpc.is_clean
+            and rpc.runs < limits.max_runs
+            and not self.is_stopping
+            and _memory_bytes(rpc.child.pid) < limits.max_memory_bytes
         )
 
-    async def _stay(self) -> None:
+    async def _wait_idle(self) -> None:
         """Until it was idle for long, or somebody ends it."""
-        async with Beside(self._note_end):
+        async with BackgroundTasks(self._watch_exit):
             while True:
                 since = anyio.current_time() if self.idle_since is None else self.idle_since
-                await anyio.sleep_until(since + self._bounds.idle)
+                await anyio.sleep_until(since + self._limits.idle_timeout)
                 if since == self.idle_since:
-                    self.leave()
+                    self.request_stop()
 
-    async def _note_end(self) -> None:
-        await self.conversation.child.wait()
+    async def _watch_exit(self) -> None:
+        await self.rpc.child.wait()
         self._is_gone = True
         # Whoever has it must first read what it wrote; he ends it then.
         if self.idle_since is not None:
-            self.leave()
+            self.request_stop()
 
 
-async def _until_begun(lodger: _Lodger, within: float = FOREVER) -> None:
+async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -> None:
     """Returns when it has begun, or could not, or the time is over; ends it if nobody waits for it any more."""
     try:
-        with anyio.move_on_after(within):
-            await lodger.begun.wait()
+        with anyio.move_on_after(timeout):
+            await process.started.wait()
     except anyio.get_cancelled_exc_class():
-        await lodger.end()
+        await process.stop()
         raise
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from retinue.folders import pi_folder
-from retinue.output.patterns import compiled
-from retinue.regular_files import TooLarge, read_regular
+from retinue.config.directories import pi_folder
+from retinue.support.patterns import compile_pattern
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 FILE_BYTES = 4 << 20
 
@@ -194,7 +194,7 @@ class PiConfiguration:
             return [max(prefixes, key=len)]
         names = {model, model.rpartition(":")[0]}  # with a level of thinking behind it
         declaring = [provider for provider, entry in self._custom.items() if names & _declared_models(entry)]
-        is_claude = compiled(_CLAUDE_MODEL).fullmatch(model) and self.is_configured("anthropic")
+        is_claude = compile_pattern(_CLAUDE_MODEL).fullmatch(model) and self.is_configured("anthropic")
         return declaring or (["anthropic"] if is_claude else [])
 
     def default_providers(self) -> list[str]:
@@ -236,10 +236,10 @@ def _declared_models(entry: Any) -> set[str]:
 def _read_object(path: Path) -> dict[str, Any]:
     """Return the object in a file of pi's, which may hold `//` comments and trailing commas; empty if unreadable."""
     try:
-        text = read_regular(path, FILE_BYTES).decode("utf-8-sig")
-        text = compiled(_COMMENTS).sub(lambda found: found[1] or "", text)
-        text = compiled(_TRAILING_COMMAS).sub(lambda found: found[1] or found[2], text)
+        text = read_regular_file(path, FILE_BYTES).decode("utf-8-sig")
+        text = compile_pattern(_COMMENTS).sub(lambda found: found[1] or "", text)
+        text = compile_pattern(_TRAILING_COMMAS).sub(lambda found: found[1] or found[2], text)
         value = msgspec.json.decode(text)
-    except (OSError, TooLarge, ValueError, RecursionError):
+    except (OSError, FileTooLargeError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.types import RunSpec
+from retinue.model.runs import RunSpec
 
 HEADER_BYTES = 1 << 20
 """Bytes at the beginning of the file in which its header must end."""

@@ -10,15 +10,15 @@ from anyio import CapacityLimiter
 from msgspec import Meta
 
 from retinue.engines.toolbox import ToolError
-from retinue.engines.tools.allowance import Allowance, in_thread
-from retinue.engines.tools.folder import Folder, shown
-from retinue.engines.tools.globs import BadGlob, compile_glob
-from retinue.engines.tools.results import listing, noted, unreadable
-from retinue.engines.tools.walk import Entry, Walk
+from retinue.engines.tools.call_budget import CallBudget, run_in_thread
+from retinue.engines.tools.folder import SandboxedDirectory, format_path
+from retinue.engines.tools.globs import InvalidGlobError, compile_glob
+from retinue.engines.tools.results import append_notices, format_listing, unreadable_notices
+from retinue.engines.tools.walk import DirectoryWalk, WalkEntry
 
 
 async def find(
-    folder: Folder,
+    folder: SandboxedDirectory,
     readers: CapacityLimiter,
     pattern: Annotated[
         str, Meta(description="Glob pattern to match files, e.g. '*.ts', '**/*.json', or 'src/**/*.spec.ts'")
@@ -30,34 +30,34 @@ async def find(
 
     Respects .gitignore. Output is cut at 1000 results or 50KB, whichever comes first.
     """
-    return await in_thread(partial(_find, folder, pattern, path, max(limit, 1)), readers)
+    return await run_in_thread(partial(_find, folder, pattern, path, max(limit, 1)), readers)
 
 
-def usable_glob(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
+def compile_glob_or_fail(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     """The glob as an expression, or a ToolError that says why it is none."""
     try:
         return compile_glob(pattern, ignore_case=ignore_case)
-    except BadGlob as error:
+    except InvalidGlobError as error:
         raise ToolError(f"Invalid glob {pattern!r}: {error}.") from error
 
 
-def _find(folder: Folder, pattern: str, path: str, limit: int, allowance: Allowance) -> str:
-    glob = usable_glob(pattern, ignore_case=pattern == pattern.lower())
-    start = folder.locate(path)
+def _find(folder: SandboxedDirectory, pattern: str, path: str, limit: int, budget: CallBudget) -> str:
+    glob = compile_glob_or_fail(pattern, ignore_case=pattern == pattern.lower())
+    start = folder.resolve(path)
     if not folder.is_dir(start):
-        raise ToolError(f"Not a directory: {shown(start)}. Use read to see a file.")
-    walk = Walk(folder, allowance)
+        raise ToolError(f"Not a directory: {format_path(start)}. Use read to see a file.")
+    walk = DirectoryWalk(folder, budget)
     found: list[str] = []
     notices: list[str] = []
-    for entry in walk.below(start):
+    for entry in walk.iter_entries(start):
         if glob.fullmatch("/".join(entry.place[len(start) :])):
             if len(found) == limit:
                 notices.append(f"{limit} results limit reached. Use limit={limit * 2} for more, or refine pattern")
                 break
-            found.append(_shown(entry))
-    notices += [*filter(None, [allowance.notice]), *unreadable(walk.unread)]
-    return listing(found, notices) if found else noted("No files found matching pattern", notices)
+            found.append(_format_entry(entry))
+    notices += [*filter(None, [budget.notice]), *unreadable_notices(walk.unreadable)]
+    return format_listing(found, notices) if found else append_notices("No files found matching pattern", notices)
 
 
-def _shown(entry: Entry) -> str:
-    return shown(entry.place) + ("/" if entry.is_dir else "")
+def _format_entry(entry: WalkEntry) -> str:
+    return format_path(entry.place) + ("/" if entry.is_dir else "")

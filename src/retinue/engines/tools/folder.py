@@ -24,11 +24,11 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MAX_ENTRIES = 100_000
 """Of one directory: more are not kept in memory."""
 
-Parts = tuple[str, ...]
+RelativePath = tuple[str, ...]
 """A place beneath a folder, without links: the names on the way to it. Empty: the folder itself."""
 
 
-class Folder:
+class SandboxedDirectory:
     """A working directory. Every path in or out of it is relative to it."""
 
     def __init__(self, path: str | Path) -> None:
@@ -38,7 +38,7 @@ class Folder:
     def root(self) -> Path:
         return Path(self._path).resolve()
 
-    def locate(self, path: str) -> Parts:
+    def resolve(self, path: str) -> RelativePath:
         """The place a path means, its links followed. It need not exist.
 
         Raises:
@@ -48,49 +48,49 @@ class Folder:
             # Like pi, forgives the @ with which people mention a file.
             real = (self.root / path.removeprefix("@")).resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise ToolError(f"Not a usable path: {printable(path)} ({error}).") from error
+            raise ToolError(f"Not a usable path: {escape_name(path)} ({error}).") from error
         if not real.is_relative_to(self.root):
             raise ToolError(
-                f"Access denied: {printable(path)} is outside the working directory. Use a path inside it."
+                f"Access denied: {escape_name(path)} is outside the working directory. Use a path inside it."
             )
         return real.relative_to(self.root).parts
 
-    def is_dir(self, place: Parts) -> bool:
+    def is_dir(self, place: RelativePath) -> bool:
         """Whether a directory stands at a place.
 
         Raises:
             ToolError: nothing stands there.
         """
-        with _complaining(place):
+        with _translate_os_errors(place):
             return stat.S_ISDIR(self.root.joinpath(*place).lstat().st_mode)
 
-    def read(self, place: Parts, most: int) -> tuple[bytes, int]:
+    def read(self, place: RelativePath, max_bytes: int) -> tuple[bytes, int]:
         """The first bytes of a regular file, `most` at most, and how many it has.
 
         Raises:
             ToolError: it is no regular file, or cannot be read.
         """
-        with _complaining(place):
-            return _drained(self.open(place, _FILE), place, most)
+        with _translate_os_errors(place):
+            return _read_and_close(self.open(place, _FILE), place, max_bytes)
 
-    def entries(self, place: Parts) -> list[os.DirEntry[str]]:
+    def list_entries(self, place: RelativePath) -> list[os.DirEntry[str]]:
         """What a directory holds, up to a large number of entries, sorted by name.
 
         Raises:
             ToolError: it is none, or cannot be read.
         """
-        with _complaining(place):
+        with _translate_os_errors(place):
             if not _BY_HANDLE:
                 with os.scandir(self.root.joinpath(*place)) as found:
-                    return sorted(islice(found, _MAX_ENTRIES), key=_name)
+                    return sorted(islice(found, _MAX_ENTRIES), key=_entry_name)
             descriptor = self.open(place, _DIRECTORY)
             try:
                 with os.scandir(descriptor) as found:
-                    return sorted(filter(_kind_is_asked, islice(found, _MAX_ENTRIES)), key=_name)
+                    return sorted(filter(_needs_stat, islice(found, _MAX_ENTRIES)), key=_entry_name)
             finally:
                 os.close(descriptor)
 
-    def open(self, place: Parts, flags: int) -> int:
+    def open(self, place: RelativePath, flags: int) -> int:
         """Opens step by step from the root, so that a name swapped for a link meanwhile is not followed."""
         if not _BY_HANDLE:
             return os.open(self.root.joinpath(*place), flags)
@@ -104,27 +104,27 @@ class Folder:
         return descriptor
 
 
-class Reader:
+class FileReader:
     """Reads one file after the other: the directory of the last stays open, as the next is often beside it."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: SandboxedDirectory) -> None:
         self._folder = folder
-        self._directory: tuple[Parts, int] | None = None
+        self._directory: tuple[RelativePath, int] | None = None
 
-    def read(self, place: Parts, most: int) -> tuple[bytes, int]:
+    def read(self, place: RelativePath, max_bytes: int) -> tuple[bytes, int]:
         """The same as a folder's `read`."""
         if not _BY_HANDLE or not place:
-            return self._folder.read(place, most)
-        with _complaining(place):
-            descriptor = os.open(place[-1], _FILE, dir_fd=self._beside(place[:-1]))
-            return _drained(descriptor, place, most)
+            return self._folder.read(place, max_bytes)
+        with _translate_os_errors(place):
+            descriptor = os.open(place[-1], _FILE, dir_fd=self._open_directory(place[:-1]))
+            return _read_and_close(descriptor, place, max_bytes)
 
     def close(self) -> None:
         if self._directory:
             os.close(self._directory[1])
             self._directory = None
 
-    def _beside(self, directory: Parts) -> int:
+    def _open_directory(self, directory: RelativePath) -> int:
         if self._directory and self._directory[0] == directory:
             return self._directory[1]
         self.close()
@@ -133,48 +133,48 @@ class Reader:
         return descriptor
 
 
-def shown(place: Parts) -> str:
+def format_path(place: RelativePath) -> str:
     """A place as a model reads it; `.` for the folder itself."""
-    return printable("/".join(place)) or "."
+    return escape_name("/".join(place)) or "."
 
 
-def printable(name: str) -> str:
+def escape_name(name: str) -> str:
     r"""A file name that can neither break a line nor move a cursor: `\x0a` for a newline."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
-def _name(entry: os.DirEntry[str]) -> str:
+def _entry_name(entry: os.DirEntry[str]) -> str:
     return entry.name
 
 
-def _kind_is_asked(entry: os.DirEntry[str]) -> bool:
+def _needs_stat(entry: os.DirEntry[str]) -> bool:
     # An entry remembers its kind, and of one that came by a descriptor it cannot be asked later.
     with suppress(OSError):
         entry.is_dir(follow_symlinks=False)
     return True
 
 
-def _drained(descriptor: int, place: Parts, most: int) -> tuple[bytes, int]:
+def _read_and_close(descriptor: int, place: RelativePath, max_bytes: int) -> tuple[bytes, int]:
     """The first bytes of an opened file, which is closed, and how many it has."""
     try:
         state = os.fstat(descriptor)
         if stat.S_ISDIR(state.st_mode):
-            raise ToolError(f"{shown(place)} is a directory. Use ls to list it.")
+            raise ToolError(f"{format_path(place)} is a directory. Use ls to list it.")
         if not stat.S_ISREG(state.st_mode):
-            raise ToolError(f"{shown(place)} is not a regular file and is not read.")
-        data = _drain(descriptor, most, state.st_size)
+            raise ToolError(f"{format_path(place)} is not a regular file and is not read.")
+        data = _read_up_to(descriptor, max_bytes, state.st_size)
         return data, max(state.st_size, len(data))
     finally:
         os.close(descriptor)
 
 
-def _drain(descriptor: int, most: int, size: int) -> bytes:
+def _read_up_to(descriptor: int, max_bytes: int, size: int) -> bytes:
     # One byte more than it should have: the usual file comes in one go, and a buffer of its size costs least.
-    data = os.read(descriptor, min(most, size + 1, 2**20))
+    data = os.read(descriptor, min(max_bytes, size + 1, 2**20))
     if len(data) == size and size:
         return data
-    chunks, left = [data], most - len(data)
+    chunks, left = [data], max_bytes - len(data)
     while left > 0 and chunks[-1]:
         chunks.append(os.read(descriptor, min(left, 2**20)))
         left -= len(chunks[-1])
@@ -182,16 +182,16 @@ def _drain(descriptor: int, most: int, size: int) -> bytes:
 
 
 @contextmanager
-def _complaining(place: Parts) -> Iterator[None]:
+def _translate_os_errors(place: RelativePath) -> Iterator[None]:
     """Puts what the system refuses into words."""
     try:
         yield
     except FileNotFoundError as error:
-        raise ToolError(f"Path not found: {shown(place)}. Use ls or find to see what exists.") from error
+        raise ToolError(f"Path not found: {format_path(place)}. Use ls or find to see what exists.") from error
     except PermissionError as error:
-        raise ToolError(f"Permission denied: {shown(place)}.") from error
+        raise ToolError(f"Permission denied: {format_path(place)}.") from error
     except NotADirectoryError as error:
-        raise ToolError(f"Not a directory: {shown(place)}.") from error
+        raise ToolError(f"Not a directory: {format_path(place)}.") from error
     except OSError as error:
         reason = "it is a link, and not followed" if error.errno == errno.ELOOP else error.strerror
-        raise ToolError(f"Cannot open {shown(place)}: {reason}.") from error
+        raise ToolError(f"Cannot open {format_path(place)}: {reason}.") from error

@@ -11,16 +11,16 @@ from itertools import product
 
 _ANY = "[^/]"
 _SEGMENT_END = r"(?=/|\Z)"
-_LONGEST = 512
+_MAX_PATTERN_LENGTH = 512
 """Characters of a pattern with braces: nested ones are read by recursion."""
 _NOT_EMPTY = f"(?={_ANY})"
 
 
-class BadGlob(ValueError):  # noqa: N818 - it names the pattern
+class InvalidGlobError(ValueError):
     """A pattern that matches nothing; the message says what is wrong with it."""
 
 
-def translate(pattern: str) -> str:
+def translate_glob(pattern: str) -> str:
     """The expression a relative path fully matches iff the glob does: `*`, `?`, `[a-z]`, `**` and escapes.
 
     Raises:
@@ -32,7 +32,7 @@ def translate(pattern: str) -> str:
             if runs[-1] or len(runs) == 1:
                 runs.append([])
         elif segment:
-            runs[-1].append(_segment(segment))
+            runs[-1].append(_translate_segment(segment))
     first, *others = ("/".join(run) for run in runs)
     if not others:
         return first
@@ -42,17 +42,17 @@ def translate(pattern: str) -> str:
     return text + (f"(?:{_ANY}+/)*{last}" if last else ".+")
 
 
-def alternatives(pattern: str, most: int = 64) -> list[str]:
+def expand_braces(pattern: str, max_patterns: int = 64) -> list[str]:
     """The patterns that a pattern with `{a,b}` stands for.
 
     Raises:
         BadGlob: they are more than `most`, or the pattern is too long to tell.
     """
-    if len(pattern) > _LONGEST:
-        raise BadGlob(f"it is longer than {_LONGEST} characters")
-    found = _expand(pattern, most)
-    if len(found) > most:
-        raise BadGlob(f"its braces stand for more than {most} patterns")
+    if len(pattern) > _MAX_PATTERN_LENGTH:
+        raise InvalidGlobError(f"it is longer than {_MAX_PATTERN_LENGTH} characters")
+    found = _expand(pattern, max_patterns)
+    if len(found) > max_patterns:
+        raise InvalidGlobError(f"its braces stand for more than {max_patterns} patterns")
     return found
 
 
@@ -62,16 +62,16 @@ def compile_glob(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     Raises:
         BadGlob: see `translate` and `alternatives`.
     """
-    every = (translate(f"**/{each.removeprefix('./')}") for each in alternatives(pattern))
+    every = (translate_glob(f"**/{each.removeprefix('./')}") for each in expand_braces(pattern))
     return re.compile("|".join(f"(?:{each})" for each in every), re.IGNORECASE if ignore_case else 0)
 
 
-def _segment(segment: str) -> str:
+def _translate_segment(segment: str) -> str:
     """One name between slashes."""
     fixed: list[str] = [""]
     rest = segment
     while rest:
-        token, rest = _token(rest)
+        token, rest = _next_token(rest)
         if token is None:
             fixed.append("")
         else:
@@ -83,7 +83,7 @@ def _segment(segment: str) -> str:
     return f"(?>{_NOT_EMPTY}{first}{inner}{_ANY}*{others[-1]}{_SEGMENT_END})"
 
 
-def _token(rest: str) -> tuple[str | None, str]:
+def _next_token(rest: str) -> tuple[str | None, str]:
     """The expression of the first thing in a pattern (None: a star), and the remaining pattern."""
     match rest[0]:
         case "*":
@@ -91,14 +91,14 @@ def _token(rest: str) -> tuple[str | None, str]:
         case "?":
             return _ANY, rest[1:]
         case "[":
-            return _class(rest)
+            return _translate_bracket(rest)
         case "\\" if len(rest) > 1:
             return re.escape(rest[1]), rest[2:]
         case other:
             return re.escape(other), rest[1:]
 
 
-def _class(rest: str) -> tuple[str, str]:
+def _translate_bracket(rest: str) -> tuple[str, str]:
     """The expression of a bracket such as `[!a-z]`, and what follows it."""
     start = 2 if rest[1:2] in ("!", "^") else 1
     members: list[str] = []
@@ -113,27 +113,27 @@ def _class(rest: str) -> tuple[str, str]:
             members.append(re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}")
         at += 1
     if at >= len(rest):
-        raise BadGlob("a bracket is not closed")
+        raise InvalidGlobError("a bracket is not closed")
     negated = "^" if start == 2 else ""  # noqa: PLR2004 - the place after "[!"
     # A class of nothing but reversed ranges matches nothing; negated, anything.
     inside = f"[{negated}{''.join(members)}]" if members else (_ANY if negated else r"(?!)")
     return f"(?!/){inside}", rest[at + 1 :]
 
 
-def _expand(pattern: str, most: int) -> list[str]:
+def _expand(pattern: str, max_patterns: int) -> list[str]:
     """Stops expanding, with too many, once there are more than `most`."""
-    opened = _braces(pattern)
+    opened = _split_braces(pattern)
     if opened is None:
         return [pattern]
     before, options, after = opened
-    tails = _expand(after, most)
-    heads = [each for option in options for each in _expand(option, most)]
-    if len(heads) * len(tails) > most:
-        return [pattern] * (most + 1)
+    tails = _expand(after, max_patterns)
+    heads = [each for option in options for each in _expand(option, max_patterns)]
+    if len(heads) * len(tails) > max_patterns:
+        return [pattern] * (max_patterns + 1)
     return [before + middle + tail for middle, tail in product(heads, tails)]
 
 
-def _braces(pattern: str) -> tuple[str, list[str], str] | None:
+def _split_braces(pattern: str) -> tuple[str, list[str], str] | None:
     """What is before, in and after the first closed pair of braces with a comma in it."""
     depth, start, cuts = 0, -1, list[int]()
     at = 0

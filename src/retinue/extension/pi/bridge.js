@@ -1,4 +1,4 @@
-// One Retinue process, and the lines to and from it. What they mean stands in retinue/frontends/bridge/protocol.py.
+// One Retinue process, and the lines to and from it. What they mean stands in retinue/servers/bridge/messages.py.
 
 import { spawn } from "node:child_process";
 

@@ -12,7 +12,7 @@ const COLORS = new Map([
 
 // `delegate_to_subagents 3 sub-agents (default profile: researcher) profiles: [writer, researcher]`
 // and below it the lines of a call that has no result of its own.
-export function drawCall(name, args, theme, lines) {
+export function drawCall(name, args, theme, lines = []) {
   const title = theme.fg("toolTitle", theme.bold(name));
   return component((width) => [
     truncateToWidth(`${title} ${theme.fg("muted", plain(about(args ?? {})))}`, width),

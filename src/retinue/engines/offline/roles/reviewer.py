@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from retinue.engines.offline.form import Section, cite, limits
-from retinue.engines.offline.inquiry import Case
-from retinue.engines.offline.ranking import Ranked
-from retinue.engines.offline.roles import Role, ask_tests, coverage, subjects
+from retinue.engines.offline.form import ReportSection, cite_hit, limits_section
+from retinue.engines.offline.inquiry import SearchResults
+from retinue.engines.offline.ranking import RankedFile
+from retinue.engines.offline.roles import AnswerRole, find_coverage, request_tests, subject_files
 
 _LONG_FUNCTION = 60
 """Lines beyond which a function is hard to hold in the head."""
@@ -27,37 +27,37 @@ _MARKS = {
 }
 
 
-def _answer(case: Case) -> Sequence[Section]:
-    files = [file for file in subjects(case, most=4) if file.path in case.sources]
-    marks = [line for file in files for line in _marks(case, file)]
-    untested = [cite(symbol, "no test mentions it") for symbol, hit in coverage(case) if hit is None]
+def _build_sections(case: SearchResults) -> Sequence[ReportSection]:
+    files = [file for file in subject_files(case, most=4) if file.path in case.sources]
+    marks = [line for file in files for line in _list_marks(case, file)]
+    untested = [cite_hit(symbol, "no test mentions it") for symbol, hit in find_coverage(case) if hit is None]
     return (
-        Section("summary", "Verdict", [_verdict(case, len(files), len(marks), len(untested))]),
-        Section("findings", "Findings", [*marks, *untested] or ["No marks found."]),
-        Section("checked", "Checked", [_checked(case, file) for file in files]),
-        limits(case, "Rules see marks, not meaning: whether the code does the right thing was not judged"),
+        ReportSection("summary", "Verdict", [_verdict(case, len(files), len(marks), len(untested))]),
+        ReportSection("findings", "Findings", [*marks, *untested] or ["No marks found."]),
+        ReportSection("checked", "Checked", [_describe_checked(case, file) for file in files]),
+        limits_section(case, "Rules see marks, not meaning: whether the code does the right thing was not judged"),
     )
 
 
-def _verdict(case: Case, files: int, marks: int, untested: int) -> str:
+def _verdict(case: SearchResults, files: int, marks: int, untested: int) -> str:
     seen = f"Looked at {files} file{'s' * (files != 1)} about {case.question.subject}: "
     seen += f"{marks} mark{'s' * (marks != 1)} to look at"
     return f"{seen}, {untested} public name{'s' * (untested != 1)} that no test mentions." if untested else f"{seen}."
 
 
-def _marks(case: Case, file: Ranked) -> Iterator[str]:
+def _list_marks(case: SearchResults, file: RankedFile) -> Iterator[str]:
     for what, pattern in _MARKS.items():
         found = [hit for hit in case.sources[file.path].hits() if re.search(pattern, hit.text[:500])]
-        yield from (cite(hit, what) for hit in found[:_MOST_PER_MARK])
+        yield from (cite_hit(hit, what) for hit in found[:_MOST_PER_MARK])
     for symbol in case.symbols_of(file):
         length = symbol.end - symbol.line + 1
         if symbol.is_callable and length > _LONG_FUNCTION:
-            yield cite(symbol, f"{length} lines long")
+            yield cite_hit(symbol, f"{length} lines long")
 
 
-def _checked(case: Case, file: Ranked) -> str:
+def _describe_checked(case: SearchResults, file: RankedFile) -> str:
     lines, definitions = len(case.sources[file.path].lines), len(case.symbols_of(file))
     return f"- `{file.path}`: {lines} lines, {definitions} definitions"
 
 
-REVIEWER = Role(ask_tests, _answer)
+REVIEWER = AnswerRole(request_tests, _build_sections)

@@ -1,0 +1,339 @@
+"""Finds agents: reads the folders around a working directory, again only what has changed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path, PurePath
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import read_agent
+from retinue.agents.search_paths import AgentFolder, ChangeStamp, FolderContents, SearchPaths, scan_folder
+from retinue.agents.trust import TrustStore, is_read_only
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import ErrorCode, Failure
+from retinue.support.cache import MAX_CACHED, IdentityCache
+
+ProjectAgents = Literal["ask", "allow", "deny"]
+"""Whether a project's own agents run: once accepted or if harmless, always, or never."""
+
+BUILTIN_ORDER = ("explorer", "researcher", "reviewer", "implementer", "tester")
+
+_MAX_NAMES_SHOWN = 100
+"""Agents, and characters of a name, in a message: a model must not be flooded by its own mistake."""
+
+_LAYER_RANKS = {layer: rank for rank, layer in enumerate(SourceLayer)}
+
+
+class DefinitionStatus(StrEnum):
+    """What becomes of a definition when its name is called."""
+
+    USED = "used"
+    SHADOWED = "shadowed"
+    """A stronger definition of the same name is used."""
+    UNTRUSTED = "untrusted"
+    """It waits to be accepted; a weaker definition of the same name is used, if there is one."""
+    DISABLED = "disabled"
+    """It is switched off: by its own file, or because the project's agents are."""
+
+
+class AgentListing(Struct, frozen=True, kw_only=True):
+    """One definition in a list of all of them."""
+
+    agent: Agent
+    status: DefinitionStatus
+    accepted: bool = False
+    """Whether the user accepted exactly this content."""
+    shadowed_by: str | None = None
+    """The file, or layer, of the definition that is used instead."""
+    shadows: tuple[str, ...] = ()
+    """Those it is used instead of."""
+
+
+class AgentSet:
+    """The agents of one working directory at one moment."""
+
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        diagnostics: tuple[Diagnostic, ...] = (),
+        accepted: Mapping[str, str],
+        project_agents: ProjectAgents = "ask",
+    ) -> None:
+        """Takes every definition, the strongest first."""
+        self.problems = diagnostics
+        """Files that are broken, and why; they hide nothing else."""
+        self._accepted = accepted
+        self._project_agents = project_agents
+        self._by_name: dict[str, list[Agent]] = {}
+        for agent in agents:
+            self._by_name.setdefault(agent.name, []).append(agent)
+        self._used = {
+            name: used for name, found in self._by_name.items() if (used := self._first_allowed(found)) is not None
+        }
+
+    def find(self, name: str) -> Agent | Failure:
+        """The agent to use for this exact name, or why there is none: a near miss never runs another agent."""
+        definitions = self._by_name.get(name)
+        if not definitions:
+            return self._unknown_agent_failure(name)
+        used = self._used.get(name)
+        if used is None:
+            first = self.find_awaiting_trust(name) or definitions[0]
+            return (
+                self._untrusted_failure(first)
+                if first.enabled or self._project_agents == "deny"
+                else _disabled_failure(first)
+            )
+        if not used.enabled:
+            return _disabled_failure(used)
+        passed_over = definitions[: definitions.index(used)]
+        notices = (
+            *(
+                Diagnostic(_describe_location(other), f"{name} may not run from here and was passed over")
+                for other in passed_over
+            ),
+            *(
+                replace(bad, text=f"{bad.text}; the {used.layer} {name} is used")
+                for bad in self._find_broken_files(name)
+            ),
+        )
+        return replace(used, notices=(*used.notices, *notices)) if notices else used
+
+    def find_profile(self, name: str) -> AgentProfile | Failure:
+        """What another agent may know of an agent: never its persona, memory or key."""
+        found = self.find(name)
+        return found if isinstance(found, Failure) else found.to_profile()
+
+    def available_profiles(self) -> tuple[AgentProfile, ...]:
+        """The agents that would run when called, in the order of `names`."""
+        return tuple(self._used[name].to_profile() for name in self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """Who can be called: built-in agents in their order, then layer by layer, each by name."""
+        found = (agent for agent in self._used.values() if agent.enabled)
+        return tuple(agent.name for agent in sorted(found, key=_sort_key))
+
+    def suggest_name(self, name: str) -> str | None:
+        """The callable agent whose name is most like this one, for a front end to ask about."""
+        from difflib import get_close_matches
+
+        names = {known.lower(): known for known in reversed(self.names())}
+        matches = get_close_matches(name.lower(), names, n=1)
+        return names[matches[0]] if matches else None
+
+    def list_definitions(self) -> tuple[AgentListing, ...]:
+        """Every definition with what becomes of it, those of one name together, the strongest first."""
+        groups = sorted(self._by_name.values(), key=lambda group: _sort_key(self._used.get(group[0].name, group[0])))
+        return tuple(self._make_listing(agent, group) for group in groups for agent in group)
+
+    def find_awaiting_trust(self, name: str) -> Agent | None:
+        """The project's definition of this name that would run if it were accepted; None if none waits."""
+        if self._project_agents != "ask":
+            return None
+        first = next((agent for agent in self._by_name.get(name, ()) if self._is_candidate(agent)), None)
+        return first if first and not self._is_allowed(first) else None
+
+    def _is_candidate(self, agent: Agent) -> bool:
+        """Whether it would be used if it were accepted, or is used already."""
+        return agent.enabled or self._is_allowed(agent)
+
+    def _first_allowed(self, definitions: list[Agent]) -> Agent | None:
+        return next((agent for agent in definitions if self._is_allowed(agent)), None)
+
+    def _is_allowed(self, agent: Agent) -> bool:
+        """Whether the user would let it run; if not, it must not even hide another."""
+        if agent.layer is not SourceLayer.PROJECT or self._project_agents == "allow":
+            return True
+        # One that is off does harm by being off: unaccepted, it would hide another.
+        return self._project_agents == "ask" and (self._is_accepted(agent) or (agent.enabled and is_read_only(agent)))
+
+    def _is_accepted(self, agent: Agent) -> bool:
+        return bool(agent.digest) and self._accepted.get(agent.source or "") == agent.digest
+
+    def _make_listing(self, agent: Agent, group: list[Agent]) -> AgentListing:
+        used = self._used.get(agent.name)
+        status = self._determine_status(agent, used)
+        weaker = group[group.index(agent) + 1 :]
+        return AgentListing(
+            agent=agent,
+            status=status,
+            accepted=self._is_accepted(agent),
+            shadowed_by=_describe_location(used) if used and used is not agent else None,
+            shadows=tuple(_describe_location(other) for other in weaker) if used is agent else (),
+        )
+
+    def _determine_status(self, agent: Agent, used: Agent | None) -> DefinitionStatus:
+        if not self._is_allowed(agent):
+            return DefinitionStatus.DISABLED if self._project_agents == "deny" else DefinitionStatus.UNTRUSTED
+        if used is not agent:
+            return DefinitionStatus.SHADOWED
+        return DefinitionStatus.USED if agent.enabled else DefinitionStatus.DISABLED
+
+    def _unknown_agent_failure(self, name: str) -> Failure:
+        names = self.names()
+        known = ", ".join(names[:_MAX_NAMES_SHOWN]) or "(none)"
+        if len(names) > _MAX_NAMES_SHOWN:
+            known += f", and {len(names) - _MAX_NAMES_SHOWN} more"
+        broken = next(map(str, self._find_broken_files(name)), None)
+        return Failure(
+            ErrorCode.UNKNOWN_AGENT,
+            f"Unknown agent: {_printable_name(name)}. Available agents: {known}",
+            detail={"agent": _printable_name(name), "broken": broken} if broken else {"agent": _printable_name(name)},
+        )
+
+    def _find_broken_files(self, name: str) -> Iterator[Diagnostic]:
+        """What is wrong with files that look as if they were this agent's."""
+        return (diagnostic for diagnostic in self.problems if _is_file_of(diagnostic.file, name))
+
+    def _untrusted_failure(self, agent: Agent) -> Failure:
+        detail = {"agent": agent.name, "file": agent.source or ""}
+        if self._project_agents == "deny":
+            message = (
+                f'Agent "{agent.name}" is the project\'s own ({agent.source}) and project_agents is "deny". '
+                f'Nothing was started. Set project_agents to "ask" or "allow" to use it.'
+            )
+            return Failure(ErrorCode.AGENT_DISABLED, message, "project_agents", detail)
+        message = (
+            f'Agent "{agent.name}" is the project\'s own ({agent.source}) and not trusted as it is now written. '
+            f"Nothing was started. Look at it and accept it with `retinue agents trust {agent.name}`, "
+            f'or set project_agents = "allow".'
+        )
+        return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail=detail)
+
+
+def _disabled_failure(agent: Agent) -> Failure:
+    message = (
+        f'Agent "{agent.name}" is switched off in {_describe_location(agent)}. Nothing was started. '
+        f"Remove `enabled: false` there, or call another agent."
+    )
+    return Failure(
+        ErrorCode.AGENT_DISABLED, message, "switched_off", {"agent": agent.name, "file": agent.source or ""}
+    )
+
+
+def _sort_key(agent: Agent) -> tuple[int, int, str]:
+    is_builtin = agent.layer is SourceLayer.BUILTIN and agent.name in BUILTIN_ORDER
+    rank = BUILTIN_ORDER.index(agent.name) if is_builtin else len(BUILTIN_ORDER)
+    return _LAYER_RANKS[agent.layer], rank, agent.name
+
+
+def _describe_location(agent: Agent) -> str:
+    return agent.source or agent.layer
+
+
+def _printable_name(name: str) -> str:
+    """A name as it was given, unless it is none: then without what could move a cursor."""
+    return name if name.isprintable() and len(name) <= _MAX_NAMES_SHOWN else f"{name[:_MAX_NAMES_SHOWN]!a}"
+
+
+def _is_file_of(file: str, name: str) -> bool:
+    """Whether a broken file looks as if it were this agent's: by its own name or its folder's."""
+    path = PurePath(file)
+    return name in {path.stem, path.parent.name}
+
+
+_MTIME_RESOLUTION_NS = 100_000_000
+"""Nanoseconds in which a second change can leave a file's stamp as it was: file systems have coarse clocks."""
+
+
+class _ParsedFile(NamedTuple):
+    """What was found at a path in one state of it."""
+
+    stamp: ChangeStamp
+    is_settled: bool
+    """Whether the same stamp will mean the same content."""
+    result: Agent | Diagnostic | None
+
+
+class _ScannedFolder(Struct, frozen=True):
+    """One folder as it was last read."""
+
+    contents: FolderContents
+    files: dict[str, _ParsedFile]
+    is_settled: bool
+
+    def agents(self) -> list[Agent]:
+        return [read.result for read in self.files.values() if isinstance(read.result, Agent)]
+
+    def diagnostics(self) -> list[Diagnostic]:
+        broken = (read.result for read in self.files.values() if isinstance(read.result, Diagnostic))
+        return [*self.contents.diagnostics, *broken]
+
+
+class AgentRegistry:
+    """Every agent there is, for any working directory. An unchanged tree costs one look at each file.
+
+    May be asked from several threads at once: what it remembers are whole values, put in place in one step.
+    """
+
+    def __init__(
+        self,
+        folders: SearchPaths,
+        trust: TrustStore,
+        *,
+        program: Iterable[Agent] = (),
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._folders = folders
+        self._trust = trust
+        self._program = tuple(program)
+        self._clock = clock
+        self._scanned: dict[AgentFolder, _ScannedFolder] = {}
+        self._agent_sets = IdentityCache[tuple[object, ...], AgentSet]()
+
+    def for_directory(
+        self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None
+    ) -> AgentSet:
+        """The agents of a working directory as their files are now; later changes do not reach the answer."""
+        scanned = [self._scan_folder(folder) for folder in self._folders.for_directory(cwd, vault=vault)]
+        accepted, trust_problem = self._trust.snapshot()
+        make = partial(self._build_agent_set, scanned, accepted, trust_problem, project_agents)
+        return self._agent_sets.get_or_make((cwd, project_agents, vault), (*scanned, accepted, trust_problem), make)
+
+    def _build_agent_set(
+        self,
+        scanned: Sequence[_ScannedFolder],
+        accepted: Mapping[str, str],
+        trust_problem: Diagnostic | None,
+        project_agents: ProjectAgents,
+    ) -> AgentSet:
+        found = [diagnostic for shelf in scanned for diagnostic in shelf.diagnostics()]
+        return AgentSet(
+            (*self._program, *(agent for shelf in scanned for agent in shelf.agents())),
+            # Each once: a link that goes round may be on the way to several folders.
+            diagnostics=tuple(dict.fromkeys((*found, trust_problem) if trust_problem else found)),
+            accepted=accepted,
+            project_agents=project_agents,
+        )
+
+    def _scan_folder(self, folder: AgentFolder) -> _ScannedFolder:
+        cached = self._scanned.get(folder)
+        if cached and folder.is_fixed:
+            return cached
+        now = scan_folder(folder)
+        if cached and cached.is_settled and cached.contents == now:
+            return cached
+        earlier = cached.files if cached else {}
+        settled = self._clock() - _MTIME_RESOLUTION_NS
+        read: dict[str, _ParsedFile] = {}
+        for path, stamp in now.files:
+            before = earlier.get(path)
+            if before is None or before.stamp != stamp or not before.is_settled:
+                # Times are the largest numbers of a stamp. Without one there is nothing to compare later.
+                is_settled = max(stamp, default=math.inf) < settled
+                before = _ParsedFile(stamp, is_settled, read_agent(Path(path), folder.origin))
+            read[path] = before
+        scanned = _ScannedFolder(now, read, all(one.is_settled for one in read.values()))
+        if len(self._scanned) >= MAX_CACHED:
+            self._scanned.clear()
+        self._scanned[folder] = scanned
+        return scanned

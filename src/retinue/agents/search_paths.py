@@ -1,0 +1,217 @@
+"""Where definitions are found: the table of folders, and what lies in each."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.agents.agent import Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentDialect, AgentSource
+from retinue.agents.parse import LINK_LOOP
+from retinue.config.directories import config_folder, expand_user_path, find_project_levels, home_folder, pi_folder
+from retinue.support.cache import MAX_CACHED
+from retinue.support.safe_files import resolve_path
+
+MAX_ENTRIES = 20_000
+"""In one folder and those below it; more is not a folder of agents."""
+MAX_DEPTH = 8
+"""Of subfolders, where they are read."""
+
+BUILTIN_FOLDER = Path(__file__).parent / "builtin"
+
+PROJECT_FOLDERS = (
+    (".retinue/agents", AgentDialect.MARKDOWN),
+    (".pi/agents", AgentDialect.MARKDOWN),
+    (".pi/agent-profiles", AgentDialect.MARKDOWN),
+    (".pi/prompts", AgentDialect.PROMPT),
+    (".agents/agents", AgentDialect.MARKDOWN),
+    (".agents", AgentDialect.NAMED),
+    (".claude/agents", AgentDialect.CLAUDE),
+)
+"""At each level of a project, the strongest first."""
+
+_SUFFIXES = (".md", ".markdown")
+_WORKSPACE = ("config.yaml", "AGENTS.md", "SOUL.md", "MEMORY.md")
+
+ChangeStamp = tuple[int, ...]
+"""Tells one state of a file from another without reading it."""
+
+
+class AgentFolder(Struct, frozen=True, cache_hash=True):
+    """A folder of definitions, there or not."""
+
+    path: Path
+    origin: AgentSource
+    is_fixed: bool = False
+    """Whether it comes with the program and stays as it is while that runs."""
+
+
+class FolderContents(Struct, frozen=True):
+    """What lies in a folder: paths in order, each with its stamp, and what could not be looked at."""
+
+    files: tuple[tuple[str, ChangeStamp], ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class SearchPaths:
+    """The folders that hold agents for one user; `bundle` has those a program brings along as built-in ones."""
+
+    def __init__(self, environ: Mapping[str, str], *, bundle: Path | None = None) -> None:
+        self._user = tuple(_user_folders(environ))
+        self._user_paths = {place for folder in self._user for place in (folder.path, _resolve(folder.path))}
+        self._builtin = (
+            *_workspaces(bundle, SourceLayer.BUILTIN),
+            AgentFolder(BUILTIN_FOLDER, AgentSource(SourceLayer.BUILTIN), is_fixed=True),
+        )
+        self._project: dict[tuple[Path, ...], tuple[AgentFolder, ...]] = {}
+
+    def for_directory(self, cwd: Path, *, vault: Path | None = None) -> tuple[AgentFolder, ...]:
+        """The folders that count in a working directory, the strongest first."""
+        levels = find_project_levels(_resolve(cwd))
+        project = self._project.get(levels)
+        if project is None:
+            # In a working directory of ~ the user's folders look like a project's: the user's reading wins.
+            found = (folder for folder in _project_folders(levels) if folder.path not in self._user_paths)
+            if len(self._project) >= MAX_CACHED:
+                self._project.clear()
+            project = self._project[levels] = tuple(found)
+        return (*project, *_workspaces(vault, SourceLayer.VAULT), *self._user, *self._builtin)
+
+
+def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderContents:
+    """What lies in the folder now: one look at each entry up to the limit, nothing is opened."""
+    origin = folder.origin
+    scan = _DirectoryScan(
+        limit, deep=origin.dialect is AgentDialect.CLAUDE, workspaces=origin.dialect is AgentDialect.FOLDER
+    )
+    try:
+        if not _is_folder(folder.path):
+            return FolderContents()
+        if origin.within and not resolve_path(folder.path).is_relative_to(origin.within):
+            return _only_diagnostic(folder, "leads out of the repository; it is not read")
+        scan.scan(str(folder.path))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return FolderContents(diagnostics=(Diagnostic(str(_find_link_loop(folder.path)), LINK_LOOP),))
+        return _only_diagnostic(folder, f"cannot be read: {error.strerror}")
+    diagnostics = [Diagnostic(path, "is a folder that cannot be read") for path in scan.unreadable]
+    if scan.is_full:
+        diagnostics.append(Diagnostic(str(folder.path), f"holds more than {limit} entries; the rest is not read"))
+    return FolderContents(tuple(sorted(scan.files)), tuple(diagnostics))
+
+
+class _DirectoryScan:
+    """One look through a folder and, if `deep`, those below it. Linked folders are not entered."""
+
+    def __init__(self, limit: int, *, deep: bool, workspaces: bool) -> None:
+        self._limit = limit
+        self._deep = deep
+        self._workspaces = workspaces
+        self._seen = 0
+        self.files: list[tuple[str, ChangeStamp]] = []
+        self.unreadable: list[str] = []
+
+    @property
+    def is_full(self) -> bool:
+        return self._seen > self._limit
+
+    def scan(self, path: str, depth: int = 0) -> None:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                self._seen += 1
+                if self.is_full:
+                    return
+                if not entry.name.startswith("."):
+                    self._visit(entry, depth)
+
+    def _visit(self, entry: os.DirEntry[str], depth: int) -> None:
+        if self._workspaces:
+            if entry.is_dir():
+                self.files.append((entry.path, _workspace_stamp(entry.path)))
+        elif self._deep and depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
+            try:
+                self.scan(entry.path, depth + 1)
+            except OSError:
+                self.unreadable.append(entry.path)
+        elif entry.name.lower().endswith(_SUFFIXES):
+            self.files.append((entry.path, _file_stamp(entry)))
+
+
+def _file_stamp(file: os.DirEntry[str] | Path) -> ChangeStamp:
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _workspace_stamp(path: str) -> ChangeStamp:
+    stamps = [_file_stamp(Path(path, name)) for name in _WORKSPACE]
+    return tuple(number for stamp in stamps for number in (len(stamp), *stamp))
+
+
+def _only_diagnostic(folder: AgentFolder, text: str) -> FolderContents:
+    return FolderContents(diagnostics=(Diagnostic(str(folder.path), text),))
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder; a link to nowhere is none.
+
+    Raises:
+        OSError: that cannot be known.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+
+
+def _resolve(path: Path) -> Path:
+    """The path without links, as far as they can be followed; where they cannot, that is told when it is read."""
+    try:
+        real = os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
+    return path if real == str(path) else Path(real)  # every call asks: most paths are their own
+
+
+def _find_link_loop(path: Path) -> Path:
+    """The first link on the way to a path that cannot be followed."""
+    for place in (*reversed(path.parents), path):
+        try:
+            place.stat()
+        except OSError:
+            return place
+    return path
+
+
+def _project_folders(levels: tuple[Path, ...]) -> Iterator[AgentFolder]:
+    for level in levels:
+        for relative, dialect in PROJECT_FOLDERS:
+            yield AgentFolder(
+                level / relative, AgentSource(SourceLayer.PROJECT, dialect, str(level), within=levels[-1])
+            )
+
+
+def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
+    home, pi = home_folder(environ), pi_folder(environ)
+    own = environ.get("CLAUDE_CONFIG_DIR")
+    claude = expand_user_path(own, environ) if own else home / ".claude"
+    for path in (
+        config_folder(environ) / "agents",
+        pi / "agents",
+        pi / "subagents",
+        pi / "agent-profiles",
+        home / ".agents" / "agents",
+    ):
+        yield AgentFolder(path, AgentSource(SourceLayer.USER))
+    yield AgentFolder(claude / "agents", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE))
+
+
+def _workspaces(parent: Path | None, layer: SourceLayer) -> tuple[AgentFolder, ...]:
+    return (AgentFolder(parent / "agents", AgentSource(layer, AgentDialect.FOLDER)),) if parent else ()

@@ -1,0 +1,32 @@
+"""`retinue bridge`: the tools of a surface for an extension that runs inside a host."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from retinue.cli.options import HOST_ID, RunOptions, server_options
+from retinue.cli.printing import help_examples
+from retinue.cli.runner import make_server_retinue
+from retinue.support.formatting import unknown_name_message
+
+
+@click.command(epilog=help_examples("retinue bridge --surface fanout --root CONVERSATION"))
+@click.option("--surface", default="fanout", show_default=True, metavar="NAME", help="Whose tools.")
+@click.option(
+    "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
+)
+@server_options
+@click.pass_context
+def bridge(ctx: click.Context, surface: str, root: str | None, options: RunOptions) -> None:
+    """Carry a surface's tools to an extension inside a host.
+
+    On stdin and stdout, as JSON lines, until the extension closes them: docs/hosts.md has the protocol. The extension
+    for pi starts it by itself. The engine auto never means offline here.
+    """
+    from retinue.servers.bridge.server import serve_bridge
+
+    retinue = make_server_retinue(options, root=root)
+    if surface not in retinue.toolsets:
+        raise click.UsageError(unknown_name_message("surface", surface, retinue.toolsets))
+    ctx.exit(anyio.run(serve_bridge, retinue, surface))

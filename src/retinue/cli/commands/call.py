@@ -1,0 +1,163 @@
+"""`retinue call`: one tool of a surface, for programs. Prints its result as one JSON object whatever happens."""
+
+from __future__ import annotations
+
+from threading import Lock, Thread
+from typing import Any
+
+import anyio.to_thread
+import click
+import msgspec
+
+from retinue.cli.exit import refused_call_result
+from retinue.cli.main import EXIT_CANCELLED
+from retinue.cli.options import (
+    EXIT_CODES,
+    HOST_ID,
+    MAX_JSON_BYTES,
+    InvalidInputError,
+    RunOptions,
+    decode_json,
+    read_text_argument,
+    run_options,
+)
+from retinue.cli.printing import OutputError, encode_json_line, help_examples, print_json_line
+from retinue.cli.runner import hint_stored_answers, make_retinue, run_with_live_view
+from retinue.client import Retinue
+from retinue.support.formatting import unknown_name_message
+from retinue.toolsets.base import ToolResult
+
+PRINT_TIMEOUT = 2.0
+"""Seconds a reader has for the result of a call that was cancelled: whoever cancelled it waits."""
+
+
+@click.command(
+    epilog=help_examples(
+        """retinue call subagent '{"agent": "explorer", "task": "Where is main?"}'""",
+        "retinue call subagent @input.json --surface single --stream",
+        then=EXIT_CODES,
+    )
+)
+@click.argument("tool")
+@click.argument("json", required=False, default="")
+@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
+@click.option("--stream", is_flag=True, help="Print each partial result as a line first.")
+@click.option(
+    "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
+)
+@click.option("--tool-call", type=HOST_ID, metavar="ID", help="The host's own id of this call.")
+@run_options
+@click.pass_context
+def call(
+    ctx: click.Context,
+    tool: str,
+    json: str,
+    surface: str,
+    stream: bool,
+    root: str | None,
+    tool_call: str | None,
+    options: RunOptions,
+) -> None:
+    """Call a surface's tool with JSON and print its result.
+
+    JSON is the object itself, - for stdin, or @FILE. On stdout stands exactly the tool's result, as one JSON object:
+    content, details, and isError where the surface's own system throws. Events carry the ids that are given.
+    """
+    retinue = make_retinue(options, root=root)
+    arguments = _decode_arguments(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
+    printer = ResultPrinter()
+
+    async def call_tool() -> ToolResult:
+        return await _call_tool(retinue, surface, tool, arguments, tool_call, printer if stream else None)
+
+    result = run_with_live_view(
+        retinue,
+        call_tool,
+        options,
+        surface=surface if surface in retinue.toolsets else "single",
+        shows_progress=False,
+    )
+    with hint_stored_answers(_find_session_ids(result)):
+        printer.print_final(result)
+    ctx.exit(result.exit_code)
+
+
+def _find_session_ids(result: ToolResult) -> list[str]:
+    """The sessions of which a result tells, as its surface spells them."""
+    details = (result.details, *result.details.get("results", ()))
+    ids = (one.get(name) for one in details for name in ("runId", "sessionId", "subagentId"))
+    return [str(found) for found in (*ids, *result.details.get("sessionIds", ())) if found]
+
+
+async def _call_tool(
+    retinue: Retinue, surface: str, tool: str, arguments: Any, tool_call: str | None, printer: ResultPrinter | None
+) -> ToolResult:
+    if surface not in retinue.toolsets:
+        return refused_call_result(unknown_name_message("surface", surface, retinue.toolsets))
+    family, caller = retinue.toolset(surface), retinue.call(surface, parent_call=tool_call)
+    run = family.handlers.get(tool)
+    if run is None:
+        return refused_call_result(unknown_name_message("tool", tool, family.handlers, f"Tools of {surface}"))
+    if isinstance(arguments, InvalidInputError):
+        return family.invalid_json_result(tool, arguments.message, caller)
+    return await run(arguments, caller, printer.print_partial if printer else None)
+
+
+def _decode_arguments(argument: str) -> Any:
+    """The input, or why there is none."""
+    try:
+        text = read_text_argument(argument, limit=MAX_JSON_BYTES)
+        return decode_json(text) if text.strip() else InvalidInputError("nothing was given: write {…}, - or @FILE")
+    except InvalidInputError as problem:
+        return problem
+    except (msgspec.DecodeError, RecursionError) as error:
+        return InvalidInputError(str(error))
+
+
+class ResultPrinter:
+    """Prints results as whole lines. A reader who does not read holds up the last of them, never the run."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._is_closed = False
+
+    async def print_partial(self, result: ToolResult) -> None:
+        """Prints a partial result, in a thread that is left behind if it has to wait too long.
+
+        Raises:
+            OSError: nobody reads any more, or nothing can be written.
+        """
+        await anyio.to_thread.run_sync(self._print, encode_json_line(result.as_json()), abandon_on_cancel=True)
+
+    def _print(self, line: bytes) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            try:
+                print_json_line(line)
+            except OutputError as error:
+                raise OSError(error.message) from error
+
+    def print_final(self, result: ToolResult) -> None:
+        """Prints the result, after which there is nothing more to print.
+
+        Raises:
+            Unwritable: it could not be.
+        """
+        self._is_closed = True
+        faults: list[Exception] = []
+        writing = Thread(target=self._print_last, args=(encode_json_line(result.as_json()), faults), daemon=True)
+        writing.start()
+        try:
+            writing.join(PRINT_TIMEOUT if result.exit_code == EXIT_CANCELLED else None)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_CANCELLED) from None
+        for fault in faults:
+            raise fault
+
+    def _print_last(self, line: bytes, faults: list[Exception]) -> None:
+        with self._lock:
+            try:
+                print_json_line(line)
+            except (OSError, OutputError) as error:
+                faults.append(error)

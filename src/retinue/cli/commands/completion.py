@@ -1,0 +1,71 @@
+"""`retinue completion`: the script that teaches a shell to complete, and what it completes beside words of ours.
+
+Completing only looks: it ends no interrupted run, and keeps no news from whoever dispatches next.
+"""
+
+from __future__ import annotations
+
+import click
+
+from retinue.cli.printing import help_examples, print_lines
+from retinue.support.formatting import SHORT_ID_LENGTH
+
+MAX_SESSIONS = 50
+"""Sessions a shell offers."""
+
+
+@click.command(
+    epilog=help_examples(
+        """echo 'eval "$(retinue completion bash)"' >> ~/.bashrc""",
+        """echo 'eval "$(retinue completion zsh)"' >> ~/.zshrc""",
+        "retinue completion fish > ~/.config/fish/completions/retinue.fish",
+    )
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, flags, agents and sessions.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, shell  # the choices are click's own
+    script = kind(ctx.find_root().command, {}, "retinue", "_RETINUE_COMPLETE")
+    # Not `source()`: for bash it starts a shell to ask for its version.
+    print_lines([script.source_template % script.source_vars()])
+
+
+def complete_agents(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The agents that can be called from here."""
+    from retinue.client import Retinue
+
+    return [name for name in Retinue().roster().names() if name.startswith(incomplete)]
+
+
+def complete_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The engines of this installation."""
+    from retinue.client import Retinue
+
+    return [name for name in ("auto", *Retinue().engines) if name.startswith(incomplete)]
+
+
+def complete_sessions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The latest sessions."""
+    import anyio
+
+    from retinue.client import Retinue
+    from retinue.sessions.store import SessionFilter
+
+    found = anyio.run(Retinue().sessions, SessionFilter(limit=MAX_SESSIONS))
+    return [summary.session[:SHORT_ID_LENGTH] for summary in found if summary.session.startswith(incomplete)]
+
+
+def complete_runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """What runs at this moment, in whatever process."""
+    import anyio
+
+    from retinue.client import Retinue
+
+    return [owner.run[:SHORT_ID_LENGTH] for owner in anyio.run(Retinue().owners) if owner.run.startswith(incomplete)]

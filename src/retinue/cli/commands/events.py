@@ -1,0 +1,73 @@
+"""`retinue events`: the stored stream of a root conversation."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from retinue.cli.commands.completion import complete_sessions
+from retinue.cli.exit import CommandRefusedError
+from retinue.cli.options import TEXT
+from retinue.cli.printing import help_examples, print_error, print_json_line
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.event_codec import to_line
+from retinue.model.sidecar_events import to_subagent_line
+from retinue.sessions.store import SessionFilter
+
+NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue events | jq .type",
+        "retinue events 1a2b3c4d",
+        "retinue events --follow --surface nested",
+    )
+)
+@click.argument("root", type=TEXT, required=False, shell_complete=complete_sessions)
+@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option(
+    "--surface",
+    type=click.Choice(["nested"]),
+    help="In the words of nested: subagentStart and subagentComplete, nothing else.",
+)
+@click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
+@click.pass_context
+def events(ctx: click.Context, root: str | None, follow: bool, surface: str | None) -> None:
+    """Print what happened in a conversation, as JSON lines.
+
+    ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
+    event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
+    """
+    retinue = Retinue()
+    spelled = to_subagent_line if surface else to_line
+
+    async def print_events() -> int:
+        conversation = await _find_root(retinue, root)
+        if conversation is None and root is not None:
+            raise CommandRefusedError(
+                Failure(
+                    ErrorCode.SESSION_NOT_FOUND,
+                    f'There is no conversation and no session "{root}". `retinue sessions list` shows them.',
+                )
+            )
+        if conversation is None:
+            print_error(NO_RUNS)
+            return 1
+        async for stamped in retinue.root_history(conversation, follow=follow):
+            if line := spelled(stamped):
+                print_json_line(line)
+        return 0
+
+    ctx.exit(anyio.run(print_events))
+
+
+async def _find_root(retinue: Retinue, name: str | None) -> str | None:
+    """The id of the root conversation that is meant; None if there is none."""
+    if name is not None:
+        summary = await retinue.session(name)
+        if summary:
+            return summary.root
+    latest = await retinue.sessions(SessionFilter(limit=1, root=name))
+    return latest[0].root if latest else None

@@ -1,0 +1,42 @@
+"""`retinue extend`: more time for a run, in whatever process."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from retinue.cli.commands.completion import complete_runs
+from retinue.cli.options import TEXT, DurationType, json_option
+from retinue.cli.printing import help_examples, print_hint, print_json
+from retinue.cli.run_ids import send_command
+from retinue.client import Retinue
+from retinue.ipc.federation import extend_remote
+from retinue.support.formatting import SHORT_ID_LENGTH
+
+MIN_SECONDS, MAX_SECONDS = 1.0, 24 * 3600.0
+"""Seconds that are given at once."""
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue extend 1a2b3c4d 5m",
+        "retinue extend 1a2b3c4d 90 --json",
+        then="Exit codes: 0 it has the time, 1 its process could not be reached, 2 its time is as it was: the run is "
+        "not at work.",
+    )
+)
+@click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
+@click.argument("time", metavar="TIME", type=DurationType(MIN_SECONDS, MAX_SECONDS))
+@json_option
+def extend(run: str, time: float, as_json: bool) -> None:
+    """Give a run more time.
+
+    ID is that of a run or a session, from its first 8 digits on. TIME is added to its timeout, and to the end that no
+    work of its own can put off: 90, 15m, 2h, at most a day at once.
+    """
+    owner, done = anyio.run(send_command, Retinue(), run, lambda owner: extend_remote(owner, time))
+    message = f"Run {owner.run[:SHORT_ID_LENGTH]} was given {time:g}s more: its timeout is {done.timeout:g}s."
+    print_hint(message)
+    if as_json:
+        facts = {"run": owner.run, "session": owner.session, "pid": owner.pid}
+        print_json({**facts, "seconds": time, "timeout": done.timeout, "message": message})

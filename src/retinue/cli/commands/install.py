@@ -1,0 +1,191 @@
+"""`retinue install` and `uninstall`: our tools in the configuration of another program, and out of it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from retinue.cli.file_changes import confirm_and_apply, dry_run_option, yes_option
+from retinue.cli.options import TEXT, InvalidInputError, json_option
+from retinue.cli.printing import help_examples, make_printable, print_hint, print_json, print_warning
+from retinue.hosts.changes import ConfigChange, plan_install, plan_uninstall
+from retinue.hosts.config_editors import UnsupportedConfigError
+from retinue.hosts.config_paths import HostMachine
+from retinue.hosts.hosts import HOSTS, Host, own_command
+from retinue.hosts.status import HostStatus, host_command
+from retinue.support.formatting import unknown_name_message
+
+INSTALL_EXIT_CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
+
+_host_argument = click.argument("host", type=click.Choice(list(HOSTS)), metavar="HOST")
+_project_option = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue install pi",
+        "retinue install claude --dry-run",
+        "retinue install codex --project --yes",
+        "retinue install gemini -- --background --engine pi",
+        then=INSTALL_EXIT_CODES,
+    )
+)
+@_host_argument
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
+@_project_option
+@click.option(
+    "--surface", type=TEXT, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
+)
+@dry_run_option
+@yes_option
+@json_option
+@click.pass_context
+def install(
+    ctx: click.Context,
+    host: str,
+    arguments: tuple[str, ...],
+    project: bool,
+    surface: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Give another program our tools, in its own configuration.
+
+    HOST is pi, for which it is an extension, or a program that speaks MCP: claude, codex, gemini, opencode, cursor or
+    vscode. The change is shown first; what was there is kept beside the file. Doing it again changes nothing more.
+    What follows -- is given to `retinue mcp` whenever the host starts it; for pi to `retinue bridge`.
+    """
+    found = HOSTS[host]
+    file = found.config_path(HostMachine(os.environ), Path() if project else None)
+    _validate_arguments(found, surface, arguments)
+    entry = found.make_entry(own_command(), surface, arguments)
+    try:
+        change = plan_install(file, found.editor, entry)
+        if found.speaks_mcp:
+            _warn_if_sdk_missing()
+        is_done = confirm_and_apply(change, found.title, "install", dry_run=dry_run, yes=yes)
+    except UnsupportedConfigError as error:
+        raise InvalidInputError(
+            f"{file} was not changed: {error}. Add this by hand:\n\n{found.editor.manual_instructions(entry)}"
+        ) from error
+    if is_done and change.is_needed:
+        _warn_if_calls_refused(HostStatus(found.name, found.title, str(file), None, host_command(found, entry)))
+    _print_outcome(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
+
+
+@click.command(
+    epilog=help_examples("retinue uninstall pi", "retinue uninstall claude --yes", then=INSTALL_EXIT_CODES)
+)
+@_host_argument
+@_project_option
+@dry_run_option
+@yes_option
+@json_option
+@click.pass_context
+def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Take our tools out of another program's configuration.
+
+    If nothing else has changed since `retinue install`, the file is as it was before; else only our entry goes.
+    """
+    found = HOSTS[host]
+    file = found.config_path(HostMachine(os.environ), Path() if project else None)
+    try:
+        change = plan_uninstall(file, found.editor)
+        is_done = confirm_and_apply(change, found.title, "uninstall", dry_run=dry_run, yes=yes)
+    except UnsupportedConfigError as error:
+        raise InvalidInputError(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
+    _print_outcome(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+
+
+def _validate_arguments(host: Host, surface: str | None, arguments: Sequence[str]) -> None:
+    """Lets through what the host will be able to start.
+
+    Raises:
+        click.UsageError: it would not start.
+    """
+    from retinue.cli.commands.bridge import bridge
+    from retinue.cli.commands.mcp import mcp
+
+    command = mcp if host.speaks_mcp else bridge
+    words = [*(["--surface", surface] if surface else []), *arguments]
+    params = command.make_context(f"retinue {command.name}", words).params
+    if params.get("port") is not None or params.get("clients"):
+        raise click.UsageError("--http and --client are for a server that you start yourself; a host starts its own.")
+    if params.get("root"):
+        raise click.UsageError("--root is left to the extension: it names the conversation it is in.")
+    for folder in (params["cwd"], *params.get("roots", ())):
+        if folder and not Path(folder).is_absolute():
+            raise click.UsageError(f"Give {folder} as a whole path: a host starts us wherever it is itself.")
+    _validate_toolsets_and_engine(params["surfaces"] if host.speaks_mcp else (params["surface"],), params["engine"])
+
+
+def _validate_toolsets_and_engine(surfaces: Sequence[str], engine: str | None) -> None:
+    from retinue.composition import TOOLSETS, available_engines
+    from retinue.servers.mcp.output_schemas import find_conflict
+
+    for name in surfaces:
+        if name not in TOOLSETS:
+            raise click.UsageError(unknown_name_message("surface", name, TOOLSETS))
+    if sentence := find_conflict(surfaces):
+        raise click.UsageError(sentence)
+    engines = ("auto", *available_engines(os.environ))
+    if engine and engine not in engines:
+        raise click.UsageError(unknown_name_message("engine", engine, engines))
+
+
+def _warn_if_sdk_missing() -> None:
+    from retinue.servers.mcp.sdk import not_installed_reason
+
+    if sentence := not_installed_reason():
+        print_warning(f"{sentence.removesuffix(' and start again.')}: until then it cannot serve.")
+
+
+def _warn_if_calls_refused(host: HostStatus) -> None:
+    """Says if the host will see our tools, and every call will be refused."""
+    from retinue.cli.commands.doctor import list_engine_status, list_hosts_without_engine
+    from retinue.client import Retinue
+
+    retinue = Retinue()
+    for sentence in list_hosts_without_engine(retinue, tuple(list_engine_status(retinue)), (host,)):
+        print_warning(sentence)
+
+
+def _print_outcome(
+    ctx: click.Context,
+    host: Host,
+    change: ConfigChange,
+    *,
+    is_done: bool,
+    is_wanted: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    is_installed = is_wanted if is_done else host.editor.find_entry(change.before or "") is not None
+    is_changed = is_done and change.is_needed
+    backup = str(change.backup) if is_changed and change.keeps_backup else None
+    if as_json:
+        print_json(
+            {
+                "host": host.name,
+                "file": str(change.file),
+                "installed": is_installed,
+                "changed": is_changed,
+                "backup": backup,
+                "change": [make_printable(line) for line in change.diff_lines()],
+            }
+        )
+    if is_installed and not is_done:
+        state = "is still"
+    elif is_installed:
+        state = "is" if change.is_needed else "is already"
+    else:
+        state = "is no longer" if is_changed else "is not"
+    kept = f" What was there: {backup}." if backup else ""
+    print_hint(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
+    if is_wanted and is_changed:
+        print_hint(f"Start {host.title} anew to use it; `retinue doctor` checks it.")
+    ctx.exit(0 if is_done or dry_run else 1)

@@ -1,0 +1,150 @@
+"""`retinue mcp`: the tools of surfaces for a host that speaks the Model Context Protocol."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from retinue.cli.options import InvalidInputError, RunOptions, server_options
+from retinue.cli.printing import help_examples, print_hint
+from retinue.cli.runner import make_server_retinue
+from retinue.support.formatting import unknown_name_message
+
+
+class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
+    """Names of surfaces, with commas between them."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(dict.fromkeys(filter(None, (name.strip() for name in value.split(",")))))
+        if not names:
+            self.fail("It is empty: name at least one surface.", param, ctx)
+        return names
+
+
+class ClientNameType(click.ParamType[str]):
+    """The name of a client: its token's file is called so."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from retinue.servers.asgi.tokens import CLIENT_NAME_PATTERN
+
+        if not re.fullmatch(CLIENT_NAME_PATTERN, value):
+            self.fail("It must be letters, digits, - and _, at most 64 of them.", param, ctx)
+        return str(value)
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue mcp",
+        "retinue mcp --surface sticky --background --engine pi",
+        "retinue mcp --http 8765 --client editor --client ci",
+    )
+)
+@click.option(
+    "--surface",
+    "surfaces",
+    type=ToolsetNamesType(),
+    default="single,fanout",
+    show_default=True,
+    metavar="NAMES",
+    help="Whose tools, with commas between them.",
+)
+@click.option(
+    "--background",
+    is_flag=True,
+    help="Also tools to start, look at, wait for, steer and cancel long work by id, and the protocol's tasks.",
+)
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Let agents also work and read files below this directory.",
+)
+@click.option(
+    "--http",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve HTTP on loopback instead of stdin and stdout; 0: any free port.",
+)
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    type=ClientNameType(),
+    metavar="NAME",
+    help="With --http: a client with a token and sessions of its own.",
+)
+@server_options
+@click.pass_context
+def mcp(
+    ctx: click.Context,
+    surfaces: tuple[str, ...],
+    background: bool,
+    roots: tuple[str, ...],
+    port: int | None,
+    clients: tuple[str, ...],
+    options: RunOptions,
+) -> None:
+    """Serve the tools of surfaces to a host that speaks MCP.
+
+    On stdin and stdout, until the host closes them. Agents work in this directory, or --cwd, and below it. The engine
+    auto never means offline here: a host's model must not take rules for an agent.
+    """
+    from retinue.servers.lifecycle import ServerStartError
+    from retinue.servers.mcp.sdk import not_installed_reason
+
+    retinue = make_server_retinue(options)
+    for name in surfaces:
+        if name not in retinue.toolsets:
+            raise click.UsageError(unknown_name_message("surface", name, retinue.toolsets))
+    if clients and port is None:
+        raise click.UsageError("--client is for --http: on stdin and stdout there is one client, and it is you.")
+    if sentence := not_installed_reason():
+        raise InvalidInputError(sentence)
+    from retinue.servers.mcp.serving import MountOptions, serve_stdio_client
+
+    mount = MountOptions(
+        toolsets=surfaces,
+        background=background,
+        roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots)),
+    )
+    try:
+        code = (
+            anyio.run(serve_stdio_client, retinue, mount)
+            if port is None
+            else _serve_http(mount, port, clients, options)
+        )
+    except ServerStartError as error:
+        raise InvalidInputError(str(error)) from error
+    ctx.exit(code)
+
+
+def _serve_http(mount: Any, port: int, clients: tuple[str, ...], options: RunOptions) -> int:
+    from retinue.servers.asgi.tokens import load_client_token
+    from retinue.servers.mcp.http_auth import PATH
+    from retinue.servers.mcp.serving import serve_http_clients
+
+    state = make_server_retinue(options).state
+    tokens = [load_client_token(state, name) for name in clients] or [load_client_token(state)]
+
+    def ready(found: int) -> None:
+        print_hint(f"Serving MCP on http://127.0.0.1:{found}{PATH}")
+        for token in tokens:
+            print_hint(f"Authorization: Bearer with the token in {token.file}")
+
+    # Several Retinues in one process would take each other's children for orphans.
+    alone = len(tokens) == 1
+    served = {token.digest: make_server_retinue(options, client=token.client, owns_process=alone) for token in tokens}
+    return anyio.run(serve_http_clients, served, mount, port, ready)

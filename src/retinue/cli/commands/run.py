@@ -1,0 +1,205 @@
+"""`retinue run`, `delegate` and `chain`: one agent, many at once, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from retinue.cli.commands.completion import complete_agents, complete_sessions
+from retinue.cli.options import (
+    EXIT_CODES,
+    MAX_JSON_BYTES,
+    TEXT,
+    InvalidInputError,
+    RunOptions,
+    decode_json,
+    read_text_argument,
+    read_text_file,
+    run_options,
+)
+from retinue.cli.printing import help_examples, print_warning
+from retinue.cli.runner import make_retinue, run_and_exit
+from retinue.client import Retinue
+from retinue.model.tasks import FileSlice, Mode, Plan, Task
+
+
+class PlanFileTask(Struct, frozen=True):
+    """One task as it is written."""
+
+    name: str | None = None
+    agent: str | None = None
+    profile: str | None = None
+    prompt: str | None = None
+    task: str | None = None
+    cwd: str | None = None
+    timeout: float | None = None
+    resume: str | None = None
+    files: tuple[str | FileSlice, ...] = ()
+
+
+class PlanFile(Struct, frozen=True):
+    tasks: tuple[PlanFileTask, ...]
+    profile: str | None = None
+
+
+def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+    """The tasks of a file, or of stdin for `-`, and the names of the fields that mean nothing.
+
+    Raises:
+        Unreadable: it is not there, no JSON, or no plan; the message says where.
+    """
+    text = read_text_file(path, limit=MAX_JSON_BYTES)
+    try:
+        raw = decode_json(text)
+        plan = msgspec.convert(raw, PlanFile)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidInputError(f"{path} is no plan: {error}. See `retinue delegate --help` for its form.") from error
+    if _is_empty(plan.profile):
+        raise InvalidInputError(f"{path} has an empty profile. Leave it out, or say what is meant.")
+    tasks = tuple(_build_task(number, entry, plan.profile) for number, entry in enumerate(plan.tasks, 1))
+    return tasks, tuple(_list_unknown_fields(raw))
+
+
+def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
+    for field in ("name", "agent", "profile", "cwd", "resume"):
+        if _is_empty(getattr(entry, field)):
+            raise InvalidInputError(f"Task {number} has an empty {field}. Leave it out, or say what is meant.")
+    for one, other in (("agent", "profile"), ("prompt", "task")):
+        if getattr(entry, one) is not None and getattr(entry, other) is not None:
+            raise InvalidInputError(
+                f"Task {number} has both {one} and {other}, which mean the same. Keep one of them."
+            )
+    prompt = entry.prompt if entry.prompt is not None else entry.task
+    if prompt is None or _is_empty(prompt):
+        raise InvalidInputError(f"Task {number} has no prompt: say what is to be done.")
+    return Task(
+        prompt=prompt,
+        agent=entry.agent or entry.profile or profile,
+        name=entry.name,
+        cwd=entry.cwd,
+        timeout=entry.timeout,
+        session=entry.resume,
+        files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in entry.files),
+    )
+
+
+def _is_empty(value: str | None) -> bool:
+    """Whether something was written that says nothing; what was not written is not empty."""
+    return value is not None and not value.strip()
+
+
+def _list_unknown_fields(raw: Any) -> Iterator[str]:
+    yield from (name for name in raw if name not in PlanFile.__struct_fields__)
+    for number, entry in enumerate(raw["tasks"]):
+        yield from (f"tasks[{number}].{name}" for name in entry if name not in PlanFileTask.__struct_fields__)
+
+
+TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
+"""Whose defaults hold."""
+
+PLAN_FILE_HELP = """\b
+FILE is JSON, - for stdin:
+  {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
+             {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
+
+A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session) and
+files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside tasks holds for those without an agent."""
+
+
+@click.command(
+    epilog=help_examples(
+        'retinue run explorer "Where is loop detection implemented?"',
+        "git diff | retinue run reviewer -",
+        "retinue run tester @task.md --engine offline --timeout 5m --json",
+        then=EXIT_CODES,
+    )
+)
+@click.argument("agent", type=TEXT, shell_complete=complete_agents)
+@click.argument("task")
+@click.option("--session", type=TEXT, metavar="ID", shell_complete=complete_sessions, help="Continue this session.")
+@click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
+@run_options
+@click.pass_context
+def run(
+    ctx: click.Context, agent: str, task: str, session: str | None, name: str | None, options: RunOptions
+) -> None:
+    """Give one agent one task and print its answer.
+
+    TASK is the text itself, - for stdin, or @FILE; a text that begins with an @ of its own is written @@….
+    The answer goes to stdout, everything else to stderr.
+    """
+    retinue = make_retinue(options)
+    surface = TOOLSETS[Mode.SINGLE]
+    asked = Task(prompt=read_task(task, retinue, surface), agent=agent, name=name, session=session)
+    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), surface, options)
+
+
+@click.command(
+    help=f"Give many agents a task each, several at once.\n\n{PLAN_FILE_HELP}",
+    epilog=help_examples(
+        "retinue delegate tasks.json",
+        "retinue delegate - --max-concurrency 8 --json < tasks.json",
+        then=f"{EXIT_CODES} Several runs count as completed if all of them are.",
+    ),
+)
+@click.argument("file")
+@run_options
+@click.pass_context
+def delegate(ctx: click.Context, file: str, options: RunOptions) -> None:
+    plan = Plan(tasks=_read_tasks(file, options), mode=Mode.PARALLEL)
+    run_and_exit(ctx, make_retinue(options), plan, TOOLSETS[plan.mode], options)
+
+
+@click.command(
+    epilog=help_examples(
+        'retinue chain --step explorer "Where are sessions stored?" \\',
+        '              --step reviewer "Review what was found: {previous}"',
+        "retinue chain steps.json",
+        then=EXIT_CODES,
+    )
+)
+@click.argument("file", required=False)
+@click.option(
+    "--step", "steps", type=(TEXT, str), multiple=True, metavar="AGENT TASK", help="One step; give it repeatedly."
+)
+@run_options
+@click.pass_context
+def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ...], options: RunOptions) -> None:
+    """Give agents one task after another, passing answers on.
+
+    In a TASK, {previous} is the answer of the step before and {task} the first task; without {previous} the answer is
+    added. The chain stops at the first failure; the last answer goes to stdout.
+
+    The steps are given with --step, or in FILE (- for stdin) in the form that `retinue delegate` reads.
+    """
+    if (file is not None) == bool(steps):
+        raise click.UsageError("Give the steps either in a FILE or with --step.")
+    retinue, surface = make_retinue(options), TOOLSETS[Mode.CHAIN]
+    given = tuple(Task(agent=agent, prompt=read_task(task, retinue, surface)) for agent, task in steps)
+    plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
+    run_and_exit(ctx, retinue, plan, surface, options)
+
+
+def read_task(value: str, retinue: Retinue, surface: str) -> str:
+    """The task an argument stands for.
+
+    Raises:
+        Unreadable: it cannot be had.
+    """
+    return read_text_argument(value, limit=retinue.settings(surface).settings.max_task_bytes)
+
+
+def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
+    """The tasks of a plan file; says which of its fields mean nothing.
+
+    Raises:
+        Unreadable: it cannot be had.
+    """
+    tasks, unknown = read_plan(file)
+    if unknown:
+        print_warning(f"{file}: ignored what means nothing here: {', '.join(unknown)}", quiet=options.quiet)
+    return tasks

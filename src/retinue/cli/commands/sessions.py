@@ -1,0 +1,606 @@
+"""`retinue sessions`: what earlier runs did, going on from there, and forgetting.
+
+All but `resume` only look: they end no interrupted run, and keep no news from whoever dispatches next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from msgspec.structs import replace
+
+from retinue.cli.commands.completion import complete_agents, complete_sessions
+from retinue.cli.commands.run import read_task
+from retinue.cli.exit import CommandRefusedError
+from retinue.cli.json_output import to_json
+from retinue.cli.options import EXIT_CODES, HOST_ID, TEXT, DurationType, RunOptions, json_option, run_options
+from retinue.cli.printing import (
+    Cell,
+    help_examples,
+    print_answer,
+    print_error,
+    print_hint,
+    print_json,
+    print_json_line,
+    print_lines,
+    render_table,
+)
+from retinue.cli.runner import make_retinue, run_and_exit
+from retinue.cli.trust_prompt import is_interactive
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.events import RunEnded, RunQueued, Text
+from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
+from retinue.model.runs import Limits
+from retinue.model.tasks import Plan, Task
+from retinue.output.truncate import format_size, select_lines
+from retinue.output.untrusted_text import strip_control_characters
+from retinue.sessions.messages import TranscriptRenderer
+from retinue.sessions.store import SessionFilter, SessionState, SessionSummary
+from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
+from retinue.tui.layout import TreeNode, build_tree
+
+CHILD_MARK = "↳ "
+"""Before the agent of a session that another run asked for."""
+MAX_COLUMNS = 500
+"""Columns of a fact: not cut to the screen, for half a path finds nothing."""
+_AGE_UNITS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
+_WEEK = 7 * 86400.0
+_MAX_AGE = 100 * 365 * 86400.0
+
+
+def render_list(summaries: Sequence[SessionSummary], now: float, guides: Sequence[str] = ()) -> list[str]:
+    """One line per session. Before its agent stands its guide or, without one, a sign if another run asked for it."""
+    drawn = guides or [""] * len(summaries)
+    rows = [_format_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
+    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows])
+
+
+def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
+    agent = (guide or (CHILD_MARK if one.parent_run else ""), one.agent)
+    preview = f" → {one.preview}" if one.preview else ""
+    return [
+        one.session[:SHORT_ID_LENGTH],
+        format_age(one.updated, now),
+        describe_state(one),
+        agent,
+        f"{one.task}{preview}",
+    ]
+
+
+def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) -> list[str]:
+    """What is known of a session beside what was said in it."""
+    return _render_rows(
+        ["session", summary.session],
+        ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
+        ["state", describe_state(summary)],
+        ["directory", summary.cwd],
+        ["begun", format_time(summary.created)],
+        ["changed", format_time(summary.updated)],
+        ["runs", str(summary.runs)],
+        ["usage", _format_usage(summary.latest.usage)],
+        ["conversation", summary.root],
+        ["asked by", f"{parent.agent} ({parent.session[:SHORT_ID_LENGTH]})" if parent else ""],
+        ["file", f"{summary.file} ({format_size(summary.size_bytes)})" if summary.file else ""],
+        ["damaged", f"{summary.damaged} records could not be read and are left out" if summary.damaged else ""],
+    )
+
+
+def summary_json(summary: SessionSummary) -> dict[str, Any]:
+    """The session as a program reads it: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
+    return {**_camel_keys(to_json(summary)), "latest": _camel_keys(to_json(summary.latest))}
+
+
+def describe_state(summary: SessionSummary) -> str:
+    failure = summary.latest.failure
+    return f"{summary.latest.state} ({failure.code})" if failure else str(summary.latest.state)
+
+
+def format_age(when: float, now: float) -> str:
+    """How long ago in one number: `12s`, `5m`, `3h`, `2d`; weeks for what is older."""
+    seconds = now - when
+    if not -_WEEK < seconds < _MAX_AGE or when <= 0:
+        return UNKNOWN_TIME
+    for below, unit, letter in _AGE_UNITS:
+        if seconds < below:
+            return f"{max(seconds, 0) / unit:.0f}{letter} ago"
+    return f"{seconds / _WEEK:.0f}w ago"
+
+
+# -- declared against actual -----------------------------------------------------------------------
+
+
+def render_report(actual: ExecutionReport) -> list[str]:
+    """What really happened in a run beside what was declared."""
+    process = actual.process
+    return _render_rows(
+        ["engine", actual.engine],
+        ["model", f"{actual.declared_model or 'default'} declared, {actual.model or 'none'} answered"],
+        ["tools granted", ", ".join(actual.tools_granted) or "none"],
+        ["tools removed", ", ".join(f"{removed.tool} (by {removed.by})" for removed in actual.tools_removed)],
+        ["tools missing", ", ".join(actual.tools_missing)],
+        ["tools used", ", ".join(f"{name} × {count}" for name, count in actual.tools_used.items()) or "none"],
+        ["not applied", ", ".join(actual.not_applied)],
+        ["limits", ", ".join(_format_limits(actual.limits))],
+        ["attempts", "; ".join(map(_format_attempt, actual.attempts))],
+        ["usage below", _format_usage(actual.nested_usage) if actual.nested_usage.turns else ""],
+        ["masked", f"{actual.masks} secrets"],
+        ["dropped", format_size(actual.dropped_bytes)],
+        ["process", f"exit code {process.code}" if process and process.code is not None else ""],
+        ["process", f"signal {process.signal}" if process and process.signal is not None else ""],
+        *(["notice", notice] for notice in actual.notices),
+        ["stored", "" if actual.saved else "not all of it"],
+    )
+
+
+def _format_limits(limits: Limits) -> Iterator[str]:
+    """The limits in force, in the words of the settings; those that are off are left out."""
+    yield f"timeout {limits.timeout:g}s, at most {limits.ceiling:g}s"
+    named = {
+        "idle": limits.idle_timeout and f"{limits.idle_timeout:g}s",
+        "same call": limits.loop_count,
+        "same pair": limits.pair_count,
+        "turns": limits.max_turns,
+        "tokens": limits.max_tokens,
+        "cost": limits.max_cost and f"${limits.max_cost:g}",
+        "turns of the conversation": limits.max_conversation_turns,
+        "tokens of the conversation": limits.max_conversation_tokens,
+        "cost of the conversation": limits.max_conversation_cost and f"${limits.max_conversation_cost:g}",
+    }
+    yield from (f"{name} {value}" for name, value in named.items() if value)
+
+
+def _format_attempt(attempt: Attempt) -> str:
+    model = f" with {attempt.model}" if attempt.model else ""
+    failure = attempt.failure
+    why = f" ({failure.reason})" if failure and failure.reason else ""
+    return f"{attempt.number} {attempt.reason}{model}: {failure.code if failure else 'ok'}{why}"
+
+
+def _format_usage(usage: Usage) -> str:
+    cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
+    return f"{pluralize(usage.tokens, 'token')}, {pluralize(usage.turns, 'turn')}{cost}"
+
+
+def _render_rows(*rows: list[str]) -> list[str]:
+    return render_table([row for row in rows if row[1]], columns=MAX_COLUMNS)
+
+
+def _camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
+    return {_to_camel(name): value for name, value in fields.items()}
+
+
+def _to_camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
+
+SessionTree = list[TreeNode[SessionSummary]]
+
+
+async def load_tree(retinue: Retinue, top: SessionSummary) -> SessionTree:
+    """A session and everything that was asked for in it, at any depth; first come, first drawn."""
+    wanted = [
+        one
+        for root in await _find_roots(retinue, top)
+        for one in (SessionFilter(root=root), SessionFilter(begun_in=root))
+    ]
+    found = [one for each in wanted for one in await retinue.sessions(each)]
+    others = [*{one.session: one for one in found}.values()]
+    parents = await find_parents(retinue, others)
+    parents.pop(top.session, None)
+    ordered = [top, *sorted(others, key=lambda one: one.created)]
+    first, *rest = build_tree(ordered, _session_id, lambda one: parents.get(one.session))
+    return [first, *takewhile(lambda branch: branch.level > 1, rest)]
+
+
+async def find_parents(retinue: Retinue, sessions: Sequence[SessionSummary]) -> dict[str, str]:
+    """The session that each of them was asked for in, where there is one."""
+    # The first run of a session has its id; others are looked up.
+    known = {run: one.session for one in sessions for run in (one.session, one.latest.run)}
+    parents: dict[str, str] = {}
+    for one in sessions:
+        if run := one.parent_run:
+            if run not in known:
+                above = await retinue.session(run)
+                known[run] = above.session if above else run
+            parents[one.session] = known[run]
+    return parents
+
+
+def arrange_as_tree(sessions: Sequence[SessionSummary], parents: dict[str, str]) -> SessionTree:
+    """Sessions as they are listed, those below the one that asked for them that were asked for."""
+    return build_tree(sessions, _session_id, lambda one: parents.get(one.session))
+
+
+def render_tree(tree: SessionTree, now: float) -> list[str]:
+    """One line per session: who, on what, how it stands, how long, how many tools."""
+    rows: list[list[Cell]] = [
+        [
+            (branch.guide, branch.item.agent),
+            branch.item.engine,
+            describe_state(branch.item),
+            f"{elapsed_seconds(branch.item, now):.1f}s",
+            _format_tool_count(branch.item),
+            branch.item.session[:SHORT_ID_LENGTH],
+            branch.item.task,
+        ]
+        for branch in tree
+    ]
+    return render_table([["AGENT", "ENGINE", "STATE", "TIME", "TOOLS", "SESSION", "TASK"], *rows])
+
+
+def tree_json(tree: SessionTree, now: float) -> dict[str, Any]:
+    """The first of the tree with the others as its `children`, each with its own."""
+    nodes: list[dict[str, Any]] = []
+    for branch in tree:
+        one = branch.item
+        node: dict[str, Any] = {
+            "session": one.session,
+            "run": one.latest.run,
+            "parentRun": one.parent_run,
+            "depth": one.depth,
+            "agent": one.agent,
+            "engine": one.engine,
+            "model": one.model,
+            "task": one.task,
+            "state": one.latest.state,
+            "elapsed": round(elapsed_seconds(one, now), 3),
+            "tools": None if one.latest.state in ACTIVE_STATES else one.latest.tools,
+            "children": [],
+        }
+        del nodes[branch.level - 1 :]
+        if nodes:
+            nodes[-1]["children"].append(node)
+        nodes.append(node)
+    return nodes[0]
+
+
+def elapsed_seconds(summary: SessionSummary, now: float) -> float:
+    """How long the latest run took, or has taken so far."""
+    latest = summary.latest
+    return max(now - latest.started, 0.0) if latest.state is SessionState.RUNNING else latest.elapsed
+
+
+def _format_tool_count(summary: SessionSummary) -> str:
+    return "" if summary.latest.state in ACTIVE_STATES else str(summary.latest.tools)
+
+
+def _session_id(summary: SessionSummary) -> str:
+    return summary.session
+
+
+async def _find_roots(retinue: Retinue, summary: SessionSummary) -> list[str]:
+    """The conversations its runs belong to: one that was continued may have several."""
+    if summary.runs <= 1:
+        return [summary.root]
+    found = [
+        stamped.origin.root
+        async for stamped in retinue.history(summary.session)
+        if isinstance(stamped.event, RunQueued)
+    ]
+    return list(dict.fromkeys([*found, summary.root]))
+
+
+DEFAULT_LIMIT = 20
+"""Sessions that are listed unless asked otherwise."""
+MAX_NAMED = 5
+"""Sessions named where the one asked for is not known."""
+NO_OUTPUT = "No output captured from this session."
+DEFAULT_AGENT = "default"
+"""What a run is called that had no agent: the engine's own prompt and tools."""
+TOOLSET = "single"
+"""Whose defaults hold for another run."""
+MAX_AGE = 100 * 365 * 86400.0
+
+_session_argument = click.argument("session", type=TEXT, metavar="ID", shell_complete=complete_sessions)
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog=help_examples(
+        "retinue sessions",
+        "retinue sessions show 1a2b3c4d",
+        'retinue sessions resume 1a2b3c4d "And the tests?"',
+        "retinue sessions prune --older-than 30d",
+    ),
+)
+@json_option
+@click.pass_context
+def sessions(ctx: click.Context, as_json: bool) -> None:
+    """List, read, continue and forget earlier runs.
+
+    Without a command it lists the latest. An ID may be given in any form that was shown, of the session or of one of
+    its runs, from its first 8 digits on.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_sessions, as_json=as_json)
+
+
+@sessions.command(
+    "list",
+    epilog=help_examples(
+        "retinue sessions list --agent explorer --state error",
+        "retinue sessions list --search retry",
+        "retinue sessions list --tree",
+    ),
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, metavar="N", help="At most so many."
+)
+@click.option("--all", "everything", is_flag=True, help="However many there are.")
+@click.option("--agent", type=TEXT, metavar="NAME", shell_complete=complete_agents, help="Only of this agent.")
+@click.option("--state", type=click.Choice([state.value for state in SessionState]), help="Only in this state.")
+@click.option("--search", type=TEXT, metavar="TEXT", help="Only with this text in name, agent, task or answer.")
+@click.option("--root", type=HOST_ID, metavar="ID", help="Only of this conversation.")
+@click.option("--tree", "as_a_tree", is_flag=True, help="Put those that another asked for below that one.")
+@json_option
+def list_sessions(
+    limit: int,
+    everything: bool,
+    agent: str | None,
+    state: str | None,
+    search: str | None,
+    root: str | None,
+    as_a_tree: bool,
+    as_json: bool,
+) -> None:
+    """List sessions, the last changed first. A ↳ marks those that another run asked for."""
+    most = None if everything else limit
+    wanted = SessionFilter(
+        limit=most, root=root, agent=agent, state=SessionState(state) if state else None, text=search
+    )
+    retinue = Retinue()
+    found, guides = anyio.run(retinue.sessions, wanted), list[str]()
+    if as_a_tree:
+        tree = arrange_as_tree(found, anyio.run(find_parents, retinue, found))
+        found, guides = [branch.item for branch in tree], [branch.guide for branch in tree]
+    if as_json:
+        print_json({"sessions": [summary_json(summary) for summary in found]})
+    elif found:
+        print_lines(render_list(found, time.time(), guides))
+    else:
+        is_chosen = any((agent, state, search, root))
+        print_hint(
+            "There are no such sessions." if is_chosen else "There are no sessions yet. `retinue demo` makes some."
+        )
+
+
+@sessions.command(
+    epilog=help_examples("retinue sessions show 1a2b3c4d", "retinue sessions show 1a2b3c4d --events --tail 5")
+)
+@_session_argument
+@click.option("--events", is_flag=True, help="Print the stored events as JSON lines.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N events.")
+@json_option
+def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
+    """Show whom a session asked, what was said and what was done.
+
+    Before that stands what else is known of it. With --json: session, tree (the same session with those it asked as
+    children, and so on), report (what was declared against what happened; null while it runs) and transcript.
+    """
+    retinue = Retinue()
+
+    async def print_session() -> None:
+        summary = await _find_session(retinue, session)
+        if events:
+            async for stamped in _iter_events(retinue, summary.session, tail):
+                print_json_line(to_line(stamped))
+            return
+        report, transcript = await _load_report(retinue, summary.session), TranscriptRenderer()
+        tree = await load_tree(retinue, summary)
+        if as_json:
+            lines = [
+                strip_control_characters(line)
+                async for stamped in _iter_events(retinue, summary.session, tail)
+                for line in transcript.render_lines(stamped)
+            ]
+            print_json(
+                {
+                    "session": summary_json(summary),
+                    "tree": tree_json(tree, time.time()),
+                    "report": to_json(report),
+                    "transcript": lines,
+                }
+            )
+            return
+        parent = await retinue.session(summary.parent_run) if summary.parent_run else None
+        print_lines([*render_facts(summary, parent), ""])
+        if len(tree) > 1:
+            print_lines(["=== Whom it asked ===", *render_tree(tree, time.time()), ""])
+        async for stamped in _iter_events(retinue, summary.session, tail):
+            print_lines(map(strip_control_characters, transcript.render_lines(stamped)))
+        if report:
+            print_lines(["", "=== What the last run really did ===", *render_report(report)])
+
+    anyio.run(print_session)
+
+
+@sessions.command(
+    epilog=help_examples(
+        "retinue sessions output 1a2b3c4d > answer.md",
+        "retinue sessions output 1a2b3c4d --start 5001 --lines 100",
+        then="Exit codes: 0 there is an answer, 1 there is none, 2 there is no such session.",
+    )
+)
+@_session_argument
+@click.option("--start", type=click.IntRange(1), metavar="N", help="Print from line N on.")
+@click.option("--lines", "count", type=click.IntRange(1), metavar="N", help="Print at most N lines.")
+@json_option
+@click.pass_context
+def output(ctx: click.Context, session: str, start: int | None, count: int | None, as_json: bool) -> None:
+    """Print the latest answer of a session, and nothing else."""
+    retinue = Retinue()
+
+    async def print_output() -> int:
+        summary = await _find_session(retinue, session)
+        text = await _latest_text(retinue, summary.session)
+        if text and (start or count):
+            text = _selected(text, start, count)
+        if as_json:
+            print_json(
+                {"session": summary.session, "state": summary.latest.state, "text": strip_control_characters(text)}
+            )
+        elif text:
+            print_answer(text)
+        if failure := summary.latest.failure:
+            print_hint(f"Its last run failed: {failure.message}")
+        if not text:
+            print_error(NO_OUTPUT)
+        return 0 if text else 1
+
+    ctx.exit(anyio.run(print_output))
+
+
+@sessions.command(epilog=help_examples('retinue sessions resume 1a2b3c4d "And the tests?"', then=EXIT_CODES))
+@_session_argument
+@click.argument("task")
+@run_options
+@click.pass_context
+def resume(ctx: click.Context, session: str, task: str, options: RunOptions) -> None:
+    """Give the same agent another task in the same session.
+
+    TASK is the text itself, - for stdin, or @FILE. The agent works where it did, unless --cwd says otherwise.
+    """
+    summary = anyio.run(_find_session, Retinue(), session)
+    if options.cwd is None and Path(summary.cwd).is_dir():
+        options = replace(options, cwd=summary.cwd)
+    retinue = make_retinue(options)
+    had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in retinue.roster().names()
+    asked = Task(
+        prompt=read_task(task, retinue, TOOLSET),
+        agent=None if had_none else summary.agent,
+        session=summary.session,
+    )
+    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), TOOLSET, options)
+
+
+@sessions.command(
+    epilog=help_examples(
+        "retinue sessions prune --dry-run", "retinue sessions prune --older-than 12w --results --yes"
+    )
+)
+@click.option(
+    "--older-than",
+    type=DurationType(0, MAX_AGE),
+    default="30d",
+    show_default=True,
+    metavar="TIME",
+    help="Unchanged so long.",
+)
+@click.option("--results", is_flag=True, help="Forget the sessions whole, their results too.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+@click.pass_context
+def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Forget old sessions: their detail, or with --results all of them.
+
+    Without --results, what remains lists them, shows their answers and continues them.
+    """
+    retinue, before = Retinue(), time.time() - older_than
+    removable = [summary for summary in anyio.run(retinue.sessions) if summary.updated < before]
+    freed = format_size(sum(summary.size_bytes for summary in removable))
+    extent = "whole" if results else "but for their results"
+    print_hint(f"To forget: {pluralize(len(removable), 'session')}, {freed}, {extent}.")
+    if dry_run:
+        _print_removable(removable, as_json=as_json)
+        return
+    if not yes and not is_interactive():
+        raise click.UsageError("There is nobody to ask here: give --yes, or --dry-run to only look.")
+    if not yes and not click.confirm("Forget that?", default=False, err=True):
+        ctx.exit(1)
+
+    async def prune_sessions() -> None:
+        done = await retinue.prune(older_than=older_than, keep_results=not results)
+        if as_json:
+            print_json(
+                {
+                    "thinned": done.thinned,
+                    "removed": done.removed,
+                    "skipped": done.skipped,
+                    "logs": done.logs,
+                    "freedBytes": done.freed_bytes,
+                }
+            )
+        message = f"{done.thinned} thinned, {done.removed} removed, {done.skipped} left alone"
+        print_hint(f"{message}, {format_size(done.freed_bytes)} freed.")
+
+    anyio.run(prune_sessions)
+
+
+def _print_removable(removable: list[SessionSummary], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"sessions": [summary.session for summary in removable]})
+    elif removable:
+        print_lines(render_list(removable, time.time()))
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+async def _find_session(retinue: Retinue, name: str) -> SessionSummary:
+    """The session of an id.
+
+    Raises:
+        Declined: there is none.
+    """
+    summary = await retinue.session(name)
+    if summary is None:
+        latest = ", ".join(
+            one.session[:SHORT_ID_LENGTH] for one in await retinue.sessions(SessionFilter(limit=MAX_NAMED))
+        )
+        message = (
+            f'Session "{name}" not found. The session may have expired or the ID is incorrect. '
+            f"The latest sessions: {latest or '(none)'}"
+        )
+        raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message))
+    return summary
+
+
+async def _latest_text(retinue: Retinue, session: str) -> str:
+    """The answer of the latest run, or what it has said so far."""
+    text = ""
+    async for stamped in retinue.history(session):
+        match stamped.event:
+            case RunQueued():
+                text = ""
+            case Text(text=said) if said.strip():
+                text = said
+            case RunEnded(text=said, answer=AnswerStatus.FINAL | AnswerStatus.PARTIAL):
+                text = said or text
+            case _:
+                pass
+    return text
+
+
+def _selected(text: str, start: int | None, count: int | None) -> str:
+    try:
+        return select_lines(text, start, count).text
+    except IndexError as error:
+        raise click.UsageError(f"--{error}.") from None
+
+
+async def _load_report(retinue: Retinue, session: str) -> ExecutionReport | None:
+    """What really happened in the last run, once it has ended."""
+    last = await retinue.tail(session, 1)
+    return last[-1].event.actual if last and isinstance(last[-1].event, RunEnded) else None
+
+
+async def _iter_events(retinue: Retinue, session: str, last: int | None) -> AsyncIterator[EventRecord]:
+    """The events of a session, or the last so many."""
+    if last is None:
+        async for stamped in retinue.history(session):
+            yield stamped
+    else:
+        for stamped in await retinue.tail(session, last):
+            yield stamped

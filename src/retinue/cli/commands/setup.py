@@ -1,0 +1,209 @@
+"""`retinue setup`: finds what can run agents here, writes it down, and tries it with one task."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from retinue.cli.commands.completion import complete_engines
+from retinue.cli.commands.doctor import EngineStatus, list_engine_status, render_engines
+from retinue.cli.file_changes import confirm_and_apply, dry_run_option, yes_option
+from retinue.cli.json_output import result_json, to_json
+from retinue.cli.options import TEXT, InvalidInputError, RunOptions, cwd_option, json_option
+from retinue.cli.printing import help_examples, print_answer, print_hint, print_json, print_warning
+from retinue.cli.runner import make_retinue, print_failures, run_plan
+from retinue.cli.trust_prompt import is_interactive
+from retinue.client import Retinue
+from retinue.config.directories import config_folder
+from retinue.hosts.changes import ConfigChange, read_config
+from retinue.hosts.config_editors import UnsupportedConfigError, parse_toml, verify_toml
+from retinue.model.results import RunResult
+from retinue.model.tasks import Plan, Task
+from retinue.support.formatting import unknown_name_message
+from retinue.toolsets.base import compute_exit_status
+
+
+def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
+    """The change after which these settings have these values on every surface; none if they have.
+
+    Raises:
+        Unfit: the file cannot be read or changed.
+    """
+    file, before = read_config(file)
+    after = set_values(before or "", values)
+    return ConfigChange(file=file, before=before, after=after or before, keeps_backup=before is not None)
+
+
+def set_values(text: str, values: Mapping[str, str]) -> str:
+    """The text with these keys set at its top level.
+
+    Raises:
+        Unfit: it is no TOML, or none that could be changed safely.
+    """
+    wanted = {**parse_toml(text), **values}
+    end = "\r\n" if "\r\n" in text else "\n"
+    top, tables = _split_tables(text.splitlines(keepends=True))
+    new = []
+    for key, value in values.items():
+        written = json.dumps(value, ensure_ascii=False)
+        if not _replace_value(top, key, written):
+            new.append(f"{key} = {written}{end}")
+    if new:
+        top = [*_trim_trailing_blank_lines(top, end), *new, *([end] if tables else [])]
+    return verify_toml("".join((*top, *tables)), wanted)
+
+
+def _split_tables(lines: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first table, and the tables."""
+    first = next((place for place, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    return lines[:first], lines[first:]
+
+
+def _replace_value(lines: list[str], key: str, value: str) -> bool:
+    """Writes a value where its key stands, if it does; what else stands in the line stays."""
+    pattern = re.compile(rf"""(\s*"?{re.escape(key)}"?\s*=\s*)(?:"[^"\\]*"|'[^']*'|[^\s#"']+)(\s*(?:#.*\s*)?)""")
+    for place, line in enumerate(lines):
+        if found := pattern.fullmatch(line):
+            lines[place] = f"{found[1]}{value}{found[2]}"
+            return True
+    return False
+
+
+def _trim_trailing_blank_lines(lines: list[str], end: str) -> list[str]:
+    """The lines without empty ones at their end, the last of them ended."""
+    left = "".join(lines).rstrip()
+    return [left, end] if left else []
+
+
+TOOLSET = "single"
+TRIAL_TASK = Task(agent="explorer", prompt="Where is the main entry point, and what does the README say it is for?")
+OFFLINE_NOTE = (
+    "No model can be reached from here yet: until one can, `retinue run` answers by rules, and other programs are "
+    "told that there is no engine. See above what each engine lacks, then run `retinue setup` again."
+)
+NEXT_STEPS = 'Next: `retinue run AGENT "…"`, `retinue agents`, or `retinue install HOST`.'
+SETUP_EXIT_CODES = "Exit codes: 0 it works, 1 the task failed or nothing was written, 2 it cannot be done."
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue setup", "retinue setup --engine pi --yes", "retinue setup --dry-run", then=SETUP_EXIT_CODES
+    )
+)
+@click.option(
+    "--engine",
+    type=TEXT,
+    metavar="ENGINE",
+    shell_complete=complete_engines,
+    help="Take this engine.  [default: asks, or takes the first that is ready]",
+)
+@click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, in the engine's own words.")
+@click.option("--no-run", is_flag=True, help="Do not try it with a task.")
+@dry_run_option
+@yes_option
+@cwd_option
+@json_option
+@click.pass_context
+def setup(
+    ctx: click.Context,
+    engine: str | None,
+    model: str | None,
+    no_run: bool,
+    dry_run: bool,
+    yes: bool,
+    cwd: str | None,
+    as_json: bool,
+) -> None:
+    """Find engines, write your configuration, and try it with one task.
+
+    Looks for the engines on this computer and for their keys and logins, writes the one you choose into
+    ~/.config/retinue/config.toml (the change is shown first, and what was there is kept beside it), and gives the
+    explorer one task with it, here.
+    """
+    retinue = Retinue(cwd=cwd)
+    found = tuple(list_engine_status(retinue))
+    for line in render_engines(found):
+        click.echo(line, err=True)
+    usual = next(each for each in found if each.is_chosen)
+    if engine is None and not yes and not dry_run:
+        engine = _prompt_for_engine(found, usual)
+    chosen = usual if engine is None else _find_engine(retinue, found, engine)
+    is_kept = engine is not None or chosen.uses_models
+    change, is_done = _write_settings(chosen if is_kept else None, model, dry_run=dry_run, yes=yes)
+    if not is_kept:
+        print_warning(OFFLINE_NOTE)
+    result = None if dry_run or no_run or not is_done else _run_trial(chosen, model, cwd)
+    if as_json:
+        print_json(
+            {
+                "engines": to_json(found),
+                "engine": chosen.name,
+                "file": str(change.file),
+                "changed": is_done and change.is_needed,
+                "result": result_json(result) if result else None,
+            }
+        )
+    elif result and result.text and not result.failure:
+        print_answer(result.text)
+    if result and not result.failure:
+        print_hint(f"It works. {NEXT_STEPS}")
+    elif not result and is_done and change.is_needed:
+        print_hint(f"{change.file} is written. {NEXT_STEPS}")
+    elif not is_done and not dry_run:
+        print_hint("Nothing was written.")
+    ctx.exit(compute_exit_status([result]) if result else 0 if is_done or dry_run else 1)
+
+
+def _prompt_for_engine(found: tuple[EngineStatus, ...], usual: EngineStatus) -> str | None:
+    """The engine a person chooses; None if there is nobody, or nothing to choose."""
+    ready = [engine.name for engine in found if engine.missing is None and engine.is_automatic]
+    if len(ready) == 1 or not is_interactive():
+        return None
+    return str(click.prompt("Which one?", type=click.Choice(ready), default=usual.name, err=True))
+
+
+def _find_engine(retinue: Retinue, found: tuple[EngineStatus, ...], wanted: str) -> EngineStatus:
+    """The engine of this name.
+
+    Raises:
+        Unreadable: there is none, or it cannot be used.
+    """
+    by_name = {engine.name: engine for engine in found}
+    if wanted not in by_name:
+        raise InvalidInputError(f"{unknown_name_message('engine', wanted, by_name)}. Nothing was written.")
+    # One that is only not ready, such as a pi whose provider an extension brings, may well work: the task will tell.
+    if missing := retinue.engines[wanted].not_installed_reason():
+        raise InvalidInputError(f"{wanted} cannot be used: {missing} Nothing was written.")
+    return by_name[wanted]
+
+
+def _write_settings(
+    engine: EngineStatus | None, model: str | None, *, dry_run: bool, yes: bool
+) -> tuple[ConfigChange, bool]:
+    """The change of the user's file, and whether the file says what was chosen now.
+
+    Raises:
+        Unreadable: it cannot be changed.
+    """
+    file = config_folder(os.environ) / "config.toml"
+    values = {name: value for name, value in (("engine", engine and engine.name), ("model", model)) if value}
+    try:
+        change = plan_settings_change(file, values)
+        return change, confirm_and_apply(change, "Your settings", "write them", dry_run=dry_run, yes=yes)
+    except UnsupportedConfigError as error:
+        lines = "\n".join(f'{name} = "{value}"' for name, value in values.items())
+        raise InvalidInputError(f"{file} was not changed: {error}. Add this by hand:\n\n{lines}") from error
+
+
+def _run_trial(engine: EngineStatus, model: str | None, cwd: str | None) -> RunResult:
+    print_hint(f"Trying it: {TRIAL_TASK.agent}, {TRIAL_TASK.prompt}")
+    options = RunOptions(engine=engine.name, model=model, cwd=cwd)
+    retinue, plan = make_retinue(options), Plan(tasks=(TRIAL_TASK,))
+    results = run_plan(retinue, plan, TOOLSET, options)
+    print_failures(results, retinue, plan.mode, options)
+    return results[0]

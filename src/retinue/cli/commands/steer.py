@@ -1,0 +1,45 @@
+"""`retinue steer`: something said to an agent while it works, in whatever process."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from retinue.cli.commands.completion import complete_runs
+from retinue.cli.commands.run import read_task
+from retinue.cli.options import TEXT, json_option
+from retinue.cli.printing import help_examples, print_hint, print_json
+from retinue.cli.run_ids import send_command
+from retinue.client import Retinue
+from retinue.ipc.federation import steer_remote
+from retinue.support.formatting import SHORT_ID_LENGTH
+
+TOOLSET = "single"
+"""Whose settings say how long a text may be."""
+
+
+@click.command(
+    epilog=help_examples(
+        'retinue steer 1a2b3c4d "Leave the tests alone."',
+        "retinue steer 1a2b3c4d @notes.md",
+        "git diff | retinue steer 1a2b3c4d -",
+        then="Exit codes: 0 its engine has the text, 1 its process could not be reached, 2 nothing was said: the run "
+        "is not at work, or its engine cannot.",
+    )
+)
+@click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
+@click.argument("text")
+@json_option
+def steer(run: str, text: str, as_json: bool) -> None:
+    """Say something to an agent while it works.
+
+    ID is that of its run or session, from its first 8 digits on. The agent goes on with its step; then its model
+    reads TEXT before it is asked again. TEXT may be - for stdin or @FILE.
+    """
+    retinue = Retinue()
+    content = read_task(text, retinue, TOOLSET)
+    owner, _ = anyio.run(send_command, retinue, run, lambda owner: steer_remote(owner, content))
+    message = f"Run {owner.run[:SHORT_ID_LENGTH]} has been told; its agent reads it before it asks its model again."
+    print_hint(message)
+    if as_json:
+        print_json({"run": owner.run, "session": owner.session, "pid": owner.pid, "message": message})

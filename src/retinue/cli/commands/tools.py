@@ -1,0 +1,62 @@
+"""`retinue tools`: what a host would register."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from retinue.cli.options import RunOptions, cwd_option, json_option
+from retinue.cli.printing import help_examples, print_hint, print_json, print_lines
+from retinue.cli.runner import make_retinue, run_with_live_view
+from retinue.output.untrusted_text import strip_control_characters
+from retinue.servers.delegation_hint import render_hint
+from retinue.support.formatting import unknown_name_message
+from retinue.toolsets.base import ToolDefinition
+
+
+@click.command(
+    epilog=help_examples("retinue tools", "retinue tools --surface single --json", "retinue tools --policy")
+)
+@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tools.")
+@click.option(
+    "--policy",
+    "shows_policy",
+    is_flag=True,
+    help="Instead: what a host can tell its model of when to delegate, and to whom.",
+)
+@json_option
+@cwd_option
+def tools(surface: str, shows_policy: bool, as_json: bool, cwd: str | None) -> None:
+    """Show a surface's tools as a host would register them.
+
+    With --json: name, description and inputSchema of each. A host's model is told the policy only if you say so, with
+    the setting policy or with --policy where the host starts us.
+    """
+    options = RunOptions(cwd=cwd)
+    retinue = make_retinue(options)
+    if shows_policy:
+        text = render_hint(retinue)
+        print_json({"policy": text}) if as_json else print_lines([text])
+        return
+
+    async def list_tools() -> tuple[ToolDefinition, ...]:
+        return retinue.toolset(surface).list_tools(retinue.call(surface))
+
+    if surface not in retinue.toolsets:
+        raise click.UsageError(unknown_name_message("surface", surface, retinue.toolsets))
+    found = run_with_live_view(retinue, list_tools, options, surface=surface, shows_progress=False)
+    if as_json:
+        print_json(
+            {
+                "tools": [
+                    {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+                    for tool in found
+                ]
+            }
+        )
+        return
+    for tool in found:
+        schema = msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()
+        print_lines([click.style(tool.name, bold=True), strip_control_characters(tool.description), "", schema])
+    if not found:
+        print_hint(f"No tool of {surface} may be registered here: `retinue doctor` shows enabled and max_depth.")

@@ -1,0 +1,202 @@
+"""`retinue watch`: runs in whatever process they are, seen while they go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+import click
+from anyio.abc import TaskGroup
+
+from retinue.cli.commands.completion import complete_runs
+from retinue.cli.exit import CommandRefusedError
+from retinue.cli.options import TEXT, json_option
+from retinue.cli.printing import help_examples, print_error, print_hint, print_json_line
+from retinue.cli.run_ids import NOTHING_RUNNING, describe_cancel, explain_not_running, matches_id
+from retinue.client import Retinue
+from retinue.ipc.client import ProcessUnreachableError
+from retinue.ipc.federation import RemoteRuns
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.event_codec import EventRecord, to_line
+from retinue.sessions.messages import TranscriptRenderer
+from retinue.sessions.store import LeaseOwner
+from retinue.support.formatting import SHORT_ID_LENGTH
+from retinue.tui.browser import BrowserCommand, WatchView
+from retinue.tui.event_lines import EventLineFormatter
+from retinue.tui.keys import KeyboardReader
+from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
+from retinue.tui.stdio_streams import is_closed
+
+TOOLSET = "fanout"
+"""Whose settings say how many lines a window has."""
+MAX_TRANSCRIPT_EVENTS = 5_000
+"""Events of a session that are read into its transcript, from its end."""
+KEYS_HELP = """\b
+Keys on a terminal:
+  ↑ ↓ Tab        choose a run, or scroll
+  Enter, Ctrl+O  the chosen run alone, all of it; again: all runs
+  c              cancel the chosen run; asks first
+  t              read its transcript
+  q              leave; the runs go on"""
+
+
+@click.command(
+    help="See what runs, in whatever process it was started.\n\n"
+    "RUN is the id of a run, a session or a conversation, from its first 8 digits on; without it, everything is "
+    f"shown. Ends when nothing runs any more. Where no terminal is, it prints lines.\n\n{KEYS_HELP}",
+    epilog=help_examples("retinue watch", "retinue watch 1a2b3c4d", "retinue watch --follow --json | jq .type"),
+)
+@click.argument("run", type=TEXT, required=False, shell_complete=complete_runs)
+@click.option("--follow", "-f", is_flag=True, help="Wait for more when nothing runs, until Ctrl-C or q.")
+@json_option
+def watch(run: str | None, follow: bool, as_json: bool) -> None:
+    retinue = Retinue()
+
+    async def watch_runs() -> None:
+        if not follow:
+            owners = await retinue.owners()
+            if run:
+                await _require_run(retinue, run, owners)
+            elif not owners:
+                print_hint(NOTHING_RUNNING)
+                return
+        await _WatchSession(retinue, run or "", as_json=as_json).run(forever=follow)
+
+    anyio.run(watch_runs)
+
+
+# -- watching --------------------------------------------------------------------------------------
+
+
+class _WatchSession:
+    """One look at runs elsewhere, in the form that fits where we are."""
+
+    def __init__(self, retinue: Retinue, wanted: str, *, as_json: bool) -> None:
+        self._retinue = retinue
+        self._keyboard = KeyboardReader(sys.stdin)
+        self._commands, self._command_receiver = anyio.create_memory_object_stream[BrowserCommand](100)
+        self._screen: WatchView | None = None
+        self._view = self._choose_view(as_json=as_json)
+        self._remote_runs = RemoteRuns(retinue, wanted, deltas=self._view.wants_deltas)
+
+    def _choose_view(self, *, as_json: bool) -> EventView:
+        if as_json:
+            return _JsonView()
+        max_lines = self._retinue.settings(TOOLSET).settings.max_lines_per_window
+        if is_screen(sys.stdout, os.environ) and self._keyboard.is_interactive:
+            self._screen = WatchView(sys.stdout, max_lines, self._send_command)
+            return self._screen
+        if is_screen(sys.stdout, os.environ):
+            from retinue.tui.live_view import LiveView
+
+            return LiveView(sys.stdout, max_lines)
+        return LinesView(sys.stdout, EventLineFormatter(results_printed=False))
+
+    def _send_command(self, command: BrowserCommand) -> None:
+        with suppress(anyio.WouldBlock):  # a key held down asks for more than can be done
+            self._commands.send_nowait(command)
+
+    async def run(self, *, forever: bool) -> None:
+        with self._commands, self._command_receiver:
+            async with anyio.create_task_group() as group:
+                group.start_soon(run_view, self._remote_runs, self._view)
+                group.start_soon(self._show_remarks, group)
+                group.start_soon(_leave_on_signal, group)
+                if self._screen:
+                    group.start_soon(self._keyboard.listen, self._screen.press)
+                    group.start_soon(self._execute_commands, self._screen, group)
+                await self._remote_runs.follow(forever=forever)
+                group.cancel_scope.cancel()
+
+    async def _show_remarks(self, group: TaskGroup) -> None:
+        """Says what is to be said beside the runs, and leaves when nobody reads any more."""
+        while not is_closed(sys.stdout):
+            for remark in self._remote_runs.take_remarks():
+                if self._screen:
+                    self._screen.show_message(remark)
+                else:
+                    print_error(remark)
+            await anyio.sleep(MIN_UPDATE_INTERVAL)
+        group.cancel_scope.cancel()
+
+    async def _execute_commands(self, screen: WatchView, group: TaskGroup) -> None:
+        """Does what keys ask for, beside the screen."""
+        async for command in self._command_receiver:
+            match command.action:
+                case "quit":
+                    group.cancel_scope.cancel()
+                case "cancel":
+                    group.start_soon(self._cancel_run, screen, command.run)
+                case _:
+                    await self._open_transcript(screen, command.run)
+
+    async def _cancel_run(self, screen: WatchView, run: str) -> None:
+        screen.show_message(f"Cancelling {run[:SHORT_ID_LENGTH]} …")
+        try:
+            done = await self._remote_runs.cancel_run(run)
+        except ProcessUnreachableError as problem:
+            screen.show_message(str(problem))
+        else:
+            screen.show_message(describe_cancel(run, found=done.found, failure=done.failure))
+
+    async def _open_transcript(self, screen: WatchView, run: str) -> None:
+        lines, transcript = list[str](), TranscriptRenderer()
+        try:
+            if summary := await self._retinue.session(run):
+                for stamped in await self._retinue.tail(summary.session, MAX_TRANSCRIPT_EVENTS):
+                    lines += transcript.render_lines(stamped)
+        except RefusedError as refusal:
+            lines = [refusal.failure.message]
+        screen.open_transcript(run, lines)
+
+
+class _JsonView:
+    """Stamped events as JSON lines, as `retinue events` prints them."""
+
+    wants_deltas = True
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []
+
+    def add_event(self, stamped: EventRecord) -> None:
+        self._pending.append(to_line(stamped))
+
+    def show_message(self, text: str) -> None:
+        print_error(text)
+
+    def draw(self) -> None:
+        waiting, self._pending = self._pending, []
+        if waiting:
+            print_json_line(b"".join(waiting))
+
+    def close(self) -> None:
+        self.draw()
+
+    def restore(self) -> None:
+        """Lines leave nothing to restore."""
+
+
+async def _leave_on_signal(group: TaskGroup) -> None:
+    """Leaves on a signal as on q: whoever only looks has nothing to save."""
+    if os.name == "nt":
+        return
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+        async for _ in received:
+            group.cancel_scope.cancel()
+
+
+async def _require_run(retinue: Retinue, name: str, owners: Sequence[LeaseOwner]) -> None:
+    """Returns if something of this name runs.
+
+    Raises:
+        Declined: nothing does.
+    """
+    for owner in owners:
+        summary = await retinue.session(owner.session)
+        if matches_id(owner, (name,)) or (summary and len(name) >= SHORT_ID_LENGTH and summary.root.startswith(name)):
+            return
+    raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, await explain_not_running(retinue, name)))

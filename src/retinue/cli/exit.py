@@ -1,0 +1,107 @@
+"""How a command ends that cannot go on: one sentence, in the form that was asked for.
+
+On stderr for a person. On stdout, too, where a program reads: `{status: "refused", …}` after `--json`, and for
+`retinue call` the one object it always prints.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+from msgspec import Struct
+
+from retinue.cli.json_output import refusal_json, refused_run_json
+from retinue.cli.main import is_call_command, is_one_run
+from retinue.cli.printing import OutputError, make_printable, print_error, print_hint, print_json
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.tasks import Task
+from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolResult
+
+DEBUG_VARIABLE = "RETINUE_DEBUG"
+"""Set to show the traceback of an error that should not happen."""
+EXIT_FAILED = 1
+
+
+class CommandRefusedError(click.ClickException):
+    """Nothing was done: the failure says why, the hints what may help."""
+
+    exit_code = REFUSED_EXIT_CODE
+
+    def __init__(self, failure: Failure, *hints: str, task: Task | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.hints = hints
+        self.task = task
+        """What the one run of the command was to do."""
+
+
+class _CommandExit(Struct, frozen=True):
+    exit_code: int
+    sentence: str
+    failure: Failure | None = None
+    """Why nothing was done; None if something may have been."""
+
+
+def report_error(error: Exception, typed: Sequence[str]) -> int:
+    """Tells why a command could not go on; the exit code of it."""
+    if isinstance(error, BrokenPipeError):
+        return EXIT_FAILED  # whom to tell?
+    if isinstance(error, OutputError):
+        print_error(error.message)
+        return error.exit_code
+    command_exit = _classify_error(error)
+    if is_call_command(typed):
+        print_json(refused_call_result(command_exit.sentence).as_json())
+    elif command_exit.failure and "--json" in typed:
+        if is_one_run(typed):
+            print_json(refused_run_json(command_exit.failure, getattr(error, "task", None)))
+        else:
+            print_json(refusal_json(command_exit.failure, command_exit.exit_code))
+    _print_error(error, command_exit.sentence)
+    return command_exit.exit_code
+
+
+def refused_call_result(sentence: str) -> ToolResult:
+    """The result of a call that reached no tool."""
+    return ToolResult(text=make_printable(sentence), details={}, is_error=True, exit_code=REFUSED_EXIT_CODE)
+
+
+def _classify_error(error: Exception) -> _CommandExit:
+    match error:
+        case CommandRefusedError():
+            return _CommandExit(error.exit_code, error.message, error.failure)
+        case RefusedError():
+            return _CommandExit(REFUSED_EXIT_CODE, error.failure.message, error.failure)
+        case click.ClickException():
+            sentence = error.format_message()
+            return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))
+        case _:
+            return _CommandExit(EXIT_FAILED, _describe_unexpected(error))
+
+
+def _describe_unexpected(error: Exception) -> str:
+    """A sentence about an error that should not happen."""
+    cause: BaseException = error
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    what = f"{type(cause).__name__}: {cause}".rstrip(": ")
+    return (
+        f"Something unexpected went wrong ({what}). What ran was kept: see `retinue sessions list`. "
+        f"Set {DEBUG_VARIABLE}=1 to see where it happened."
+    )
+
+
+def _print_error(error: Exception, sentence: str) -> None:
+    if isinstance(error, click.UsageError):
+        # Click's own form, with how the command is used before the sentence.
+        click.UsageError(make_printable(sentence), error.ctx).show()
+        return
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    print_error(sentence)
+    for hint in getattr(error, "hints", ()):
+        print_hint(hint)

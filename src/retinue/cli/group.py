@@ -1,0 +1,146 @@
+"""The `retinue` command: what there is to type, and how it ends whatever happens.
+
+Exit codes: 0 completed; 1 failed; 2 refused before anything ran; 124 the only failure was a timeout; 130 cancelled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from retinue import __version__
+from retinue.cli.main import report_cancelled
+from retinue.cli.printing import is_color_disabled
+from retinue.support.formatting import suggest_spelling
+
+
+class LazyCommand(NamedTuple):
+    """A command before it is imported."""
+
+    target: str
+    """`module:name`, below `retinue.cli.commands`."""
+    summary: str
+    """One line, the same as the command's own."""
+
+
+COMMAND_SECTIONS = {
+    "Dispatch agents": {
+        "run": LazyCommand("run:run", "Give one agent one task and print its answer."),
+        "delegate": LazyCommand("run:delegate", "Give many agents a task each, several at once."),
+        "chain": LazyCommand("run:chain", "Give agents one task after another, passing answers on."),
+        "demo": LazyCommand("demo:demo", "See five agents at work here: no key, no network."),
+    },
+    "What runs": {
+        "watch": LazyCommand("watch:watch", "See what runs, in whatever process it was started."),
+        "steer": LazyCommand("steer:steer", "Say something to an agent while it works."),
+        "extend": LazyCommand("extend:extend", "Give a run more time."),
+        "cancel": LazyCommand("cancel:cancel", "Stop runs, in whatever process they are."),
+        "serve": LazyCommand(
+            "serve:serve", "Serve the dashboard and the HTTP API: see, start, stop and continue runs."
+        ),
+    },
+    "What there is": {
+        "agents": LazyCommand("agents:agents", "List, show, check, accept, begin, edit and delete agents."),
+        "sessions": LazyCommand("sessions:sessions", "List, read, continue and forget earlier runs."),
+        "events": LazyCommand("events:events", "Print what happened in a conversation, as JSON lines."),
+        "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and try it with one task."),
+        "doctor": LazyCommand("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
+    },
+    "Other programs": {
+        "install": LazyCommand("install:install", "Give another program our tools, in its own configuration."),
+        "uninstall": LazyCommand("install:uninstall", "Take our tools out of another program's configuration."),
+    },
+    "For programs": {
+        "call": LazyCommand("call:call", "Call a surface's tool with JSON and print its result."),
+        "mcp": LazyCommand("mcp:mcp", "Serve the tools of surfaces to a host that speaks MCP."),
+        "bridge": LazyCommand("bridge:bridge", "Carry a surface's tools to an extension inside a host."),
+        "tools": LazyCommand("tools:tools", "Show a surface's tools as a host would register them."),
+        "completion": LazyCommand("completion:completion", "Print the completion script of a shell."),
+    },
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands stand in a table, under headings, and are imported when they are used."""
+
+    def __init__(self, *, sections: Mapping[str, Mapping[str, LazyCommand]], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._sections = sections
+        self._entries = {name: entry for section in sections.values() for name, entry in section.items()}
+
+    def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
+        """Runs a command and ends with its exit code; what it could not do is told in the form it was asked in."""
+        typed = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(typed, *others, **{**more, "standalone_mode": False})
+        except click.Abort as abort:
+            # Click takes every end of a file for Ctrl-D at a question of its own.
+            fault = abort.__cause__
+            code = _report_exception(fault, typed) if isinstance(fault, EOFError) else report_cancelled(typed)
+        except Exception as error:  # noqa: BLE001 - the last place where anyone could say something useful
+            code = _report_exception(error, typed)
+        sys.exit(code or 0)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self._entries.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.target.partition(":")
+        command = getattr(import_module(f"retinue.cli.commands.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self._entries and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command '{name}'.{suggest_spelling(name, self._entries)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Not click's own: it would import every command to ask for its summary.
+        widest = max(map(len, self._entries))
+        for title, section in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in section.items()])
+
+
+def _report_exception(error: Exception, typed: Sequence[str]) -> int:
+    if isinstance(error.__cause__, KeyboardInterrupt):  # Python's own wrapping, of Ctrl-C while a class was made
+        return report_cancelled(typed)
+    from retinue.cli.exit import report_error
+
+    return report_error(error, typed)
+
+
+@click.group(
+    cls=LazyGroup,
+    sections=COMMAND_SECTIONS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Begin with `retinue demo`. Each command has its own help: `retinue run --help`.",
+)
+@click.version_option(__version__, message="retinue %(version)s")
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Dispatch agents: bounded, watched, remembered, on any engine."""
+    if is_color_disabled():
+        ctx.color = False
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        return
+    try:
+        os.getcwd()  # noqa: PTH109 - only whether there is one
+    except OSError as error:
+        raise click.UsageError(
+            f"The current directory cannot be used ({error.strerror}). Change to another."
+        ) from error

@@ -1,0 +1,306 @@
+"""The flags that every command has under which something runs, and the kinds of values they take."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from retinue.cli.commands.completion import complete_engines
+from retinue.cli.exit import CommandRefusedError
+from retinue.model.errors import ErrorCode, Failure
+from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
+
+MAX_JSON_BYTES = 32 * 2**20
+"""Of a JSON document: sixteen tasks of the usual limit, and room."""
+AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
+
+
+class InvalidInputError(CommandRefusedError):
+    """The input cannot be taken; the message says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Failure(ErrorCode.INVALID_INPUT, message))
+
+
+def read_text_argument(value: str, *, limit: int) -> str:
+    """The text an argument stands for; of stdin or a file at most so many bytes.
+
+    Raises:
+        Unreadable: it cannot be had, is too long, or is not text.
+    """
+    if value == "-":
+        return _decode_text(_read_stdin(limit), "stdin")
+    if value.startswith("@@"):
+        value = value[1:]
+    elif value.startswith("@"):
+        return _decode_text(_read_file(value[1:], limit, unless=AT_SIGN_HINT), value[1:])
+    return to_utf8(value)
+
+
+def read_text_file(path: str, *, limit: int) -> str:
+    """The text of a file, or of stdin for `-`.
+
+    Raises:
+        Unreadable: the same.
+    """
+    return _decode_text(_read_stdin(limit), "stdin") if path == "-" else _decode_text(_read_file(path, limit), path)
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON document.
+
+    Raises:
+        msgspec.DecodeError: it is none, or one of its objects has a key twice: only one of the two would count.
+        RecursionError: it is nested too deeply.
+    """
+    import json
+
+    value = msgspec.json.decode(text)
+    json.loads(text, object_pairs_hook=_refuse_repeated_keys)
+    return value
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            raise msgspec.DecodeError(f"it has the key {key!r} twice")
+        keys.add(key)
+
+
+def to_utf8(value: str) -> str:
+    """A word or text as it was typed: in UTF-8, whatever the locale made of its bytes.
+
+    Raises:
+        Unreadable: it is no text in either.
+    """
+    try:
+        return os.fsencode(value).decode()
+    except UnicodeError:
+        pass
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError("The text is not valid UTF-8. Put it into a file and give it as @FILE.") from None
+    return value
+
+
+def _read_stdin(limit: int) -> bytes:
+    if sys.stdin is None:
+        raise InvalidInputError("stdin is closed, so there is nothing to read for `-`.")
+    if sys.stdin.isatty():
+        print("Reading from the terminal; end with Ctrl-D.", file=sys.stderr)  # noqa: T201 - said before anything else
+    try:
+        content = sys.stdin.buffer.read(limit + 1)
+    except OSError as error:
+        raise InvalidInputError(f"stdin cannot be read: {error.strerror}.") from error
+    if len(content) > limit:
+        raise _too_long_error("stdin", None, limit)
+    return content
+
+
+def _read_file(path: str, limit: int, *, unless: str = "") -> bytes:
+    """The bytes of a file; `unless` is what to say to someone who meant none."""
+    if not path:
+        raise InvalidInputError(f"The name of the file is missing. {unless}".rstrip())
+    try:
+        return read_regular_file(path, limit)
+    except NotRegularFileError as error:
+        raise InvalidInputError(f"{path} is {error.kind}, not a file; what a pipe holds is given as `-`.") from error
+    except FileTooLargeError as error:
+        raise _too_long_error(path, error.size_bytes, limit) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInputError(f"{path} cannot be read: {reason}. {unless}".rstrip()) from error
+
+
+def _decode_text(content: bytes, name: str) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{name} is not valid UTF-8 (byte {error.start}). Convert it first.") from error
+    if "\0" in text:
+        raise InvalidInputError(
+            f"{name} contains a NUL byte, so it is not text. Remove it, or name the file in the task."
+        )
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _too_long_error(name: str, size: int | None, limit: int) -> InvalidInputError:
+    has = f"has {size} bytes" if size is not None else "is longer"
+    return InvalidInputError(
+        f"{name} {has}; the limit is {limit} bytes. Put long material into a file and name the file in the task."
+    )
+
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """The common flags, as given; None: not given."""
+
+    engine: str | None = None
+    model: str | None = None
+    cwd: str | None = None
+    timeout: float | None = None
+    max_depth: int | None = None
+    max_concurrency: int | None = None
+    max_turns: int | None = None
+    max_cost: float | None = None
+    allow_write: bool | None = None
+    project_agents: str | None = None
+    policy: bool | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """The settings among them, by their names."""
+        return {name: value for name in _SETTING_NAMES if (value := getattr(self, name)) is not None}
+
+
+_SETTING_NAMES = (
+    "engine",
+    "model",
+    "timeout",
+    "max_depth",
+    "max_concurrency",
+    "max_turns",
+    "max_cost",
+    "allow_write",
+    "project_agents",
+    "policy",
+)
+
+
+class TextType(click.ParamType[str]):
+    """A name or an id: some text, in any case."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip():
+            self.fail("It is empty: say what is meant.", param, ctx)
+        try:
+            return to_utf8(value)
+        except InvalidInputError:
+            return str(value)  # a name that is no text is shown broken, and breaks nothing
+
+
+TEXT = TextType()
+
+
+class HostIdType(click.ParamType[str]):
+    """An id of another program: any text that can be printed."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip() or not value.isprintable():
+            self.fail("It is empty, or no text that can be printed.", param, ctx)
+        return str(value)
+
+
+HOST_ID = HostIdType()
+
+
+class DurationType(click.ParamType[float]):
+    """A length of time: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
+
+    name = "time"
+
+    def __init__(self, low: float, high: float = 7 * 86400.0) -> None:
+        self._low = low
+        self._high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip().lower())
+        if found is None:
+            self.fail(f"{value!r} is no length of time: write 90, 90s, 15m, 2h or 30d.", param, ctx)
+        seconds = float(found[1]) * _UNITS[found[2]]
+        if not self._low <= seconds <= self._high or not math.isfinite(seconds):
+            self.fail(f"{value!r} is out of range: {self._low:g} to {self._high:g} seconds.", param, ctx)
+        return seconds
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing but answers and errors.")
+cwd_option = click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False),
+    help="Work in this directory.  [default: where you are]",
+)
+
+
+_RUN_OPTIONS = (
+    click.option(
+        "--engine",
+        type=TEXT,
+        metavar="ENGINE",
+        shell_complete=complete_engines,
+        help="What executes the runs: auto, offline, …; `retinue doctor` lists them.",
+    ),
+    click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, in the engine's own words."),
+    cwd_option,
+    click.option("--timeout", type=DurationType(1), metavar="TIME", help="How long a run may take: 90, 15m, 2h."),
+    click.option(
+        "--max-depth", type=click.IntRange(0, 64), metavar="N", help="Levels of runs; agents delegate from 2 on."
+    ),
+    click.option("--max-concurrency", type=click.IntRange(1), metavar="N", help="Runs at once; others queue."),
+    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Assistant messages a run may take."),
+    click.option(
+        "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="Dollars a run may cost."
+    ),
+    click.option(
+        "--allow-write/--no-allow-write",
+        default=None,
+        help="Whether agents may have tools that write or execute.",
+    ),
+    click.option(
+        "--project-agents",
+        type=click.Choice(["ask", "allow", "deny"]),
+        help="Whether the project's own agents run before you accepted them.",
+    ),
+)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the common flags, collected into one `options`."""
+    return _collect_options(command, (*_RUN_OPTIONS, json_option, quiet_option))
+
+
+def server_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that prints no answer of its own: it serves a host, which has a model."""
+    policy = click.option(
+        "--policy/--no-policy",
+        default=None,
+        help="Whether the host's model is told when to delegate, and to whom: `retinue tools --policy`.",
+    )
+    return _collect_options(command, (policy, *_RUN_OPTIONS))
+
+
+def _collect_options(
+    command: Callable[..., None], wanted: Iterable[Callable[..., Callable[..., None]]]
+) -> Callable[..., None]:
+    @functools.wraps(command)
+    def with_options(**values: Any) -> None:
+        options = RunOptions(**{name: values.pop(name) for name in RunOptions.__struct_fields__ if name in values})
+        command(options=options, **values)
+
+    for option in reversed(tuple(wanted)):
+        with_options = option(with_options)
+    return with_options
+
+
+EXIT_CODES = (
+    "Exit codes: 0 completed, 1 failed, 2 refused before anything ran, 124 the only failure was a timeout, "
+    "130 cancelled."
+)

@@ -1,0 +1,205 @@
+"""Rows in columns, as wide as the terminal and no wider."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TextIO
+
+import click
+
+from retinue.output.untrusted_text import to_one_line
+from retinue.tui.stdio_streams import detach
+from retinue.tui.widths import fit_text, pad_text, text_width
+
+COLUMN_GAP = "  "
+INDENT = "    "
+"""Before what has no room beside the rest of its row."""
+MIN_COLUMN_WIDTH = 12
+"""Columns the last cell gets at least."""
+MAX_COLUMNS = 1_000
+"""Characters of a cell that are looked at."""
+
+
+Cell = str | tuple[str, str]
+"""A text that is made plain; or one with what is drawn before it, as it is."""
+
+
+def render_table(rows: Sequence[Sequence[Cell]], *, columns: int | None = None) -> list[str]:
+    """The rows as lines, cells made plain and put below each other; the last cell takes what is left.
+
+    What a narrow terminal has no room for beside the rest stands below it.
+    """
+    if not rows:
+        return []
+    room = columns or stdout_columns()
+    cells = [[_format_cell(cell) for cell in row] for row in rows]
+    widths = [max(text_width(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    shape = _group_columns([*widths, MIN_COLUMN_WIDTH], room)
+    return [line for row in cells for line in _render_row(row, widths, shape, room)]
+
+
+def _group_columns(widths: Sequence[int], room: int) -> list[range]:
+    """Which cells of a row stand beside each other."""
+    starts, used = [0], widths[0]
+    for index, size in enumerate(widths[1:], 1):
+        used += len(COLUMN_GAP) + size
+        if used > room:
+            starts.append(index)
+            used = len(INDENT) + size
+    return [range(*ends) for ends in pairwise([*starts, len(widths)])]
+
+
+def _render_row(row: Sequence[str], widths: Sequence[int], shape: Sequence[range], room: int) -> Iterator[str]:
+    for beside in shape:
+        line = COLUMN_GAP.join(pad_text(row[index], widths[index]) for index in beside if index < len(widths))
+        line = (INDENT if beside.start else "") + line
+        if len(widths) in beside:
+            line += COLUMN_GAP if len(beside) > 1 else ""
+            line += fit_text(row[-1], max(room - text_width(line), 1))
+        yield line.rstrip()
+
+
+def _format_cell(cell: Cell) -> str:
+    drawn, text = ("", cell) if isinstance(cell, str) else cell
+    return drawn + to_one_line(text, MAX_COLUMNS)
+
+
+def stdout_columns() -> int:
+    """How wide stdout is; a pipe or a file has all the room in the world."""
+    is_screen = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_screen or "COLUMNS" in os.environ else MAX_COLUMNS
+
+
+class OutputError(click.ClickException):
+    """stdout takes nothing more; the message says why."""
+
+    exit_code = 1
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def print_answer(text: str) -> None:
+    """Prints text of an agent's, for a person or the next program.
+
+    Raises:
+        Unwritable: stdout takes nothing more; so do those that follow.
+    """
+    from retinue.output.untrusted_text import strip_control_characters
+
+    print_lines([strip_control_characters(text)])
+
+
+def print_json(value: Any) -> None:
+    """Prints one line of JSON, in UTF-8 whatever the locale."""
+    print_json_line(encode_json_line(value))
+
+
+def print_json_line(line: bytes) -> None:
+    """Prints a line of JSON that is one already; waits for its reader, if need be, without holding any lock."""
+    stdout = _stdout()
+    try:
+        stdout.flush()
+        unbuffered = getattr(stdout.buffer, "raw", stdout.buffer)
+        while line:
+            line = line[unbuffered.write(line) or 0 :]
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _output_error(error) from error
+
+
+def print_lines(lines_to_print: Iterable[str]) -> None:
+    """Prints lines of our own making; whatever they quote was made plain before."""
+    stdout = _stdout()
+    try:
+        for line in lines_to_print:
+            click.echo(line)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        detach(stdout)
+        raise _output_error(error) from error
+
+
+def encode_json_line(value: Any) -> bytes:
+    """The value as one line of JSON."""
+    import msgspec
+
+    try:
+        return msgspec.json.encode(value) + b"\n"
+    except UnicodeEncodeError:  # a name or path that is no text: broken characters are better than no answer
+        from retinue.output.untrusted_text import map_strings, replace_surrogates
+
+        return msgspec.json.encode(map_strings(msgspec.to_builtins(value), replace_surrogates)) + b"\n"
+
+
+def _stdout() -> TextIO:
+    if sys.stdout is None:
+        raise OutputError("stdout is closed, so nothing could be printed.")
+    return sys.stdout
+
+
+def _output_error(error: OSError) -> OutputError:
+    return OutputError(f"stdout cannot be written: {error.strerror}.")
+
+
+# -- everything else -------------------------------------------------------------------------------
+
+
+def print_hint(text: str, *, quiet: bool = False) -> None:
+    """Says something worth knowing."""
+    if not quiet:
+        _print_stderr(text, "bright_black")
+
+
+def print_warning(text: str, *, quiet: bool = False) -> None:
+    if not quiet:
+        _print_stderr(text, "yellow")
+
+
+def print_error(text: str) -> None:
+    """Says what went wrong; nothing silences it."""
+    _print_stderr(text, "red")
+
+
+def _print_stderr(text: str, color: str) -> None:
+    click.secho(_wrap_lines(make_printable(text)), err=True, fg=color, color=False if is_color_disabled() else None)
+
+
+def _wrap_lines(text: str) -> str:
+    """The text with its lines broken between words, where a terminal would break them anywhere."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    import shutil
+
+    from retinue.tui.widths import wrap_text
+
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(piece for line in text.split("\n") for piece in wrap_text(line, columns, len(line)) or [""])
+
+
+def is_color_disabled() -> bool:
+    """Whether the user, or the terminal, wants no colors."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+
+
+def make_printable(text: str) -> str:
+    """The text as it may be shown: it may quote what was typed, with the secrets and the escapes in it."""
+    from retinue.output.redaction.redactor import Redactor, find_secrets
+    from retinue.output.untrusted_text import strip_control_characters
+
+    return strip_control_characters(Redactor(find_secrets(os.environ)).redact(text)[0])
+
+
+# -- words that help -------------------------------------------------------------------------------
+
+
+def help_examples(*typed: str, then: str = "") -> str:
+    """The end of a command's help: how it is typed, and what else there is to say."""
+    lines = "\n".join(("\b", "Examples:", *(f"  {line}" for line in typed)))
+    return f"{lines}\n\n{then}" if then else lines

@@ -1,0 +1,81 @@
+"""Which runs an id means, what is said of those that do not run, and orders given to one that does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from retinue.cli.commands.sessions import describe_state
+from retinue.cli.exit import CommandRefusedError
+from retinue.client import Retinue
+from retinue.ipc.client import ProcessUnreachableError
+from retinue.ipc.federation import describe_unreachable
+from retinue.ipc.messages import ExtendReply, SteerReply
+from retinue.model.errors import ErrorCode, Failure
+from retinue.sessions.store import LeaseOwner
+from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id, suggest_spelling
+
+CommandReply = TypeVar("CommandReply", SteerReply, ExtendReply)
+
+AMBIGUOUS_ID = "Several runs have ids that begin like this: give more of its digits."
+NOTHING_RUNNING = "Nothing is running. `retinue watch --follow` waits for what begins."
+
+
+def matches_id(owner: LeaseOwner, names: Sequence[str]) -> bool:
+    """Whether one of these is the id of the owner's run or session, from its first 8 digits on."""
+    wanted = [found for name in names if len(found := normalize_id(name)) >= SHORT_ID_LENGTH]
+    return any(known.startswith(name) for known in (owner.run, owner.session) for name in wanted)
+
+
+async def send_command(
+    retinue: Retinue, name: str, command: Callable[[LeaseOwner], Awaitable[CommandReply]]
+) -> tuple[LeaseOwner, CommandReply]:
+    """Gives an order to the process that carries out the run of this name; whose it is, and what came of it.
+
+    Raises:
+        Declined: no such run is at work, it cannot be reached, or it refuses.
+    """
+    owners = await retinue.owners()
+    matching = [owner for owner in owners if matches_id(owner, (name,))]
+    if len(matching) != 1:
+        raise CommandRefusedError(
+            Failure(
+                ErrorCode.SESSION_NOT_FOUND, AMBIGUOUS_ID if matching else await explain_not_running(retinue, name)
+            )
+        )
+    try:
+        reply = await command(matching[0])
+    except ProcessUnreachableError as problem:
+        raise RunUnreachableError(
+            Failure(ErrorCode.SESSION_BUSY, describe_unreachable(matching[0], str(problem)))
+        ) from problem
+    if reply.failure:
+        raise CommandRefusedError(reply.failure)
+    return matching[0], reply
+
+
+class RunUnreachableError(CommandRefusedError):
+    """The process cannot be spoken to."""
+
+    exit_code = 1
+
+
+async def explain_not_running(retinue: Retinue, name: str) -> str:
+    """Why nothing of this name runs."""
+    if summary := await retinue.session(name):
+        state = describe_state(summary)
+        return f"{name} is not running; its last run: {state}. `retinue sessions show {name}` shows it."
+    near = suggest_spelling(
+        normalize_id(name)[:SHORT_ID_LENGTH], [owner.run[:SHORT_ID_LENGTH] for owner in await retinue.owners()]
+    )
+    shown = "`retinue watch` shows what runs, `retinue sessions` the rest."
+    return f'There is no run and no session "{name}".{near} {shown}'
+
+
+def describe_cancel(run: str, *, found: bool, failure: Failure | None) -> str:
+    """What came of cancelling a run."""
+    if not found:
+        return f"Run {run[:SHORT_ID_LENGTH]} had ended by then."
+    if failure is None:
+        return f"Run {run[:SHORT_ID_LENGTH]} had answered before it could be stopped; its answer is kept."
+    return f"Run {run[:SHORT_ID_LENGTH]} has stopped; what it had is kept."

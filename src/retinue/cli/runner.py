@@ -1,0 +1,368 @@
+"""Retinue as the flags of a command want it, not yet open."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import anyio
+import click
+from anyio.abc import TaskStatus
+from msgspec import structs
+
+from retinue.cli.exit import CommandRefusedError
+from retinue.cli.json_output import result_json, results_json
+from retinue.cli.main import EXIT_CANCELLED
+from retinue.cli.options import InvalidInputError, RunOptions
+from retinue.cli.printing import (
+    OutputError,
+    print_answer,
+    print_error,
+    print_hint,
+    print_json,
+    print_lines,
+    print_warning,
+)
+from retinue.cli.trust_prompt import ask_for_trust
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.model_names import same_model
+from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.tasks import Mode, Plan, Task
+from retinue.output.untrusted_text import to_one_line
+from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling, unknown_name_message
+from retinue.support.signals import list_stop_signals
+from retinue.toolsets.base import REFUSED_EXIT_CODE, compute_exit_status
+from retinue.tui.event_lines import EventLineFormatter
+from retinue.tui.keys import KeyboardReader, KeyHandler
+from retinue.tui.live_view import EngineNote, EventView, LinesView, is_screen, run_view, storage_losses
+from retinue.tui.stdio_streams import is_blocked
+
+
+def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
+    """For a command whose answer a person reads, for a conversation of its own or the one of this id.
+
+    Raises:
+        Unreadable: a flag cannot have its value.
+    """
+    return _build_retinue(options, root=root, offline_may_answer=True, owns_process=True)
+
+
+def make_server_retinue(
+    options: RunOptions, *, root: str | None = None, client: str | None = None, owns_process: bool = True
+) -> Retinue:
+    """For a server, whose callers must not take rules for an agent.
+
+    Raises:
+        Unreadable: a flag cannot have its value.
+        click.UsageError: there is no such engine, which nobody would see before the first call.
+    """
+    retinue = _build_retinue(options, root=root, client=client, owns_process=owns_process)
+    engines = ("auto", *retinue.engines)
+    if options.engine and options.engine not in engines:
+        raise click.UsageError(unknown_name_message("engine", options.engine, engines))
+    return retinue
+
+
+def _build_retinue(options: RunOptions, **how: Any) -> Retinue:
+    try:
+        return Retinue(cwd=options.cwd, settings=options.settings(), **how)
+    except ValueError as error:
+        raise InvalidInputError(f"{error}. Nothing was started.") from error
+
+
+STOPPING_MESSAGE = "Stopping; what the runs had is kept. A second signal ends at once."
+MAX_NAMED = 3
+"""Interrupted sessions named; others are counted."""
+
+WorkResult = TypeVar("WorkResult")
+
+
+def run_with_live_view(
+    retinue: Retinue,
+    work: Callable[[], Awaitable[WorkResult]],
+    options: RunOptions,
+    *,
+    surface: str,
+    shows_progress: bool = True,
+) -> WorkResult:
+    """Opens Retinue and does the work in it; shows it meanwhile on stderr, and stops its runs on a signal.
+
+    Raises:
+        Refused: nothing was started.
+    """
+
+    async def run_work() -> WorkResult | RefusedError:
+        async with retinue:
+            for warning in _startup_warnings(retinue, surface):
+                print_warning(warning, quiet=options.quiet)
+            return await _run_watched(retinue, work, view, options)
+
+    view = _make_view(retinue, surface, options, shows_progress=shows_progress)
+    with _log_to_view(view):
+        found = anyio.run(run_work)
+    if is_blocked(sys.stderr) and not sys.stderr.isatty():
+        # Nobody has read for as long as closing the view may take. What is left to say must not keep us either.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - a device, for the rest of the process
+    if isinstance(found, RefusedError):
+        raise found
+    return found
+
+
+async def _run_watched(
+    retinue: Retinue, work: Callable[[], Awaitable[WorkResult]], view: EventView, options: RunOptions
+) -> WorkResult | RefusedError:
+    found: WorkResult | RefusedError
+    keyboard = KeyboardReader(sys.stdin)
+    # Signals are heard until the view is closed, too: a reader who has stopped reading must not hold us for ever.
+    async with anyio.create_task_group() as listening:
+        await listening.start(_stop_on_signal, retinue, view, keyboard, options)
+        async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
+            showing.start_soon(run_view, watcher, view)
+            if isinstance(view, KeyHandler):
+                showing.start_soon(keyboard.listen, view.press)
+            try:
+                found = await work()
+            except RefusedError as refusal:  # caught here: the task groups would wrap it
+                found = refusal
+            showing.cancel_scope.cancel()
+        listening.cancel_scope.cancel()
+    return found
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+def _make_view(retinue: Retinue, surface: str, options: RunOptions, *, shows_progress: bool) -> EventView:
+    stream = sys.stderr
+    if stream is None or options.quiet:
+        return LinesView(stream, storage_losses)
+    settings = retinue.settings(surface).settings
+    is_auto_engine = settings.engine == "auto"
+    about = {kind.name: kind.summary for kind in retinue.engines.values()} if is_auto_engine else {}
+    note = EngineNote(about)
+    if not shows_progress:
+        return LinesView(stream, note, storage_losses)
+    if is_screen(stream, os.environ):
+        from retinue.tui.live_view import LiveView
+
+        return LiveView(stream, settings.max_lines_per_window, note, storage_losses)
+    return LinesView(stream, note, EventLineFormatter())
+
+
+@contextmanager
+def _log_to_view(view: EventView) -> Iterator[None]:
+    """Lets the view say what is logged: printed past it, it would tear the picture, and not be quiet."""
+
+    class ViewLogHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            view.show_message(record.getMessage())
+
+    logger, handler = logging.getLogger("retinue"), ViewLogHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _startup_warnings(retinue: Retinue, surface: str) -> Iterator[str]:
+    """What a user should know before anything runs."""
+    if count := len(retinue.recovered_sessions):
+        ids = ", ".join(summary.session[:SHORT_ID_LENGTH] for summary in retinue.recovered_sessions[:MAX_NAMED])
+        were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
+        more = ", …" if count > MAX_NAMED else ""
+        yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
+    if problems := retinue.settings(surface).problems:
+        values = pluralize(len(problems), "setting was", "settings were")
+        yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
+
+
+# -- how it is stopped -----------------------------------------------------------------------------
+
+
+async def _stop_on_signal(
+    retinue: Retinue, view: EventView, keyboard: KeyboardReader, options: RunOptions, *, task_status: TaskStatus[None]
+) -> None:
+    """Waits for a signal, then stops all runs; the next signal ends the process at once."""
+    signals = list_stop_signals()
+    if not signals:
+        task_status.started()
+        return
+    with anyio.open_signal_receiver(*signals) as received:
+        task_status.started()
+        async for _ in received:
+            break
+        for number in signals:
+            signal.signal(number, lambda *_: _exit_now(view, keyboard))
+        if not options.quiet:
+            view.show_message(STOPPING_MESSAGE)
+        retinue.stop_all()
+        await anyio.sleep_forever()
+
+
+def _exit_now(view: EventView, keyboard: KeyboardReader) -> None:
+    view.restore()
+    keyboard.restore()
+    os._exit(EXIT_CANCELLED)
+
+
+MAX_NAME_LENGTH = 100
+"""Characters of a run's name."""
+LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
+"""What decides about a tool that was taken, by who took it."""
+
+
+def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, surface: str, options: RunOptions) -> NoReturn:
+    """Carries a plan out, tells what came of it, and ends the command with its exit code."""
+    ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
+    results = run_plan(retinue, plan, surface, options)
+    print_results(results, retinue, plan.mode, options)
+    ctx.exit(_exit_status(results))
+
+
+def run_plan(retinue: Retinue, plan: Plan, surface: str, options: RunOptions) -> tuple[RunResult, ...]:
+    """Carries the plan out on the surface's terms.
+
+    Raises:
+        Declined: nothing ran: the call was refused, or its only task could not begin.
+    """
+    call = structs.replace(retinue.call(surface), records_refusals=False)
+    single_result = plan.tasks[0] if plan.mode is Mode.SINGLE else None
+    try:
+        results = run_with_live_view(retinue, lambda: retinue.run_plan(plan, call), options, surface=surface)
+    except RefusedError as refusal:
+        raise _refused_error(refusal.failure, retinue, single_result) from refusal
+    if single_result and (failure := results[0].failure) and not results[0].was_started:
+        raise _refused_error(failure, retinue, single_result)
+    return results
+
+
+def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
+    """Prints what came of a plan: answers to stdout, failures to stderr.
+
+    Raises:
+        Unwritable: stdout takes nothing more; the message says how to get the answers all the same.
+    """
+    for result in results:
+        _print_differences(result, options)
+    try:
+        with hint_stored_answers([result.session for result in results if result.actual.saved]):
+            if options.as_json:
+                print_json(_results_json(results, mode))
+            else:
+                _print_answers(results, mode)
+    finally:
+        print_failures(results, retinue, mode, options)
+
+
+@contextmanager
+def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
+    """Says of answers that cannot be printed in the block where they are found all the same.
+
+    Raises:
+        Unwritable: with that.
+    """
+    try:
+        yield
+    except OutputError as error:
+        ids = [session[:SHORT_ID_LENGTH] for session in sessions]
+        match ids:
+            case []:
+                raise
+            case [only]:
+                where = f"The answer is kept: `retinue sessions output {only}` prints it."
+            case _:
+                where = f"The answers are kept: `retinue sessions output ID` prints each of {', '.join(ids)}."
+        raise OutputError(f"{error.message} {where}") from error
+
+
+def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
+    """Says why which runs failed, with what may help, each help once."""
+    printed_hints: set[str] = set()
+    for number, result in enumerate(results, 1):
+        if failure := result.failure:
+            print_error(_task_label(mode, number, result) + failure.message)
+            if result.answer is AnswerStatus.DIAGNOSIS:
+                print_hint(result.text, quiet=options.quiet)
+            hints = [hint for hint in _failure_hints(failure, retinue) if hint not in printed_hints]
+            for hint in hints:
+                print_hint(hint)
+            printed_hints.update(hints)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
+    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, _exit_status(results))
+
+
+def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
+    for number, result in enumerate(results if mode is Mode.PARALLEL else results[-1:], 1):
+        if not result.text or result.answer not in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
+            continue
+        if mode is Mode.PARALLEL:
+            print_lines([click.style(_result_title(number, result), bold=True)])
+        print_answer(result.text)
+
+
+def _result_title(number: int, result: RunResult) -> str:
+    state = "error" if result.failure else "ok"
+    session = f" (session {result.session[:SHORT_ID_LENGTH]})" if result.session else ""
+    return f"=== {number} {to_one_line(result.spec.name, MAX_NAME_LENGTH)}: {state}{session} ==="
+
+
+def _print_differences(result: RunResult, options: RunOptions) -> None:
+    """What really happened beside what was declared, as far as someone should know."""
+    actual, name = result.actual, result.spec.name
+    if actual.not_applied:
+        print_hint(
+            f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet
+        )
+    if actual.declared_model and actual.model and not same_model(actual.model, actual.declared_model):
+        print_hint(f"{name}: answered by {actual.model}, not by {actual.declared_model}", quiet=options.quiet)
+    for removed in actual.tools_removed:
+        see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
+        print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
+    if not actual.saved:
+        # Said whatever -q says: something is lost.
+        print_warning(
+            f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."
+        )
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def _task_label(mode: Mode, number: int, result: RunResult) -> str:
+    if mode is Mode.CHAIN:
+        return f"Chain stopped at step {number} ({result.agent}): "
+    return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
+
+
+def _exit_status(results: Sequence[RunResult]) -> int:
+    """The exit status of the command: 2 if nothing was started."""
+    return compute_exit_status(results) if any(result.was_started for result in results) else REFUSED_EXIT_CODE
+
+
+def _refused_error(failure: Failure, retinue: Retinue, task: Task | None) -> CommandRefusedError:
+    return CommandRefusedError(failure, *_failure_hints(failure, retinue), task=task)
+
+
+def _failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
+    """What the sentence itself must not say: it is the same for people and models."""
+    if broken := failure.detail.get("broken"):
+        yield f"There is a file for it, but it cannot be used: {broken}"
+    if failure.code is ErrorCode.UNKNOWN_AGENT and (
+        near := retinue.roster().suggest_name(str(failure.detail.get("agent", "")))
+    ):
+        yield f"Did you mean {near}?"
+    if failure.code is ErrorCode.UNKNOWN_ENGINE:
+        asked = retinue.settings("single").settings.engine
+        yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."

@@ -1,0 +1,428 @@
+"""The composition root, and the Python API over its parts.
+
+async with Retinue(engine="offline") as retinue:
+    result = await retinue.run("explorer", "Where are sessions stored?")
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+from msgspec import structs
+
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentSource, read_agent
+from retinue.agents.registry import AgentRegistry, AgentSet
+from retinue.agents.search_paths import SearchPaths
+from retinue.agents.trust import TrustStore
+from retinue.composition import TOOLSETS, available_engines
+from retinue.config.directories import home_folder, state_folder
+from retinue.config.run_environment import read_depth, read_tool_ceiling
+from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
+from retinue.config.settings_files import SettingsFiles
+from retinue.engines.base import EngineInfo
+from retinue.ipc.server import ControlServer
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import Failure, RefusedError
+from retinue.model.results import RunResult, compute_exit_code
+from retinue.model.runs import RunSpec
+from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
+from retinue.output.redaction.redactor import Redactor, find_secrets
+from retinue.runtime.delegation import DELEGATION_TOOLSET
+from retinue.runtime.event_bus import EventBus, EventSubscription
+from retinue.runtime.executor import LocalExecutor
+from retinue.runtime.orchestrator import ABORTED, OnRunsStarted, Orchestrator
+from retinue.runtime.planner import Planner
+from retinue.runtime.restore import PastRun, restore_session
+from retinue.runtime.validation import wrong_type
+from retinue.sessions.client_sessions import ClientStore, make_client_root
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.retention import PruneReport
+from retinue.sessions.store import SessionStore, SessionSummary
+from retinue.sessions.stored_sessions import StoredSessions
+from retinue.toolsets.base import Toolset
+
+
+class Retinue(StoredSessions):
+    """Dispatches agents. Open it with `async with`; everything it starts ends with the block.
+
+    Settings given here win over the environment and over every file; their names are those of `retinue doctor`.
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        engine: str | None = None,
+        agents: Iterable[Agent] = (),
+        settings: Mapping[str, Any] | None = None,
+        state: str | os.PathLike[str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        engines: Mapping[str, EngineInfo] | None = None,
+        store: SessionStore | None = None,
+        root: str | None = None,
+        client: str | None = None,
+        offline_may_answer: bool = False,
+        owns_process: bool = False,
+    ) -> None:
+        """Takes what is given here instead of what the process has.
+
+        With `client` sessions are those of this client alone: it finds and continues no others of the state folder.
+        With `owns_process` the program says that nobody else in it starts processes: orphans of agents are then its.
+
+        Raises:
+            ValueError: a setting of this name does not exist, or cannot have this value.
+        """
+        # A copy: reading the process's own anew decodes every name and value again, for every run.
+        self._environ: Mapping[str, str] = dict(os.environ) if environ is None else environ
+        self._cwd = str(Path(cwd or "").absolute())
+        self._setting_overrides = _validate_settings({**(settings or {}), **({"engine": engine} if engine else {})})
+        self._settings = SettingsFiles(self._environ)
+        self._state = Path(state) if state else state_folder(self._environ)
+        self._trust = TrustStore(self._state / "trust.json")
+        self._catalog = AgentRegistry(SearchPaths(self._environ), self._trust, program=agents)
+        self._engine_infos = (
+            available_engines(self._environ, owns_process=owns_process) if engines is None else engines
+        )
+        super().__init__(store or (ClientStore(self._state, client) if client else JsonlStore(self._state)))
+        self._owns_store = store is None
+        self._redactor = Redactor(find_secrets(self._environ))
+        self.client = client
+        """Whose sessions these are; None: the user's own."""
+        self._root = root or make_client_root(client, os.urandom(16).hex())
+        self._resumes_root = root is not None
+        self._offline_may_answer = offline_may_answer
+        self._owns_process = owns_process
+        self._active_orchestrator: Orchestrator | None = None
+        self._lifetime: AbstractAsyncContextManager[Orchestrator] | None = None
+        self.recovered_sessions: Sequence[SessionSummary] = ()
+        """Sessions whose process had died: ended when this one was opened, with what they had."""
+
+    async def __aenter__(self) -> Self:
+        if self._lifetime is not None:
+            raise RuntimeError("This Retinue is open already: close it first, or make another one.")
+        self._opener = anyio.get_current_task().id
+        self._is_bound = not _is_asyncio()
+        self._lifetime = self._parts() if self._is_bound else _in_own_task(self._parts())
+        try:
+            self._active_orchestrator = await self._lifetime.__aenter__()
+        except BaseException:
+            self._lifetime = None
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lifetime = self._lifetime
+        if lifetime is None:
+            return
+        if self._is_bound and anyio.get_current_task().id != self._opener:
+            raise RuntimeError(
+                "This Retinue was opened by another task and is still open. On trio, close it in the task that "
+                "opened it; on asyncio any task may."
+            )
+        self._active_orchestrator = self._lifetime = None
+        await lifetime.__aexit__(None, None, None)
+
+    async def open(self) -> Self:
+        """Open it without `async with`, as a notebook or a fixture does; `close` it afterwards."""
+        return await self.__aenter__()
+
+    async def close(self) -> None:
+        """Stop what runs, wait until it has ended, and close. Does nothing if it is not open."""
+        await self.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def _parts(self) -> AsyncIterator[Orchestrator]:
+        """Everything that is open while this Retinue is."""
+        async with AsyncExitStack() as stack:
+            if self._owns_store and isinstance(self._store, JsonlStore):
+                await stack.enter_async_context(self._store)
+            self.recovered_sessions = await self._store.recover()
+            door = await stack.enter_async_context(ControlServer(self._environ))
+            place = await stack.enter_async_context(LocalExecutor(self._engine_infos))
+            planner = Planner(
+                self._settings, self._catalog, self._engine_infos, self._store, self._state, self._environ
+            )
+            orchestrator = Orchestrator(planner, place, self._store, EventBus(), self._redactor)
+            stack.push_async_callback(orchestrator.close)
+            door.bind(
+                orchestrator, lambda: TOOLSETS[DELEGATION_TOOLSET](orchestrator, str(home_folder(self._environ)))
+            )
+            orchestrator.delegation.get_address = door.address
+            if isinstance(self._store, JsonlStore):
+                self._store.get_control_address = door.address
+            if self.settings("nested").settings.vault:
+                planner.load_agents(self.call("nested"))  # the index of agents says what is true from the start
+            if self._resumes_root:
+                await orchestrator.budgets.load_from_store(self._root)
+            else:
+                orchestrator.budgets.start(self._root)
+            try:
+                yield orchestrator
+            finally:
+                self._active_orchestrator = None  # also where the event loop ends before anyone has closed it
+
+    @property
+    def _orchestrator(self) -> Orchestrator:
+        if self._active_orchestrator is None:
+            raise RuntimeError("Open Retinue with `async with` first: nothing runs outside its block.")
+        return self._active_orchestrator
+
+    # -- dispatching -------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        agent: str | None,
+        task: str,
+        *,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        session: str | None = None,
+        files: Iterable[FileSlice | str] = (),
+        **settings: Any,
+    ) -> RunResult:
+        """One agent, one task. Look at the `failure` of the result: None means that the run completed.
+
+        A refused task, say for an unknown agent, is a result, too: `was_started` is False, and it left no session.
+
+        Raises:
+            TypeError: an argument has a wrong type.
+            ValueError: there is no such setting, or it cannot have this value.
+        """
+        single_task = Task(
+            prompt=task,
+            agent=agent,
+            name=name,
+            cwd=str(Path(self._cwd, cwd)) if cwd else None,
+            timeout=timeout,
+            session=session,
+            files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in files),
+        )
+        (result,) = await self._answered(Plan(tasks=(single_task,)), self.call("single", **settings))
+        return result
+
+    async def delegate(self, tasks: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
+        """Many tasks at once, as many together as there are slots; results in the order of the tasks.
+
+        A task may be written as `(agent, prompt)`. If the call is refused as a whole, every result says why.
+
+        Raises:
+            TypeError: an argument has a wrong type.
+            ValueError: there is no task; or a setting does not exist, or cannot have this value.
+        """
+        plan = Plan(tasks=tuple(map(_to_task, tasks)), mode=Mode.PARALLEL)
+        return await self._answered(plan, self.call("fanout", **settings))
+
+    async def chain(self, steps: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
+        """One step after the other; stops at the first failure: then there are fewer results than steps.
+
+        `{previous}` in a prompt is the answer of the step before, `{task}` the first task. If the chain is refused,
+        there is one result, that of its first step, and it says why.
+
+        Raises:
+            TypeError: an argument has a wrong type.
+            ValueError: there is no step; or a setting does not exist, or cannot have this value.
+        """
+        plan = Plan(tasks=tuple(map(_to_task, steps)), mode=Mode.CHAIN)
+        return await self._answered(plan, self.call("nested", **settings))
+
+    async def _answered(self, plan: Plan, call: CallContext) -> tuple[RunResult, ...]:
+        """Carry the plan out; a refusal is a result, and leaves no session."""
+        if not plan.tasks:
+            raise ValueError("There is no task: give at least one.")
+        for task in plan.tasks:
+            if wrong := wrong_type(task):
+                raise TypeError(f"A task {wrong}")
+        call = structs.replace(call, records_refusals=False)
+        try:
+            return await self.run_plan(plan, call)
+        except RefusedError as refusal:
+            tasks = plan.tasks[:1] if plan.mode is Mode.CHAIN else plan.tasks
+            return tuple(self._refused(task, call, refusal.failure) for task in tasks)
+
+    def _refused(self, task: Task, call: CallContext, failure: Failure) -> RunResult:
+        agent, prompt, message = map(self.redact, (task.agent or "", task.prompt, failure.message))
+        spec = RunSpec(
+            run="",
+            session="",
+            name=self.redact(task.name or "") or agent or "subagent",
+            toolset=call.toolset,
+            agent=AgentProfile(name=agent, layer=""),
+            task=prompt,
+            prompt=prompt,
+            cwd=task.cwd or call.cwd,
+            engine="",
+            lineage=call.lineage,
+        )
+        return RunResult(
+            spec=spec, failure=structs.replace(failure, message=message), exit_code=compute_exit_code(failure)
+        )
+
+    async def run_plan(
+        self, plan: Plan, call: CallContext, on_started: OnRunsStarted | None = None
+    ) -> tuple[RunResult, ...]:
+        """Any plan, on behalf of any caller; `begun` is told its runs before the first starts, but for a chain."""
+        return await self._orchestrator.run_plan(plan, call, on_started)
+
+    def call(
+        self, toolset: str, *, parent_call: str | None = None, finalize: bool = False, **settings: Any
+    ) -> CallContext:
+        """A call from this process: its place in the tree and its authority are what the environment says."""
+        depth, max_depth = read_depth(self._environ)
+        return CallContext(
+            toolset=toolset,
+            cwd=self._cwd,
+            lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
+            authority=read_tool_ceiling(self._environ),
+            settings={**self._setting_overrides, **_validate_settings(settings)}
+            if settings
+            else self._setting_overrides,
+            max_depth=max_depth,
+            finalize=finalize,
+            offline_may_answer=self._offline_may_answer,
+        )
+
+    def events(self, *, deltas: bool = True) -> EventSubscription:
+        """What happens from now on: `async with retinue.events() as events: async for event in events: …`."""
+        return self._orchestrator.subscribe(deltas=deltas)
+
+    def stop(self, run: str) -> bool:
+        """Stops a live run; its result says `aborted` and keeps what it had."""
+        return self._orchestrator.stop(run)
+
+    async def steer(self, run: str, text: str) -> None:
+        """Says something to the agent of a live run; see `Running.steer`."""
+        await self._orchestrator.active_runs.steer(run, text)
+
+    async def extend(self, run: str, seconds: float) -> float:
+        """Gives a live run more time, at most a day at once; the timeout that holds then. See `Running.extend`."""
+        return await self._orchestrator.active_runs.extend(run, seconds)
+
+    def stop_all(self, failure: Failure = ABORTED) -> int:
+        """Stops every live run, for this reason; how many there were."""
+        return self._orchestrator.stop_all(failure)
+
+    async def restore(self, surface: str, session: str, runs: Sequence[PastRun]) -> bool:
+        """Write a session to the store that only a host still has, and return whether the store lacked it.
+
+        Raises:
+            Refused: `storage`.
+        """
+        return await restore_session(self._store, self._redactor, self.call(surface), session, runs)
+
+    def toolset(self, name: str) -> Toolset:
+        """A family of tools.
+
+        Raises:
+            ValueError: there is no surface of this name.
+        """
+        if name not in TOOLSETS:
+            raise ValueError(f"Unknown surface {name!r}; known: {', '.join(TOOLSETS)}")
+        return TOOLSETS[name](self._orchestrator, str(home_folder(self._environ)))
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    @property
+    def cwd(self) -> str:
+        """Where calls are made from."""
+        return self._cwd
+
+    @property
+    def state(self) -> Path:
+        """The folder where everything is remembered."""
+        return self._state
+
+    @property
+    def toolsets(self) -> tuple[str, ...]:
+        """The names of the families of tools."""
+        return tuple(TOOLSETS)
+
+    def roster(self) -> AgentSet:
+        """The agents that can be called from here; known without opening Retinue."""
+        settings = self.settings("single").settings
+        vault = Path(settings.vault) if settings.vault else None
+        return self._catalog.for_directory(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
+
+    def read_agent(self, path: Path) -> Agent | Diagnostic | None:
+        """The agent in a file as if it were the user's own; a remark if it is broken, None if it is none."""
+        return read_agent(path, AgentSource(SourceLayer.USER))
+
+    def settings(self, toolset: str) -> ResolvedSettings:
+        """The settings of a surface here, with where each comes from."""
+        return self._settings.resolve(toolset, Path(self._cwd), self._setting_overrides)
+
+    def redact(self, text: str) -> str:
+        """The text as it may leave: without what looks like a secret, and without those of this environment."""
+        return self._redactor.redact(text)[0]
+
+    @property
+    def containment(self) -> tuple[str, str]:
+        """What holds the processes of an agent together here, and a sentence about it."""
+        from retinue.engines.process.supervisor import detect_containment
+
+        return detect_containment(owns_process=self._owns_process)
+
+    @property
+    def engines(self) -> Mapping[str, EngineInfo]:
+        return self._engine_infos
+
+    async def prune(self, *, older_than: float, keep_results: bool = True) -> PruneReport:
+        """Forgets sessions unchanged for so many seconds: their detail, or all of them."""
+        vault = self.settings("nested").settings.vault
+        return await self._files.prune(
+            older_than=older_than, keep_results=keep_results, vault=Path(vault) if vault else None
+        )
+
+    @property
+    def trust(self) -> TrustStore:
+        """Which of a project's own agents the user has accepted."""
+        return self._trust
+
+
+def _is_asyncio() -> bool:
+    """Whether the current task runs on asyncio's event loop."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        return asyncio is not None and asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAsyncContextManager[Orchestrator]:
+    """Let any task close it: the teardown of a fixture, a later cell of a notebook."""
+    from retinue.support.own_task import OwnTask
+
+    return OwnTask(parts)
+
+
+def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings a program gave: it wants to know at once if one of them is wrong."""
+    layer = {name: value for name, value in settings.items() if value is not None}
+    for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)]).problems:
+        raise ValueError(problem.message)
+    return layer
+
+
+def _to_task(task: Task | tuple[str, str]) -> Task:
+    """Return the task.
+
+    Raises:
+        TypeError: it is neither a `Task` nor a pair.
+    """
+    match task:
+        case Task():
+            return task
+        case (agent, prompt):
+            return Task(agent=agent, prompt=prompt)
+        case _:
+            raise TypeError(f"A task is a Task or (agent, prompt), not {task!r:.80}")

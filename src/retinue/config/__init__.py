@@ -1,0 +1,1 @@
+"""Settings and their files, directories, and what child processes inherit."""

@@ -1,0 +1,310 @@
+"""Layered settings: call > environment > project > user > surface default, each value with its source.
+
+A project's files may only lower limits or set what is displayed; anything else found there is ignored and named.
+Values out of range are clamped, values of a wrong type are ignored; both are named, never silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from retinue.model.runs import Limits
+
+TRUE_WORDS = ("1", "true", "yes", "on")
+FALSE_WORDS = ("0", "false", "no", "off")
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Every setting with its general default; `SURFACES` says where a surface's differs."""
+
+    enabled: bool = True
+    engine: str = "auto"
+    model: str | None = None
+    timeout: float = 1800.0
+    idle_timeout: float = 0.0
+    """Seconds without an event while no tool runs; 0 is off."""
+    ceiling_factor: float = 4.0
+    extend_timeout_debounce: float = 30.0
+    """Seconds each tool call after the timeout buys; 0 makes the timeout hard."""
+    looping_tool_count: int = 5
+    looping_pair_count: int = 20
+    max_tasks: int = 16
+    max_concurrency: int = 4
+    max_depth: int = 3
+    max_spawns: int = 64
+    max_turns: int = 0
+    max_tokens: int = 0
+    max_cost: float = 0.0
+    max_conversation_turns: int = 0
+    max_conversation_tokens: int = 0
+    max_conversation_cost: float = 0.0
+    allow_write: bool = True
+    project_agents: Literal["ask", "allow", "deny"] = "ask"
+    """`ask`, `allow` or `deny`: whether a project's own agents run before they were accepted."""
+    vault: str | None = None
+    finalize_retries: int = 2
+    retry_attempts: int = 1
+    max_lines_per_window: int = 15
+    max_task_bytes: int = 2**20
+    resume: Literal["text", "native"] = "text"
+    """`text` or `native`: how `fanout` continues a session."""
+    warm_pool: bool = True
+    """Whether an engine's process may serve one run after the other."""
+    claude_settings: Literal["none", "user", "project", "both"] = "none"
+    """Whose settings of Claude Code's own its runs load: `none`, `user`, `project` or `both`."""
+    policy: bool = False
+    """Whether a host's model is told when to delegate, and to whom."""
+
+    def limits(self) -> Limits:
+        """What bounds one run under these settings."""
+        return Limits(
+            timeout=self.timeout,
+            grace=self.extend_timeout_debounce,
+            ceiling=max(self.ceiling_factor * self.timeout, self.timeout + self.extend_timeout_debounce),
+            idle_timeout=self.idle_timeout or None,
+            loop_count=self.looping_tool_count,
+            pair_count=self.looping_pair_count,
+            max_turns=self.max_turns or None,
+            max_tokens=self.max_tokens or None,
+            max_cost=self.max_cost or None,
+            max_conversation_turns=self.max_conversation_turns or None,
+            max_conversation_tokens=self.max_conversation_tokens or None,
+            max_conversation_cost=self.max_conversation_cost or None,
+            retry_attempts=self.retry_attempts,
+            finalize_retries=self.finalize_retries,
+            max_task_bytes=self.max_task_bytes,
+        )
+
+
+TOOLSET_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "single": {
+        "timeout": 900.0,
+        "idle_timeout": 180.0,
+        "extend_timeout_debounce": 0.0,
+        "ceiling_factor": 1.0,
+        "max_depth": 1,
+        "allow_write": False,
+        "retry_attempts": 2,
+    },
+    "sticky": {"extend_timeout_debounce": 0.0, "max_depth": 1},
+    "fanout": {"timeout": 600.0},
+    "nested": {},
+}
+
+
+class ProjectPolicy(Enum):
+    """What a project's own file may do with a setting."""
+
+    LOWER = "lower"
+    """Only make it stricter."""
+    DISPLAY = "display"
+    """Set it: it changes nothing but what is shown."""
+    IGNORED = "ignored"
+
+
+class SettingRule(Struct, frozen=True):
+    """The rules of one setting."""
+
+    low: float = 0.0
+    high: float = 2.0**53
+    """Beyond it numbers are not exact, and no limit means anything."""
+    in_project: ProjectPolicy = ProjectPolicy.LOWER
+    choices: tuple[str, ...] = ()
+    zero_is_off: bool = False
+    """Then 0 is the laxest value, not the strictest."""
+    note: str = ""
+
+
+_NEVER = ProjectPolicy.IGNORED
+
+SETTING_RULES: Mapping[str, SettingRule] = {
+    "enabled": SettingRule(in_project=_NEVER, note="whether anything is dispatched at all"),
+    "engine": SettingRule(in_project=_NEVER, note="`auto` or the name of an engine"),
+    "model": SettingRule(in_project=_NEVER, note="the engine's default model if none is named"),
+    "timeout": SettingRule(low=1.0, high=7 * 86400.0, note="seconds a run may take"),
+    "idle_timeout": SettingRule(zero_is_off=True, note="seconds without an event while no tool runs; 0 is off"),
+    "ceiling_factor": SettingRule(low=1.0, high=100.0, note="extensions end at this many timeouts"),
+    "extend_timeout_debounce": SettingRule(high=300.0, note="seconds each tool call after the timeout buys"),
+    "looping_tool_count": SettingRule(
+        high=50, zero_is_off=True, note="identical calls in a row that are a loop; 0 is off"
+    ),
+    "looping_pair_count": SettingRule(
+        high=1000, zero_is_off=True, note="unchanged pairs of calls that are a loop; 0 is off"
+    ),
+    "max_tasks": SettingRule(low=1, high=100_000, note="tasks in one call"),
+    "max_concurrency": SettingRule(low=1, high=100_000, note="runs at once; others queue"),
+    "max_depth": SettingRule(high=64, note="levels of runs below the root conversation"),
+    "max_spawns": SettingRule(low=1, high=10**9, note="runs that agents start below one call of yours"),
+    "max_turns": SettingRule(zero_is_off=True, note="assistant messages of a run; 0 is off"),
+    "max_tokens": SettingRule(zero_is_off=True, note="tokens of a run; 0 is off"),
+    "max_cost": SettingRule(zero_is_off=True, note="dollars a run may cost; 0 is off"),
+    "max_conversation_turns": SettingRule(zero_is_off=True, note="messages of all runs of a conversation; 0 is off"),
+    "max_conversation_tokens": SettingRule(zero_is_off=True, note="tokens of all runs of a conversation; 0 is off"),
+    "max_conversation_cost": SettingRule(
+        zero_is_off=True, note="dollars all runs of a conversation may cost; 0 is off"
+    ),
+    "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
+    "project_agents": SettingRule(
+        in_project=_NEVER,
+        choices=("ask", "allow", "deny"),
+        note="a project's own agents before they were accepted",
+    ),
+    "vault": SettingRule(in_project=_NEVER, note="your own folder with `agents/<slug>/`; runs are told there, too"),
+    "finalize_retries": SettingRule(high=10, note="corrections after a missing finalization"),
+    "retry_attempts": SettingRule(low=1, high=10, note="tries of a run in all on transient provider errors"),
+    "max_lines_per_window": SettingRule(
+        low=1, high=1000, in_project=ProjectPolicy.DISPLAY, note="lines of a live window"
+    ),
+    "max_task_bytes": SettingRule(low=1, high=2**30, note="size of a task"),
+    "warm_pool": SettingRule(
+        in_project=_NEVER, note="whether a process of an engine serves several runs, one after another"
+    ),
+    "claude_settings": SettingRule(
+        in_project=_NEVER,
+        choices=("none", "user", "project", "both"),
+        note="whose Claude Code settings and `CLAUDE.md` its runs load; never their hooks",
+    ),
+    "policy": SettingRule(in_project=_NEVER, note="whether a host's model is told when to delegate, and to whom"),
+    "resume": SettingRule(choices=("text", "native"), in_project=_NEVER, note="how a session is continued"),
+}
+
+_TYPES: Mapping[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
+_VARIABLES = {key: f"RETINUE_{key.upper()}" for key in SETTING_RULES}
+
+
+class SettingsLayer(Struct, frozen=True, kw_only=True):
+    """The raw values of one source, strongest layer first in a list of them."""
+
+    name: str
+    """`call`, `environment`, or the file."""
+    values: Mapping[str, Any]
+    """Flat keys, and a table per surface."""
+    is_project: bool = False
+
+
+class SettingValue(Struct, frozen=True):
+    value: Any
+    source: str
+
+
+class SettingProblem(Struct, frozen=True):
+    """Something in a source that was not taken as it stands."""
+
+    source: str
+    message: str
+
+
+class ResolvedSettings(Struct, frozen=True):
+    """Settings with where each value came from and what was not taken."""
+
+    settings: Settings
+    sources: Mapping[str, SettingValue]
+    problems: tuple[SettingProblem, ...]
+
+
+def resolve_settings(toolset: str, layers: list[SettingsLayer]) -> ResolvedSettings:
+    """Merges the layers, strongest first, over the surface's defaults."""
+    problems: list[SettingProblem] = []
+    sources = dict(_toolset_defaults(toolset))
+    for layer in reversed(layers):
+        for key, value in _layer_entries(layer, toolset, problems):
+            accepted = _validate_value(layer, key, value, sources[key].value, problems)
+            if accepted is not None:
+                sources[key] = SettingValue(accepted.value, layer.name)
+    settings = Settings(**{key: source.value for key, source in sources.items()})
+    return ResolvedSettings(settings, sources, tuple(problems))
+
+
+@lru_cache(maxsize=16)
+def _toolset_defaults(toolset: str) -> Mapping[str, SettingValue]:
+    default = structs.asdict(structs.replace(Settings(), **TOOLSET_DEFAULTS.get(toolset, {})))
+    return {key: SettingValue(value, f"default of {toolset}") for key, value in default.items()}
+
+
+def environment_layer(environ: Mapping[str, str]) -> SettingsLayer:
+    found = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
+    return SettingsLayer(name="environment", values=found)
+
+
+def _layer_entries(layer: SettingsLayer, toolset: str, problems: list[SettingProblem]) -> Iterator[tuple[str, Any]]:
+    for key, value in layer.values.items():
+        if key in SETTING_RULES:
+            yield key, value
+        elif key not in TOOLSET_DEFAULTS:
+            problems.append(
+                SettingProblem(layer.name, f"unknown setting {key!r} ignored; known: {', '.join(SETTING_RULES)}")
+            )
+    table = layer.values.get(toolset)
+    if not isinstance(table, Mapping):
+        return
+    for key, value in table.items():
+        if key in SETTING_RULES:
+            yield key, value
+        else:
+            problems.append(SettingProblem(layer.name, f"unknown setting {toolset}.{key} ignored"))
+
+
+class _AcceptedValue(Struct, frozen=True):
+    value: Any
+
+
+def _validate_value(
+    layer: SettingsLayer, key: str, value: Any, weaker: Any, problems: list[SettingProblem]
+) -> _AcceptedValue | None:
+    """The value as it will be used, or None if it is not taken."""
+    rule = SETTING_RULES[key]
+    if layer.is_project and rule.in_project is ProjectPolicy.IGNORED:
+        problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))
+        return None
+    try:
+        converted = _convert(key, value)
+    except (ValueError, msgspec.ValidationError) as error:
+        problems.append(SettingProblem(layer.name, f"{key} = {value!r} ignored: {error}"))
+        return None
+    clamped = _clamp(rule, converted)
+    if clamped != converted:
+        problems.append(SettingProblem(layer.name, f"{key} = {value!r} is out of range; {clamped!r} is used"))
+    if (
+        layer.is_project
+        and rule.in_project is ProjectPolicy.LOWER
+        and _laxness(rule, clamped) > _laxness(rule, weaker)
+    ):
+        problems.append(SettingProblem(layer.name, f"{key} = {value!r} would raise a limit ({weaker!r}); ignored"))
+        return None
+    return _AcceptedValue(clamped)
+
+
+def _convert(key: str, value: Any) -> Any:
+    kind = _TYPES[key]
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in TRUE_WORDS + FALSE_WORDS:
+            raise ValueError("expected true or false")
+        return value.lower() in TRUE_WORDS
+    if kind in (int, float) and isinstance(value, bool):
+        raise ValueError("expected a number")
+    choices = SETTING_RULES[key].choices
+    if choices and value not in choices:
+        raise ValueError(f"expected one of {', '.join(choices)}")
+    converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise ValueError("expected a finite number")
+    return converted
+
+
+def _clamp(rule: SettingRule, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return type(value)(min(max(value, rule.low), rule.high))
+
+
+def _laxness(rule: SettingRule, value: Any) -> float:
+    if rule.zero_is_off and value == 0:
+        return math.inf
+    return float(value)

@@ -1,0 +1,161 @@
+"""The files settings are found in: ours, and those of the systems people already have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from retinue.config.directories import config_folder, expand_user_path, find_project_levels, pi_folder
+from retinue.config.settings import (
+    ResolvedSettings,
+    SettingProblem,
+    SettingsLayer,
+    environment_layer,
+    resolve_settings,
+)
+from retinue.support.cache import IdentityCache
+from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
+
+MAX_FILE_BYTES = 256 * 1024
+"""Of a settings file; ours are a few lines."""
+
+ParseContent = Callable[[bytes], Mapping[str, Any]]
+"""The content of a file as the values of a layer; raises ValueError."""
+SettingsLocation = tuple[Path, ParseContent, bool]
+"""A file, how it is read, and whether it is a project's."""
+FileContent = tuple[Mapping[str, Any], SettingProblem | None]
+"""What a file says, and what was wrong with it."""
+
+_ABSENT_FILE: FileContent = ({}, None)
+
+
+class SettingsFiles:
+    """Settings of a process: read when asked for, and again only when a file has changed."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._environment_layer = environment_layer(environ)
+        self._user = config_folder(environ), pi_folder(environ)
+        self._contents: dict[Path, tuple[tuple[int, int, int], FileContent]] = {}
+        self._locations: dict[tuple[Path, ...], list[SettingsLocation]] = {}
+        self._resolved = IdentityCache[tuple[str, Path], ResolvedSettings]()
+
+    def resolve(self, toolset: str, cwd: Path, call: Mapping[str, Any] | None = None) -> ResolvedSettings:
+        """The settings of a call made in `cwd` on a surface; what came with the call does not change after it."""
+        locations = self._find_locations(cwd)
+        contents = [self._load_content(path, read) for path, read, _ in locations]
+        merge = partial(self._merge_layers, toolset, call, locations, contents)
+        return self._resolved.get_or_make((toolset, cwd), (call, locations, *contents), merge)
+
+    def _merge_layers(
+        self,
+        toolset: str,
+        call: Mapping[str, Any] | None,
+        locations: list[SettingsLocation],
+        contents: list[FileContent],
+    ) -> ResolvedSettings:
+        layers, problems = [SettingsLayer(name="call", values=call or {}), self._environment_layer], []
+        for (path, _, is_project), (values, problem) in zip(locations, contents, strict=True):
+            if values:
+                layers.append(SettingsLayer(name=str(path), values=values, is_project=is_project))
+            if problem:
+                problems.append(problem)
+        found = resolve_settings(toolset, layers)
+        settings = found.settings
+        if settings.vault:
+            settings = structs.replace(settings, vault=str(expand_user_path(settings.vault, self._environ)))
+        return ResolvedSettings(settings, found.sources, (*problems, *found.problems))
+
+    def _find_locations(self, cwd: Path) -> list[SettingsLocation]:
+        """The files to look at from a directory. Every call asks, and joining paths costs more than the looks."""
+        levels = find_project_levels(cwd)
+        cached = self._locations.get(levels)
+        if cached is None:
+            cached = self._locations[levels] = self._build_locations(levels, *self._user)
+        return cached
+
+    def _build_locations(self, levels: Sequence[Path], user: Path, pi: Path) -> list[SettingsLocation]:
+        locations: list[SettingsLocation] = []
+        for level in levels:
+            locations.append((level / ".retinue" / "config.toml", _parse_own, True))
+            locations.append((level / ".pi" / "settings.json", _parse_harms_haus, True))
+        locations.append((user / "config.toml", _parse_own, False))
+        locations.append((pi / "settings.json", _parse_harms_haus, False))
+        locations.append((pi / "extensions" / "devkit-pi" / "config.json", _parse_devkit, False))
+        # A working directory of ~ makes a user's file look like a project's: the user's reading wins.
+        user_files = {path for path, _, is_project in locations if not is_project}
+        return [location for location in locations if not (location[2] and location[0] in user_files)]
+
+    def _load_content(self, path: Path, read: ParseContent) -> FileContent:
+        """What the file says; the same object as long as it does not change."""
+        try:
+            status = path.stat()
+        except OSError:
+            return _ABSENT_FILE
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+        cached = self._contents.get(path)
+        if cached is None or cached[0] != state:
+            cached = self._contents[path] = (state, _read_file(path, read))
+        return cached[1]
+
+
+def _read_file(path: Path, read: ParseContent) -> FileContent:
+    try:
+        return read(read_regular_file(path, MAX_FILE_BYTES)), None
+    except (NotRegularFileError, FileTooLargeError):
+        return {}, SettingProblem(str(path), f"not a file of at most {MAX_FILE_BYTES // 1024} KiB; ignored")
+    except (OSError, ValueError, RecursionError) as error:
+        return {}, SettingProblem(str(path), f"could not be read and is ignored: {error}")
+
+
+def _parse_own(content: bytes) -> Mapping[str, Any]:
+    import tomllib
+
+    return tomllib.loads(content.decode("utf-8-sig"))
+
+
+def _parse_harms_haus(content: bytes) -> Mapping[str, Any]:
+    """Seed 003's settings; they speak of its own surface."""
+    match _parse_json(content):
+        case {"subagents": dict(found)}:
+            names = {
+                "maxLinesPerWindow": "max_lines_per_window",
+                "extend_timeout_debounce": "extend_timeout_debounce",
+                "looping_tool_count": "looping_tool_count",
+            }
+            return {"fanout": {names[key]: value for key, value in found.items() if key in names}}
+    return {}
+
+
+def _parse_devkit(content: bytes) -> Mapping[str, Any]:
+    """Seed 000's settings; milliseconds there are seconds here."""
+    match _parse_json(content):
+        case {"subagents": dict(found)}:
+            pass
+        case _:
+            return {}
+    names = {"enabled": "enabled", "maxDepth": "max_depth", "allowWrite": "allow_write"}
+    values = {names[key]: value for key, value in found.items() if key in names}
+    for key, name in (("timeoutMs", "timeout"), ("idleTimeoutMs", "idle_timeout")):
+        if isinstance(found.get(key), int | float):
+            values[name] = found[key] / 1000
+    match found.get("retry"):
+        case {"enabled": False}:
+            values["retry_attempts"] = 1
+        case {"maxAttempts": attempts}:
+            values["retry_attempts"] = attempts
+    if found.get("projectAgentPolicy") == "allow":
+        values["project_agents"] = "allow"
+    return {"single": values}
+
+
+def _parse_json(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content.removeprefix(b"\xef\xbb\xbf"))
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error

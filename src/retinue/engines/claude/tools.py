@@ -1,0 +1,79 @@
+"""How a run on Claude Code delegates: by our own tools, and by Claude Code's `Agent`, which stands for one of them.
+
+Claude Code announces the agents it is told of and lets its model call them. Such a call is carried out by our
+`spawn_subagent`: an ordinary run below this one, admitted and counted first, on any engine, in a session of its own.
+Nothing runs as an agent within Claude Code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anyio import CapacityLimiter
+
+from retinue.engines.delegation_client import list_tools
+from retinue.engines.toolbox import AgentToolbox, finalize_tool, make_tool
+from retinue.engines.tools.folder import SandboxedDirectory
+from retinue.engines.tools.ls import ls
+from retinue.model.runs import RunSpec, ToolArguments
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_pi_name
+
+SPAWN_TOOL = "spawn_subagent"
+NATIVE_DELEGATION_TOOLS = ("Agent", "Task")
+"""What Claude Code calls its own: to models, and in its lists and older versions."""
+CALL_ARGUMENT = "retinueCall"
+"""The argument by which our gate tells a tool of ours the id of its call."""
+
+_ARGUMENT_NAMES = {"subagent_type": "agent", "prompt": "task"}
+_DESCRIPTION_ARGUMENT = "description"
+"""What `Agent` takes beside the task."""
+
+
+def list_delegation_tools(spec: RunSpec) -> tuple[str, ...]:
+    """The names of our tools to delegate with, as far as the run has them."""
+    return tuple(filter(is_delegation, spec.grant.tools)) if spec.callback else ()
+
+
+def tool_aliases(spawn: str) -> Mapping[str, str]:
+    """What is carried out by our tool, which Claude Code knows by this name."""
+    return dict.fromkeys(NATIVE_DELEGATION_TOOLS, spawn)
+
+
+def convert_arguments(arguments: ToolArguments) -> ToolArguments:
+    """The arguments of `Agent` as `spawn_subagent` takes them; its own stay as they are."""
+    if not _ARGUMENT_NAMES.keys() & arguments.keys():
+        return arguments
+    return {
+        _ARGUMENT_NAMES.get(name, name): value for name, value in arguments.items() if name != _DESCRIPTION_ARGUMENT
+    }
+
+
+SERVER_NAME = "retinue"
+"""The server, as Claude Code sees it, behind which they stand."""
+TOOL_PREFIX = f"mcp__{SERVER_NAME}__"
+LS_TOOL = "ls"
+
+
+def list_own_tools(spec: RunSpec) -> tuple[str, ...]:
+    """Their names, as far as the run has them."""
+    listing = (LS_TOOL,) if LS_TOOL in spec.grant.tools else ()
+    return (*listing, *list_delegation_tools(spec), *((FINALIZE_TOOL,) if spec.finalize else ()))
+
+
+async def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
+    toolbox = AgentToolbox((make_tool(ls, SandboxedDirectory(spec.cwd), readers), finalize_tool()))
+    if spec.callback:
+        toolbox = toolbox.with_tools(*await list_tools(spec.callback))
+    return toolbox.restricted_to(list_own_tools(spec))
+
+
+def to_mcp_tool_name(tool: str) -> str:
+    """What Claude Code calls a tool of ours."""
+    return f"{TOOL_PREFIX}{tool}"
+
+
+def to_retinue_name(tool: str) -> str:
+    """What we call a tool that Claude Code names."""
+    if tool in NATIVE_DELEGATION_TOOLS:
+        return SPAWN_TOOL
+    return tool.removeprefix(TOOL_PREFIX) if tool.startswith(TOOL_PREFIX) else to_pi_name(tool)

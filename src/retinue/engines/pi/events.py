@@ -1,0 +1,285 @@
+"""pi's lines → events. Each line is looked at once; what only repeats what is known is not decoded at all.
+
+    session                                  --mode json only
+    agent_start, turn_start, message_start   nothing new in them
+    message_update                           a delta, beside the whole message so far in older versions
+    message_end                              assistant: blocks, usage, stop reason; user: that the agent has it
+    tool_execution_start | _update | _end    _update repeats the output so far
+    auto_retry_start, compaction_start …     notices
+    agent_end                                may be followed by a retry
+    agent_settled                            the end of a run
+    response, extension_ui_request           the conversation over --mode rpc
+
+Versions from 0.73 to 1.5 differ only in what they add.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.engines.json_lines import (
+    LineTooLong,
+    RecordCounts,
+    content_blocks,
+    decode_line,
+    join_text_blocks,
+    merge_deltas,
+    parse_finalization,
+    to_number,
+    to_text,
+)
+from retinue.model.events import (
+    Event,
+    Finalized,
+    MessageEnded,
+    Notice,
+    StopReason,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.model.results import Usage
+from retinue.model.tool_names import FINALIZE_TOOL
+
+_KIND = re.compile(rb'\{(?:"id":"[^"]*",)?"type":"([a-z_]+)"')
+_EVENT = b'"assistantMessageEvent":{'
+_DELTA = re.compile(rb'"assistantMessageEvent":\{"type":"(text|thinking)_delta",(?:"contentIndex":\d+,)?"delta":"')
+_STRING_END = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*"')
+
+_STOP: Mapping[str, StopReason] = {
+    "stop": "stop",
+    "toolUse": "tool_use",
+    "length": "length",
+    "error": "error",
+    "aborted": "aborted",
+}
+
+REPEATING_TYPES = frozenset({b"message_update", b"tool_execution_update"})
+"""Lines that repeat what came before: they count as raw output only."""
+
+
+_IGNORED_TYPES = frozenset({b"session", b"agent_start", b"turn_start", b"message_start", b"turn_end", b"agent_end"})
+"""Lines in which nothing is new."""
+
+
+class AgentIdle(Struct, frozen=True):
+    """pi will not go on by itself."""
+
+
+class CommandResponse(Struct, frozen=True):
+    """The answer to a command."""
+
+    id: str
+    error: str | None = None
+    """Why it was not done."""
+
+
+class UserMessageDelivered(Struct, frozen=True):
+    """The agent was given a message of the user's: its task, or what it was told meanwhile."""
+
+
+class ExtensionPrompt(Struct, frozen=True):
+    """An extension asks a question, and waits for the answer."""
+
+    id: str
+    title: str
+
+
+class ExtensionReady(Struct, frozen=True):
+    """Our own extension has made the process ready for a run."""
+
+    missing: tuple[str, ...] = ()
+    """Tools this pi does not have."""
+
+
+PiMessage = Event | AgentIdle | CommandResponse | UserMessageDelivered | ExtensionPrompt | ExtensionReady
+
+
+class PiEventReader(RecordCounts):
+    """The lines of one process while it serves one run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._partial_results: dict[str, str] = {}
+        self._reported_calls: set[str] = set()
+        self._is_finalized = False
+        self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[PiMessage]]] = {
+            "message_end": self._message_end,
+            "tool_execution_start": self._tool_start,
+            "tool_execution_update": self._tool_update,
+            "tool_execution_end": self._tool_end,
+            "auto_retry_start": _read_retry,
+            "compaction_start": _read_compaction,
+            "auto_compaction_start": _read_compaction,
+            "extension_error": _read_extension_error,
+            "agent_settled": lambda _: (AgentIdle(),),
+            "response": _read_response,
+            "extension_ui_request": _read_extension_prompt,
+        }
+
+    def read(self, lines: Iterable[bytes | LineTooLong]) -> list[PiMessage]:
+        """What the lines say, with deltas that follow each other as one."""
+        return merge_deltas(chain.from_iterable(map(self._read_line, lines)))
+
+    def _read_line(self, line: bytes | LineTooLong) -> Iterable[PiMessage]:
+        if isinstance(line, LineTooLong):
+            self.dropped += line.size
+            return (Notice("line_too_long", f"A line of {line.size} bytes from pi was too long and is left out."),)
+        found = _KIND.match(line)
+        kind = found[1] if found else None
+        if kind == b"message_update":
+            self.is_truncated = not line.endswith(b"}")
+            return _read_delta(line)
+        if kind not in REPEATING_TYPES:
+            self.stdout += len(line)
+        if kind in _IGNORED_TYPES:
+            self.is_truncated = not line.endswith(b"}")
+            return ()
+        record = decode_line(line if found else _strip_noise(line))
+        if not isinstance(record, dict):
+            self.count_noise(line)
+            return ()
+        self.is_truncated = False
+        reader = self._readers.get(to_text(record.get("type")))
+        return reader(record) if reader else ()
+
+    # -- by type -----------------------------------------------------------------------------------
+
+    def _message_end(self, record: Mapping[str, Any]) -> Iterable[PiMessage]:
+        message = record.get("message")
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "user":
+            yield UserMessageDelivered()
+        if not isinstance(message, dict) or role != "assistant":
+            return
+        if self._is_finalized and message.get("stopReason") == "aborted":
+            return  # our extension has stopped pi before it asked the model again
+        for block in content_blocks(message.get("content")):
+            match block.get("type"):
+                case "thinking" if text := to_text(block.get("thinking")):
+                    yield Thinking(text)
+                case "text" if text := to_text(block.get("text")):
+                    yield Text(text)
+                case "toolCall":
+                    yield self._tool_called(block.get("id"), block.get("name"), block.get("arguments"))
+        reason = to_text(message.get("stopReason"))
+        error = to_text(message.get("errorMessage"))
+        if reason not in _STOP:
+            error = error or f"pi ended its message with an unknown stop reason: {reason}"
+        yield MessageEnded(
+            stop_reason=_STOP.get(reason, "error"),
+            model=_message_model(message),
+            usage=_message_usage(message.get("usage")),
+            error=error or None,
+        )
+
+    def _tool_called(self, call: Any, name: Any, args: Any) -> ToolCalled:
+        self._reported_calls.add(to_text(call))
+        return ToolCalled(to_text(call), to_text(name), args if isinstance(args, dict) else {"arguments": args})
+
+    def _tool_start(self, record: Mapping[str, Any]) -> Iterable[PiMessage]:
+        # A tool called by a tool stands in no message.
+        if to_text(record.get("toolCallId")) not in self._reported_calls:
+            yield self._tool_called(record.get("toolCallId"), record.get("toolName"), record.get("args"))
+
+    def _tool_update(self, record: Mapping[str, Any]) -> Iterable[PiMessage]:
+        call, text = to_text(record.get("toolCallId")), _result_text(record.get("partialResult"))
+        before = self._partial_results.get(call, "")
+        self._partial_results[call] = text
+        # Past pi's own limit only the end of the output is repeated: then all of it is shown as new.
+        if news := text.removeprefix(before):
+            yield ToolDelta(call, news)
+
+    def _tool_end(self, record: Mapping[str, Any]) -> Iterable[PiMessage]:
+        call, name = to_text(record.get("toolCallId")), to_text(record.get("toolName"))
+        self._partial_results.pop(call, None)
+        result, is_error = record.get("result"), record.get("isError") is True
+        yield ToolReturned(call, name, _result_text(result), is_error)
+        if name == FINALIZE_TOOL and not is_error and (finalization := parse_finalization(_result_details(result))):
+            self._is_finalized = True
+            yield Finalized(finalization)
+
+
+def _read_retry(record: Mapping[str, Any]) -> Iterable[PiMessage]:
+    attempt, max_attempts, delay = (record.get(key) for key in ("attempt", "maxAttempts", "delayMs"))
+    pause = f" in {delay / 1000:g}s" if isinstance(delay, int) else ""
+    message = f"pi tries again{pause} ({attempt} of {max_attempts}) after: {to_text(record.get('errorMessage'))}"
+    yield Notice("provider_retry", message)
+
+
+def _read_compaction(_: Mapping[str, Any]) -> Iterable[PiMessage]:
+    yield Notice("compaction", "pi shortens its conversation, as it grew too long for the model.")
+
+
+def _read_extension_error(record: Mapping[str, Any]) -> Iterable[PiMessage]:
+    where, error = to_text(record.get("extensionPath")), to_text(record.get("error"))
+    yield Notice("extension_error", f"An extension of pi failed ({where}): {error}")
+
+
+def _read_response(record: Mapping[str, Any]) -> Iterable[PiMessage]:
+    failed = record.get("success") is not True
+    yield CommandResponse(
+        to_text(record.get("id")), (to_text(record.get("error")) or "no reason given") if failed else None
+    )
+
+
+def _read_extension_prompt(record: Mapping[str, Any]) -> Iterable[PiMessage]:
+    message = to_text(record.get("message"))
+    if to_text(record.get("method")) in {"select", "confirm", "input", "editor"}:
+        yield ExtensionPrompt(to_text(record.get("id")), to_text(record.get("title")) or message)
+    elif message.startswith("retinue "):
+        ready = decode_line(message.removeprefix("retinue ").encode(errors="replace"))
+        missing = ready.get("missing") if isinstance(ready, dict) else None
+        yield ExtensionReady(tuple(map(to_text, missing)) if isinstance(missing, list) else ())
+
+
+def _read_delta(line: bytes) -> Iterable[PiMessage]:
+    """The text that is new in an update. A quote within a string is escaped, so the marks cannot be within one."""
+    found = _DELTA.match(line, max(line.find(_EVENT), 0))
+    if found and (end := _STRING_END.match(line, found.end())):
+        text = decode_line(line[found.end() - 1 : end.end()])
+        if isinstance(text, str) and text:
+            yield TextDelta(text) if found[1] == b"text" else ThinkingDelta(text)
+
+
+def _strip_noise(line: bytes) -> bytes:
+    """From the record on: terminals are told things, and byte order marks written, before it."""
+    start = line.find(b'{"')
+    return line[start:] if start > 0 else line
+
+
+def _result_text(result: Any) -> str:
+    """The text of a tool's result."""
+    return join_text_blocks(result.get("content")) if isinstance(result, dict) else ""
+
+
+def _result_details(result: Any) -> Any:
+    return result.get("details") if isinstance(result, dict) else None
+
+
+def _message_model(message: Mapping[str, Any]) -> str | None:
+    provider, model = to_text(message.get("provider")), to_text(message.get("model"))
+    return "/".join(filter(None, (provider, model))) or None
+
+
+def _message_usage(value: Any) -> Usage:
+    fields = value if isinstance(value, dict) else {}
+    cost = fields.get("cost")
+    total = cost.get("total") if isinstance(cost, dict) else None
+    return Usage(
+        input=to_number(fields.get("input")),
+        output=to_number(fields.get("output")),
+        cache_read=to_number(fields.get("cacheRead")),
+        cache_write=to_number(fields.get("cacheWrite")),
+        cost=float(total) if isinstance(total, int | float) else None,
+        turns=1,
+    ).clamped()

@@ -1,0 +1,272 @@
+"""One pi process that takes commands, and the run it serves: `--mode rpc`.
+
+ready         it answers
+switch        to the file of the run's session: nothing of the run before is known there
+configure     its tools and its prompts, through our own extension
+prompt        and then pi's events, until it has settled; what others say to the agent goes to it meanwhile
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
+
+import anyio
+import msgspec
+
+from retinue.engines.base import Completion, Emit, EngineError, engine_error
+from retinue.engines.child_environment import build_prompt
+from retinue.engines.json_lines import LineSplitter
+from retinue.engines.pi.events import (
+    AgentIdle,
+    CommandResponse,
+    ExtensionPrompt,
+    ExtensionReady,
+    PiEventReader,
+    PiMessage,
+    UserMessageDelivered,
+)
+from retinue.engines.pi.launch import list_granted_tools
+from retinue.engines.pi.reporter import PI, PiReporter
+from retinue.engines.process.child import ChildExitedError, ChildProcess
+from retinue.engines.process_reporter import wait_for_exit
+from retinue.engines.steering import SteeringChannel, steering_refused
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import EngineSessionStarted, Notice, SteeringDelivered
+from retinue.model.runs import RunSpec
+from retinue.model.tool_names import DELEGATION_TOOL_NAMES, FINALIZE_TOOL
+
+START_TIMEOUT = 60.0
+"""Seconds in which a process that is going to work has answered: machines under load are slow."""
+
+T = TypeVar("T", CommandResponse, AgentIdle)
+
+
+NOT_CONFIGURED = (
+    "pi did not load Retinue's extension, or that failed, so the agent's tools could not be bounded. The task was "
+    "not given to it. See what `pi -e` says to other extensions, and `retinue doctor`."
+)
+CONTROL_MESSAGES = (CommandResponse, UserMessageDelivered, ExtensionReady, AgentIdle, ExtensionPrompt)
+
+
+class StaleProcessError(Exception):
+    """A process that had served a run has ended, and nobody knew yet."""
+
+
+class RpcProcess:
+    """A process and what was said to it. One run at a time."""
+
+    def __init__(self, child: ChildProcess, session: str | None) -> None:
+        self.child = child
+        self.runs = 0
+        self.is_clean = False
+        """Whether it may serve another run: its last one settled, and nothing about it is in doubt."""
+        self._is_fresh = True
+        self._session = session
+        """The file it is in, as long as nothing was said there."""
+        self._lines = LineSplitter()
+        self._reader = PiEventReader()
+        self._pending: deque[PiMessage] = deque()
+        self._commands = 0
+        self._writing = anyio.Lock()
+        self._reporter: PiReporter | None = None
+        self._steering = SteeringChannel()
+        self._extension_ready: ExtensionReady | None = None
+        self._run_started = False
+        """Whether the run has begun: what is said before belongs to none, or to the one before."""
+        self._has_task = False
+        """Whether its agent has been given its task."""
+        self._initial_descendants = 0
+        """Processes it has from the start, such as servers of its extensions; any more were left by a run."""
+
+    async def wait_ready(self) -> None:
+        """Returns when pi answers.
+
+        Raises:
+            EngineError: it does not.
+        """
+        with anyio.move_on_after(START_TIMEOUT) as scope:
+            try:
+                await self._command("get_state")
+            except ChildExitedError:
+                raise PI.produced_nothing_error(self.child, self._reader, await wait_for_exit(self.child)) from None
+            self._initial_descendants = await self.child.count_descendants()
+            self.is_clean = True
+        if scope.cancelled_caught:
+            raise engine_error(
+                f"pi did not answer within {START_TIMEOUT:g}s of its start.", code=ErrorCode.SPAWN_FAILED
+            )
+
+    async def run(self, spec: RunSpec, session: str | None, emit: Emit, steering: SteeringChannel) -> None:
+        """Carries the spec out in the session of this file, or of none; returns when pi has settled, or is gone.
+
+        Raises:
+            EngineError: pi cannot do what the spec asks for, or broke off.
+            Stale: the process had ended since its last run; nothing was asked of it.
+        """
+        self.is_clean = self.child.answered = False
+        self.runs += 1
+        self._reader = PiEventReader()
+        self._pending.clear()
+        self._run_started = self._has_task = False
+        self._reporter = PiReporter(self.child, self._reader, emit)
+        self._steering = steering
+        try:
+            await self._reporter.start()
+            await self._open_session(session)
+            await self._configure(spec)
+            self._run_started = True
+            await emit(Completion.PENDING)
+            await self._command("prompt", message=_escape_slash(build_prompt(spec)))
+            steering.open(self._steer)
+            if session:
+                await emit(EngineSessionStarted(session))
+            await self._wait_for(AgentIdle)
+            steering_delivered = steering.close()
+            self.child.answered = True
+            await emit(Completion.REPORTED)
+            self._reporter.late_messages += sum(
+                not isinstance(message, CONTROL_MESSAGES) for message in self._pending
+            )
+            await self._reporter.finish()
+            is_alone = await self._reporter.report_leftovers(self._initial_descendants) == 0
+            self.is_clean = is_alone and steering_delivered and self._reporter.succeeded
+        except ChildExitedError:
+            if self.runs > 1 and not self._run_started:
+                raise StaleProcessError from None
+            await self._reporter.finish_after_exit()
+        finally:
+            self._reporter = None
+
+    async def _open_session(self, session: str | None) -> None:
+        """A session of which nothing is known here but what its file says."""
+        if self._is_fresh and session == self._session:
+            pass
+        elif session:
+            await self._command("switch_session", sessionPath=session)
+        else:
+            await self._command("new_session")
+        self._is_fresh = False
+
+    async def _configure(self, spec: RunSpec) -> None:
+        tools = list_granted_tools(spec)
+        config: dict[str, Any] = {
+            "tools": tools,
+            "system": spec.system_prompt,
+            "append": spec.append_prompt,
+            "skills": [*spec.agent.load_skills, *spec.agent.suggested_skills],
+        }
+        if spec.callback:
+            config["home"] = {"socket": spec.callback.address, "token": spec.callback.token.reveal()}
+        self._extension_ready = None
+        await self._command("prompt", message=f"/retinue_configure {msgspec.json.encode(config).decode()}")
+        ready = self._extension_ready
+        if ready is None:
+            # The command may have gone to the model, as if it were a task: this process is of no use.
+            raise engine_error(NOT_CONFIGURED, code=ErrorCode.SPAWN_FAILED, reason="extension_missing")
+        # What an agent asked for by name it needs; what it would only have inherited it does without.
+        requested = {*(spec.agent.tools.allow or ()), *DELEGATION_TOOL_NAMES, FINALIZE_TOOL} - {
+            *spec.agent.tools.optional
+        }
+        if required := [tool for tool in ready.missing if tool in requested]:
+            raise EngineError(_missing_tools(spec, required))
+        if ready.missing and self._reporter:
+            message = f"This pi does not have {', '.join(ready.missing)}, which the agent can do without."
+            await self._reporter.emit(Notice("missing_tools", message))
+
+    async def _command(self, kind: str, **fields: Any) -> None:
+        await self._wait_response(await self._send(kind, **fields))
+
+    async def _send(self, kind: str, **fields: Any) -> str:
+        self._commands += 1
+        number = f"r{self._commands}"
+        await self._write({"id": number, "type": kind, **fields})
+        return number
+
+    async def _steer(self, name: str, text: str) -> None:
+        await self._write({"id": name, "type": "steer", "message": _escape_slash(text)})
+
+    async def _write(self, message: dict[str, Any]) -> None:
+        async with self._writing:  # what others say comes at any time, and lines must not mix
+            await self.child.send(msgspec.json.encode(message) + b"\n")
+
+    async def _wait_response(self, number: str) -> None:
+        """Returns when the command was done.
+
+        Raises:
+            EngineError: pi refused it.
+        """
+        answer = await self._wait_for(CommandResponse, lambda response: response.id == number)
+        if answer.error is not None:
+            raise PI.start_error(answer.error)
+
+    async def _wait_for(self, kind: type[T], matches: Callable[[T], bool] = lambda _: True) -> T:
+        """The first thing of this kind that pi says; what it says before is passed on.
+
+        Raises:
+            ChildGone: it is never said.
+        """
+
+        def is_awaited(message: PiMessage) -> TypeGuard[T]:
+            return isinstance(message, kind) and matches(message)
+
+        while True:
+            while self._pending:
+                message = self._pending.popleft()
+                if is_awaited(message):
+                    return message
+                await self._handle_message(message)
+            await self._receive()
+
+    async def _receive(self) -> None:
+        chunk = await (self._reporter.receive() if self._reporter else self.child.receive())
+        if chunk:
+            self._pending.extend(self._reader.read(self._lines.feed(chunk)))
+        elif not (rest := self._reader.read(self._lines.flush())):
+            raise ChildExitedError("pi has closed its output")
+        else:
+            self._pending.extend(rest)
+        if self._reporter:
+            await self._reporter.count(len(chunk))
+
+    async def _handle_message(self, incoming: PiMessage) -> None:
+        match incoming:
+            case ExtensionPrompt(id=number, title=title):
+                # Nobody is there to answer, and waiting would be for ever.
+                await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
+                if self._reporter:
+                    message = f"An extension of pi asked, and nobody could answer: {title}"
+                    await self._reporter.emit(Notice("question", message))
+            case ExtensionReady():
+                self._extension_ready = incoming
+            case CommandResponse(id=name, error=error):
+                if error is None:
+                    self._steering.mark_accepted(name)
+                else:
+                    self._steering.mark_refused(name, steering_refused("pi", error))
+            case UserMessageDelivered() if self._reporter:
+                # The first is the task itself. What was told while pi works is given in the order pi took it.
+                if self._has_task and (text := self._steering.mark_delivered()):
+                    await self._reporter.emit(SteeringDelivered(text))
+                self._has_task = True
+            case AgentIdle() | UserMessageDelivered():
+                return  # of nothing that is waited for
+            case event if self._reporter and (self._run_started or isinstance(event, Notice)):
+                await self._reporter.emit(event)
+
+
+def _escape_slash(prompt: str) -> str:
+    """A task is text: a slash at its beginning must not be taken for a command."""
+    return f" {prompt}" if prompt.startswith("/") else prompt
+
+
+def _missing_tools(spec: RunSpec, tools: list[str]) -> Failure:
+    named = f"the tool{'s' * (len(tools) > 1)} {', '.join(tools)}"
+    return Failure(
+        ErrorCode.UNSUPPORTED,
+        f'Agent "{spec.agent.name}" needs {named}, which this pi does not have. No model was asked. Install the '
+        "extension that brings it, or list it under optional_tools.",
+        "missing_tool",
+        {"agent": spec.agent.name, "tools": ", ".join(tools), "engine": "pi"},
+    )

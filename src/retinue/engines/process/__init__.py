@@ -1,0 +1,1 @@
+"""Child processes: start, contain, terminate and reap whole process trees."""

@@ -1,0 +1,285 @@
+r"""A process tree that cannot outlive its block. The only code in Retinue that starts processes.
+
+    async with child(Command(argv=("pi", "--mode", "rpc"), cwd=cwd, environ=environ), keeper) as process:
+        await process.send(b"...\n")
+        while chunk := await process.receive():
+            ...
+        end = await process.wait()
+
+A child has its own session and no terminal, so neither a Ctrl-C meant for us nor its own `kill 0` reaches the other
+side. A child that signals its parent by number does reach us: only a sandbox could prevent that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from functools import partial
+
+import anyio
+import anyio.lowlevel
+from msgspec import Struct
+
+from retinue.engines.base import EngineError, engine_error
+from retinue.engines.process import pipes
+from retinue.engines.process.exits import read_exit, wait_exit
+from retinue.engines.process.linux_tree import ProcessTree
+from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_GRACE, terminate_tree
+from retinue.model.errors import ErrorCode
+from retinue.model.results import ProcessEnd
+from retinue.support.tasks import BackgroundTasks, run_shielded
+
+SPAWN_FAILED_REASON = "spawn_failed"
+CWD_MISSING_REASON = "cwd_missing"
+
+_ADVICE = {
+    errno.EACCES: "Make it an executable file that this user may run.",
+    errno.EPERM: "Make it an executable file that this user may run.",
+    errno.ENOEXEC: "It is no program for this machine, or lacks a first line that says what runs it.",
+    errno.E2BIG: "Its arguments and environment are too large: give it a shorter task, or large texts as files.",
+    errno.EAGAIN: "Too many processes are running: let some end, or run fewer agents at once.",
+    errno.ENOMEM: "There is not enough memory: let some processes end, or run fewer agents at once.",
+    errno.EMFILE: "Too many files are open in this process: run fewer agents at once, or raise `ulimit -n`.",
+    errno.ENFILE: "Too many files are open on this machine: let some processes end.",
+}
+_INSTALL = "Install it, or name it by its full path."
+_INTERPRETER = "The file is there, but what its first line names to run it is not: install that."
+_NUL = "Remove the NUL character from its arguments or environment."
+
+
+def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
+    """The failure of a run whose child did not start."""
+    if isinstance(error, ValueError):
+        return _not_started_error(f"Could not start {program}: {error}.", _NUL)
+    why = f"{os.strerror(error.errno) if error.errno else error} ({errno.errorcode.get(error.errno or 0, 'error')})"
+    # Both a missing program and a missing folder are ENOENT; only the name tells them apart.
+    if error.filename == cwd != program:
+        return _not_started_error(
+            f"Could not start {program} in {cwd}: {why}.", "Choose a folder that exists.", CWD_MISSING_REASON
+        )
+    if error.errno == errno.ENOENT:
+        is_there = shutil.which(program, path=environ.get("PATH", os.defpath))
+        return _not_started_error(f"Could not start {program}: {why}.", _INTERPRETER if is_there else _INSTALL)
+    return _not_started_error(
+        f"Could not start {program}: {why}.", _ADVICE.get(error.errno or 0, "Try it in a terminal.")
+    )
+
+
+def _not_started_error(what: str, advice: str, reason: str = SPAWN_FAILED_REASON) -> EngineError:
+    return engine_error(f"{what} Nothing was run. {advice}", code=ErrorCode.SPAWN_FAILED, reason=reason)
+
+
+STDERR_TAIL_BYTES = 128 * 2**10
+"""Kept of what a child writes to stderr: its last words say why it ended."""
+MAX_PIPE_BYTES = 2**20
+"""Bytes the kernel keeps in a pipe at most, unless an administrator said more."""
+RESERVED_FDS = 4
+"""Descriptors kept back per child: to end it takes some, also when a program has used up all others."""
+ANSWERED_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL for a child that has nothing left to do."""
+
+
+class StdinMode(StrEnum):
+    PIPE = "pipe"
+    CLOSED = "closed"
+    """/dev/null: some agents wait for the end of an open pipe before they begin."""
+
+
+class ChildCommand(Struct, frozen=True, kw_only=True):
+    """What to start."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    environ: Mapping[str, str]
+    """All of it; two marks of ours are added."""
+    stdin: StdinMode = StdinMode.CLOSED
+    late_fork: bool = False
+    """Whether it is known to start nothing in its first moments: then it is put into its control group meanwhile."""
+
+
+class ChildExitedError(OSError):
+    """The child no longer reads what it is sent."""
+
+
+@asynccontextmanager
+async def open_child(
+    command: ChildCommand, supervisor: ProcessSupervisor, *, grace: float = TERMINATE_GRACE
+) -> AsyncIterator[ChildProcess]:
+    """Starts a process; when the block is left, however it is left, all that came of it is ended and proven gone.
+
+    To be called in the thread of the loop.
+
+    Raises:
+        EngineError: it could not be started (`spawn_failed`).
+    """
+    await anyio.lowlevel.checkpoint()
+    try:
+        popen, tree = await supervisor.start(
+            command.argv,
+            command.cwd,
+            command.environ,
+            partial(_start_popen, command.stdin),
+            late_fork=command.late_fork,
+        )
+    except (OSError, ValueError) as error:
+        raise spawn_error(command.argv[0], command.cwd, command.environ, error) from error
+    process = ChildProcess(popen, tree)
+    try:
+        async with BackgroundTasks(process.watch_exit, process.drain_stderr, tree.enter_cgroup):
+            yield process
+    finally:
+        try:
+            await run_shielded(partial(process.finish, grace))
+        finally:
+            supervisor.release(popen.pid)
+
+
+class ChildProcess:
+    """A running child."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+        self.pid = popen.pid
+        self.answered = False
+        """Set by whoever knows that its work is done: it then has less time to end."""
+        self.killed_descendants = 0
+        """Descendants that had to be ended after the child itself was gone; known when the block is left."""
+        self.survivors: tuple[int, ...] = ()
+        """Processes that nothing could end; known when the block is left."""
+        self.stderr_bytes = 0
+        """Written to stderr so far."""
+        self._popen = popen
+        self._tree = tree
+        self._exit = pipes.OneShotEvent()
+        self._end_result: ProcessEnd | None = None
+        self._tail = bytearray()
+        assert popen.stdout
+        assert popen.stderr
+        self._stdin = pipes.open_writer(popen.stdin) if popen.stdin else None
+        self._stdout = pipes.open_reader(popen.stdout)
+        self._stderr = pipes.open_reader(popen.stderr)
+        self._reserved_fds = _reserve_fds(popen.stderr.fileno())
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last of what it wrote to stderr."""
+        return bytes(self._tail[-STDERR_TAIL_BYTES:])
+
+    async def send(self, data: bytes) -> None:
+        """Writes all of it to stdin; waits while the child does not read.
+
+        Raises:
+            ChildGone: it reads no more, or its stdin was closed.
+        """
+        if self._stdin is None:
+            raise ChildExitedError(errno.EPIPE, f"Process {self.pid} has no open stdin.")
+        try:
+            await self._stdin.send(data, self._exit)
+        except BrokenPipeError as error:
+            raise ChildExitedError(errno.EPIPE, f"Process {self.pid} no longer reads its stdin.") from error
+
+    def close_stdin(self) -> None:
+        """Tells the child that nothing more comes. Does nothing the second time."""
+        if self._stdin is not None:
+            self._stdin.close()
+            self._stdin = None
+
+    async def receive(self) -> bytes:
+        """The next chunk of stdout.
+
+        Empty at end of file; also once the process itself has ended and everything it wrote was received, because
+        what it left behind may hold its stdout for ever.
+        """
+        return await self._stdout.receive(self._exit)
+
+    async def wait(self) -> ProcessEnd:
+        """How the process itself ended, whoever still holds its pipes."""
+        await self._exit.wait()
+        self._drain_buffered_stderr()
+        return self._end_result or ProcessEnd()
+
+    async def count_descendants(self) -> int:
+        """How many of the processes that came of it are alive, itself not counted."""
+        members = await self._tree.list_live()
+        for member in members:
+            member.close()
+        return sum(member.pid != self.pid for member in members)
+
+    # -- for `child` -----------------------------------------------------------------------------------
+
+    async def watch_exit(self) -> None:
+        """Waits for the end and tells all who wait for it."""
+        self._end_result = await wait_exit(self._popen)
+        self._exit.set()
+
+    async def drain_stderr(self) -> None:
+        """Reads stderr as long as anyone writes: a child must never wait for us to read its complaints."""
+        while chunk := await self._stderr.receive(pipes.OneShotEvent()):
+            self._append_stderr(chunk)
+
+    async def finish(self, grace: float) -> None:
+        """Ends what is left, and gives everything back."""
+        self.close_stdin()
+        for descriptor in self._reserved_fds:
+            os.close(descriptor)
+        if self.answered:
+            grace = min(grace, ANSWERED_GRACE)
+        # Both pipes are read meanwhile: a child that cannot write cannot end in good order either.
+        async with BackgroundTasks(self.drain_stderr, self._discard_stdout):
+            ending = await terminate_tree(self._tree, self.pid, grace, lambda: read_exit(self._popen) is not None)
+        self.killed_descendants, self.survivors = ending.killed_descendants, ending.survivors
+        if self._end_result is None and not self.survivors:
+            # Gone from every list it may still be ending, thread by thread, and cannot be waited for yet.
+            with anyio.move_on_after(EXIT_CONFIRM_TIMEOUT):
+                self._end_result = await wait_exit(self._popen)
+        self._exit.set()
+        self._drain_buffered_stderr()
+        self._stdout.close()
+        self._stderr.close()
+        self._popen.poll()
+        await self._tree.close()
+
+    async def _discard_stdout(self) -> None:
+        while await self._stdout.receive(pipes.OneShotEvent()):
+            pass
+
+    def _drain_buffered_stderr(self) -> None:
+        # As much as a pipe holds: who inherited the other end may write for ever.
+        for _ in range(MAX_PIPE_BYTES // pipes.CHUNK_BYTES):
+            if not (chunk := self._stderr.read_now()):
+                return
+            self._append_stderr(chunk)
+
+    def _append_stderr(self, chunk: bytes) -> None:
+        self.stderr_bytes += len(chunk)
+        self._tail += chunk
+        if len(self._tail) > 4 * STDERR_TAIL_BYTES:
+            del self._tail[:-STDERR_TAIL_BYTES]
+
+
+def _reserve_fds(descriptor: int) -> list[int]:
+    """As many copies of a descriptor as there can be, to be closed when others are needed."""
+    copies: list[int] = []
+    with contextlib.suppress(OSError):
+        copies += (os.dup(descriptor) for _ in range(RESERVED_FDS))
+    return copies
+
+
+def _start_popen(stdin: StdinMode, argv: Sequence[str], cwd: str, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - what to run is what our caller decides
+        argv,
+        bufsize=0,
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.PIPE if stdin is StdinMode.PIPE else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+    )

@@ -1,0 +1,146 @@
+"""What a run on a program of its own tells: its events, the bytes it printed, and how its process ended."""
+
+from __future__ import annotations
+
+import anyio
+from msgspec import Struct, structs
+
+from retinue.engines.base import Emit, EngineError, engine_error
+from retinue.engines.json_lines import RecordCounts
+from retinue.engines.process.child import ChildProcess
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Event, MessageEnded, Notice, OutputBytesCounted, ProcessEnded, StopReason
+from retinue.model.results import ProcessEnd
+from retinue.output.provider_errors import classify_error
+from retinue.output.untrusted_text import strip_control_characters
+
+COUNT_INTERVAL_BYTES = 64 * 1024
+"""Bytes between two counts."""
+EXIT_TIMEOUT = 2.0
+"""Seconds from the end of a process's output to its own."""
+STDERR_CHARS = 4000
+"""Of the end of a process's stderr: a stack trace and the error before it."""
+
+UNKNOWN_END = ProcessEnd()
+
+_UNCLEAR_REASONS = {"other", "tool", "bad_request"}
+
+
+class ProgramInfo(Struct, frozen=True):
+    """How a program is spoken of."""
+
+    name: str
+    records: str
+    """What its lines are."""
+    check_command: str
+    """A command that shows whether it works at all."""
+
+    def start_error(self, output: str) -> EngineError:
+        """The program's own words, by what they mean: another model may help against some of them."""
+        reason = classify_error(output)
+        is_unclear = reason in _UNCLEAR_REASONS
+        code = ErrorCode.SPAWN_FAILED if is_unclear else ErrorCode.PROVIDER
+        advice = f"Nothing was asked of a model. Try the same with `{self.check_command}`, and see `retinue doctor`."
+        message = f"{self.name} could not begin: {output}\n{advice}"
+        return EngineError(Failure(code, message, None if is_unclear else reason))
+
+    def produced_nothing_error(self, process: ChildProcess, counts: RecordCounts, end: ProcessEnd) -> EngineError:
+        """A process that ended before it said anything of use."""
+        output = _stderr_end(process) or counts.first_noise
+        return self.start_error(output or f"it said nothing and {end.describe()}")
+
+    def truncated_error(self, end: ProcessEnd) -> EngineError:
+        how = f": it {end.describe()}" if end.code else ""
+        message = (
+            f"{self.name} broke off in the middle of a record{how}. What came before is kept. Run the task again."
+        )
+        return engine_error(f"{message}{end.quote_stderr()}", reason="truncated_stream")
+
+    def exit_during_answer_error(self, end: ProcessEnd) -> EngineError:
+        """A process that ended while its answer was being written: not the provider's fault."""
+        code, reason = (ErrorCode.SIGNALLED, "child_signal") if end.signal else (ErrorCode.ENGINE, "no_final_message")
+        message = f"{self.name} {end.describe()} in the middle of its answer. What it wrote is kept."
+        advice = "Run the task again, or resume the session."
+        return engine_error(f"{message} {advice}{end.quote_stderr()}", code=code, reason=reason)
+
+
+class ProcessReporter:
+    """Passes on what happens in one run, and counts."""
+
+    def __init__(
+        self, program: ProgramInfo, process: ChildProcess, counts: RecordCounts, emit: Emit, *, stderr_before: int = 0
+    ) -> None:
+        self._program = program
+        self._process = process
+        self._counts = counts
+        self._emit = emit
+        self._raw = 0
+        self._reported = (0, stderr_before, 0)
+        self._stderr_before = stderr_before
+        self._stop_reason: StopReason | None = None
+        """Why its last message ended."""
+
+    async def start(self) -> None:
+        # From the first count on, bytes are counted here and not guessed from texts.
+        await self._emit(OutputBytesCounted())
+
+    async def emit(self, event: Event) -> None:
+        if isinstance(event, MessageEnded):
+            self._stop_reason = event.stop_reason
+            self._process.answered = event.stop_reason == "stop"
+        await self._emit(event)
+
+    async def count(self, raw: int, *, flush: bool = False) -> None:
+        self._raw += raw
+        now = (self._counts.stdout, self._process.stderr_bytes, self._counts.dropped)
+        if self._raw >= COUNT_INTERVAL_BYTES or now[1] - self._reported[1] >= COUNT_INTERVAL_BYTES or flush:
+            stdout, stderr, dropped = (new - old for new, old in zip(now, self._reported, strict=True))
+            counted = OutputBytesCounted(stdout=stdout, stderr=stderr, raw=self._raw, dropped=dropped)
+            self._raw, self._reported = 0, now
+            await self._emit(counted)
+
+    async def flush_counts(self) -> None:
+        """Tells what is left to be counted, and of lines that said nothing."""
+        await self.count(0, flush=True)
+        if noise := self._counts.noise:
+            lines = f"{noise} lines that are no {self._program.records}"
+            message = f"{self._program.name} printed {lines}; the first of them: {self._counts.first_noise}"
+            await self._emit(Notice("noise", message))
+
+    async def report_leftovers(self, companions: int = 0) -> int:
+        """How many processes the run has left behind, beside those it began with; they end with the program's own."""
+        left = max(await self._process.count_descendants() - companions, 0)
+        if left:
+            message = f"The agent left {left} process{'es' * (left > 1)} running in the background: ended."
+            await self._emit(Notice("leftovers", message))
+        return left
+
+    async def report_exit(self, end: ProcessEnd) -> ProcessEnd:
+        """Tells how the process ended, as far as that is known; returns it with the end of its stderr."""
+        if end == UNKNOWN_END:
+            return end
+        if end.code or end.signal or not self._process.answered:
+            end = structs.replace(end, stderr=_stderr_end(self._process, self._stderr_before))
+        await self._emit(ProcessEnded(end))
+        if self._stop_reason == "stop" and (end.code or end.signal):
+            message = f"{self._program.name} {end.describe()} after its answer."
+            await self._emit(Notice("nonzero_exit_after_final", message))
+        return end
+
+
+async def wait_for_exit(process: ChildProcess, timeout: float = EXIT_TIMEOUT) -> ProcessEnd:
+    """How it ended; nothing is known of one that closed its output and goes on."""
+    with anyio.move_on_after(timeout):
+        return await process.wait()
+    return UNKNOWN_END
+
+
+def _stderr_end(process: ChildProcess, since: int = 0) -> str:
+    """Return the end of its stderr after so many bytes, in whole lines and without control characters."""
+    tail = process.stderr_tail
+    written = process.stderr_bytes - since
+    text = strip_control_characters(tail[-written:].decode(errors="replace")).strip() if written > 0 else ""
+    if len(text) <= STDERR_CHARS:
+        return text
+    cut = text[-STDERR_CHARS:]
+    return cut.partition("\n")[2] or cut

@@ -1,1 +1,0 @@
-"""What `child` stands on: processes found, held, waited for and ended, on each system."""

@@ -1,1 +1,0 @@
-"""The command line. `main` knows the commands by name and summary; each is imported only when it is used."""

@@ -1,0 +1,64 @@
+"""All the guards of one run, seen as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import get_args
+
+from retinue.guards.base import EventTypes, Guard
+from retinue.guards.budget import Budget, BudgetGuard
+from retinue.guards.idle import IdleGuard
+from retinue.guards.loop import LoopGuard
+from retinue.guards.output import OutputGuard
+from retinue.guards.timeout import TimeoutGuard
+from retinue.model.errors import Failure
+from retinue.model.events import Event
+from retinue.model.runs import Limits
+
+
+def create_guards(limits: Limits, start: float, budget: Budget | None = None) -> GuardSet:
+    """The guards the limits ask for, counting from `start`; with a purse, its owner's spending is counted there."""
+    guards: list[Guard] = [OutputGuard(limits)]
+    if limits.idle_timeout:
+        guards.append(IdleGuard(limits.idle_timeout, start))
+    if limits.loop_count or limits.pair_count:
+        guards.append(LoopGuard(limits.loop_count, limits.pair_count))
+    if budget or limits.max_turns or limits.max_tokens or limits.max_cost:
+        guards.append(BudgetGuard(budget or Budget(limits)))
+    return GuardSet(TimeoutGuard(limits, start), guards)
+
+
+class GuardSet:
+    """Several guards as one: the first failure counts, the earliest deadline rules."""
+
+    def __init__(self, clock: TimeoutGuard, others: list[Guard]) -> None:
+        self._timeout_guard = clock
+        self._guards = guards = [clock, *others]
+        self._observers = _guards_by_event_type(tuple(type(guard) for guard in guards))
+
+    @property
+    def deadline(self) -> float:
+        return min([guard.deadline for guard in self._guards])
+
+    def observe(self, event: Event, now: float) -> Failure | None:
+        failure: Failure | None = None
+        for number in self._observers[type(event)]:
+            found = self._guards[number].observe(event, now)
+            failure = failure or found
+        return failure
+
+    def extend(self, seconds: float) -> float:
+        """Gives more time, and returns the timeout that holds from now on."""
+        self._timeout_guard.extend(seconds)
+        return self._timeout_guard.timeout
+
+    def expire(self) -> Failure:
+        return min(self._guards, key=lambda guard: guard.deadline).expire()
+
+
+@cache
+def _guards_by_event_type(guards: tuple[type[Guard], ...]) -> Mapping[type[Event], tuple[int, ...]]:
+    """Which of the guards, by number, want to see each kind of event: the same for a thousand runs."""
+    engine_infos: EventTypes = get_args(Event)
+    return {kind: tuple(n for n, guard in enumerate(guards) if kind in guard.observes) for kind in engine_infos}

@@ -1,0 +1,1 @@
+"""The configuration files of other programs, edited by `retinue install`."""

@@ -1,0 +1,152 @@
+"""A change of a host's or the user's configuration: worked out, shown, then made; what was there is kept beside."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from difflib import unified_diff
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.hosts.config_editors import ConfigEditor, ConfigEntry, UnsupportedConfigError
+from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
+
+MAX_CONFIG_BYTES = 32 * 2**20
+"""Of a configuration; Claude Code keeps its history in its own."""
+BACKUP_SUFFIX = ".before-retinue"
+
+
+class ConfigChange(Struct, frozen=True, kw_only=True):
+    """What a file is to become."""
+
+    file: Path
+    """Without links: what they lead to is changed, not what they are."""
+    before: str | None
+    """None: there is no such file."""
+    after: str | None
+    keeps_backup: bool = False
+    """Whether what is there is to be kept beside it."""
+
+    @property
+    def backup(self) -> Path:
+        return _backup_path(self.file)
+
+    @property
+    def is_needed(self) -> bool:
+        return self.before != self.after
+
+    def diff_lines(self) -> Iterator[str]:
+        """The lines that go, with a minus, and those that come, with a plus; nothing of what stays."""
+        old, new = (self.before or "").splitlines(), (self.after or "").splitlines()
+        return (
+            line for line in unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))
+        )
+
+
+def plan_install(file: Path, editor: ConfigEditor, entry: ConfigEntry) -> ConfigChange:
+    """The change that puts our entry in; none if it is there.
+
+    Raises:
+        Unfit: the file cannot be read or changed.
+    """
+    file, before = read_config(file)
+    known = editor.find_entry(before or "")
+    after = before if known == entry else editor.with_entry(before or "", entry)
+    return ConfigChange(file=file, before=before, after=after, keeps_backup=before is not None and known is None)
+
+
+def plan_uninstall(file: Path, editor: ConfigEditor) -> ConfigChange:
+    """The change that takes it out: back to what was there before us, if nobody has changed anything since.
+
+    Raises:
+        Unfit: the same.
+    """
+    file, before = read_config(file)
+    known = editor.find_entry(before or "")
+    if known is None:
+        return ConfigChange(file=file, before=before, after=before)
+    original = read_text(_backup_path(file))
+    with suppress(UnsupportedConfigError):
+        if editor.with_entry(original or "", known) == before:
+            return ConfigChange(file=file, before=before, after=original)
+    return ConfigChange(file=file, before=before, after=editor.without_entry(before or "") or None)
+
+
+def apply_change(change: ConfigChange) -> None:
+    """Makes a change: whole or not at all.
+
+    Raises:
+        Unfit: the file has changed since the change was worked out, or cannot be written.
+    """
+    file = change.file
+    if read_text(file) != change.before:
+        raise UnsupportedConfigError("it has changed meanwhile; nothing was done. Try again")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if change.keeps_backup and change.before is not None:
+            _write_atomically(change.backup, change.before, like=file)
+        if change.after is None:
+            file.unlink(missing_ok=True)
+        else:
+            _write_atomically(file, change.after, like=file)
+        if not change.keeps_backup and change.after == read_text(change.backup):
+            change.backup.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnsupportedConfigError(f"it cannot be written: {error.strerror}") from error
+
+
+def read_config(file: Path) -> tuple[Path, str | None]:
+    """Where a file really is, behind all links, and what stands in it.
+
+    Raises:
+        Unfit: it is no file of text.
+    """
+    real = Path(os.path.realpath(file))
+    return real, read_text(real)
+
+
+def read_text(file: Path) -> str | None:
+    """What stands in a file, line ends as they are; None if there is no such file.
+
+    Raises:
+        Unfit: the same.
+    """
+    try:
+        return read_regular_file(file, MAX_CONFIG_BYTES).decode()
+    except FileNotFoundError:
+        return None
+    except NotRegularFileError as error:
+        raise UnsupportedConfigError(f"it is {error.kind}") from error
+    except FileTooLargeError as error:
+        raise UnsupportedConfigError(f"it has more than {MAX_CONFIG_BYTES // 2**20} MiB") from error
+    except UnicodeDecodeError as error:
+        raise UnsupportedConfigError("it is not valid UTF-8") from error
+    except OSError as error:
+        raise UnsupportedConfigError(f"it cannot be read: {error.strerror}") from error
+
+
+def _backup_path(file: Path) -> Path:
+    return file.with_name(file.name + BACKUP_SUFFIX)
+
+
+def _write_atomically(file: Path, text: str, *, like: Path) -> None:
+    """Writes a file whole or not at all, as private as the one that is there; its owner's alone if there is none."""
+    try:
+        mode = stat.S_IMODE(like.stat().st_mode)
+    except FileNotFoundError:
+        mode = 0o600
+    descriptor, scratch = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file_handle:
+            file_handle.write(text.encode())
+            file_handle.flush()
+            os.fsync(file_handle.fileno())
+        Path(scratch).chmod(mode)
+        Path(scratch).replace(file)
+    except OSError:
+        Path(scratch).unlink(missing_ok=True)
+        raise

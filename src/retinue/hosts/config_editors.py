@@ -1,0 +1,377 @@
+"""What a host's configuration is written in, and the one entry in it that is ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+ConfigEntry = Mapping[str, Any]
+
+
+class UnsupportedConfigError(Exception):
+    """The text cannot be changed without harm; the message says why."""
+
+
+class ConfigEditor(Protocol):
+    def find_entry(self, text: str) -> ConfigEntry | None:
+        """Our entry; None if there is none.
+
+        Raises:
+            Unfit: the text cannot be read; so do those that follow.
+        """
+
+    def with_entry(self, text: str, entry: ConfigEntry) -> str:
+        """The text with this entry in it, new or in the place of an earlier one; the rest as it was."""
+
+    def without_entry(self, text: str) -> str:
+        """The text without our entry; empty if all of it was ours."""
+
+    def manual_instructions(self, entry: ConfigEntry) -> str:
+        """What a person has to add."""
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
+
+
+class _JsonProperty(Struct, frozen=True):
+    """Where a member of an object stands: `"key": value`."""
+
+    key: str
+    start: int
+    value: int
+    end: int
+
+
+class _JsonObject(Struct, frozen=True):
+    start: int
+    """Of its brace."""
+    end: int
+    """Of its other brace."""
+    members: tuple[_JsonProperty, ...]
+
+    def find_property(self, key: str) -> _JsonProperty | None:
+        found = [member for member in self.members if member.key == key]
+        if len(found) > 1:
+            raise UnsupportedConfigError(f'it says "{key}" more than once')
+        return found[0] if found else None
+
+
+class JsonEditor:
+    """The entry is the member at the end of a path of keys, such as `mcpServers` → `retinue`."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+
+    def find_entry(self, text: str) -> ConfigEntry | None:
+        found: Any = _parse_text(text)
+        for key in self._keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found if isinstance(found, dict) else None
+
+    def with_entry(self, text: str, entry: ConfigEntry) -> str:
+        if not text.strip():
+            return f"{self.manual_instructions(entry)}\n"
+        wanted = _set_nested(_parse_text(text), self._keys, entry)
+        return _verify_text(
+            _put_entry(text, _blank_comments(text), _top_object(_blank_comments(text)), self._keys, entry), wanted
+        )
+
+    def without_entry(self, text: str) -> str:
+        *outer, name = self._keys
+        wanted, blanked = _parse_text(text), _blank_comments(text)
+        inside, place = wanted, _top_object(blanked)
+        for key in outer:
+            inside, place = inside[key], _object_at(blanked, place, key)
+        del inside[name]
+        return _verify_text(_remove_property(text, place, name), wanted)
+
+    def manual_instructions(self, entry: ConfigEntry) -> str:
+        return json.dumps(_set_nested({}, self._keys, entry), indent=2, ensure_ascii=False)
+
+
+def _parse_text(text: str) -> Any:
+    """The whole text as a value: an object, empty if there is nothing in the text."""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(_blank_comments(text).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedConfigError(f"it is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnsupportedConfigError("it is no JSON object")
+    return found
+
+
+def _blank_comments(text: str) -> str:
+    """The text with blanks for comments and for commas after which nothing comes."""
+    return _LAST_COMMA.sub(_blank_match, _COMMENT.sub(_blank_match, text))
+
+
+def _blank_match(found: re.Match[str]) -> str:
+    return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
+
+
+def _set_nested(value: dict[str, Any], keys: Sequence[str], entry: ConfigEntry) -> dict[str, Any]:
+    """The value with the entry at the end of the keys."""
+    key, *rest = keys
+    if not rest:
+        return {**value, key: dict(entry)}
+    inner = value.get(key, {})
+    if not isinstance(inner, dict):
+        raise UnsupportedConfigError(f'"{key}" in it is no object')
+    return {**value, key: _set_nested(inner, rest, entry)}
+
+
+def _verify_text(text: str, expected: Any) -> str:
+    """The text, if it says what was wanted: a mistake of ours must not reach anyone's file."""
+    if _parse_text(text) != expected:
+        raise UnsupportedConfigError("it could not be changed safely")
+    return text
+
+
+# -- where things stand ----------------------------------------------------------------------------
+
+
+def _top_object(text: str) -> _JsonObject:
+    return _parse_object(text, _skip_space(text, 1 if text.startswith("\ufeff") else 0))
+
+
+def _object_at(text: str, place: _JsonObject, key: str) -> _JsonObject:
+    member = place.find_property(key)
+    assert member is not None
+    return _parse_object(text, member.value)
+
+
+def _parse_object(text: str, start: int) -> _JsonObject:
+    """The object at a brace in a text that is known to be JSON."""
+    at, members = _skip_space(text, start + 1), []
+    while text[at] != "}":
+        key, after = _DECODER.raw_decode(text, at)
+        value = _skip_space(text, _skip_space(text, after) + 1)
+        _, end = _DECODER.raw_decode(text, value)
+        members.append(_JsonProperty(key, at, value, end))
+        at = _skip_space(text, end)
+        if text[at] == ",":
+            at = _skip_space(text, at + 1)
+    return _JsonObject(start, at, tuple(members))
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+# -- how they are changed --------------------------------------------------------------------------
+
+
+def _put_entry(text: str, blanked: str, place: _JsonObject, keys: Sequence[str], entry: ConfigEntry) -> str:
+    key, *rest = keys
+    member = place.find_property(key)
+    if member and rest and text[member.value] == "{":
+        return _put_entry(text, blanked, _parse_object(blanked, member.value), rest, entry)
+    value = _set_nested({}, rest, entry) if rest else dict(entry)
+    if member:
+        return (
+            text[: member.value]
+            + _format_value(text, place, value, _line_indent(text, member.start))
+            + text[member.end :]
+        )
+    return _add_property(text, place, key, value)
+
+
+def _add_property(text: str, place: _JsonObject, key: str, value: Any) -> str:
+    """A new member after the last one, in the manner of those that are there."""
+    line = _newline(text)
+    if not place.members:
+        outer = _line_indent(text, place.start)
+        inner = outer + _indent_unit(text)
+        new = f"{line}{inner}{json.dumps(key)}: {_format_value(text, place, value, inner)}{line}{outer}"
+        comments = text[place.start + 1 : place.end].rstrip()  # comments, if anything
+        return text[: place.start + 1] + comments + new + text[place.end :]
+    last = place.members[-1]
+    indent = _line_indent(text, last.start)
+    gap = f",{line}{indent}" if _is_multiline(text, place) else ", "
+    written = _format_value(text, place, value, indent)
+    return f"{text[: last.end]}{gap}{json.dumps(key)}: {written}{text[last.end :]}"
+
+
+def _is_multiline(text: str, place: _JsonObject) -> bool:
+    """Whether an object has each of its members on a line of its own, as an empty one will."""
+    return not place.members or "\n" in text[place.start : place.members[0].start]
+
+
+def _remove_property(text: str, place: _JsonObject, key: str) -> str:
+    """The text without a member and its comma, nor what is blank around it; comments stay."""
+    number = [member.key for member in place.members].index(key)
+    member = place.members[number]
+    if len(place.members) == 1:
+        start, end = place.start + 1, place.end
+    elif number:
+        start, end = place.members[number - 1].end, member.end
+    else:
+        start, end = member.start, place.members[1].start
+    return (
+        text[:start] + _keep_comments(text, start, member.start) + _keep_comments(text, member.end, end) + text[end:]
+    )
+
+
+def _keep_comments(text: str, start: int, end: int) -> str:
+    """What stands between two members without its comma; nothing if there is no comment in it."""
+    code = _COMMENT.sub(_blank_match, text)[start:end]
+    between = text[start:end]
+    return "" if code == between else "".join(sign for sign, of in zip(between, code, strict=True) if of != ",")
+
+
+def _format_value(text: str, place: _JsonObject, value: Any, indent: str) -> str:
+    """A value as the members of an object are written: on lines of its own, the first one indented, or on theirs."""
+    if not _is_multiline(text, place):
+        return json.dumps(value, ensure_ascii=False)
+    lines = json.dumps(value, indent=_indent_unit(text), ensure_ascii=False).split("\n")
+    return f"{_newline(text)}{indent}".join(lines)
+
+
+def _line_indent(text: str, at: int) -> str:
+    """The white space at the beginning of a place's line."""
+    begin = text.rfind("\n", 0, at) + 1
+    return text[begin : begin + len(text[begin:at]) - len(text[begin:at].lstrip(" \t"))]
+
+
+def _indent_unit(text: str) -> str:
+    """By how much the text indents: as its first member, else two spaces."""
+    found = re.search(r'\n([ \t]+)"', text)
+    return found[1] if found else "  "
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+FILE_MARK = "// Written by `retinue install pi`; `retinue uninstall pi` removes it."
+
+FILE_TEMPLATE = """\
+{mark}
+import retinue from {extension};
+export default (pi) => retinue(pi, {settings});
+"""
+
+
+class WholeFileEditor:
+    """The entry is the whole file: `extension`, the address of ours, and what it is given."""
+
+    def find_entry(self, text: str) -> ConfigEntry | None:
+        if not text.strip():
+            return None
+        if not text.startswith(FILE_MARK):
+            raise UnsupportedConfigError("it was not written by Retinue")
+        try:
+            _, loads, gives, *_ = text.split("\n")
+            extension = json.loads(loads.removeprefix("import retinue from ").removesuffix(";"))
+            settings = json.loads(gives.removeprefix("export default (pi) => retinue(pi, ").removesuffix(");"))
+        except (ValueError, RecursionError):
+            return {}  # ours, and changed by someone: to be written anew
+        return {"extension": extension, **settings}
+
+    def with_entry(self, text: str, entry: ConfigEntry) -> str:
+        self.find_entry(text)
+        settings = {name: value for name, value in entry.items() if name != "extension"}
+        return FILE_TEMPLATE.format(
+            mark=FILE_MARK, extension=json.dumps(entry["extension"]), settings=json.dumps(settings)
+        )
+
+    def without_entry(self, text: str) -> str:
+        return ""
+
+    def manual_instructions(self, entry: ConfigEntry) -> str:
+        return self.with_entry("", entry).rstrip("\n")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What the text says.
+
+    Raises:
+        Unfit: it is no TOML.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedConfigError(f"it is no TOML: {error}") from error
+
+
+def verify_toml(text: str, expected: Any) -> str:
+    """The text, if it says what was wanted: a mistake of ours must not reach anyone's file.
+
+    Raises:
+        Unfit: it does not.
+    """
+    try:
+        found = parse_toml(text)
+    except UnsupportedConfigError:
+        found = None
+    if found != expected:
+        raise UnsupportedConfigError("it could not be changed safely, as it is written in an unusual way")
+    return text
+
+
+class TomlEditor:
+    """The entry is the table `[parent.name]`."""
+
+    def __init__(self, parent: str, name: str) -> None:
+        self._parent = parent
+        self._name = name
+        key = rf'\s*"?{re.escape(name)}"?\s*'
+        self._header = re.compile(rf"\[\s*{re.escape(parent)}\s*\.{key}(?:\.[^\]]*)?\]\s*(?:#.*)?")
+
+    def find_entry(self, text: str) -> ConfigEntry | None:
+        parent = parse_toml(text).get(self._parent)
+        found = parent.get(self._name) if isinstance(parent, dict) else None
+        return found if isinstance(found, dict) else None
+
+    def with_entry(self, text: str, entry: ConfigEntry) -> str:
+        wanted = parse_toml(text)
+        parent = wanted.setdefault(self._parent, {})
+        if not isinstance(parent, dict):
+            raise UnsupportedConfigError(f"{self._parent} in it is no table")
+        rest = self.without_entry(text) if self._name in parent else text
+        parent[self._name] = dict(entry)
+        line = "\r\n" if "\r\n" in text else "\n"
+        before = f"{rest.rstrip()}{line}{line}" if rest.strip() else ""
+        table = self.manual_instructions(entry).replace("\n", line)
+        return verify_toml(f"{before}{table}{line}", wanted)
+
+    def without_entry(self, text: str) -> str:
+        wanted = parse_toml(text)
+        del wanted[self._parent][self._name]
+        left = "".join(self._other_lines(text.splitlines(keepends=True)))
+        if not wanted[self._parent] and self._parent not in parse_toml(left):
+            del wanted[self._parent]
+        return verify_toml(left, wanted)
+
+    def manual_instructions(self, entry: ConfigEntry) -> str:
+        lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items())
+        return "\n".join((f"[{self._parent}.{self._name}]", *lines))
+
+    def _other_lines(self, lines: list[str]) -> Iterator[str]:
+        """The lines outside our table; comments before the next table are its own."""
+        is_ours = False
+        pending: list[str] = []
+        for line in lines:
+            if line.lstrip().startswith("["):
+                is_ours = self._header.fullmatch(line.strip()) is not None
+                yield from [] if is_ours else pending
+                pending = []
+            if not is_ours:
+                yield line
+            elif line.lstrip().startswith("#") or not line.strip():
+                pending.append(line)
+            else:
+                pending = []

@@ -1,0 +1,161 @@
+"""The hosts there are: where each keeps what it starts, and in which words it wants to be told of us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.hosts.config_editors import ConfigEditor, ConfigEntry, JsonEditor, TomlEditor, WholeFileEditor
+from retinue.hosts.config_paths import (
+    ConfigLocation,
+    HostMachine,
+    claude_config_path,
+    codex_config_path,
+    gemini_config_path,
+    home_path,
+    opencode_config_path,
+    pi_config_path,
+    vscode_config_path,
+)
+
+SERVER_NAME = "retinue"
+"""What we are called in a host's configuration."""
+TOOL_TIMEOUT = 3600
+"""Seconds a host may wait for one of our tools: agents take longer than tools usually do."""
+EXTENSION_PATH = Path(__file__).parents[1] / "extension" / "pi" / "index.js"
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """A program whose model may call our tools."""
+
+    name: str
+    title: str
+    editor: ConfigEditor
+    user_path: ConfigLocation
+    """The user's own configuration."""
+    project_path: str
+    """The configuration of a project, below its folder."""
+    make_entry: Callable[[Sequence[str], str | None, Sequence[str]], ConfigEntry]
+    """What is written, for a command that starts us, the surfaces that were asked for and what else it is given."""
+    speaks_mcp: bool = True
+
+    def config_path(self, machine: HostMachine, project: Path | None) -> Path:
+        """The file to change: a project's, or the user's."""
+        return self.user_path(machine) if project is None else project.absolute() / self.project_path
+
+
+def own_command(python: str = sys.executable) -> tuple[str, ...]:
+    """What starts this Retinue from anywhere."""
+    folder = Path(python).parent
+    # On Windows scripts are beside the Python of a virtual environment, and below any other.
+    script = shutil.which(SERVER_NAME, path=os.pathsep.join([str(folder), str(folder / "Scripts")]))
+    # Without -P a host's working directory would come first among the places Python imports from.
+    return (script,) if script else (python, "-P", "-m", SERVER_NAME)
+
+
+def _pi_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    given = {"arguments": list(more)} if more else {}
+    return {"extension": EXTENSION_PATH.as_uri(), "command": list(command), "surface": surface or "fanout", **given}
+
+
+def _mcp_command(command: Sequence[str], surface: str | None, more: Sequence[str]) -> list[str]:
+    return [*command, "mcp", *(["--surface", surface] if surface else []), *more]
+
+
+def _plain_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    program, *arguments = _mcp_command(command, surface, more)
+    return {"command": program, "args": arguments}
+
+
+def _stdio_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {"type": "stdio", **_plain_entry(command, surface, more)}
+
+
+def _claude_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_stdio_entry(command, surface, more), "env": {}}
+
+
+def _codex_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_plain_entry(command, surface, more), "tool_timeout_sec": TOOL_TIMEOUT}
+
+
+def _gemini_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_plain_entry(command, surface, more), "timeout": TOOL_TIMEOUT * 1000}
+
+
+def _opencode_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {
+        "type": "local",
+        "command": _mcp_command(command, surface, more),
+        "enabled": True,
+        "timeout": TOOL_TIMEOUT * 1000,
+    }
+
+
+HOSTS: Mapping[str, Host] = {
+    host.name: host
+    for host in (
+        Host(
+            name="pi",
+            title="pi",
+            editor=WholeFileEditor(),
+            user_path=pi_config_path,
+            project_path=".pi/extensions/retinue.js",
+            make_entry=_pi_entry,
+            speaks_mcp=False,
+        ),
+        Host(
+            name="claude",
+            title="Claude Code",
+            editor=JsonEditor("mcpServers", SERVER_NAME),
+            user_path=claude_config_path,
+            project_path=".mcp.json",
+            make_entry=_claude_entry,
+        ),
+        Host(
+            name="codex",
+            title="Codex",
+            editor=TomlEditor("mcp_servers", SERVER_NAME),
+            user_path=codex_config_path,
+            project_path=".codex/config.toml",
+            make_entry=_codex_entry,
+        ),
+        Host(
+            name="gemini",
+            title="Gemini CLI",
+            editor=JsonEditor("mcpServers", SERVER_NAME),
+            user_path=gemini_config_path,
+            project_path=".gemini/settings.json",
+            make_entry=_gemini_entry,
+        ),
+        Host(
+            name="opencode",
+            title="opencode",
+            editor=JsonEditor("mcp", SERVER_NAME),
+            user_path=opencode_config_path,
+            project_path="opencode.json",
+            make_entry=_opencode_entry,
+        ),
+        Host(
+            name="cursor",
+            title="Cursor",
+            editor=JsonEditor("mcpServers", SERVER_NAME),
+            user_path=home_path(".cursor", "mcp.json"),
+            project_path=".cursor/mcp.json",
+            make_entry=_plain_entry,
+        ),
+        Host(
+            name="vscode",
+            title="VS Code",
+            editor=JsonEditor("servers", SERVER_NAME),
+            user_path=vscode_config_path,
+            project_path=".vscode/mcp.json",
+            make_entry=_stdio_entry,
+        ),
+    )
+}

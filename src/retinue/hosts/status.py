@@ -1,0 +1,133 @@
+"""Whether our entries in the configurations of hosts lead to us: what `retinue doctor` looks at."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+from msgspec import Struct, structs
+
+from retinue.hosts.changes import read_text
+from retinue.hosts.config_editors import ConfigEntry, UnsupportedConfigError
+from retinue.hosts.config_paths import WINDOWS, HostMachine
+from retinue.hosts.hosts import HOSTS, Host, own_command
+from retinue.hosts.probe import list_offered_tools
+
+
+class HostStatus(Struct, frozen=True, rename="camel"):
+    """A host in which we are installed."""
+
+    name: str
+    title: str
+    file: str
+    fault: str | None
+    """Why it cannot use us and what to do; None if it can."""
+    command: tuple[str, ...] = ()
+    """What it starts."""
+    is_ours: bool = False
+    """Whether that is this installation of Retinue."""
+    tools: int | None = None
+    """How many it was offered when that was started; None if it was not."""
+
+    @property
+    def engine(self) -> str | None:
+        """The engine that its entry names; None if it leaves that to the settings."""
+        for number, word in enumerate(self.command):
+            if word == "--engine" and number + 1 < len(self.command):
+                return self.command[number + 1]
+            if word.startswith("--engine="):
+                return word.partition("=")[2]
+        return None
+
+
+def find_installations(machine: HostMachine, cwd: Path) -> Iterator[HostStatus]:
+    """Where we are installed, for the user and for the project. What cannot be read is nobody's fault here."""
+    for host in HOSTS.values():
+        # Who works at home has a project's files in the same place.
+        files = {host.config_path(machine, project): project for project in (cwd, None)}
+        for file, project in files.items():
+            with suppress(UnsupportedConfigError):
+                entry = host.editor.find_entry(read_text(file) or "")
+                if entry is not None:
+                    yield _host_status(host, file, entry, project, machine.platform)
+
+
+async def probe_hosts(found: Sequence[HostStatus], cwd: str) -> tuple[HostStatus, ...]:
+    """The same, each after what it starts was started as it would be, once for all that start the same.
+
+    Only this installation of Retinue is started: a project's file may name anything.
+    """
+    offered: dict[tuple[str, ...], int | str] = {}
+
+    async def start(host: HostStatus) -> None:
+        offered[host.command] = await list_offered_tools(
+            host.command, speaks_mcp=HOSTS[host.name].speaks_mcp, cwd=cwd, environ=os.environ
+        )
+
+    async with anyio.create_task_group() as group:
+        for host in {each.command: each for each in found if each.is_ours and not each.fault}.values():
+            group.start_soon(start, host)
+    return tuple(_with_probe_result(host, offered.get(host.command)) for host in found)
+
+
+def _with_probe_result(host: HostStatus, offered: int | str | None) -> HostStatus:
+    if host.fault or offered is None:
+        return host
+    if isinstance(offered, int):
+        return structs.replace(host, tools=offered)
+    fault = f"{host.title} cannot use what it starts ({shlex.join(host.command)}): {offered.removesuffix('.')}."
+    return structs.replace(host, fault=fault)
+
+
+def _host_status(host: Host, file: Path, entry: ConfigEntry, project: Path | None, platform: str) -> HostStatus:
+    command, own = host_command(host, entry), own_command()
+    return HostStatus(
+        host.name,
+        host.title,
+        str(file),
+        _find_fault(host, entry, project, platform),
+        command,
+        command[: len(own) + 1] == (*own, "mcp" if host.speaks_mcp else "bridge"),
+    )
+
+
+def host_command(host: Host, entry: ConfigEntry) -> tuple[str, ...]:
+    """What a host starts, word by word."""
+    command = _to_arguments(entry.get("command"))
+    if host.speaks_mcp:
+        return (*command, *_to_arguments(entry.get("args", [])))
+    surface = entry.get("surface")
+    chosen = ("--surface", surface) if isinstance(surface, str) else ()
+    return (*command, "bridge", *chosen, *_to_arguments(entry.get("arguments", [])))
+
+
+def _to_arguments(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _find_fault(host: Host, entry: ConfigEntry, project: Path | None, platform: str) -> str | None:
+    again = f"Run: retinue install {host.name}{' --project' if project else ''}"
+    extension = str(entry.get("extension", ""))
+    if extension and not os.path.exists(file_uri_to_path(extension, platform)):  # noqa: PTH110 - never raises
+        return f"{host.title} loads an extension that is not there any more ({extension}). {again}"
+    program = next(iter(_to_arguments(entry.get("command"))), None)
+    if program is None or shutil.which(program) is None:
+        return f"{host.title} starts a program that is not there ({program}). {again}"
+    if entry.get("enabled") is False:
+        return f"{host.title} has us switched off. Set enabled to true in its configuration."
+    return None
+
+
+def file_uri_to_path(uri: str, platform: str) -> str:
+    """The path in a `file:` URI: a drive of Windows stands after a slash there."""
+    path = unquote(urlsplit(uri).path)
+    return path.removeprefix("/") if platform == WINDOWS and path[2:3] == ":" else path

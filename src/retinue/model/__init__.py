@@ -1,0 +1,1 @@
+"""The nouns: errors, tasks, agents, runs, results and events. No I/O."""

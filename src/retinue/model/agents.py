@@ -1,0 +1,64 @@
+"""The nouns of Retinue: what is asked, by whom, and what runs. What came of it is in `results`.
+
+Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+# -- agents, as others may see them ---------------------------------------------------------------
+
+
+class ToolPolicy(Struct, frozen=True, kw_only=True):
+    """What an agent's definition says about its tools, in pi's names."""
+
+    allow: tuple[str, ...] | None = None
+    """None: inherits the caller's tools. Empty: no tools."""
+    deny: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Wanted where the engine has them, not missed where it does not."""
+    readonly: bool = False
+    nothing: bool = False
+    """`noTools`: beats every list."""
+    grants: tuple[str, ...] | None = None
+    """What this agent's own children may have at most; None: what it has itself."""
+    delegates: bool = False
+    """Asks for the delegation tools, which are never inherited."""
+
+
+class AgentProfile(Struct, frozen=True, kw_only=True):
+    """An agent as another agent may see it: no persona, no memory, no key (decision D9)."""
+
+    name: str
+    description: str = ""
+    body: str = ""
+    """The system prompt."""
+    layer: str = "program"
+    source: str | None = None
+    """The file it was read from."""
+    digest: str = ""
+    """Hash of that file's content, so a run can say exactly what it ran."""
+    tools: ToolPolicy = ToolPolicy()
+    engine: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    fallback_models: tuple[str, ...] = ()
+    thinking: str | None = None
+    append_system_prompt: str = ""
+    extensions: tuple[str, ...] = ()
+    no_extensions: bool = False
+    load_skills: tuple[str, ...] = ()
+    suggested_skills: tuple[str, ...] = ()
+    no_skills: bool = False
+    no_context_files: bool = False
+    extra_args: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    """Names of environment variables it asks to see."""
+    timeout: float | None = None
+    max_turns: int | None = None
+    max_subagent_depth: int | None = None
+    output: str | None = None
+    default_reads: tuple[str, ...] = ()
+    color: str | None = None
+    avatar_emoji: str | None = None

@@ -1,0 +1,65 @@
+"""The nouns of Retinue: what is asked, by whom, and what runs. What came of it is in `results`.
+
+Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+
+class ErrorCode(StrEnum):
+    """Why a call was refused or a run failed; surfaces map these to their own words."""
+
+    INVALID_INPUT = "invalid_input"
+    DISABLED = "disabled"
+    UNKNOWN_AGENT = "unknown_agent"
+    AGENT_DISABLED = "agent_disabled"
+    AGENT_UNTRUSTED = "agent_untrusted"
+    UNKNOWN_ENGINE = "unknown_engine"
+    UNKNOWN_SKILL = "unknown_skill"
+    CONFLICT = "conflict"
+    UNSUPPORTED = "unsupported"
+    DEPTH_EXCEEDED = "depth_exceeded"
+    SPAWN_LIMIT = "spawn_limit"
+    SESSION_NOT_FOUND = "session_not_found"
+    SESSION_BUSY = "session_busy"
+    TIMEOUT = "timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    LOOP = "loop"
+    BUDGET = "budget"
+    OUTPUT_LIMIT = "output_limit"
+    NOT_FINALIZED = "not_finalized"
+    PROVIDER = "provider"
+    ENGINE = "engine"
+    SPAWN_FAILED = "spawn_failed"
+    SIGNALLED = "signalled"
+    ABORTED = "aborted"
+    INTERRUPTED = "interrupted"
+    STORAGE = "storage"
+
+
+class Failure(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Why a run did not complete. The message says what happened, what was kept and what to do next."""
+
+    code: ErrorCode
+    message: str
+    reason: str | None = None
+    """A finer name beneath the code, such as `no_final_message` or `rate_limit`."""
+    detail: Mapping[str, str | int | float] = field(default_factory=dict)
+    """Facts a surface needs to say the same thing in its own sentence."""
+
+
+class RefusedError(Exception):
+    """The whole call was refused before anything started."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def refuse(code: ErrorCode, message: str, reason: str | None = None) -> RefusedError:
+    return RefusedError(Failure(code, message, reason))

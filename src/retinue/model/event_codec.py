@@ -1,0 +1,178 @@
+"""What happens in a run: one typed stream from every engine, in this order.
+
+    run_queued                      accepted, durable
+    └─ run_started                  has a slot
+       ├─ attempt_started           first | retry | fallback | finalize
+       │  ├─ thinking_delta, text_delta, tool_delta      live only, never stored
+       │  ├─ thinking, text                              whole blocks
+       │  ├─ tool_called → tool_returned
+       │  ├─ message_ended                               usage, stop reason
+       │  ├─ steered                                     what others said to the agent while it worked
+       │  ├─ model_changed, notice, finalized, deadline_extended
+       │  └─ process_ended                               engines with a process
+       └─ run_ended                 always, once, last, over all attempts
+
+Engines emit bare events; `Stamped` adds whose they are. On the wire a stamped event is one JSON object per
+line: `{v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from retinue.model.events import Event, ToolCalled
+from retinue.model.runs import RunSpec
+from retinue.model.tasks import Lineage
+
+VERSION = 1
+"""Of the wire format. Changes are additive; readers ignore what they do not know."""
+
+MAX_NESTING = 100
+"""Of nested arguments; a model that nests deeper wants to break its reader."""
+
+
+class EventSource(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whose event it is: the same for every event of a run."""
+
+    run: str
+    session: str
+    root: str
+    parent_run: str | None = None
+    parent_tool_use_id: str
+    depth: int = 1
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> EventSource:
+        lineage: Lineage = spec.lineage
+        return cls(
+            run=spec.run,
+            session=spec.session,
+            root=lineage.root,
+            parent_run=lineage.parent_run,
+            parent_tool_use_id=lineage.parent_call,
+            depth=lineage.depth,
+        )
+
+
+class EventRecord(Struct, frozen=True):
+    """An event with its place in its run: order is by `seq`, never by `time`."""
+
+    origin: EventSource
+    seq: int
+    time: float
+    """Wall clock, seconds since the epoch."""
+    event: Event
+
+
+class _EventHeader(Struct):
+    """What stands before the event on a line."""
+
+    v: int
+    seq: int
+    time: float
+
+
+class _Envelope(EventSource, frozen=True, kw_only=True, rename="camel"):
+    v: int
+    seq: int
+    time: float
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _LineDecoders:
+    """Decoders, made when the first line is read: most programs only write."""
+
+    @cached_property
+    def event(self) -> Callable[[bytes], Event]:
+        return msgspec.json.Decoder(Event).decode
+
+    @cached_property
+    def envelope(self) -> Callable[[bytes], _Envelope]:
+        return msgspec.json.Decoder(_Envelope).decode
+
+
+_decoders = _LineDecoders()
+
+
+def to_line(stamped: EventRecord) -> bytes:
+    """The event as one line of JSON, newline included. What JSON cannot say is replaced, no event is lost to it."""
+    try:
+        return _encode_line(stamped)
+    except (UnicodeEncodeError, TypeError, RecursionError):
+        return _encode_line(_json_safe(stamped))
+
+
+def _encode_line(stamped: EventRecord) -> bytes:
+    # Three encoded objects joined into one: cheaper than a flat struct of every event's fields.
+    head = _encode(_EventHeader(VERSION, stamped.seq, stamped.time))
+    return b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:])
+
+
+def _json_safe(stamped: EventRecord) -> EventRecord:
+    event = stamped.event
+    if isinstance(event, ToolCalled):
+        event = structs.replace(event, args=_to_json_value(event.args))
+    origin = msgspec.convert(_to_json_value(msgspec.to_builtins(stamped.origin)), EventSource)
+    return EventRecord(
+        origin, stamped.seq, stamped.time, msgspec.convert(_to_json_value(msgspec.to_builtins(event)), Event)
+    )
+
+
+def _to_json_value(value: Any, depth: int = 0) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case None | bool() | int() | float():
+            return value
+        case _ if depth > MAX_NESTING:
+            return "…"
+        case dict():
+            return {_to_json_value(str(key)): _to_json_value(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [_to_json_value(item, depth + 1) for item in value]
+        case _:
+            return _to_json_value(repr(value))
+
+
+def from_line(line: bytes) -> EventRecord:
+    """The event of one line.
+
+    Raises:
+        msgspec.MsgspecError: the line is not an event of this version.
+    """
+    # Our own lines have the event last: each half is read once. A quote inside a string would be escaped, so the cut
+    # cannot be within one. Lines in another order are read twice.
+    cut = line.find(b',"type":"')
+    head, event = (line[:cut] + b"}", b"{" + line[cut + 1 :]) if cut > 0 else (line, line)
+    try:
+        envelope = _decoders.envelope(head)
+    except msgspec.MsgspecError:
+        head, event = line, line
+        envelope = _decoders.envelope(head)
+    if envelope.v != VERSION:
+        raise msgspec.ValidationError(f"version {envelope.v} of the event format; this is version {VERSION}")
+    return EventRecord(_event_source(envelope), envelope.seq, envelope.time, _decoders.event(event))
+
+
+def _event_source(envelope: _Envelope) -> EventSource:
+    return EventSource(
+        run=envelope.run,
+        session=envelope.session,
+        root=envelope.root,
+        parent_run=envelope.parent_run,
+        parent_tool_use_id=envelope.parent_tool_use_id,
+        depth=envelope.depth,
+    )
+
+
+def event_schema() -> dict[str, Any]:
+    """JSON schema of one line: the envelope, and one of the events beside it."""
+    (envelope, event), shared = msgspec.json.schema_components([_Envelope, Event], ref_template="#/$defs/{name}")
+    return {"allOf": [envelope, event], "$defs": shared}

@@ -1,0 +1,184 @@
+"""What came of a run: its answer, its end, and what really happened beside what was declared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct, field
+
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.runs import Limits, RemovedTool, RunSpec, ToolUse
+
+MAX_USAGE_VALUE = 10**15
+"""Of anything a provider may claim to have used: more is a fault or a lie."""
+
+
+class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the models behind a run consumed, summed over its assistant messages."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: float | None = None
+    """In dollars; None when no provider said."""
+    turns: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    def clamped(self) -> Usage:
+        """The same with what no provider can have used, such as negative numbers, brought into range."""
+        counts = ("input", "output", "cache_read", "cache_write", "turns")
+        found = {name: min(max(getattr(self, name), 0), MAX_USAGE_VALUE) for name in counts}
+        cost = (
+            None
+            if self.cost is None or not math.isfinite(self.cost)
+            else min(max(self.cost, 0.0), float(MAX_USAGE_VALUE))
+        )
+        return Usage(**found, cost=cost)
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        # What was free says nothing of what nobody knows the price of.
+        is_unknown = not any(costs) and any(part.cost is None and part.tokens for part in (self, other))
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            cost=sum(costs) if costs and not is_unknown else None,
+            turns=self.turns + other.turns,
+        )
+
+
+class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How a child process ended, whatever its run amounted to."""
+
+    code: int | None = None
+    signal: int | None = None
+    stderr: str = ""
+    """The end of what it wrote to stderr, if it failed or ended before its agent was done."""
+
+    def describe(self) -> str:
+        """Return how it ended, as a predicate: "ended with exit code 3"."""
+        if self.signal:
+            return f"was ended by signal {self.signal}"
+        return "closed its output" if self.code is None else f"ended with exit code {self.code}"
+
+    def quote_stderr(self) -> str:
+        """Return the end of its stderr as a paragraph that follows a sentence; empty where there is none."""
+        return f"\nThe end of its stderr:\n{self.stderr}" if self.stderr else ""
+
+
+class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One try within a run."""
+
+    number: int
+    reason: str
+    """Why it was made: `first`, `retry`, `fallback`, `finalize`."""
+    model: str | None = None
+    failure: Failure | None = None
+
+
+class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What really happened, beside what was declared."""
+
+    engine: str = ""
+    model: str | None = None
+    """The model that gave the answer."""
+    declared_model: str | None = None
+    tools_granted: tuple[str, ...] = ()
+    tools_removed: tuple[RemovedTool, ...] = ()
+    tools_missing: tuple[str, ...] = ()
+    tools_used: Mapping[str, int] = field(default_factory=dict)
+    not_applied: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    attempts: tuple[Attempt, ...] = ()
+    nested_usage: Usage = Usage()
+    """What the runs below it consumed; not part of its own usage."""
+    masks: int = 0
+    """Secrets masked on the way to the store."""
+    dropped_bytes: int = 0
+    process: ProcessEnd | None = None
+    notices: tuple[str, ...] = ()
+    saved: bool = True
+    """Whether all of it is in the store."""
+
+
+class AnswerStatus(StrEnum):
+    """What the text of a result is."""
+
+    FINAL = "final"
+    PARTIAL = "partial"
+    DIAGNOSIS = "diagnosis"
+    NONE = "none"
+
+
+class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the agent itself says of its task."""
+
+    status: Literal["SUCCESS", "ERROR"]
+    result: str | None = None
+    error: str | None = None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it says what came of the task: a success its result, an error what went wrong."""
+        statement = self.result if self.status == "SUCCESS" else self.error
+        return bool(statement and statement.strip())
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """What a run amounted to. Branch on `failure`: None means it completed."""
+
+    spec: RunSpec
+    text: str = ""
+    answer: AnswerStatus = AnswerStatus.NONE
+    items: tuple[str | ToolUse, ...] = ()
+    """What a screen shows of it: texts and tool calls in the order they came."""
+    usage: Usage = Usage()
+    failure: Failure | None = None
+    exit_code: int = 0
+    elapsed: float = 0.0
+    finalized: Finalization | None = None
+    session_file: str | None = None
+    actual: ExecutionReport = ExecutionReport()
+
+    @property
+    def run(self) -> str:
+        """The id of the run. Empty if none was started."""
+        return self.spec.run
+
+    @property
+    def session(self) -> str:
+        """The id of the session: give it to go on with it. Empty if there is none."""
+        return self.spec.session
+
+    @property
+    def was_started(self) -> bool:
+        """Whether there was a run; False: the task was refused and left nothing behind."""
+        return bool(self.spec.run)
+
+    @property
+    def agent(self) -> str:
+        return self.spec.agent.name
+
+
+def compute_exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:
+    """The run's exit code: 0 iff completed, else by the table of contract §2."""
+    match failure:
+        case None:
+            return 0
+        case Failure(code=ErrorCode.TIMEOUT | ErrorCode.IDLE_TIMEOUT):
+            return 124
+        case Failure(code=ErrorCode.ABORTED):
+            return 130
+        case Failure(code=ErrorCode.SIGNALLED) if process and process.signal:
+            return 128 + process.signal
+        case _:
+            return (process and process.code) or 1

@@ -1,0 +1,170 @@
+"""A value that must not be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from retinue.model.agents import AgentProfile
+from retinue.model.tasks import Lineage
+
+
+class Secret:
+    """A value that must not be seen; it does not print itself."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(****)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.reveal() == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+ToolArguments = dict[str, Any]
+"""The arguments of a tool call, as the model gave them."""
+
+
+# -- what runs -------------------------------------------------------------------------------------
+
+
+class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What bounds one run. Seconds and bytes; None and 0 mean the limit is off."""
+
+    timeout: float = 1800.0
+    grace: float = 30.0
+    """Seconds each tool call after the timeout buys."""
+    ceiling: float = 7200.0
+    """End of every extension, counted from the start."""
+    idle_timeout: float | None = None
+    loop_count: int = 5
+    pair_count: int = 20
+    max_turns: int | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    max_conversation_turns: int | None = None
+    """Of this run and all others under its root, earlier ones included; likewise the next two."""
+    max_conversation_tokens: int | None = None
+    max_conversation_cost: float | None = None
+    stdout_bytes: int = 64 * 2**20
+    stderr_bytes: int = 64 * 2**20
+    raw_bytes: int = 2**30
+    """All a child wrote, updates and deltas included."""
+    retry_attempts: int = 1
+    """Whole-run tries in all on transient provider errors."""
+    finalize_retries: int = 2
+    max_task_bytes: int = 2**20
+    """Of a text said to its agent while it works."""
+
+
+class RemovedTool(Struct, frozen=True):
+    """A tool an agent asked for and did not get, and who took it."""
+
+    tool: str
+    by: str
+
+
+class ToolGrant(Struct, frozen=True, kw_only=True):
+    """The tools of a run: computed once, only ever smaller than what was asked."""
+
+    tools: tuple[str, ...] = ()
+    removed: tuple[RemovedTool, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Optional tools the engine does not have."""
+
+
+class CallbackAddress(Struct, frozen=True):
+    """Where a run that may delegate calls: the socket of the process that started it, and who it is there."""
+
+    address: str
+    token: Secret
+
+
+class ToolUse(Struct, frozen=True, rename="camel"):
+    """A model's wish to call a tool."""
+
+    id: str
+    name: str
+    args: ToolArguments
+
+
+class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One message of a conversation, in the shape every provider can be given."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str = ""
+    calls: tuple[ToolUse, ...] = ()
+    """Of an assistant message."""
+    call: str | None = None
+    """Of a tool message: the call it answers."""
+    is_error: bool = False
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """Everything an engine needs to execute one task once; it looks nothing up."""
+
+    run: str
+    session: str
+    name: str
+    toolset: str
+    agent: AgentProfile
+    task: str
+    """The prompt as the caller gave it; what is stored."""
+    prompt: str
+    """What the engine is given: files and earlier runs before the task."""
+    system_prompt: str = ""
+    """Stands instead of the engine's own; empty leaves that one."""
+    append_prompt: str = ""
+    """Stands after the system prompt, whosever that is."""
+    history: tuple[Message, ...] = ()
+    """Earlier messages of the same session, for engines that continue from messages."""
+    native_session: str | None = None
+    """The engine's own session to continue."""
+    native_folder: str = ""
+    """Where the engine keeps its own sessions, if it keeps them in files."""
+    cwd: str
+    engine: str
+    model: str | None = None
+    grant: ToolGrant = ToolGrant()
+    authority: frozenset[str] = frozenset()
+    """Tools its own children may have at most."""
+    limits: Limits = Limits()
+    lineage: Lineage
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    """Environment variables whose values are masked wherever text leaves."""
+    callback: CallbackAddress | None = None
+    """What its delegation tools reach; given when it starts, and only where it may use them."""
+    vault_path: str | None = None
+    """The user's vault: its beginning and its end are told there, too."""
+    finalize: bool = False
+    resumes: bool = False
+    allow_process_reuse: bool = True
+    """Whether a process that served another run may serve this one."""
+    setting_sources: tuple[str, ...] = ()
+    """Whose settings of the engine's own program it loads: `user`, `project`."""
+    unsupported_preferences: tuple[str, ...] = ()
+    """Preferences of the agent this engine does not know."""
+    notices: tuple[str, ...] = ()
+    """What was known before it started: ignored input, what of the agent's definition was not taken as written."""
+
+    @property
+    def instructions(self) -> str:
+        """The whole system prompt, for engines that have none of their own."""
+        return "\n\n".join(part for part in (self.system_prompt, self.append_prompt) if part)
+
+
+NO_DEADLINE = math.inf
+"""A deadline that never comes."""

@@ -1,0 +1,109 @@
+"""The nouns of Retinue: what is asked, by whom, and what runs. What came of it is in `results`.
+
+Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, field
+
+
+class FileSlice(Struct, frozen=True, kw_only=True):
+    """A file, or a part of it, to be read into a prompt. Lines count from 1, both ends included."""
+
+    path: str
+    start: int | None = None
+    end: int | None = None
+    head: int | None = None
+    tail: int | None = None
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """One piece of work as it was asked for."""
+
+    prompt: str
+    agent: str | None = None
+    name: str | None = None
+    """What to call it on a screen; the agent's name if absent."""
+    cwd: str | None = None
+    timeout: float | None = None
+    session: str | None = None
+    """Continue this session instead of beginning one."""
+    files: tuple[FileSlice, ...] = ()
+
+
+class Mode(StrEnum):
+    """How the tasks of a plan relate."""
+
+    SINGLE = "single"
+    PARALLEL = "parallel"
+    CHAIN = "chain"
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    tasks: tuple[Task, ...]
+    mode: Mode = Mode.SINGLE
+
+
+class AncestorTask(Struct, frozen=True, rename="camel"):
+    """One run above this one, as far as recognising the same work again needs."""
+
+    agent: str
+    task: str
+    cwd: str
+
+
+class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Where a run stands in the tree of one root conversation.
+
+    Raises:
+        ValueError: one of its ids is empty or no printable text: its events would belong to nobody.
+    """
+
+    root: str
+    parent_call: str
+    """Id of the tool call that asked for it; never empty."""
+    parent_run: str | None = None
+    depth: int = 0
+    """0 for the root conversation itself, 1 for its direct runs."""
+    ancestors: tuple[AncestorTask, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(name and name.isprintable() for name in (self.root, self.parent_call)):
+            raise ValueError("The ids of the root conversation and of the tool call must be printable and not empty.")
+
+
+class CallContext(Struct, frozen=True, kw_only=True):
+    """Who asks, from where, and with what authority."""
+
+    toolset: str
+    """Whose defaults apply."""
+    cwd: str
+    lineage: Lineage
+    """The caller's own place; runs stand one level below it."""
+    authority: frozenset[str] | None = None
+    """Tools a run may have at most; None: unbounded."""
+    roots: tuple[str, ...] | None = None
+    """Folders below which runs work and files are read; None: wherever this user may."""
+    host_tools: tuple[str, ...] | None = None
+    """The host's active tools: the base a deny list inherits from."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings given with the call: they win over every other source."""
+    max_depth: int | None = None
+    """The environment's own maximum: a child cannot raise it."""
+    finalize: bool = False
+    """Whether runs must end with their finalize tool instead of a last message."""
+    native_folder: str = ""
+    """Where engines keep their own sessions for this call; empty: in our own state."""
+    scoped_sessions: bool = False
+    """Whether a session is continued only by its own agent in its own directory."""
+    notices: tuple[str, ...] = ()
+    """What is to be known of the call itself, such as input that was ignored; its runs tell it."""
+    offline_may_answer: bool = False
+    """Whether `auto` may fall back to rules: true where a person reads the answer."""
+    records_refusals: bool = True
+    """Whether a task that fails before it starts leaves a session, as hosts expect of their tools."""

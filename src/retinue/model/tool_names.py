@@ -1,0 +1,134 @@
+"""Names of tools: pi's are ours, Claude's are mapped to them and back by one table.
+
+A name may carry an argument pattern, `Bash(git:*)`: the tool, but only for some arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+DELEGATION_TOOL_NAMES = frozenset(
+    {
+        "subagent",
+        "delegate_to_subagents",
+        "get_subagent_output",
+        "get_subagent_session",
+        "list_subagent_profiles",
+        "spawn_subagent",
+        "agent_info",
+    },
+)
+"""Tools that start or look into other runs; Claude's `Task` and `Agent` are `subagent` here."""
+
+FINALIZE_TOOL = "subagent_finalize"
+"""Ends a run; given by whoever starts it, never inherited."""
+
+HOUSEKEEPING_TOOLS = frozenset(
+    {
+        "askuserquestion",
+        "bashoutput",
+        "enterplanmode",
+        "exitplanmode",
+        "killbash",
+        "killshell",
+        "listmcpresourcestool",
+        "notebookread",
+        "readmcpresourcetool",
+        "skill",
+        "slashcommand",
+        "taskoutput",
+        "taskstop",
+        "todoread",
+        "todowrite",
+    },
+)
+"""Claude's aids that other engines do without, in lower case: an agent that lists them is not lost for those."""
+
+_OTHER_KNOWN_TOOLS = frozenset({FINALIZE_TOOL, "notebookedit"})
+"""Tools of other hosts that have no counterpart here, in lower case."""
+
+_CLAUDE_NAMES = {
+    "Read": "read",
+    "Write": "write",
+    "Edit": "edit",
+    "Bash": "bash",
+    "Grep": "grep",
+    "Glob": "find",
+    "LS": "ls",
+    "WebSearch": "web_search",
+    "WebFetch": "fetch_content",
+    "Task": "subagent",
+    "MultiEdit": "edit",
+    "Agent": "subagent",
+}
+_PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
+_TO_PI = {claude.lower(): pi for claude, pi in _CLAUDE_NAMES.items()} | {
+    pi: pi for pi in (*_CLAUDE_NAMES.values(), *_PI_ONLY_TOOLS)
+}
+# Back to the first of those with one meaning.
+_TO_CLAUDE = {pi: claude for claude, pi in reversed(_CLAUDE_NAMES.items())}
+
+
+def to_pi_name(name: str) -> str:
+    """The name in pi's words; a name the table does not know stays as it is."""
+    tool, pattern = split_pattern(name)
+    known = _TO_PI.get(tool.lower(), tool)
+    return f"{known}({pattern})" if pattern is not None else known
+
+
+def to_claude_name(name: str) -> str:
+    """The name in Claude's words; a name the table does not know stays as it is."""
+    tool, pattern = split_pattern(name)
+    known = _TO_CLAUDE.get(tool, tool)
+    return f"{known}({pattern})" if pattern is not None else known
+
+
+def to_pi_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in pi's words, each once, in their order."""
+    return tuple(dict.fromkeys(to_pi_name(name) for name in names))
+
+
+def is_known(name: str) -> bool:
+    """Whether a tool of this name exists somewhere: here, in Claude, or behind a server (`mcp__…`)."""
+    tool = split_pattern(name)[0].lower()
+    return (
+        tool in _TO_PI
+        or tool in DELEGATION_TOOL_NAMES | HOUSEKEEPING_TOOLS | _OTHER_KNOWN_TOOLS
+        or tool.startswith("mcp__")
+    )
+
+
+def find_nearest(name: str) -> str | None:
+    """The tool, in pi's words, whose name is most like this one; None if none is."""
+    from difflib import get_close_matches
+
+    alike = get_close_matches(split_pattern(name)[0].lower(), _TO_PI, n=1)
+    return _TO_PI[alike[0]] if alike else None
+
+
+@lru_cache(maxsize=512)
+def split_pattern(name: str) -> tuple[str, str | None]:
+    """The tool and its argument pattern: `Bash(git:*)` → `Bash`, `git:*`."""
+    tool, parenthesis, rest = name.partition("(")
+    return (tool.strip(), rest.removesuffix(")")) if parenthesis else (name.strip(), None)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether the name stands for some calls or several tools: `Bash(git:*)`, `mcp__github__*`."""
+    return "(" in name or "*" in name
+
+
+@lru_cache(maxsize=512)
+def is_delegation(name: str) -> bool:
+    return split_pattern(to_pi_name(name))[0] in DELEGATION_TOOL_NAMES
+
+
+def is_covered(name: str, by: Iterable[str]) -> bool:
+    """Whether one of these names says as much as `name` or more, all in pi's words.
+
+    `bash` covers `bash(git:*)` and `mcp__*` covers `mcp__github__search`; `bash(git:*)` covers only itself.
+    """
+    tool, whole = split_pattern(name)[0].lower(), name.lower()
+    return any(other == whole or ("(" not in other and fnmatchcase(tool, other)) for other in map(str.lower, by))

@@ -1,0 +1,378 @@
+"""What is kept of a run's texts while it goes on: bounded, whatever the child writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from typing import Any, NamedTuple
+
+import msgspec
+
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import (
+    CONTINUED_NOTICE_CODE,
+    EngineSessionStarted,
+    Event,
+    Finalized,
+    MessageEnded,
+    Notice,
+    OutputBytesCounted,
+    ProcessEnded,
+    SteeringDelivered,
+    StopReason,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.model.results import AnswerStatus, Finalization, ProcessEnd, Usage
+from retinue.model.runs import ToolUse
+from retinue.output.provider_errors import classify_error
+
+MAX_MESSAGE_CHARS = 8 * 2**20
+"""Of one message."""
+MAX_ITEMS = 500
+MAX_ITEM_CHARS = 2**20
+"""Of all display items together."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class BoundedText:
+    """The text of a message that is being written: whole blocks, and the deltas after the last of them."""
+
+    def __init__(self, limit: int = MAX_MESSAGE_CHARS) -> None:
+        self._limit = limit
+        self._blocks: list[str] = []
+        self._blocks_chars = 0
+        self._deltas: StringIO | None = None  # compact, and a delta costs the same however long the text is
+        self._deltas_chars = 0
+
+    def add_delta(self, text: str) -> int:
+        """Adds to the block being written; returns how much of it had no room."""
+        room = self._limit - self._blocks_chars - self._deltas_chars
+        kept = text if len(text) <= room else text[:room]
+        if self._deltas is None:
+            self._deltas = StringIO()
+        self._deltas.write(kept)
+        self._deltas_chars += len(kept)
+        return len(text) - len(kept)
+
+    def add_block(self, text: str) -> int:
+        """Adds a whole block, which stands for the deltas before it; returns how much of it had no room."""
+        self._deltas, self._deltas_chars = None, 0
+        kept = text[: self._limit - self._blocks_chars]
+        self._blocks.append(kept)
+        self._blocks_chars += len(kept)
+        return len(text) - len(kept)
+
+    def text(self) -> str:
+        """All that is not blank, a line for each block."""
+        open_block = self._deltas.getvalue() if self._deltas else ""
+        return "\n".join(block for block in (*self._blocks, open_block) if block.strip())
+
+
+class BoundedItems:
+    """Texts and tool calls in the order they came; the newest are kept."""
+
+    def __init__(self, limit: int = MAX_ITEMS, limit_chars: int = MAX_ITEM_CHARS) -> None:
+        self._limit = limit
+        self._limit_chars = limit_chars
+        self._items: list[tuple[str | ToolUse, int]] = []
+        self._chars = 0
+
+    def add(self, item: str | ToolUse) -> None:
+        if isinstance(item, str):
+            item = item[: self._limit_chars]
+            size = len(item)
+        else:
+            size = _json_size(item.args)
+            if size > self._limit_chars:
+                item, size = ToolUse(item.id, item.name, {"[left out]": f"{size} characters"}), 0
+        self._items.append((item, size))
+        self._chars += size
+        while len(self._items) > self._limit or self._chars > self._limit_chars:
+            self._chars -= self._items.pop(0)[1]
+
+    def to_tuple(self) -> tuple[str | ToolUse, ...]:
+        return tuple(item for item, _ in self._items)
+
+
+def _json_size(value: Any) -> int:
+    """The characters of a JSON-like value, roughly; one that cannot be written as JSON counts as too large."""
+    try:
+        return len(_encode(value))
+    except (UnicodeEncodeError, RecursionError, TypeError):
+        return MAX_ITEM_CHARS + 1
+
+
+MAX_TOOL_NAMES = 200
+"""Told apart; all further ones a child may invent count as one."""
+MAX_NOTICES = 100
+MAX_ERROR_CHARS = 2000
+"""Of a provider's words in a failure's message."""
+
+MESSAGE_START_EVENTS = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled, SteeringDelivered)
+"""Events after which a message is still to end: of its own, or what the agent was told and has to answer."""
+WORK_EVENTS = (*MESSAGE_START_EVENTS, ToolDelta, ToolReturned, MessageEnded, Finalized)
+"""Events in which the agent did something."""
+
+
+class CollectedAnswer(NamedTuple):
+    text: str
+    kind: AnswerStatus
+
+
+class _FinishedMessage(NamedTuple):
+    """A message that ended, as far as it may be the answer."""
+
+    text: str
+    stop_reason: StopReason
+    model: str | None
+
+
+class AnswerCollector:
+    """What one attempt amounts to so far."""
+
+    def __init__(self, fallback_models: Sequence[str] = ()) -> None:
+        """`fallback_models` are those the agent has: others than these may be advised."""
+        self._fallback_models = fallback_models
+        self.native_session: str | None = None
+        self.process: ProcessEnd | None = None
+        self.finalized: Finalization | None = None
+        """The last valid one."""
+        self.stop_reason: StopReason | None = None
+        """Of the last message."""
+        self.provider_error: str | None = None
+        """The provider's words, if the last message ended with an error."""
+        self.dropped_bytes = 0
+        """Not kept: lines too long for the engine, and text beyond what is held here."""
+        self._usage = Usage()
+        self._model: str | None = None
+        self._finished: _FinishedMessage | None = None
+        self._is_continued = False
+        """Whether the message to come goes on where the last one was cut off."""
+        self._draft = BoundedText()
+        self._writing = False
+        self._items = BoundedItems()
+        self._tools: dict[str, int] = {}
+        self._returned = 0
+        self._notices: list[str] = []
+        self._seen = False
+        self._worked: type[Event] | None = None
+
+    def observe(self, event: Event) -> None:
+        """Takes an event into account; a delta costs the same however long the text has become."""
+        self._seen = True
+        if isinstance(event, TextDelta):  # by far the most frequent
+            self._worked, self._writing = TextDelta, True
+            self.dropped_bytes += self._draft.add_delta(event.text)
+        elif isinstance(event, WORK_EVENTS):
+            self._worked = type(event)
+            self._writing = isinstance(event, MESSAGE_START_EVENTS)
+            self._observe_work(event)
+        else:
+            self._observe_fact(event)
+
+    def _observe_work(self, event: Event) -> None:
+        match event:
+            case Text(text):
+                self.dropped_bytes += self._draft.add_block(text)
+                if text.strip():
+                    self._items.add(text)
+            case ToolCalled():
+                self._observe_call(event)
+            case ToolReturned():
+                self._returned += 1
+            case MessageEnded():
+                self._observe_message_end(event)
+            case Finalized(finalization) if finalization.is_valid:
+                self.finalized = finalization
+
+    def _observe_fact(self, event: Event) -> None:
+        match event:
+            case OutputBytesCounted(dropped=dropped):
+                self.dropped_bytes += dropped
+            case Notice(code, message):
+                self._is_continued = self._is_continued or code == CONTINUED_NOTICE_CODE
+                if message not in self._notices:
+                    self._notices = [*self._notices[1 - MAX_NOTICES :], message]
+            case ProcessEnded(end):
+                self.process = end
+            case EngineSessionStarted(session):
+                self.native_session = session
+
+    @property
+    def usage(self) -> Usage:
+        """Summed over the assistant messages; each is a turn, unless its provider failed."""
+        return self._usage
+
+    @property
+    def tools_used(self) -> Mapping[str, int]:
+        """How often each tool was called."""
+        return dict(self._tools)
+
+    @property
+    def items(self) -> tuple[str | ToolUse, ...]:
+        """What a screen shows: texts and tool calls in the order they came, the newest of them."""
+        return self._items.to_tuple()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        return tuple(self._notices)
+
+    @property
+    def model(self) -> str | None:
+        """The model that gave the answer, else the last one heard of."""
+        return (self._finished and self._finished.model) or self._model
+
+    @property
+    def has_final_answer(self) -> bool:
+        """Whether a good answer stands and nothing follows it: whatever ends the attempt now is its echo."""
+        if self.finalized is not None:
+            return True
+        return self.stop_reason == "stop" and not self._writing and self.find_failure() is None
+
+    @property
+    def ended_normally(self) -> bool:
+        """Whether the agent came to its own end, whatever it said last: nothing was cut off and no process failed."""
+        end = self.process
+        return self.stop_reason in ("stop", "tool_use") and not (end and (end.code or end.signal))
+
+    def best_answer(self) -> CollectedAnswer:
+        """The best there is: the final answer, a partial text, a diagnosis; nothing if nothing was observed."""
+        if self.finalized and (text := self.finalized.result or self.finalized.error):
+            return CollectedAnswer(text, AnswerStatus.FINAL)
+        if self._finished and self._finished.stop_reason == "stop":
+            return CollectedAnswer(self._finished.text, AnswerStatus.FINAL)
+        if text := self._current_text() or (self._finished.text if self._finished else ""):
+            return CollectedAnswer(text, AnswerStatus.PARTIAL)
+        return (
+            CollectedAnswer(self._build_diagnosis(), AnswerStatus.DIAGNOSIS)
+            if self._seen
+            else CollectedAnswer("", AnswerStatus.NONE)
+        )
+
+    def find_failure(self) -> Failure | None:
+        """Why the attempt failed, if the engine returned normally; None: the agent ended with a good answer."""
+        if self.finalized:
+            return None
+        match self.stop_reason:
+            case "error":
+                return self._make_provider_failure()
+            case "aborted":
+                return Failure(
+                    ErrorCode.ABORTED,
+                    f"The agent's last turn was aborted. {self._kept_message} {RETRY_ADVICE}",
+                    "aborted",
+                )
+            case "length":
+                return Failure(
+                    ErrorCode.OUTPUT_LIMIT, f"{OUTPUT_LIMIT_REACHED} {self._kept_message} {SHORTEN_ADVICE}", "length"
+                )
+            case "stop" if self.best_answer().kind is AnswerStatus.FINAL:
+                return None
+            case "stop":
+                return Failure(
+                    ErrorCode.ENGINE,
+                    f"The agent's last message is empty. {self._kept_message} {RETRY_ADVICE}",
+                    "empty_answer",
+                )
+            case _:
+                return self._unfinished()
+
+    def _observe_call(self, event: ToolCalled) -> None:
+        name = event.name if event.name in self._tools or len(self._tools) < MAX_TOOL_NAMES else "(others)"
+        self._tools[name] = self._tools.get(name, 0) + 1
+        self._items.add(ToolUse(event.call, event.name, event.args))
+
+    def _observe_message_end(self, event: MessageEnded) -> None:
+        self._usage += event.turn
+        self._model = event.model or self._model
+        self.stop_reason = event.stop_reason
+        self.provider_error = event.error if event.stop_reason == "error" else None
+        text = self._draft.text() if event.stop_reason == "tool_use" else self._current_text()
+        self.dropped_bytes += max(0, len(text) - MAX_MESSAGE_CHARS)
+        text, self._draft, self._is_continued = text[:MAX_MESSAGE_CHARS], BoundedText(), False
+        # Text before a tool call is an answer only as long as there is no other.
+        if text and (
+            event.stop_reason != "tool_use" or self._finished is None or self._finished.stop_reason == "tool_use"
+        ):
+            self._finished = _FinishedMessage(text, event.stop_reason, event.model)
+
+    def _current_text(self) -> str:
+        """The text of the message at hand, after the one that it goes on from."""
+        text = self._draft.text()
+        if text and self._is_continued and self._finished and self._finished.stop_reason == "length":
+            return self._finished.text + text
+        return text
+
+    def _unfinished(self) -> Failure:
+        """Return the failure of an agent that ended without a final message, by how its process ended."""
+        end = self.process or ProcessEnd()
+        if end.signal:
+            message = f"The agent's process {end.describe()}. {self._kept_message} {RETRY_ADVICE}{end.quote_stderr()}"
+            return Failure(ErrorCode.SIGNALLED, message, "child_signal", {"signal": end.signal})
+        if end.code:
+            message = f"{NO_FINAL_MESSAGE} Its process {end.describe()}. {self._kept_message} {RETRY_ADVICE}"
+            message += end.quote_stderr()
+            return Failure(ErrorCode.ENGINE, message, "no_final_message", {"exitCode": end.code})
+        return Failure(
+            ErrorCode.ENGINE,
+            f"{NO_FINAL_MESSAGE} {self._kept_message} {RETRY_ADVICE}{end.quote_stderr()}",
+            "no_final_message",
+        )
+
+    def _make_provider_failure(self) -> Failure:
+        text = (self.provider_error or "no reason given").strip()[:MAX_ERROR_CHARS]
+        reason = classify_error(self.provider_error)
+        known = f" other than {', '.join(self._fallback_models)}" if self._fallback_models else ""
+        advice = PROVIDER_ADVICE[reason].format(models=f"fallback_models{known}")
+        return Failure(
+            ErrorCode.PROVIDER, f"The model provider failed: {text}\n{self._kept_message} {advice}", reason
+        )
+
+    @property
+    def _kept_message(self) -> str:
+        return KEPT_TEXT if self.best_answer().kind in (AnswerStatus.FINAL, AnswerStatus.PARTIAL) else KEPT_SESSION
+
+    def _build_diagnosis(self) -> str:
+        if self._worked is None:
+            return "The subagent ended before it did anything: it wrote no message and called no tool."
+        lines = [
+            "Subagent produced JSONL events but no final assistant text could be extracted.",
+            f"Last event type: {self._worked.__struct_config__.tag}.",
+        ]
+        if self.stop_reason:
+            lines.append(f"Last assistant stop reason: {self.stop_reason}.")
+        if self._returned:
+            lines.append(f"Tool executions completed: {self._returned}.")
+        return "\n".join(lines)
+
+
+# -- what failures say: what was kept, what to do next -----------------------------------------------
+
+KEPT_TEXT = "What it wrote is kept."
+KEPT_SESSION = "It left no text; its session keeps what it did."
+RETRY_ADVICE = "Run the task again, or resume the session."
+OUTPUT_LIMIT_REACHED = "The model reached its output limit before the answer was complete."
+SHORTEN_ADVICE = "Ask for a shorter answer, split the task, or use a model with a larger limit."
+NO_FINAL_MESSAGE = "The agent ended without a final message."
+
+PROVIDER_ADVICE: Mapping[str, str] = {
+    "rate_limit": "Try again later, or give the agent {models}.",
+    "quota": "Check the provider's plan and billing, or give the agent {models}.",
+    "auth": "Check the provider's key or login.",
+    "model_unavailable": "Check the model's name and your access to it, or give the agent {models}.",
+    "network": "Check the connection and try again.",
+    "overloaded": "Try again later, or give the agent {models}.",
+    "context_overflow": "Split the task, or use a model with a larger context.",
+    "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
+    "files, and the agent's model and settings.",
+    "server_error": "Try again later, or give the agent {models}.",
+    "tool": "Look at what the tool reported and run the task again.",
+    "other": "Run the task again, or use another model.",
+}

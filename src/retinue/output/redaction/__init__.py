@@ -1,0 +1,1 @@
+"""Finds and replaces secrets in texts and streams."""

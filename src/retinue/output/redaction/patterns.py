@@ -1,0 +1,368 @@
+"""Regular expressions, compiled when first needed: a program's start should not pay for what it never meets."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+MAX_REACH = 512
+"""No head, look-ahead included, is longer: a place this far from the end of a text is decided."""
+CONTEXT = 32
+"""No look-behind is longer."""
+
+BLOCK_BEGIN = "-----BEGIN"
+"""The one head that may go over line breaks begins so."""
+
+LINE_START = 224
+"""No `line_start` is longer: so much of a line decides whether it has one."""
+
+REDACTION_MARK = "[REDACTED]"
+WORD_RUN = r"[A-Za-z0-9_-]*+"
+"""Every run holds at least these, so that what follows a mark never looks like the middle of a token."""
+
+
+class SecretPattern(Struct, frozen=True, kw_only=True):
+    """One kind of secret."""
+
+    anchors: tuple[str, ...]
+    """In lower case; text without any of them holds no such secret."""
+    needs: str = ""
+    """A character, or two of which one, that must occur: cheaper to look for than the anchors."""
+    shape: str = ""
+    """A pattern that must occur in lower-case text, where no anchor tells the secret; empty: the anchors decide."""
+    head: str
+    """Recognises the secret; its group `value` begins where the mask begins."""
+    run: str = WORD_RUN
+    mark: str = REDACTION_MARK
+    folded: bool = False
+    """Whether head and run read the text in lower case."""
+    line_start: str = ""
+    """What may stand at the beginning of each line within the run, though no run holds its characters."""
+    spaced: bool = False
+    """Whether the head may hold blanks (never a line break), so that its beginning is an earlier word."""
+
+
+# -- parts of the heads of named secrets, on folded text --------------------------------------------
+
+_VALUE = r"a-z0-9_\-./+=~%!@#$^*?:"
+_NO_DIGIT = r"a-z_\-./+=~%!@#$^*?:"
+_NO_LETTER = r"0-9_\-./+=~%!@#$^*?:"
+_QUOTE = r"""\\{0,3}["'`]"""
+_IS = rf"(?:{_QUOTE})?[ \t]{{0,4}}(?::=|=>|[:=](?![=:]))[ \t]{{0,4}}"
+_SEPARATOR = rf"{_IS}(?P<quote>{_QUOTE})?"
+_NOT_A_PLACE = r"(?![$%/.~=:?\-]|\*\*|arn:|[a-z]{2,8}://)"
+"""A variable, a path, a row of stars or an address is no secret."""
+_MIXED = rf"(?=[{_NO_DIGIT}]{{0,63}}+[0-9])(?=[{_NO_LETTER}]{{0,63}}+[a-z])"
+"""Digits and letters: what tells a secret from the name of a variable."""
+_MIXED_OR_SIGNS = r"(?=[a-z_\-./+=~%?:]{0,63}+[0-9!@#$^*])"
+_NOT_CODE = r"(?![(\[])"
+"""Without quotes, a call or an index is code."""
+_QUOTED_OR_NOT = rf"""(?(quote)[^\s"'`\\]{{8,256}}+|[{_VALUE}]{{8,64}}+{_NOT_CODE})"""
+_SECRET = rf"(?P<value>{_NOT_A_PLACE}{_MIXED}{_QUOTED_OR_NOT})"
+_PASSWORD = rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
+_VALUE_RUN = rf"[{_VALUE}]*+"
+_SHORT_PASSWORD = (
+    rf"(?P<value>{_NOT_A_PLACE}(?!u?int|float|sha|md[45]|base|utf|argon|pbkdf|bcrypt|str|text|char|varchar|bytes)"
+    rf"{_MIXED}[a-z0-9_!@#$^*\-]{{6,7}}+(?![{_VALUE}(\[]))"
+)
+_WHOLE_VALUE = r"""[^\s"'`\\<>(){}\[\]]"""
+"""What a value holds that is no part of a query: `&`, `,` and `;`, too."""
+_LABEL_WORDS = (
+    r"(?:your|the|enter|must|please|password|passphrase|and|for|not|with|new|old|current|user|field|invalid)\b"
+)
+_WORD_OF_CODE = r"(?![a-z]{0,63}(?:password|passwd|secret|token|key|value|auth|user|config|string|name|placeholder))"
+
+
+def _preceded_by(*words: str) -> str:
+    """What stands before is one of these words."""
+    return "(?:" + "|".join(f"(?<={word})" for word in words) + ")"
+
+
+def _qualified_by(last: str, *qualifiers: str) -> str:
+    """Behind it stands `last` with one of these words before it, as in `api_key`, `api-key` or `apikey`."""
+    apart = rf"(?<=[_\- ]{last})" + _preceded_by(*(f"{qualifier}.{last}" for qualifier in qualifiers))
+    return rf"(?:{apart}|{_preceded_by(*(qualifier + last for qualifier in qualifiers))})"
+
+
+def _named_secret(*anchors: str, head: str, value: str = _SECRET) -> SecretPattern:
+    return SecretPattern(
+        anchors=anchors, needs=":=", head=head + _SEPARATOR + value, run=_VALUE_RUN, folded=True, spaced=True
+    )
+
+
+def _solid_secret(anchor: str, head: str, *qualifiers: str) -> SecretPattern:
+    """A named secret without digits: long, of one case, and not the name of a variable."""
+    letters = r"(?P<value>(?:[a-z][a-z-]{19,63}+|[A-Z][A-Z-]{19,63}+)(?![A-Za-z_(\[]|\.[A-Za-z]))"
+    # What follows is looked at first: it tells more than what stands before, and costs less.
+    name = rf"{head}(?={_IS}(?:{_QUOTE})?[A-Za-z-]{{20}})(?i:{_qualified_by(anchor, *qualifiers)})"
+    return SecretPattern(anchors=(anchor,), needs=":=", head=name + _SEPARATOR + letters, spaced=True)
+
+
+_PASS = "pass" + r"(?:w(?:or)?d|phrase)"
+_NAMES = ("password", "passwd", "passphrase", "pwd", "secret", "token")
+
+
+def _assigned(*names: str, value: str, run: str = WORD_RUN) -> SecretPattern:
+    """Return the family of values that stand right behind `name=`, in the case that is given."""
+    # The sign comes first: it is rarer than the letters of the names.
+    head = "=" + _preceded_by(*(f"{name}=" for name in names)) + rf"(?:{_QUOTE})?(?P<value>{value})"
+    return SecretPattern(anchors=("pass", "pwd", "secret", "token"), needs=":=", head=head, run=run)
+
+
+def _phrase(name: str) -> SecretPattern:
+    """Return the family of passwords of several words in quotes; a label has capitals, or words of its own."""
+    words = rf"(?P<value>(?!{_LABEL_WORDS})[a-z]{{3,32}}+ (?!{_LABEL_WORDS})[a-z]{{3}})"
+    run = r"""[^\r\n"'`\\]*+"""
+    return SecretPattern(anchors=("pass",), needs=":=", head=rf"{name}{_IS}{_QUOTE}{words}", run=run, spaced=True)
+
+
+_DOTTED = r"\.(?:(?<=hvs\.)|(?<=sg\.)(?<![a-z0-9]sg\.)|[a-z0-9_-]{6}\.[a-z0-9_-]{27})"
+"""A dot within one of the tokens that have dots: one search for it costs less than one for each."""
+
+
+def _prefixed(prefix: str, rest: str, mark: str) -> SecretPattern:
+    """Return the family of tokens that begin with a prefix of their own."""
+    sign = next(sign for sign in "_-." if sign in prefix)
+    literal = prefix.replace(".", r"\.")
+    return SecretPattern(
+        anchors=(prefix.lower(),),
+        needs=sign,
+        shape=_DOTTED if sign == "." else "",
+        head=rf"(?P<value>{literal}(?<![A-Za-z0-9]{literal}){rest})",
+        mark=f"[{mark}_REDACTED]",
+    )
+
+
+# -- the table: where two begin at the same place, the earlier row gives the mark --------------------
+
+_AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?"
+_CREDENTIAL = r"[a-z0-9_\-.~+/=]"
+_SCHEME = r"(?:basic|bearer|token|negotiate|ntlm|apikey|api-key|key|oauth|hawk|aws4-hmac-sha256)"
+_ADDRESS = r"""[^\s/?#"'`<>\\]"""
+# A class of its own: Python before 3.11.5 matches a possessive group with a lookahead in it wrongly.
+_USER = r"""[^\s/?#"'`<>\\@:]"""
+_PLACEHOLDER = r"[$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@"
+
+_KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
+_VENDORS = ("stripe", "openai", "anthropic")
+
+_FOUND_AT = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
+"""The place of a line as `grep` tells it: `path:12:`, and `path-12-` of a line around it."""
+_FOUND_IN = r"(?:[A-Za-z]:)?(?:(?!-----)[^\s:]){1,200}:"
+"""The same without a number."""
+
+SECRET_PATTERNS = (
+    SecretPattern(
+        anchors=("export",),
+        needs="=",
+        head=r"export[ \t]{1,4}[a-z_][a-z0-9_]{0,63}+="
+        + _preceded_by(
+            *(f"{word}=" for word in ("key", "token", "secret", "password", "passwd", "pass", "pwd", "auth"))
+        )
+        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_PLACE}[{_VALUE}]{{8,64}}+)",
+        run=_VALUE_RUN,
+        mark="[ENV_VAR_REDACTED]",
+        folded=True,
+        spaced=True,
+    ),
+    _named_secret("key", head=f"key(?={_IS})" + _qualified_by("key", *_KEYS, *_VENDORS)),
+    _solid_secret("key", "[kK](?:ey|EY)", *_KEYS, *_VENDORS),
+    _solid_secret("token", "[tT](?:oken|OKEN)", "api", "auth", "access"),
+    SecretPattern(
+        anchors=("bearer",),
+        head=rf"bearer(?<![a-z0-9]bearer)[ \t]{{1,4}}"
+        rf"(?P<value>(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8}}"
+        rf"|(?=[a-z]{{0,63}}+[_\-~+/=]){_CREDENTIAL}{{12}}|[a-z]{{20}}"
+        # Three parts, as a JSON web token has them; `self.config.token` is code.
+        r"|(?!(?:self|this|request|req|response|res|process|config|settings|options|ctx|context|props|state|env)\.)"
+        r"[a-z]{2,32}\.[a-z]{2,32}\.[a-z]{2})",
+        run=rf"{_CREDENTIAL}*+",
+        folded=True,
+        spaced=True,
+    ),
+    SecretPattern(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_CREDENTIAL}{{6}}"
+        rf"|(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8,64}}+(?![(\[]))",
+        run=r"""[^\r\n"'`\\]*+""",
+        folded=True,
+        spaced=True,
+    ),
+    SecretPattern(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>digest[ \t]{{1,4}}[a-z])",
+        run=r"[^\r\n\\]*+",
+        folded=True,
+        spaced=True,
+    ),
+    SecretPattern(
+        anchors=("authorization",),
+        needs=":=",
+        head=rf"{_AUTHORIZATION}(?P<value>(?=[a-z\-]{{12}})[a-z]{{2,32}}+-[a-z]{{2,32}}+-[a-z]{{2}})",
+        run=rf"{_CREDENTIAL}*+",
+        folded=True,
+        spaced=True,
+    ),
+    SecretPattern(
+        anchors=("cookie",),
+        needs=":=",
+        head=rf"cookie(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?[a-z0-9_.$\-]{{1,64}}+="
+        rf"(?P<value>(?!value\b|\.\.|…)[^\s;,\"'`\\<>(){{}}\[\]$*])",
+        run=r"""[^\r\n"'`\\]*+""",
+        folded=True,
+        spaced=True,
+    ),
+    SecretPattern(
+        anchors=("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        needs="_",
+        head=r"(?P<value>g(?:h[pousr]|ithub_pat)_[A-Za-z0-9]{20})",
+        mark="[GITHUB_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("glpat-",),
+        needs="-",
+        head=r"(?P<value>glpat-[A-Za-z0-9_-]{16})",
+        mark="[GITLAB_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("akia", "asia"),
+        head=r"(?P<value>A(?<![A-Za-z0-9]A)[KS]IA[A-Z0-9]{16})",
+        mark="[AWS_KEY_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"),
+        needs="-",
+        head=r"(?P<value>xox[abeoprs]-[A-Za-z0-9-]{10})",
+        mark="[SLACK_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("k_live_", "k_test_"),
+        needs="_",
+        head=r"(?P<value>[rs](?<![A-Za-z0-9][rs])k_(?:live|test)_[A-Za-z0-9]{10})",
+        mark="[STRIPE_KEY_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("npm_",),
+        needs="_",
+        head=r"(?P<value>npm_[A-Za-z0-9]{30})",
+        mark="[NPM_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("pypi-",),
+        needs="-",
+        head=r"(?P<value>pypi-[A-Za-z0-9_-]{32})",
+        mark="[PYPI_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("sk-",),
+        needs="-",
+        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)ant-[A-Za-z0-9_-]{12})",
+        mark="[ANTHROPIC_KEY_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("sk-",),
+        needs="-",
+        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)"
+        r"(?:(?:proj|svcacct|admin|or|live|test)-[A-Za-z0-9_-]{12}|[A-Za-z0-9]{16}))",
+        mark="[OPENAI_KEY_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("aiza",),
+        head=r"(?P<value>AIza[A-Za-z0-9_-]{30})",
+        mark="[GOOGLE_KEY_REDACTED]",
+    ),
+    _prefixed("hf_", r"[A-Za-z0-9]{30}", "HUGGING_FACE_TOKEN"),
+    _prefixed("gsk_", r"[A-Za-z0-9]{32}", "GROQ_KEY"),
+    _prefixed("xai-", r"[A-Za-z0-9]{32}", "XAI_KEY"),
+    _prefixed("dop_v1_", r"[a-f0-9]{32}", "DIGITALOCEAN_TOKEN"),
+    _prefixed("lin_api_", r"[A-Za-z0-9]{30}", "LINEAR_KEY"),
+    _prefixed("hvs.", r"[A-Za-z0-9_-]{20}", "VAULT_TOKEN"),
+    _prefixed("SG.", r"[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32}", "SENDGRID_KEY"),
+    SecretPattern(
+        anchors=(":aa",),
+        needs=":=",
+        head=r"(?P<value>[0-9]{8,10}:AA[A-Za-z0-9_-]{32})",
+        mark="[TELEGRAM_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("",),
+        needs=".",
+        shape=_DOTTED,
+        head=r"(?<![A-Za-z0-9])(?P<value>[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27})",
+        mark="[DISCORD_TOKEN_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("eyj",),
+        needs=".",
+        head=r"(?P<value>eyJ(?<![A-Za-z0-9]eyJ)[A-Za-z0-9_-]{8,300}+\.[A-Za-z0-9_-]{4})",
+        run=r"[A-Za-z0-9_.-]*+",
+        mark="[JWT_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("-----begin",),
+        needs="-",
+        head=r"(?P<value>-----BEGIN [A-Z0-9 ]{0,32}?PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:(?!-----)[\s\S]){0,400}?[A-Za-z0-9+/=]{32})",
+        # To the END line, or to the first character no key block holds; line numbers and quotes may stand between.
+        run=rf"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:(?<=\n)(?:{_FOUND_AT}|{_FOUND_IN})"""
+        r"""|[A-Za-z0-9+/=\\→|:>#*"',]++|[^\S\n]++|\n|-))*""",
+        line_start=_FOUND_AT,
+        mark="[PRIVATE_KEY_REDACTED]",
+    ),
+    SecretPattern(
+        anchors=("://",),
+        needs="@",
+        head=rf"://{_USER}{{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{1,256}}(?=@))",
+        run="",
+    ),
+    SecretPattern(
+        anchors=("?", "&"),
+        needs="=",
+        head=r"[?&][a-z0-9_.\-]{1,40}+="
+        + _preceded_by(
+            *(f"{word}=" for word in ("api_key", "api-key", "apikey", "token", "secret", "auth")),
+            *(f"{word}=" for word in ("password", "passwd", "pwd", "sig", "signature", "credential")),
+        )
+        + r"""(?P<value>(?![$*]|%[sd(])[^\s?&#"'`<>\\\[\]{}]{8})""",
+        run=r"""[^\s?&#"'`<>\\\[\]{}]*+""",
+        folded=True,
+    ),
+    SecretPattern(
+        anchors=("key",),
+        needs=":=",
+        head=r"_KEY(?<=[A-Z0-9]_KEY)(?<!PUBLIC_KEY)(?<!PRIMARY_KEY)"
+        + _SEPARATOR
+        + r"(?P<value>(?=[A-Za-z_+/=\-]{0,63}+[0-9])(?=[0-9_+/=\-]{0,63}+[A-Za-z])[A-Za-z0-9_+/=\-]{20,64}+)"
+        + _NOT_CODE,
+        run=r"[A-Za-z0-9_+/=\-]*+",
+        spaced=True,
+    ),
+    _named_secret("token", head="token"),
+    _named_secret("secret", head="secret(?<!:secret)"),
+    _named_secret("pass", head="pass(?:w(?:or)?d|phrase)", value=_PASSWORD),
+    _named_secret("pwd", head="pwd", value=_PASSWORD),
+    _named_secret("credential", head="credentials?"),
+    _named_secret("pass", head=_PASS, value=_SHORT_PASSWORD),
+    _named_secret("pwd", head="pwd", value=_SHORT_PASSWORD),
+    # In the environment a value ends with its word; `&` separates values of a query, whose names are in lower case.
+    _assigned(
+        *(name.upper() for name in _NAMES),
+        value=r"(?![$%/.~=:?*\-]|arn:|[a-z]{2,8}://)"
+        rf"(?:(?=[A-Za-z_\-./+=~%!@#$^*?:&]{{0,63}}+[0-9]){_WHOLE_VALUE}{{8,64}}+(?![(\[])"
+        rf"|{_WORD_OF_CODE}[a-z]{{12,64}}+(?![A-Za-z0-9_(\[.]))",
+        run=rf"{_WHOLE_VALUE}*+",
+    ),
+    _assigned(*_NAMES, value=rf"{_WORD_OF_CODE}[a-z]{{16,64}}+(?![A-Za-z0-9_(\[.])"),
+    SecretPattern(
+        anchors=("pass",),
+        needs=":=",
+        head=rf"{_PASS}(?:{_QUOTE})?[ \t]{{0,4}}:(?![=:])[ \t]{{0,4}}"
+        rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}[{_VALUE}&]{{8,64}}+{_NOT_CODE})",
+        run=rf"[{_VALUE}&]*+",
+        folded=True,
+        spaced=True,
+    ),
+    _phrase(r"ass(?<=[pP]ass)(?:w(?:or)?d|phrase)"),
+    _phrase(r"PASS(?:W(?:OR)?D|PHRASE)"),
+)

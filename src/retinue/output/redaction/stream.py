@@ -1,0 +1,214 @@
+"""Masks text that comes in pieces: what leaves is the same wherever the pieces were cut.
+
+Held back is only what may still become a secret: the last word, with the name before it where there is one, the
+opening of a private key, the beginning of a known value. Never more than `REACH` characters, or that value's length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from retinue.output.redaction.patterns import (
+    BLOCK_BEGIN,
+    CONTEXT,
+    LINE_START,
+    MAX_REACH,
+    REDACTION_MARK,
+    SECRET_PATTERNS,
+    SecretPattern,
+)
+from retinue.output.redaction.prefilter import find_candidate_rows, fold_case, may_contain_name
+from retinue.output.untrusted_text import replace_surrogates
+from retinue.support.patterns import compile_pattern
+
+MIN_SECRET_CHARS = 8
+"""A known value below this is masked nowhere: it would be found in ordinary words."""
+_HELD_WORDS = 4
+"""No head has more: `Authorization : Basic dXNl…`."""
+
+Span = tuple[int, int, int]
+"""Where a secret begins, its row in the table, and where it ends."""
+
+
+class KnownSecrets:
+    """Exact values to mask, as they are and as JSON and addresses spell them."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        marks = REDACTION_MARK + "".join(family.mark for family in SECRET_PATTERNS)
+        spelled = {
+            replace_surrogates(form)
+            for value in values
+            if len(value) >= MIN_SECRET_CHARS
+            for form in _encoded_forms(value)
+        }
+        forms = {form for form in spelled if form not in marks}
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        self._spaced = [form for form in self._forms if compile_pattern(r"\s").search(form)]
+        self._reach = max((len(form) for form in self._forms if form not in self._spaced), default=1) - 1
+
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
+    def occur_in(self, text: str) -> bool:
+        for form in self._forms:  # noqa: SIM110 - asked of every text; any() takes three times as long
+            if form in text:
+                return True
+        return False
+
+    def find_in(self, text: str) -> Iterator[re.Match[str]]:
+        """The leftmost occurrences, the longest of each place."""
+        present = [re.escape(form) for form in self._forms if form in text]
+        return re.finditer("|".join(present), text) if present else iter(())
+
+    def find_decided_end(self, text: str) -> int:
+        """Up to where no value can begin whose end is still to come."""
+        tail = text[max(0, len(text) - self._reach) :]
+        held = len(tail.rsplit(None, 1)[-1]) if tail and not tail[-1].isspace() else 0
+        return min([len(text) - held, *(_find_partial_start(form, text) for form in self._spaced)])
+
+
+class KnownSecretStream:
+    """Masks known values."""
+
+    def __init__(self, values: KnownSecrets) -> None:
+        self._values = values
+        self._held = ""
+        self.redaction_count = 0
+
+    def feed(self, chunk: str, *, last: bool = False) -> str:
+        text = self._held + chunk
+        cut = len(text) if last else self._values.find_decided_end(text)
+        out: list[str] = []
+        at = 0
+        for match in self._values.find_in(text):
+            if match.start() >= cut:
+                break
+            out += text[at : match.start()], REDACTION_MARK
+            at = match.end()
+            self.redaction_count += 1
+        out.append(text[at:cut])
+        self._held = text[max(at, cut) :]
+        return "".join(out)
+
+
+class PatternStream:
+    """Masks what looks like a secret."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        """The end of what has left, for look-behind, and what is held back."""
+        self._start = 0
+        """Where what is held back begins."""
+        self._open: list[Span] = []
+        """Secrets that reach beyond what has left, or may go on."""
+        self.redaction_count = 0
+
+    def feed(self, chunk: str, *, last: bool = False) -> str:
+        text = self._text + chunk
+        folded = fold_case(text)
+        cut, line = (len(text), -1) if last else (_find_decided_end(text, folded, self._start), text.rfind("\n") + 1)
+        spans = self._find_spans(text, folded, cut, line)
+        if any(_waits(span, line) for span in spans) and line < cut:
+            # What the line holds may leave only when it is known whether the secret goes on in it.
+            cut = line
+            spans = self._find_spans(text, folded, cut, line)
+        redacted = self._redact_spans(text, spans, cut)
+        gone = max(0, cut - CONTEXT)
+        self._text, self._start = text[gone:], cut - gone
+        self._open = [(begin - gone, row, end - gone) for begin, row, end in spans if end >= cut]
+        return redacted
+
+    def _find_spans(self, text: str, folded: str, cut: int, line: int) -> list[Span]:
+        """All secrets of the text that begin before `cut`, with their ends as far as they are known."""
+        spans = [(begin, row, _find_end(row, text, folded, end, line)) for begin, row, end in self._open]
+        spans += _find_secrets(text, folded, self._start, cut, line, {row: end for _, row, end in spans})
+        return sorted(spans)
+
+    def _redact_spans(self, text: str, spans: list[Span], cut: int) -> str:
+        out: list[str] = []
+        at = self._start
+        for begin, row, end in spans:
+            if begin >= cut:
+                break
+            if begin >= at:  # else it goes on from one that has its mark
+                out += text[at:begin], SECRET_PATTERNS[row].mark
+                self.redaction_count += 1
+            at = max(at, end)
+        out.append(text[at:cut])
+        return "".join(out)
+
+
+def _find_secrets(text: str, folded: str, start: int, cut: int, line: int, covered: dict[int, int]) -> Iterator[Span]:
+    """Every secret whose head begins from `start` to `cut`, but those within one of the same row."""
+    for row in find_candidate_rows(text, folded):
+        family = SECRET_PATTERNS[row]
+        source = folded if family.folded else text
+        head = compile_pattern(family.head)
+        position, end = start, covered.get(row, -1)
+        while (match := head.search(source, position)) and match.start() < cut:
+            if match.end() > end:
+                end = _find_end(row, text, folded, match.end(), line)
+                yield match.start("value"), row, end
+            # Not from its end: another head may begin within this one and reach further.
+            position = match.start() + 1
+
+
+def _find_end(row: int, text: str, folded: str, start: int, line: int) -> int:
+    """Where the run from `start` ends: at the last `line` if what has come of that does not tell."""
+    family = SECRET_PATTERNS[row]
+    match = compile_pattern(family.run).match(folded if family.folded else text, start)
+    assert match is not None  # a run may be empty
+    end = match.end()
+    return line if family.line_start and start <= line <= end and _is_open(family, text, line) else end
+
+
+def _is_open(family: SecretPattern, text: str, line: int) -> bool:
+    """Whether the beginning of the last line may still become one that belongs to the run."""
+    return len(text) - line < LINE_START and not compile_pattern(family.line_start).match(text, line)
+
+
+def _waits(span: Span, line: int) -> bool:
+    _, row, end = span
+    return end == line and bool(SECRET_PATTERNS[row].line_start)
+
+
+def _find_decided_end(text: str, folded: str, start: int) -> int:
+    """Up to where no secret can begin whose head is still to come."""
+    end = len(text)
+    floor = max(start, end - MAX_REACH)
+    words = _find_last_word_starts(text, max(floor, text.rfind("\n", floor) + 1))
+    cut = end if not words or text[-1].isspace() else words[-1]
+    for begin, following in pairwise([*words, end]):
+        if may_contain_name(folded[begin:following]):
+            cut = begin
+            break
+    block = text.find(BLOCK_BEGIN, floor)
+    return max(floor, min(cut, block) if block >= 0 else cut)
+
+
+def _find_last_word_starts(text: str, start: int) -> list[int]:
+    """Where the last few words begin."""
+    pieces = text[start:].rsplit(None, _HELD_WORDS)
+    before = len(pieces[0]) if len(pieces) > _HELD_WORDS else 0
+    return [match.start() for match in compile_pattern(r"\S+").finditer(text, start + before)]
+
+
+def _encoded_forms(value: str) -> Iterator[str]:
+    from json import dumps
+    from urllib.parse import quote, quote_plus
+
+    yield value
+    yield dumps(value)[1:-1]
+    yield dumps(value, ensure_ascii=False)[1:-1]
+    yield quote(value, safe="", errors="replace")
+    yield quote_plus(value, errors="replace")
+
+
+def _find_partial_start(form: str, text: str) -> int:
+    """Where the text ends with a beginning of the form; the text's length if it does not."""
+    at = text.find(form[0], max(0, len(text) - len(form) + 1))
+    while at >= 0 and not form.startswith(text[at:]):
+        at = text.find(form[0], at + 1)
+    return len(text) if at < 0 else at

@@ -1,1 +1,0 @@
-"""Where runs are carried out: here, or on another machine."""

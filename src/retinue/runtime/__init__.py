@@ -1,0 +1,1 @@
+"""One run from plan to stored result: planner, orchestrator, attempts, supervisor, executor, recorder."""

@@ -1,0 +1,113 @@
+"""Where runs are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from retinue.engines.base import (
+    RUN_NOT_ACTIVE,
+    Emit,
+    Engine,
+    EngineError,
+    EngineInfo,
+    ManagesProcesses,
+    SupportsSteering,
+    engine_error,
+)
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.runs import RunSpec
+from retinue.support.tasks import BackgroundTasks
+
+
+class Executor(Protocol):
+    async def execute(self, spec: RunSpec, emit: Emit) -> None:
+        """Has the spec executed by its engine, here or elsewhere; stopped by cancellation only.
+
+        Raises:
+            EngineError: the engine could not start or go on, or crashed.
+        """
+
+    async def steer(self, spec: RunSpec, text: str) -> Failure | None:
+        """Hands a text to the agent of a run that is being carried out; why it cannot, or None."""
+
+
+class LocalExecutor:
+    def __init__(self, engine_infos: Mapping[str, EngineInfo]) -> None:
+        self._engine_infos = engine_infos
+        self._engines: dict[str, Engine] = {}
+        self._make_lock = anyio.Lock()
+        self._tasks = BackgroundTasks()
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._tasks.__aexit__(kind, error, trace)
+
+    async def execute(self, spec: RunSpec, emit: Emit) -> None:
+        try:
+            engine = self._engines.get(spec.engine) or await self._make_engine(spec.engine)
+            await engine.run(spec, emit)
+        except EngineError:
+            raise
+        except (Exception, SystemExit, BaseExceptionGroup) as crash:
+            # An engine runs foreign code (models, tools): its crash fails its run, never the runs beside it.
+            rest = _find_crash(crash)
+            if rest is None:
+                raise
+            message = f"The {spec.engine} engine crashed: {_describe_crash(rest)}. What the run had was kept."
+            raise engine_error(message, reason="crashed") from crash
+
+    async def steer(self, spec: RunSpec, text: str) -> Failure | None:
+        if not self._engine_infos[spec.engine].capabilities.steers:
+            return _unsteerable_failure(
+                spec, [kind.name for kind in self._engine_infos.values() if kind.capabilities.steers]
+            )
+        engine = self._engines.get(spec.engine)
+        if engine is None or not isinstance(engine, SupportsSteering):
+            return RUN_NOT_ACTIVE
+        return await engine.steer(spec.run, text)
+
+    async def _make_engine(self, name: str) -> Engine:
+        async with self._make_lock:
+            if name not in self._engines:
+                engine = self._engine_infos[name].make()
+                if isinstance(engine, ManagesProcesses):
+                    assert self._group is not None
+                    await self._group.start(engine.run_background)
+                self._engines[name] = engine
+        return self._engines[name]
+
+
+def _unsteerable_failure(spec: RunSpec, others: list[str]) -> Failure:
+    return Failure(
+        ErrorCode.UNSUPPORTED,
+        f"The {spec.engine} engine takes nothing while its agents work: nothing was said to this one, it goes on. "
+        f"Engines whose agents can be steered: {', '.join(others) or '(none)'}. Else stop the run, and resume its "
+        "session with what it should know.",
+        "steer",
+        {"engine": spec.engine},
+    )
+
+
+def _find_crash(error: BaseException) -> BaseException | None:
+    """What crashed, cancellation aside; None if nothing did."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, rest = error.split(anyio.get_cancelled_exc_class())
+    return rest
+
+
+def _describe_crash(crash: BaseException) -> str:
+    while isinstance(crash, BaseExceptionGroup):
+        crash = crash.exceptions[0]
+    return f"{type(crash).__name__}: {crash}" if str(crash) else type(crash).__name__

@@ -1,0 +1,265 @@
+"""What can be wrong with a call before anything starts: the whole of it, or one of its tasks."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from retinue.agents.tool_policy import check_extra_args, find_conflict
+from retinue.config.settings import Settings
+from retinue.engines.base import EngineInfo
+from retinue.model.agents import AgentProfile
+from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Mode, Plan, Task
+from retinue.prompts.compose import PREVIOUS_PLACEHOLDER, TASK_PLACEHOLDER, fill_first_step
+from retinue.sessions.store import SessionSummary
+
+# -- the whole call ----------------------------------------------------------------------------------
+
+
+def validate_tasks(plan: Plan, settings: Settings) -> None:
+    """Checks the number of tasks and what each of them says.
+
+    Raises:
+        Refused: `invalid_input`, naming the task if there are several.
+    """
+    count = len(plan.tasks)
+    if not 1 <= count <= settings.max_tasks:
+        raise refuse(
+            ErrorCode.INVALID_INPUT, f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); it had {count}"
+        )
+    for number, task in enumerate(plan.tasks, 1):
+        if problem := _task_problem(task, settings.max_task_bytes):
+            raise refuse(ErrorCode.INVALID_INPUT, f"{f'Task {number}' if count > 1 else 'The task'} {problem}")
+    if plan.mode is Mode.CHAIN:
+        _validate_first_step(plan.tasks[0].prompt)
+
+
+def validate_agents(agents: Iterable[AgentProfile]) -> None:
+    """Checks that no agent contradicts itself or passes its engine what could undo its own restrictions.
+
+    Raises:
+        Refused: `conflict`, naming the agent.
+    """
+    for agent in agents:
+        if failure := find_conflict(agent) or check_extra_args(agent):
+            raise RefusedError(failure)
+
+
+def validate_sessions(tasks: Sequence[Task], sessions: Sequence[SessionSummary | None]) -> None:
+    """Checks that no session is continued twice at once, however its id is written.
+
+    Raises:
+        Refused: `conflict`.
+    """
+    written: dict[str, list[str]] = {}
+    for task, session in zip(tasks, sessions, strict=True):
+        if session and task.session:
+            written.setdefault(session.session, []).append(task.session)
+    for names in written.values():
+        if len(names) > 1:
+            raise refuse(
+                ErrorCode.CONFLICT,
+                f'Cannot resume: session "{names[0]}" is named by {len(names)} tasks of this call. Resume it once.',
+            )
+
+
+def busy_session(name: str) -> Failure:
+    """Why a session that runs cannot be continued, by the id that the caller wrote."""
+    return Failure(
+        ErrorCode.SESSION_BUSY,
+        f'Cannot resume: session "{name}" is still running. Wait for it to complete before resuming.',
+    )
+
+
+def session_not_found_error(name: str) -> RefusedError:
+    return refuse(
+        ErrorCode.SESSION_NOT_FOUND,
+        f'Cannot resume: session "{name}" not found. The session may have expired or the ID is incorrect.',
+    )
+
+
+def validate_session_scope(session: SessionSummary | None, task: Task, cwd: str) -> None:
+    """Checks that a session belongs to the agent and the directory it is to be continued in.
+
+    Raises:
+        Refused: `session_not_found`, naming where it is found.
+    """
+    if session is None:
+        raise session_not_found_error(task.session or "")
+    agent = task.agent or ""
+    if session.agent == agent and os.path.realpath(session.cwd) == os.path.realpath(cwd):
+        return
+    raise refuse(
+        ErrorCode.SESSION_NOT_FOUND,
+        f'Cannot resume: session "{task.session}" is not one of agent "{agent}" in {cwd}. It belongs to agent '
+        f'"{session.agent}" in {session.cwd}: continue it with that agent from there.',
+        "scope",
+    )
+
+
+def _validate_first_step(prompt: str) -> None:
+    """Checks the first step of a chain, which has nothing to refer to."""
+    if PREVIOUS_PLACEHOLDER in prompt:
+        raise refuse(
+            ErrorCode.INVALID_INPUT,
+            f"The first step of a chain has nothing before it: take {PREVIOUS_PLACEHOLDER} out of it, or put a step "
+            "before it",
+        )
+    if not fill_first_step(prompt).strip():
+        raise refuse(
+            ErrorCode.INVALID_INPUT,
+            f"The first step of a chain is itself what {TASK_PLACEHOLDER} stands for: say it there",
+        )
+
+
+def wrong_type(task: Task) -> str | None:
+    """What is wrong with the types of a task's fields; None if nothing is."""
+    try:
+        msgspec.convert(structs.asdict(task), Task)
+    except (msgspec.ValidationError, TypeError) as error:
+        return f"has a field of a wrong type: {error}"
+    return None
+
+
+def _task_problem(task: Task, max_bytes: int) -> str | None:
+    if wrong := wrong_type(task):
+        return wrong
+    if not task.prompt.strip():
+        return "is empty: say what is to be done"
+    if "\0" in task.prompt:
+        return "contains a NUL byte: remove it, or name the file it is in"
+    size = _byte_length(task.prompt)
+    if size is None:
+        return "contains half a character (a lone surrogate): remove it"
+    if size > max_bytes:
+        return (
+            f"has {size} bytes; the limit is {max_bytes} (max_task_bytes). "
+            "Put long material into a file and name the file in the task."
+        )
+    if task.timeout is not None and not 1 <= task.timeout < math.inf:
+        return f"has a timeout of {task.timeout:g}: it must be a number of seconds, at least 1"
+    for part in task.files:
+        if not _is_valid_slice(part):
+            return f"names a part of {part.path} that cannot be: lines count from 1"
+    return None
+
+
+def _byte_length(text: str) -> int | None:
+    """Of the text in bytes; None if it cannot be written down."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return None
+
+
+def _is_valid_slice(part: FileSlice) -> bool:
+    return all(number is None or number >= 1 for number in (part.start, part.end, part.head, part.tail))
+
+
+# -- one task ----------------------------------------------------------------------------------------
+
+
+def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None:
+    """Why nothing can work in this directory; None if it can. `roots` bounds where that may be."""
+    path = Path(cwd)
+    if "\0" in cwd or not path.is_absolute():
+        return Failure(ErrorCode.INVALID_INPUT, "cwd must be an absolute path", "cwd")
+    if ".." in path.parts:
+        return Failure(ErrorCode.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
+    if roots is not None and not any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(r)) for r in roots):
+        # Before anything is said of it: what lies outside is not theirs to know.
+        return Failure(
+            ErrorCode.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd"
+        )
+    try:
+        problem = None if stat.S_ISDIR(path.stat().st_mode) else "is not a directory"
+    except FileNotFoundError:
+        problem = "does not exist"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be used ({getattr(error, 'strerror', None) or error})"
+    if problem is None:
+        return None
+    return Failure(ErrorCode.INVALID_INPUT, f"cwd {problem}: {cwd}. Create it, or name another.", "cwd_missing")
+
+
+def find_self_delegation(call: CallContext, agent: AgentProfile, task: Task, cwd: str) -> Failure | None:
+    """Why the task must not be handed on: it is the one, or nearly the one, that a run above was given."""
+    if not any(_is_same_task(ancestor, agent.name, task.prompt, cwd) for ancestor in call.lineage.ancestors):
+        return None
+    return Failure(
+        ErrorCode.CONFLICT,
+        f"{agent.name} was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
+        "a narrower part of it: name the file, the function or the item.",
+        "self_delegation",
+    )
+
+
+def _is_same_task(ancestor: AncestorTask, agent: str, task: str, cwd: str) -> bool:
+    if ancestor.agent != agent or not is_same_task(ancestor.task, task):
+        return False
+    # However the directory is spelled: with a slash at its end, or by a link.
+    return ancestor.cwd == cwd or os.path.realpath(ancestor.cwd) == os.path.realpath(cwd)
+
+
+SAME_SHARE = 0.9
+"""Of an ancestor's words: a task that has so many of them is nearly the same."""
+SAME_LENGTH, MORE_WORDS = 1.5, 5
+"""How much longer it may be and still be nearly the same: so many times as long, and so many words."""
+VERBATIM_WORDS = 12
+"""A task of so many words that is repeated within another is handed on, whatever stands around it."""
+
+
+def is_same_task(given: str, new: str) -> bool:
+    """Whether the new task is the given one with little changed. A task that names something new narrows it."""
+    before, after = " ".join(given.split()), " ".join(new.split())
+    if before == after:
+        return True
+    known, words = _words(before), _words(after)
+    if known.total() >= VERBATIM_WORDS and before in after:
+        return True
+    is_contained = known and (known & words).total() >= SAME_SHARE * known.total()
+    is_little_longer = words.total() <= SAME_LENGTH * known.total() + MORE_WORDS
+    return bool(is_contained) and is_little_longer and not _names_something_new(after, known)
+
+
+def _words(text: str) -> Counter[str]:
+    """The words, in any case, split at what is neither a letter nor a digit."""
+    return Counter(re.findall(r"[^\W_]+", text.casefold()))
+
+
+_QUOTATION = re.compile(r"\"([^\"]+\s[^\"]+)\"|`([^`]+\s[^`]+)`|“([^”]+\s[^”]+)”")
+"""Matches a quotation of several words; a single quoted word such as `again` narrows nothing."""
+_NAME = re.compile(r"\d\d|\w[./\\_:]\w|(?:^|\s)[~.]{0,2}/\w|[a-z][A-Z]|\w\(\)|[^\W\d]\d|\d[^\W\d]")
+"""Matches a token that names a thing: a path, a file with its suffix, an identifier, a number of two digits."""
+
+
+def _names_something_new(text: str, known: Counter[str]) -> bool:
+    """Return whether the text names a path, file, identifier, number or quotation that is not known."""
+    quoted = ("".join(groups) for groups in _QUOTATION.findall(text))
+    named = (token for token in text.split() if _NAME.search(token))
+    return any(_words(name).keys() - known.keys() for name in (*quoted, *named))
+
+
+def validate_can_resume(kind: EngineInfo) -> Failure | None:
+    if kind.capabilities.resumes:
+        return None
+    return Failure(
+        ErrorCode.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume"
+    )
+
+
+def validate_can_finalize(kind: EngineInfo) -> Failure | None:
+    if kind.capabilities.finalizes:
+        return None
+    return Failure(
+        ErrorCode.UNSUPPORTED, f"The {kind.name} engine has no way to finalize. Choose another engine.", "finalize"
+    )

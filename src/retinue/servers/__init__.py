@@ -1,0 +1,1 @@
+"""Servers for other programs: HTTP, MCP, and the bridge for extensions."""

@@ -1,0 +1,1 @@
+"""Shared parts of the ASGI servers: tokens, host checks, slow readers."""

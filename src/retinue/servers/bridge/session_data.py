@@ -1,0 +1,281 @@
+"""The data of one sub-agent's run as a host's own log keeps it: made from events, and turned back into events."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, get_args
+
+import msgspec
+from msgspec import Struct
+
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import (
+    Event,
+    MessageEnded,
+    PersistedEvent,
+    RunEnded,
+    SteeringDelivered,
+    StopReason,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.model.results import AnswerStatus, ExecutionReport, compute_exit_code
+from retinue.output.untrusted_text import map_strings, replace_surrogates
+from retinue.runtime.restore import PastRun
+from retinue.sessions.store import INTERRUPTED
+
+MAX_TASK_BYTES = 256 * 2**10
+"""Of the data of one run."""
+MAX_CALL_BYTES = 2**20
+"""Of the data of all runs of one call."""
+MAX_PROMPT_BYTES = 16 * 2**10
+PROMPT_SHARE = 64
+"""A prompt has at most this part of what its call may still store: it is stored twice, for each of many tasks."""
+MAX_ERROR_BYTES = 8 * 2**10
+MAX_NAME_BYTES = 1024
+MAX_RESULT_BYTES = 2_048
+"""Of one tool result; transcripts show 500 characters of it."""
+MAX_ARGUMENTS_BYTES = 4_096
+MAX_ARGUMENT_CHARS = 500
+MAX_MESSAGES = 499
+"""Per run; readers of the log accept 1,000."""
+
+ANSWERS = frozenset({AnswerStatus.FINAL, AnswerStatus.PARTIAL})
+TOOL_USE = "toolUse"
+"""How pi spells the stop reason `tool_use`."""
+
+JsonMessage = dict[str, Any]
+
+
+class SessionData(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The record that a host keeps of one run; the names are those of pi's subagent extensions."""
+
+    session_id: str
+    task_name: str
+    prompt: str
+    status: Literal["running", "completed", "error"]
+    cwd: str = ""
+    profile_name: str | None = None
+    exit_code: int | None = None
+    """None while it runs."""
+    model: str | None = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+    started_at: float = 0
+    """Milliseconds since the epoch."""
+    messages: tuple[Any, ...] = ()
+
+
+# -- to the log --------------------------------------------------------------------------------------
+
+
+class MessageLog:
+    """Collects the messages of one run, the newest within a bound."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[JsonMessage, int]] = deque()
+        self._bytes = 0
+        self._content: list[JsonMessage] = []
+        """Blocks of the assistant message that is not complete yet."""
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Text(text) if text.strip():
+                self._content.append(_text(text))
+            case ToolCalled(call, name, args):
+                self._content.append({"type": "toolCall", "id": call, "name": name, "arguments": _bounded_args(args)})
+            case ToolReturned(call, name, text, is_error):
+                self._close()
+                content = [_text(cut(text, MAX_RESULT_BYTES))]
+                result = {"role": "toolResult", "toolCallId": call, "toolName": name, "content": content}
+                self._put({**result, "isError": is_error})
+            case MessageEnded(stop_reason=reason, model=model, error=error):
+                self._close(reason, model, error)
+            case SteeringDelivered(text):
+                self._close()
+                self._put({"role": "user", "content": [_text(text)]})
+            case _:
+                pass
+
+    def newest(self, ended: RunEnded, max_bytes: int) -> tuple[JsonMessage, ...]:
+        """Return the answer and as many of the newest messages before it as fit."""
+        self._close()
+        messages = [message for message, _ in self._messages]
+        if ended.text and ended.answer in ANSWERS:
+            is_last = messages and messages[-1]["role"] == "assistant" and not _has_calls(messages[-1])
+            messages.append(_answer(messages.pop() if is_last else {"role": "assistant"}, ended.text, max_bytes))
+        kept: list[JsonMessage] = []
+        for message in reversed(messages):
+            max_bytes -= len(_encoded(message)) + 1
+            if max_bytes < 0:
+                break
+            kept.append(message)
+        return tuple(reversed(kept))
+
+    def _close(self, reason: str | None = None, model: str | None = None, error: str | None = None) -> None:
+        """End the open assistant message."""
+        if not self._content and not error:
+            return
+        message: JsonMessage = {"role": "assistant", "content": self._content}
+        facts = {
+            "model": model,
+            "stopReason": TOOL_USE if reason == "tool_use" else reason,
+            "errorMessage": error and cut(error, MAX_ERROR_BYTES),
+        }
+        self._content = []
+        self._put(message | {name: value for name, value in facts.items() if value})
+
+    def _put(self, message: JsonMessage) -> None:
+        size = len(_encoded(message))
+        self._messages.append((message, size))
+        self._bytes += size
+        while len(self._messages) > 1 and (len(self._messages) > MAX_MESSAGES or self._bytes > MAX_TASK_BYTES):
+            self._bytes -= self._messages.popleft()[1]
+
+
+def _answer(message: JsonMessage, text: str, max_bytes: int) -> JsonMessage:
+    """Return the message with this text alone, cut until the message fits."""
+    size = max_bytes
+    while True:
+        message = {**message, "content": [_text(cut(text, size))]}
+        if size <= 0 or len(_encoded(message)) <= max_bytes:
+            return message
+        size = size * 9 // 10  # escapes make it longer
+
+
+def cut(text: str, max_bytes: int) -> str:
+    """Return the beginning of the text that fits, with a mark where something is missing."""
+    text = replace_surrogates(text)
+    if len(text.encode()) <= max_bytes:
+        return text
+    mark = " [… cut in this log]"
+    return text.encode()[: max(max_bytes - len(mark.encode()), 0)].decode("utf-8", "ignore") + mark
+
+
+def encoded_bytes(data: SessionData) -> int:
+    return len(_encoded(data))
+
+
+def _text(text: str) -> JsonMessage:
+    return {"type": "text", "text": text}
+
+
+def _has_calls(message: JsonMessage) -> bool:
+    return any(block["type"] == "toolCall" for block in message["content"])
+
+
+def _bounded_args(args: Any) -> Any:
+    """Return the arguments, their long texts cut; none if they are still too large."""
+    bounded = map_strings(args, lambda text: replace_surrogates(text[:MAX_ARGUMENT_CHARS]))
+    return bounded if len(_encoded(bounded)) <= MAX_ARGUMENTS_BYTES else {}
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(map_strings(msgspec.to_builtins(value), replace_surrogates))
+
+
+# -- from the log ------------------------------------------------------------------------------------
+
+
+class LoggedMessage(Struct, frozen=True, kw_only=True, rename="camel"):
+    role: str
+    content: Sequence[Any] | str = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+    is_error: bool = False
+    model: str | None = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+
+
+class LoggedBlock(Struct, frozen=True, kw_only=True):
+    type: str
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def past_run(data: SessionData) -> PastRun:
+    """Return the run that the data records; parts of it that are not understood are left out."""
+    failure = _failure(data)
+    events = [event for message in data.messages for event in _events(message)]
+    text = _last_text(events)
+    ended = RunEnded(
+        text=text,
+        answer=(AnswerStatus.PARTIAL if failure else AnswerStatus.FINAL) if text else AnswerStatus.NONE,
+        failure=failure,
+        exit_code=compute_exit_code(failure) if data.exit_code is None else min(max(data.exit_code, 0), 255),
+        actual=ExecutionReport(model=data.model),
+    )
+    return PastRun(
+        name=cut(data.task_name, MAX_NAME_BYTES),
+        agent=data.profile_name and cut(data.profile_name, MAX_NAME_BYTES),
+        task=data.prompt,
+        cwd=data.cwd,
+        started=min(max(data.started_at / 1000, 0.0), time.time()),
+        events=(*events, ended),
+    )
+
+
+def _failure(data: SessionData) -> Failure | None:
+    match data.status:
+        case "completed":
+            return None
+        case "running":
+            return INTERRUPTED
+        case "error":
+            message = data.error_message or INTERRUPTED.message
+            return INTERRUPTED if message == INTERRUPTED.message else Failure(ErrorCode.ENGINE, message, "restored")
+
+
+def _events(given: Any) -> Iterator[PersistedEvent]:
+    try:
+        message = msgspec.convert(given, LoggedMessage)
+        content = [_text(message.content)] if isinstance(message.content, str) else message.content
+        blocks = [msgspec.convert(block, LoggedBlock) for block in content]
+    except (msgspec.ValidationError, RecursionError):
+        return
+    match message.role:
+        case "assistant":
+            for block in blocks:
+                if block.type == "text":
+                    yield Text(block.text)
+                elif block.type == "toolCall":
+                    yield ToolCalled(block.id, block.name, block.arguments)
+            yield MessageEnded(
+                stop_reason=_stop_reason(message), model=message.model, error=message.error_message or None
+            )
+        case "toolResult":
+            yield ToolReturned(message.tool_call_id, message.tool_name, _joined(blocks), message.is_error)
+        case "user":
+            yield SteeringDelivered(_joined(blocks))
+
+
+def _stop_reason(message: LoggedMessage) -> StopReason:
+    if message.error_message:
+        return "error"
+    spelled = "tool_use" if message.stop_reason == TOOL_USE else message.stop_reason
+    known: dict[str | None, StopReason] = {reason: reason for reason in get_args(StopReason)}
+    return known.get(spelled, "stop")
+
+
+def _joined(blocks: Sequence[LoggedBlock]) -> str:
+    return "\n".join(block.text for block in blocks if block.type == "text")
+
+
+def _last_text(events: Sequence[PersistedEvent]) -> str:
+    """Return the text of the newest assistant message that has any."""
+    texts: list[str] = []
+    for event in reversed(events):
+        if isinstance(event, MessageEnded) and texts:
+            break
+        if isinstance(event, Text) and event.text.strip():
+            texts.append(event.text)
+    return "\n".join(reversed(texts))

@@ -1,0 +1,116 @@
+"""The runs of a call as a host draws them that knows its own width: lines it wraps or cuts, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import UNSET, UnsetType
+
+from retinue.runtime.progress import CallProgress, ProgressItem, RunState, RunView
+from retinue.servers.bridge.messages import Body, DrawnLine, RenderedView, StyledRows
+from retinue.tui.layout import (
+    INDENT,
+    MAX_COLUMNS,
+    MAX_ERROR_LINES,
+    Row,
+    indent_level,
+    item_rows,
+    order_as_tree,
+    render_error,
+    render_header,
+    render_status,
+    session_list,
+    text_rows,
+)
+from retinue.tui.renderer import StyledLine, StyledSpan
+
+EXPANDED_LINES = 500
+"""Of one run where a person wants to see all of it."""
+EXPANDED_CHARS = 2**16
+"""Of one run: every partial result repeats them."""
+
+SpellSession = Callable[[str], str | None]
+"""Returns the id by which tools find a session; None if no tool takes one."""
+
+
+class ViewBuilder:
+    """Builds the view of one call again and again while its runs go on; each item of a run is drawn once."""
+
+    def __init__(self, max_lines: int, spell_session: SpellSession, *, verbatim: bool) -> None:
+        """`verbatim` is the form of the header in the system of the `fanout` toolset."""
+        self._max_lines = max_lines
+        self._spell_session = spell_session
+        self._verbatim = verbatim
+        self._drawn: dict[int, tuple[ProgressItem, StyledRows]] = {}
+        """By the id of an item, which is kept so that no other item gets the same id."""
+
+    def build(self, progress: CallProgress, now: float) -> RenderedView | UnsetType:
+        """Return the view; none of a call without runs."""
+        views = order_as_tree(progress.runs.values())
+        if not views:
+            return UNSET
+        lines: list[DrawnLine] = [_drawn(render_status(progress))]
+        expanded, bodies = list(lines), []
+        drawn: dict[int, tuple[ProgressItem, StyledRows]] = {}
+        for view in views:
+            kept = self._body(view, drawn)
+            newest = kept[-self._max_lines :]
+            head = _drawn(render_header(view, now, verbatim=self._verbatim))
+            bodies.append(
+                Body(start=len(lines) + 1, end=len(lines) + 1 + len(newest), earlier=len(kept) - len(newest))
+            )
+            lines += [head, *(newest or _placeholder(view, "(starting...)")), *_errors(view, MAX_ERROR_LINES)]
+            expanded += [head, *(kept or _placeholder(view, "(no output)")), *_errors(view, self._max_lines)]
+        self._drawn = drawn
+        footer = self._footer(views)
+        return RenderedView(
+            lines=[*lines, *footer], expanded=[*expanded, *footer], bodies=bodies, max_lines=self._max_lines
+        )
+
+    def _body(self, view: RunView, drawn: dict[int, tuple[ProgressItem, StyledRows]]) -> list[DrawnLine]:
+        """Return the newest lines of a run, oldest first; `drawn` takes the items they are from."""
+        kept: list[DrawnLine] = []
+        chars = 0
+        for line in self._backwards(view, drawn):
+            chars += sum(len(text) for text, _ in line)
+            if len(kept) >= EXPANDED_LINES or (kept and chars > EXPANDED_CHARS):
+                break
+            kept.append(line)
+        return kept[::-1]
+
+    def _backwards(self, view: RunView, drawn: dict[int, tuple[ProgressItem, StyledRows]]) -> Iterator[DrawnLine]:
+        yield from reversed(_rows_drawn(view, text_rows(view.partial)))
+        for item in reversed(view.items):
+            found = self._item(view, item)
+            drawn[id(item)] = (item, found)
+            yield from reversed(found)
+
+    def _item(self, view: RunView, item: ProgressItem) -> StyledRows:
+        if known := self._drawn.get(id(item)):
+            return known[1]
+        return _rows_drawn(view, item_rows(item, max_chars=EXPANDED_CHARS))
+
+    def _footer(self, views: list[RunView]) -> list[DrawnLine]:
+        """Return the ids of the sessions once nothing runs any more, where the toolset has tools that take them."""
+        if any(view.phase in {RunState.QUEUED, RunState.RUNNING} for view in views):
+            return []
+        spelled = (self._spell_session(view.session) for view in views if view.depth == 1)
+        ids = dict.fromkeys(session for session in spelled if session)
+        return [_drawn((StyledSpan(session_list(ids), "muted"),))] if ids else []
+
+
+def _rows_drawn(view: RunView, rows: list[Row]) -> StyledRows:
+    before = len(INDENT) * indent_level(view)
+    return [[(" " * (before + row.indent), ""), (row.text, row.style)] for row in rows]
+
+
+def _placeholder(view: RunView, text: str) -> StyledRows:
+    return _rows_drawn(view, [Row(text, "muted")]) if view.phase is RunState.RUNNING else []
+
+
+def _errors(view: RunView, most: int) -> StyledRows:
+    return [_drawn(line) for line in render_error(view, MAX_COLUMNS, most)]
+
+
+def _drawn(line: StyledLine) -> DrawnLine:
+    return [(span.text, span.style) for span in line if span.text]

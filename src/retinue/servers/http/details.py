@@ -1,0 +1,309 @@
+"""A run's events folded into everything there is to know of it: read once, kept as counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+from msgspec import structs
+
+from retinue.model.errors import Failure
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import (
+    AttemptStarted,
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.model.model_names import join_model
+from retinue.model.results import AnswerStatus, ExecutionReport, Finalization
+from retinue.model.tool_names import to_pi_names
+from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
+from retinue.servers.http.schemas import (
+    AnswerText,
+    ApiValue,
+    AttemptRow,
+    DeclaredSpec,
+    ModelFallback,
+    NoticeRow,
+    RunRow,
+    SessionRun,
+    TimeBreakdown,
+    ToolCount,
+    TouchedFile,
+)
+from retinue.sessions.store import SessionSummary
+
+MAX_FILES = 2_000
+"""Of one run that are listed."""
+MAX_NOTICES = 500
+
+FileAccess = Literal["read", "write", "edit", "search"]
+FILE_ACCESS: dict[str, FileAccess] = {
+    "read": "read",
+    "write": "write",
+    "edit": "edit",
+    "grep": "search",
+    "find": "search",
+    "ls": "search",
+}
+
+
+class RunDetailBuilder:
+    """One run, event by event."""
+
+    def __init__(self) -> None:
+        self.live: LiveRunState | None = None
+        self.task = ""
+        self.declared: DeclaredSpec | None = None
+        self.actual: ExecutionReport | None = None
+        self.finalized: Finalization | None = None
+        self.fallbacks: list[ModelFallback] = []
+        self.notices: list[NoticeRow] = []
+        self._attempts: list[AttemptRow] = []
+        self._ended: RunEnded | None = None
+        self._last_text = ""
+        self._clock = ActivityClock()
+        self._tools: dict[str, _ToolUsage] = {}
+        self._open: dict[str, tuple[str, float]] = {}
+        self._files: Counter[tuple[str, FileAccess]] = Counter()
+
+    def add_event(self, stamped: EventRecord, number: int = 1, continues: SessionSummary | None = None) -> None:
+        """Folds one more event; the first says which run it is."""
+        if self.live is None:
+            self.live = LiveRunState(stamped, number=number, address="?", continues=continues)
+        self.live.add_event(stamped)
+        self._clock.add_event(stamped)
+        event, time = stamped.event, stamped.time
+        match event:
+            case RunQueued():
+                self.task, self.declared = event.task, _declared_spec(event)
+            case AttemptStarted(number=attempt, reason=reason, model=model):
+                self._attempts.append(
+                    AttemptRow(number=attempt, reason=reason, model=model, failure=None, started=time)
+                )
+            case Text(text=text):
+                self._last_text = text if text.strip() else self._last_text
+            case ToolCalled() | ToolReturned():
+                self._add_tool_event(event, time)
+            case ModelChanged(before=before, after=after, reason=reason):
+                self.fallbacks.append(ModelFallback(before=before, after=after, reason=reason, time=time))
+            case Notice(code=code, message=message) if len(self.notices) < MAX_NOTICES:
+                self.notices.append(NoticeRow(code=code, message=message, time=time))
+            case Finalized(finalization=finalization):
+                self.finalized = finalization
+            case RunEnded():
+                self._end(event)
+            case _:
+                pass
+
+    def _end(self, event: RunEnded) -> None:
+        self._ended, self.actual = event, event.actual
+        if self.declared and event.actual.declared_model:  # in the spelling of the model that answered
+            self.declared = structs.replace(self.declared, model=event.actual.declared_model)
+        self.finalized = event.finalized or self.finalized
+
+    def _add_tool_event(self, event: ToolCalled | ToolReturned, time: float) -> None:
+        if isinstance(event, ToolCalled):
+            self._add_call(event, time)
+        else:
+            self._add_return(event, time)
+
+    def _add_call(self, event: ToolCalled, time: float) -> None:
+        self._open[event.call] = (event.name, time)
+        self._tools.setdefault(event.name, _ToolUsage()).count += 1
+        (name, *_) = to_pi_names((event.name,)) or (event.name,)
+        path = _find_path(event.args)
+        if (how := FILE_ACCESS.get(name)) and path and (len(self._files) < MAX_FILES or (path, how) in self._files):
+            self._files[path, how] += 1
+
+    def _add_return(self, event: ToolReturned, time: float) -> None:
+        name, began = self._open.pop(event.call, (event.name, time))
+        tool = self._tools.setdefault(name, _ToolUsage())
+        tool.seconds += max(time - began, 0.0)
+        tool.errors += event.is_error
+
+    @property
+    def answer(self) -> AnswerText | None:
+        """What it answered, or has said so far."""
+        if self._ended:
+            kind = self._ended.answer
+            return None if kind is AnswerStatus.NONE else AnswerText(text=self._ended.text, kind=kind)
+        return AnswerText(text=self._last_text, kind=AnswerStatus.PARTIAL) if self._last_text else None
+
+    @property
+    def attempts(self) -> tuple[AttemptRow, ...]:
+        """Its tries, each with how it failed once that is known."""
+        failures = {each.number: each.failure for each in self.actual.attempts} if self.actual else {}
+        return tuple(
+            AttemptRow(
+                number=each.number,
+                reason=each.reason,
+                model=each.model,
+                failure=failures.get(each.number),
+                started=each.started,
+            )
+            for each in self._attempts
+        )
+
+    @property
+    def files(self) -> tuple[TouchedFile, ...]:
+        return tuple(TouchedFile(path=path, how=how, count=count) for (path, how), count in self._files.items())
+
+    @property
+    def tools(self) -> tuple[ToolCount, ...]:
+        return tuple(
+            ToolCount(name=name, count=tool.count, errors=tool.errors, seconds=tool.seconds)
+            for name, tool in self._tools.items()
+        )
+
+    def time_breakdown(self, row: RunRow) -> TimeBreakdown:
+        """Where its time and money went."""
+        nested = self.actual.nested_usage if self.actual else None
+        used = row.usage
+        return TimeBreakdown(
+            queued=self._clock.queued,
+            model=self._clock.model,
+            tools=self._clock.tools,
+            other=self._clock.other,
+            cost=used.cost,
+            nested_cost=nested.cost if nested else None,
+            tokens=used.input + used.output + used.cache_read + used.cache_write,
+        )
+
+
+class ActivityClock:
+    """Time by what a run was doing: between two events it did what the first of them began."""
+
+    def __init__(self) -> None:
+        self.queued = self.model = self.tools = self.other = 0.0
+        self._last: float | None = None
+        self._doing: Literal["queued", "model", "tools", "other"] = "queued"
+        self._open: set[str] = set()
+
+    def add_event(self, stamped: EventRecord) -> None:
+        if self._last is not None:
+            setattr(self, self._doing, getattr(self, self._doing) + max(stamped.time - self._last, 0.0))
+        self._last = stamped.time
+        match stamped.event:
+            case RunStarted() | RunEnded():
+                self._doing = "other"
+                self._open.clear()
+            case AttemptStarted():
+                self._doing = "model"
+                self._open.clear()
+            case ToolCalled(call=call):
+                self._open.add(call)
+            case ToolReturned(call=call):
+                self._open.discard(call)
+                self._doing = "tools" if self._open else "model"
+            case MessageEnded():
+                self._doing = "tools" if self._open else "model"
+            case _:
+                pass
+
+
+class _ToolUsage:
+    def __init__(self) -> None:
+        self.count = self.errors = 0
+        self.seconds = 0.0
+
+
+def to_session_run(row: RunRow) -> SessionRun:
+    return SessionRun(
+        run=row.run,
+        state=row.state,
+        started=row.started,
+        ended=row.ended,
+        elapsed=row.elapsed,
+        task=row.task[:MAX_TASK_CHARS],
+    )
+
+
+def _declared_spec(queued: RunQueued) -> DeclaredSpec:
+    return DeclaredSpec(
+        engine=queued.engine,
+        model=join_model(queued.provider, queued.model),
+        provider=queued.provider,
+        thinking=queued.thinking,
+        tools=queued.tools,
+        timeout=queued.timeout,
+        layer=queued.layer,
+        resumes=queued.resumes,
+    )
+
+
+def _find_path(args: dict[str, Any]) -> str | None:
+    found = next((args[name] for name in ("path", "file_path") if isinstance(args.get(name), str)), None)
+    return found[:1000] if found else None
+
+
+class StartResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    run: RunRow
+
+
+class StopResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    run: str
+    found: bool
+    """Whether it ran, and was stopped."""
+    failure: Failure | None
+    """How it ended; null if it had answered before it could be stopped."""
+
+
+class ExtendResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    run: str
+    timeout: float
+    """Seconds it now has in all."""
+
+
+class SteerResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    run: str
+    accepted: bool
+
+
+class PlanTask(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    agent: str | None
+    task: str
+    run: str | None
+    """Null until it has begun."""
+    state: Literal["waiting", "skipped", "queued", "running", "completed", "error"]
+
+
+class PlanState(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    plan: str
+    mode: Literal["parallel", "chain"]
+    state: Literal["running", "completed", "error"]
+    created: float
+    tasks: tuple[PlanTask, ...]
+
+
+class PlanList(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    plans: tuple[PlanState, ...]
+
+
+class StartPlanResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    plan: str
+    runs: tuple[RunRow, ...]
+    """Those that have begun."""
+
+
+# -- refusing ---------------------------------------------------------------------------------------
+
+
+class ErrorDetail(ApiValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    code: str
+    message: str
+    reason: str | None = None
+
+
+class ErrorResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+    """The answer to a request that could not be carried out."""
+
+    error: ErrorDetail

@@ -1,0 +1,240 @@
+"""What the API tells of one run: everything about it, its events, its tree, its session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
+
+from msgspec import Raw, structs
+
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, refuse
+from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.events import RunEnded
+from retinue.model.results import AnswerStatus
+from retinue.servers.http.details import RunDetailBuilder, to_session_run
+from retinue.servers.http.event_feed import EventFeed
+from retinue.servers.http.inputs import EventQuery
+from retinue.servers.http.live_runs import LiveRunState
+from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
+from retinue.servers.http.schemas import (
+    AncestorRow,
+    EventPage,
+    ResultText,
+    RunDetail,
+    RunRow,
+    RunTree,
+    SessionDetail,
+    SessionRun,
+)
+from retinue.sessions.store import SessionState, SessionSummary
+from retinue.support.formatting import normalize_id
+
+MAX_TREE_RUNS = 5_000
+"""Runs of one root conversation that is looked at alone."""
+MAX_OPEN_PAGES = 16
+"""Records that are kept open for the next page."""
+MAX_CACHED_DETAILS = 8
+"""Runs of ended sessions that need not be read again when they are looked at again."""
+MAX_PAGE_BYTES = 4 * 2**20
+"""Of the events of one page, about: they may have megabytes each."""
+FULL_ID_LENGTH = 32
+
+
+class RunQueries:
+    """Finds and tells one run; writes nothing."""
+
+    def __init__(self, retinue: Retinue, feed: EventFeed, runs: RunListCache) -> None:
+        self._retinue = retinue
+        self._feed = feed
+        self._runs = runs
+        self._open_pages: dict[tuple[str, int], _EventPages] = {}
+        self._details: dict[tuple[str, float], tuple[RunDetailBuilder, tuple[SessionRun, ...]]] = {}
+
+    async def find_run(self, name: str) -> tuple[SessionSummary, str]:
+        """The session and the run that an id names.
+
+        A whole id is that of exactly one run. The beginning of a session's id names its latest run.
+
+        Raises:
+            Refused: `session_not_found`.
+        """
+        summary = await self._retinue.session(name)
+        if summary is None:
+            raise refuse(
+                ErrorCode.SESSION_NOT_FOUND,
+                f'There is no run or session "{name[:64]}". `GET /api/v1/runs` lists them.',
+            )
+        wanted = normalize_id(name)
+        if len(wanted) == FULL_ID_LENGTH or summary.session.startswith(wanted):
+            return summary, wanted if len(wanted) == FULL_ID_LENGTH else summary.latest.run
+        if summary.latest.run.startswith(wanted):
+            return summary, summary.latest.run
+        async for stamped in self._retinue.history(summary.session):
+            if stamped.origin.run.startswith(wanted):
+                return summary, stamped.origin.run
+        return summary, summary.latest.run
+
+    async def load_run(self, name: str) -> RunDetail:
+        """Everything about a run but its events."""
+        summary, run = await self.find_run(name)
+        detail, runs = await self._load_detail(summary, run)
+        row = await self._build_row(summary, run, detail)
+        tree, _ = await self._runs.list_under_root(_find_root(summary, run), MAX_TREE_RUNS)
+        return RunDetail(
+            **{field: getattr(row, field) for field in RunRow.__struct_fields__},
+            task_text=detail.task or summary.task,
+            answer=detail.answer,
+            attempts=detail.attempts,
+            fallbacks=tuple(detail.fallbacks),
+            declared=detail.declared,
+            actual=detail.actual,
+            masks=detail.actual.masks if detail.actual else 0,
+            notices=tuple(detail.notices),
+            finalized=detail.finalized,
+            files_touched=detail.files,
+            tools_used=detail.tools,
+            spent=detail.time_breakdown(row),
+            runs=runs or (to_session_run(row),),
+            ancestors=_list_ancestors(row, tree),
+            children=tuple(child for child in sort_by_tree(tree) if child.parent_run == run),
+        )
+
+    async def load_result(self, name: str) -> ResultText:
+        """What a run answered, or has said so far."""
+        summary, run = await self.find_run(name)
+        last = await self._retinue.tail(summary.session, 1) if run == summary.latest.run else ()
+        if last and isinstance(end := last[0].event, RunEnded) and last[0].origin.run == run:
+            return ResultText(text=end.text, kind=end.answer, failure=end.failure)
+        detail, _ = await self._load_detail(summary, run)
+        answer, row = detail.answer, await self._build_row(summary, run, detail)
+        text, kind = (answer.text, answer.kind) if answer else ("", AnswerStatus.NONE)
+        return ResultText(text=text, kind=kind, failure=row.failure)
+
+    async def load_tree(self, name: str) -> RunTree:
+        """The whole tree that a run belongs to."""
+        cursor = self._feed.cursor
+        root = _find_root(*await self.find_run(name))
+        rows, more = await self._runs.list_under_root(root, MAX_TREE_RUNS)
+        return RunTree(root=root, runs=sort_by_tree(rows), more=more, cursor=cursor)
+
+    async def load_session(self, name: str) -> SessionDetail:
+        """A session with all its runs."""
+        summary, _ = await self.find_run(name)
+        (latest,) = await self._runs.build_rows([summary])
+        _, runs = await self._load_detail(summary, summary.latest.run)
+        return SessionDetail(session=to_session_row(summary), runs=runs or (to_session_run(latest),), latest=latest)
+
+    async def load_events(self, name: str, query: EventQuery) -> EventPage:
+        """A page of a run's events; the stream goes on behind the last of them."""
+        summary, run = await self.find_run(name)
+        # Taken before anything is read: what is told later comes by the stream, and by nothing else.
+        cursor, seen = self._feed.cursor, self._feed.last_seq(run)
+        is_live = run in self._feed.live or (
+            not seen and run == summary.latest.run and summary.latest.state in ACTIVE_STATES
+        )
+        reading = None if is_live else self._open_pages.pop((run, query.after), None)
+        reading = reading or _EventPages(self._retinue.history(summary.session, run=run))
+        found = await reading.next_page(query.after, query.limit, upto=seen if is_live else None)
+        lines, last = tuple(Raw(line) for _, line in found), found[-1][0] if reading.has_more else None
+        if last is not None and not is_live:
+            self._store_page(run, last, reading)
+        return EventPage(events=lines, next=last, cursor=cursor)
+
+    def _store_page(self, run: str, seq: int, pages: _EventPages) -> None:
+        """Keeps a record open where a page ended: whoever asks for the next need not read it from its beginning."""
+        self._open_pages[run, seq] = pages
+        if len(self._open_pages) > MAX_OPEN_PAGES:
+            del self._open_pages[next(iter(self._open_pages))]
+
+    async def _load_detail(
+        self, summary: SessionSummary, run: str
+    ) -> tuple[RunDetailBuilder, tuple[SessionRun, ...]]:
+        """What the events of a run say, and, where its session has several, all of them."""
+        key = (run, summary.updated)
+        if known := self._details.get(key):
+            return known
+        found = await self._read_detail(summary, run)
+        if summary.latest.state not in ACTIVE_STATES:
+            self._details[key] = found
+            if len(self._details) > MAX_CACHED_DETAILS:
+                del self._details[next(iter(self._details))]
+        return found
+
+    async def _read_detail(
+        self, summary: SessionSummary, run: str
+    ) -> tuple[RunDetailBuilder, tuple[SessionRun, ...]]:
+        detail = RunDetailBuilder()
+        if summary.runs <= 1:
+            async for stamped in self._retinue.history(summary.session, run=run):
+                detail.add_event(stamped)
+            return detail, ()
+        each: dict[str, LiveRunState] = {}
+        async for stamped in self._retinue.history(summary.session):
+            own = stamped.origin.run
+            continues = summary if own != summary.session else None
+            session_run = each.setdefault(
+                own, LiveRunState(stamped, number=len(each) + 1, address="?", continues=continues)
+            )
+            session_run.add_event(stamped)
+            if own == run:
+                detail.add_event(stamped, summary.runs, continues)
+        if not detail.live:
+            raise refuse(ErrorCode.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
+        (latest,) = await self._runs.build_rows([summary])
+        return detail, tuple(to_session_run(_run_row(latest, own, told)) for own, told in each.items())
+
+    async def _build_row(self, summary: SessionSummary, run: str, detail: RunDetailBuilder) -> RunRow:
+        (latest,) = await self._runs.build_rows([summary])
+        return _run_row(latest, run, detail.live)
+
+
+class _EventPages:
+    """The events of a run, being read page by page."""
+
+    def __init__(self, events: AsyncIterator[EventRecord]) -> None:
+        self._events = events
+        self._next: EventRecord | None = None
+        self.has_more = False
+
+    async def next_page(self, after: int, limit: int, *, upto: int | None) -> list[tuple[int, bytes]]:
+        """The next events after a number, and up to one, as lines: not more than go together, and at least one."""
+        found: list[tuple[int, bytes]] = []
+        size, stamped = 0, self._next or await anext(self._events, None)
+        self._next, self.has_more = None, False
+        while stamped and (upto is None or stamped.seq <= upto):
+            if found and (len(found) == limit or size > MAX_PAGE_BYTES):
+                self._next, self.has_more = stamped, True
+                break
+            if stamped.seq > after:
+                found.append((stamped.seq, to_line(stamped)[:-1]))
+                size += len(found[-1][1])
+            stamped = await anext(self._events, None)
+        return found
+
+
+def _find_root(summary: SessionSummary, run: str) -> str:
+    """The conversation of a run: the first of a session that was continued elsewhere has its own."""
+    return (run == summary.session and summary.begun_in) or summary.root
+
+
+def _run_row(latest: RunRow, run: str, live_run: LiveRunState | None) -> RunRow:
+    """One run of a session as a row: the latest as lists show it, another as its own events tell it."""
+    if live_run is None:
+        return latest
+    if latest.run != run:
+        return structs.replace(live_run.to_row(), parent_session=latest.parent_session)
+    if latest.state is SessionState.ERROR and not live_run.ended:
+        # It was interrupted: without an end, only its events know what it used.
+        counted = live_run.to_row()
+        return structs.replace(latest, tools=counted.tools, turns=counted.turns, usage=counted.usage)
+    return latest
+
+
+def _list_ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[AncestorRow, ...]:
+    """The runs it came of. A tree lists sessions by their latest runs; each says which run asked for it."""
+    line = add_ancestors([row], tree)
+    return tuple(
+        AncestorRow(run=below.parent_run or above.run, agent=above.agent, name=above.name)
+        for below, above in reversed([*pairwise(line)])
+    )

@@ -1,0 +1,359 @@
+"""Lists of runs: by conversation or one after the other, narrowed down, page by page."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from msgspec import structs
+
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, RefusedError, refuse
+from retinue.output.untrusted_text import to_one_line
+from retinue.servers.http.event_feed import EventFeed
+from retinue.servers.http.inputs import GroupQuery, RunQuery
+from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
+from retinue.servers.http.schemas import (
+    ActivityPage,
+    RunActions,
+    RunGroup,
+    RunPage,
+    RunRow,
+    SessionPage,
+    SessionRow,
+    UsageTotals,
+)
+from retinue.sessions.store import Conversation, SessionFilter, SessionState, SessionSummary
+
+ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
+
+
+def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> RunRow:
+    """The latest run of a session, as the store knows it; it stands below that other one, if any."""
+    latest = summary.latest
+    is_over, preview = latest.state not in ACTIVE_STATES, to_one_line(summary.preview, MAX_TASK_CHARS)
+    return RunRow(
+        run=latest.run,
+        session=summary.session,
+        root=summary.root,
+        parent_run=summary.parent_run,
+        parent_session=parent_session,
+        parent_tool_use_id=summary.parent_call or None,
+        depth=summary.depth,
+        name=summary.name,
+        agent=summary.agent,
+        engine=summary.engine,
+        model=summary.model,
+        provider=summary.provider,
+        surface=summary.surface,
+        state=latest.state,
+        task=summary.task[:MAX_TASK_CHARS],
+        doing="" if is_over else preview,
+        created=latest.queued or summary.created,
+        started=None if latest.state is SessionState.QUEUED else latest.started,
+        ended=(latest.ended or summary.updated) if is_over else None,
+        elapsed=latest.elapsed if is_over else None,
+        timeout=summary.timeout,
+        tools=latest.tools,
+        turns=latest.usage.turns,
+        usage=UsageTotals.from_usage(latest.usage),
+        failure=latest.failure,
+        preview=preview,
+        cwd=summary.cwd,
+        session_runs=summary.runs,
+        owner=None,
+        can=RunActions(resume=is_over and summary.runs > 0),
+    )
+
+
+def to_session_row(summary: SessionSummary) -> SessionRow:
+    """A session as a list shows it."""
+    return SessionRow(
+        session=summary.session,
+        name=summary.name,
+        agent=summary.agent,
+        task=summary.task[:MAX_TASK_CHARS],
+        cwd=summary.cwd,
+        surface=summary.surface,
+        engine=summary.engine,
+        model=summary.model,
+        root=summary.root,
+        created=summary.created,
+        updated=summary.updated,
+        runs=summary.runs,
+        state=summary.latest.state,
+        preview=to_one_line(summary.preview, MAX_TASK_CHARS),
+        file=summary.file,
+        size_bytes=summary.size_bytes,
+        damaged=summary.damaged,
+    )
+
+
+def sort_by_tree(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
+    """Parents before their children, older before newer beside each other; who has no parent here stands on top.
+
+    A session is listed by its latest run, and has below it what any of its runs asked for.
+    """
+    rows = list(rows)
+    here = {row.session: row for row in rows}
+    below: dict[str | None, list[RunRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.created, row.run)):
+        parent = here.get(row.parent_session or "", row)
+        below.setdefault(None if parent is row else parent.session, []).append(row)
+    found: list[RunRow] = []
+    waiting = below.pop(None, [])[::-1]
+    while waiting:
+        row = waiting.pop()
+        found.append(row)
+        waiting += below.pop(row.session, [])[::-1]
+    # Runs that name each other as parents, as only a damaged record can say, are shown all the same.
+    return (*found, *(row for rest in below.values() for row in rest))
+
+
+def add_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunRow]:
+    """The wanted rows and, of all these, those they stand below."""
+    here = {row.session: row for row in rows}
+    selected: dict[str, RunRow] = {}
+    for row in wanted:
+        above: RunRow | None = row
+        while above and above.run not in selected:
+            selected[above.run] = above
+            above = here.get(above.parent_session or "")
+    return list(selected.values())
+
+
+INDEX_MAX_AGE = 30.0
+"""Seconds the index is believed while nothing is known to have changed."""
+MAX_CACHED_ROWS = 20_000
+"""Rows that are kept: lists are asked for again and again."""
+
+
+class RunListCache:
+    """What lists are made of. Nothing is read whole, and nothing is written but the index."""
+
+    def __init__(self, retinue: Retinue, feed: EventFeed) -> None:
+        self._retinue = retinue
+        self._feed = feed
+        self._cached_rows: dict[str, tuple[float, RunRow]] = {}
+        self._known_parents: dict[str, str] = {}
+        """The sessions of runs that were looked up because they asked for others: that of a run never changes."""
+        self._last_refresh = (-1, 0.0)
+        """At what number of changes the index was last brought up to date, and when."""
+
+    async def list_sessions(self, wanted: SessionFilter) -> Sequence[SessionSummary]:
+        """Sessions, last changed first."""
+        with self._index_refresh() as refresh:
+            return await self._retinue.sessions(wanted, look=refresh)
+
+    async def list_conversations(self, wanted: SessionFilter, most: int) -> Sequence[Conversation]:
+        """Root conversations, last changed first, each with at most so many sessions."""
+        with self._index_refresh() as refresh:
+            return await self._retinue.conversations(wanted, most=most, look=refresh)
+
+    @contextmanager
+    def _index_refresh(self) -> Iterator[bool]:
+        """Whether the records may have changed since the index last looked at them; once it has, they have not."""
+        changes, now = self._feed.changes, time.monotonic()
+        refresh = self._last_refresh[0] != changes or now - self._last_refresh[1] > INDEX_MAX_AGE
+        yield refresh
+        if refresh:
+            self._last_refresh = (changes, now)
+
+    def live_roots(self) -> tuple[str, ...]:
+        """The roots of what runs, the last begun first."""
+        return tuple(dict.fromkeys(live_run.origin.root for live_run in reversed(self._feed.live.values())))
+
+    async def list_under_root(self, root: str, most: int) -> tuple[list[RunRow], int]:
+        """The runs under a root, the latest of each session, and how many more there are."""
+        found = await self.list_conversations(SessionFilter(root=root, limit=1), most)
+        sessions = found[0].sessions if found else ()
+        rows = self.add_live_rows(root, await self.build_rows(sessions))
+        return rows, found[0].count - len(sessions) if found else 0
+
+    def list_live_under_root(self, root: str) -> list[LiveRunState]:
+        """What runs under a root."""
+        return [live_run for live_run in self._feed.live.values() if live_run.origin.root == root]
+
+    def add_live_rows(self, root: str, rows: list[RunRow]) -> list[RunRow]:
+        """The rows and those of runs that the index does not know yet."""
+        here = {row.run for row in rows}
+        return [
+            *rows,
+            *(live_run.to_row() for live_run in self.list_live_under_root(root) if live_run.origin.run not in here),
+        ]
+
+    async def build_rows(self, summaries: Sequence[SessionSummary]) -> list[RunRow]:
+        """The rows of sessions, in their order."""
+        parents = await self._find_parents(summaries)
+        live = {live_run.origin.session: live_run for live_run in self._feed.live.values()}
+        return [self._build_row(summary, parents.get(summary.session), live) for summary in summaries]
+
+    async def _find_parents(self, summaries: Sequence[SessionSummary]) -> Mapping[str, str]:
+        """The session that each of them was asked for in, where there is one."""
+        # The first run of a session has its id; others are looked up.
+        known = {run: each.session for each in summaries for run in (each.session, each.latest.run)}
+        found: dict[str, str] = {}
+        for each in summaries:
+            if run := each.parent_run:
+                found[each.session] = known.get(run) or await self._find_session(run)
+        return found
+
+    async def _find_session(self, run: str) -> str:
+        if run not in self._known_parents:
+            if len(self._known_parents) >= MAX_CACHED_ROWS:
+                self._known_parents.clear()
+            self._known_parents[run] = await find_session_id(self._retinue, run)
+        return self._known_parents[run]
+
+    def _build_row(
+        self, summary: SessionSummary, parent_session: str | None, live: Mapping[str, LiveRunState]
+    ) -> RunRow:
+        """The row of a session's latest run: what is known live wins over what was indexed."""
+        if live_run := live.get(summary.session):
+            return structs.replace(live_run.to_row(), session_runs=max(summary.runs, live_run.number))
+        known = self._cached_rows.get(summary.session)
+        if known and known[0] == summary.updated:
+            return known[1]
+        row = to_run_row(summary, parent_session)
+        if row.state in ACTIVE_STATES:
+            return self._feed.find_row(row.run) or row
+        self._cache_row(summary.updated, row)
+        return row
+
+    def _cache_row(self, updated: float, row: RunRow) -> None:
+        """Remembers the row of a session where nothing goes on, until that changes."""
+        if len(self._cached_rows) >= MAX_CACHED_ROWS:
+            self._cached_rows.clear()
+        self._cached_rows[row.session] = (updated, row)
+
+
+async def find_session_id(retinue: Retinue, run: str) -> str:
+    """The session of a run; what is no longer kept may have been the first of its own."""
+    with suppress(RefusedError):
+        if found := await retinue.session(run):
+            return found.session
+    return run
+
+
+MAX_ROWS = 200
+"""Of one root conversation in a list of many."""
+
+
+class RunLists:
+    """Each says the place of the stream at which it was made: taken before anything is read, so nothing is missed."""
+
+    def __init__(self, runs: RunListCache, feed: EventFeed) -> None:
+        self._runs = runs
+        self._feed = feed
+
+    async def list_activity(self, query: GroupQuery) -> ActivityPage:
+        """Root conversations, those with live runs first."""
+        cursor, wanted = self._feed.cursor, _session_filter(query)
+        is_filtered = _is_filtered(query)
+        if _wants_live_only(query):
+            groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
+            return ActivityPage(groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor)
+        # Those that are live now: what ends while this is read must not be listed a second time as ended.
+        live = () if is_filtered else tuple(self._runs.live_roots())
+        first = [await self._live_group(root, query) for root in live] if query.before is None else []
+        page = await self._runs.list_conversations(wanted, MAX_ROWS)
+        groups = [await self._stored_group(found, query) for found in page if found.root not in live]
+        last = page[-1] if len(page) == query.limit else None
+        return ActivityPage(
+            groups=tuple(group for group in (*first, *groups) if group.runs),
+            next=_format_cursor(last.updated, last.root) if last else None,
+            cursor=cursor,
+        )
+
+    async def list_runs(self, query: RunQuery) -> RunPage:
+        """Runs, last changed first."""
+        cursor = self._feed.cursor
+        if _wants_live_only(query):
+            rows = [
+                live_run.to_row() for live_run in sorted(self._feed.live.values(), key=lambda told: -told.updated)
+            ]
+            return RunPage(runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor)
+        found = await self._runs.list_sessions(_session_filter(query))
+        rows = await self._runs.build_rows(found)
+        last = found[-1] if len(found) == query.limit else None
+        after = _format_cursor(last.updated, last.session) if last else None
+        return RunPage(runs=tuple(rows), next=after, cursor=cursor)
+
+    async def list_sessions(self, query: RunQuery) -> SessionPage:
+        """Sessions, last changed first."""
+        found = await self._runs.list_sessions(_session_filter(query))
+        last = found[-1] if len(found) == query.limit else None
+        after = _format_cursor(last.updated, last.session) if last else None
+        return SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
+
+    async def _live_group(self, root: str, query: GroupQuery) -> RunGroup:
+        rows, more = await self._runs.list_under_root(root, MAX_ROWS)
+        updated = max((live_run.updated for live_run in self._runs.list_live_under_root(root)), default=0.0)
+        return _make_group(root, updated, rows, more, query)
+
+    async def _stored_group(self, found: Conversation, query: GroupQuery) -> RunGroup:
+        rows = self._runs.add_live_rows(found.root, await self._runs.build_rows(found.sessions))
+        # By the whole task, of which a row has only the beginning.
+        matching = {each.session for each in found.sessions if _session_filter(query).matches(each)}
+        more = found.count - len(found.sessions)
+        return _make_group(found.root, found.updated, rows, more, query, matching)
+
+
+def _make_group(
+    root: str, updated: float, rows: list[RunRow], more: int, query: GroupQuery, matching: Container[str] = ()
+) -> RunGroup:
+    if _is_filtered(query):
+        wanted = [row for row in rows if row.session in matching or _row_matches(row, query)]
+        rows, more = add_ancestors(wanted, rows), 0
+    live = sum(row.state in ACTIVE_STATES for row in rows)
+    return RunGroup(root=root, updated=updated, live=live, runs=sort_by_tree(rows), more=more)
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def _session_filter(query: RunQuery) -> SessionFilter:
+    return SessionFilter(
+        limit=query.limit,
+        before=_parse_cursor(query.before) if query.before else None,
+        root=query.root,
+        agent=query.agent,
+        engine=query.engine,
+        state=query.state,
+        text=query.q,
+    )
+
+
+def _wants_live_only(query: RunQuery) -> bool:
+    """Whether only runs are asked for that go on: they are known here, and the index is always a little behind."""
+    return query.live or query.state in ACTIVE_STATES
+
+
+def _is_filtered(query: RunQuery) -> bool:
+    return query.live or any((query.state, query.agent, query.engine, query.q, query.root))
+
+
+def _row_matches(row: RunRow, query: RunQuery) -> bool:
+    text = f"{row.name}\n{row.agent}\n{row.task}\n{row.preview}".casefold()
+    return (
+        (not query.live or row.state in ACTIVE_STATES)
+        and query.state in {None, row.state}
+        and query.agent in {None, row.agent}
+        and query.engine in {None, row.engine}
+        and query.root in {None, row.root}
+        and (query.q is None or query.q.casefold() in text)
+    )
+
+
+def _format_cursor(updated: float, name: str) -> str:
+    return f"{updated!r}~{name}"
+
+
+def _parse_cursor(before: str) -> tuple[float, str]:
+    updated, _, name = before.partition("~")
+    with suppress(ValueError):
+        if math.isfinite(float(updated)):
+            return float(updated), name
+    raise refuse(ErrorCode.INVALID_INPUT, "`before` is `next` of the page before, unchanged.")

@@ -1,0 +1,165 @@
+"""The event stream: server-sent events from a place in the hub's row, at the pace of whoever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import anyio
+from msgspec import Struct
+
+from retinue.servers.asgi.asgi import Receive, Send, start_response
+from retinue.servers.http.event_feed import EventFeed, FeedEntry
+from retinue.servers.http.inputs import WatchQuery
+from retinue.servers.http.responses import encode_json
+
+MIN_UPDATE_INTERVAL = 0.04
+"""Seconds between two messages to one reader: what happens meanwhile goes together."""
+PING_INTERVAL = 15.0
+MAX_CHUNK_BYTES = 256 * 2**10
+"""Bytes of one piece, about: more waits for the reader."""
+MAX_WATCHERS = 300
+
+STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
+_RETRY_LINE = b"retry: 1000\n\n"
+
+
+class StreamPosition(Struct):
+    """How far one watcher has come."""
+
+    epoch: str
+    number: int
+    order: int
+    """Of the last delta or event."""
+    is_fresh: bool
+    """Whether it has yet to be told what was being written when it came."""
+
+
+class EventStream:
+    """What one watcher gets, piece by piece."""
+
+    def __init__(self, feed: EventFeed, query: WatchQuery, run: str | None = None) -> None:
+        """Begins at the place that is asked for; with a run, only of this one."""
+        self._feed = feed
+        self._query = query
+        self._run = run
+        self._position = self._current_position()
+        if query.after:
+            self.resume_after(query.after)
+
+    def resume_after(self, cursor: str) -> None:
+        """Goes on behind a place, or begins with a `resync` where that is gone."""
+        number, self._position = self._feed.parse_cursor(cursor), self._current_position()
+        self._position.epoch = self._position.epoch if number is not None else ""
+        self._position.number = number or 0
+
+    def next_chunk(self) -> bytes:
+        """What has happened since the last time; empty if nothing has that is wanted."""
+        feed, position = self._feed, self._position
+        if feed.parse_cursor(f"{position.epoch}-{position.number}") is None:
+            position = self._position = self._current_position()
+            cursor = feed.cursor.encode()
+            return b'id: %b\nevent: resync\ndata: {"cursor":"%b"}\n\n' % (cursor, cursor) + self._snapshot(position)
+        entries = self._next_entries(position)
+        upto = feed.order if not self.is_behind else entries[-1].order if entries else position.order
+        pieces = [(entry.order, self._encode_entry(entry)) for entry in self._coalesce_rows(entries)]
+        if self._query.deltas and not position.is_fresh:
+            pieces += [
+                (delta.order, _encode_delta(delta.data))
+                for delta in feed.deltas_after(position.order)
+                if delta.order <= upto and self._wants(delta.run, delta.root)
+            ]
+            pieces.sort(key=lambda piece: piece[0])
+        position.order = max(position.order, upto)
+        chunks = b"".join(piece for _, piece in pieces)
+        return chunks if self.is_behind else chunks + self._snapshot(position)
+
+    def _current_position(self) -> StreamPosition:
+        feed = self._feed
+        return StreamPosition(feed.epoch, feed.number, feed.order, is_fresh=feed.blocks.has_open)
+
+    def _next_entries(self, position: StreamPosition) -> list[FeedEntry]:
+        """The next events that are wanted, about as many as go together; the place moves on behind them."""
+        entries, size = [], 0
+        for entry in self._feed.entries_after(position.number):
+            if size > MAX_CHUNK_BYTES:
+                break
+            position.number = entry.number
+            if self._wants(entry.run, entry.root):
+                entries.append(entry)
+                size += len(entry.row) + (0 if self._query.rows else len(entry.event))
+        return entries
+
+    def _snapshot(self, position: StreamPosition) -> bytes:
+        """All that is being written, to who has just come and knows everything before it."""
+        is_wanted = self._query.deltas and position.is_fresh
+        position.is_fresh = False
+        return (
+            b"".join(_encode_delta(encode_json(each)) for each in self._feed.blocks.snapshot_all(self._wants))
+            if is_wanted
+            else b""
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more than went with the last piece."""
+        return self._position.number < self._feed.number
+
+    @property
+    def order(self) -> int:
+        """Up to where in the hub's order it has looked."""
+        return self._position.order
+
+    def ping(self) -> bytes:
+        """Says that the connection stands, and up to where nothing was wanted."""
+        return b": ping\nid: %b\n\n" % self._feed.format_cursor(self._position.number).encode()
+
+    def _wants(self, run: str, root: str) -> bool:
+        return self._run in {None, run} and self._query.root in {None, root}
+
+    def _coalesce_rows(self, entries: list[FeedEntry]) -> Iterator[FeedEntry]:
+        """Of rows the last of each run: what a row was in between is nobody's business."""
+        if not self._query.rows:
+            return iter(entries)
+        last = {entry.run: entry for entry in entries}
+        return (entry for entry in entries if last[entry.run] is entry)
+
+    def _encode_entry(self, entry: FeedEntry) -> bytes:
+        head = b"id: %b\n" % self._feed.format_cursor(entry.number).encode()
+        if self._query.rows:
+            return b"%bevent: row\ndata: %b\n\n" % (head, entry.row)
+        return b'%bevent: happened\ndata: {"event":%b,"row":%b}\n\n' % (head, entry.event, entry.row)
+
+
+def _encode_delta(data: bytes) -> bytes:
+    return b"event: delta\ndata: %b\n\n" % data
+
+
+async def send_events(
+    feed: EventFeed, event_stream: EventStream, receive: Receive, send: Send, headers: Mapping[str, str]
+) -> None:
+    """Sends what happens until the reader leaves, or is given up because it reads nothing, or the server ends."""
+    with feed.register_watcher():
+        async with anyio.create_task_group() as group:
+            group.start_soon(_wait_for_disconnect, receive, group.cancel_scope)
+            await start_response(send, 200, {**headers, **STREAM_HEADERS})
+            await _send_chunks(feed, event_stream, send)
+            await send({"type": "http.response.body", "body": b""})
+            group.cancel_scope.cancel()
+
+
+async def _send_chunks(feed: EventFeed, event_stream: EventStream, send: Send) -> None:
+    piece = _RETRY_LINE + event_stream.next_chunk()
+    while not feed.is_closed:
+        if piece:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await anyio.sleep(MIN_UPDATE_INTERVAL)
+        with anyio.move_on_after(PING_INTERVAL) as waiting:
+            if not event_stream.is_behind:
+                await feed.wait_changed(event_stream.order)
+        piece = event_stream.ping() if waiting.cancelled_caught else event_stream.next_chunk()
+
+
+async def _wait_for_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

@@ -1,0 +1,57 @@
+"""A server of any protocol: it serves until it is done or a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+from anyio.abc import TaskStatus
+
+from retinue.support.signals import list_stop_signals
+from retinue.toolsets.base import CANCELLED_EXIT_CODE
+
+
+class ServerStartError(Exception):
+    """What a server is to offer cannot be served; the message says why and what to do."""
+
+
+async def run_until_signal(work: Callable[[], Awaitable[None]], on_hangup: Sequence[Callable[[], None]] = ()) -> int:
+    """Run the work until it is done or a signal ends it; a second signal ends the process at once.
+
+    `on_hangup` is called first if the signal is SIGHUP: the terminal is gone, and the host with it.
+
+    Raises:
+        Unservable: it cannot be done.
+    """
+    fault: ServerStartError | None = None
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            await group.start(_cancel_on_signal, scope, on_hangup)
+            try:
+                await work()
+            except ServerStartError as error:  # caught here: the group would wrap it
+                fault = error
+            group.cancel_scope.cancel()
+    if fault:
+        raise fault
+    return CANCELLED_EXIT_CODE if scope.cancel_called else 0
+
+
+async def _cancel_on_signal(
+    scope: anyio.CancelScope, on_hangup: Sequence[Callable[[], None]], *, task_status: TaskStatus[None]
+) -> None:
+    signals = list_stop_signals()
+    if not signals:
+        task_status.started()
+        return
+    with anyio.open_signal_receiver(*signals) as received:
+        task_status.started()
+        async for number in received:
+            for callback in on_hangup if number == signal.SIGHUP else ():
+                callback()
+            break
+    for number in signals:
+        signal.signal(number, lambda *_: os._exit(CANCELLED_EXIT_CODE))
+    scope.cancel()

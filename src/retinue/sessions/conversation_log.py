@@ -1,0 +1,220 @@
+"""The log of each root conversation: every durable event of every run under it, from however many processes.
+
+    events.jsonl        the newest
+    events.<n>.jsonl    older ones, n rising; the oldest are deleted
+
+The user's vault, if there is one, has another of the same kind, in the words of seed 004 and with nothing else in it.
+Rotated at a size, never cut inside a line. Best effort: nothing is synced, and a fault is told once and then ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from pathlib import Path
+
+from retinue.model.event_codec import EventRecord
+from retinue.model.sidecar_events import to_subagent_line
+from retinue.sessions import storage_errors as faults
+from retinue.sessions.lease import try_lock
+from retinue.sessions.paths import StateLayout, open_private, vault_log_folder
+from retinue.sessions.record_format import RecordDecoder
+from retinue.sessions.segments import RecordPosition, SegmentCursor, SegmentedFile
+from retinue.sessions.writer import WriterLimits
+
+LOG_STEM = "events"
+LOCK_FILE = "events.lock"
+MAX_WAITING_BYTES = 64 * 1024
+"""Lines that wait for a flush; one write of many costs little more than one of one."""
+
+_log = logging.getLogger(__name__)
+
+
+class RootLogs:
+    """The logs this process writes to, each open once, however many runs share it."""
+
+    def __init__(self, layout: StateLayout, limits: WriterLimits) -> None:
+        self._layout = layout
+        self._limits = limits
+        self._logs: dict[tuple[str, str | None], tuple[RootLog, int]] = {}
+
+    def open(self, root: str, vault: str | None) -> RootLog:
+        log, users = self._logs.get((root, vault)) or (self._open_log(root, vault), 0)
+        self._logs[root, vault] = (log, users + 1)
+        return log
+
+    def close(self, root: str, vault: str | None) -> None:
+        """Gives back what one `open` took."""
+        log, users = self._logs.pop((root, vault))
+        if users > 1:
+            self._logs[root, vault] = (log, users - 1)
+        else:
+            log.close()
+
+    def _open_log(self, root: str, vault: str | None) -> RootLog:
+        # A vault that is not there is a slip of the pen, and none is made for it.
+        has_vault = vault is not None and os.path.isdir(vault)  # noqa: PTH112 - Path.is_dir raises for odd names
+        return RootLog(
+            self._open_rotating_log(self._layout.root(root)),
+            self._open_rotating_log(vault_log_folder(Path(vault or ""), root)) if has_vault else None,
+        )
+
+    def _open_rotating_log(self, folder: Path) -> RotatingLog:
+        return RotatingLog(folder, file_bytes=self._limits.log_bytes, files=self._limits.log_files)
+
+
+class RootLog:
+    """The log of one root: our own, and the vault's."""
+
+    def __init__(self, own: RotatingLog, vault: RotatingLog | None) -> None:
+        self._own = own
+        self._vault = vault
+
+    def append(self, stamped: EventRecord, line: bytes) -> None:
+        """Adds an event, given as it is and as the line of its record."""
+        self._own.append(line)
+        if self._vault and (sidecar_line := to_subagent_line(stamped)):
+            self._vault.append(sidecar_line)
+
+    def flush(self) -> None:
+        self._own.flush()
+        if self._vault:
+            self._vault.flush()
+
+    def close(self) -> None:
+        self._own.close()
+        if self._vault:
+            self._vault.close()
+
+
+class RootEventSource:
+    """The events under one root, from the oldest that is kept or only those still to come."""
+
+    def __init__(self, layout: StateLayout, root: str, *, past: bool = True) -> None:
+        """Marks the place from which it reads.
+
+        Raises:
+            Refused: `storage`; so does `read`.
+        """
+        self.damaged_count = 0
+        self._what = f"The log of conversation {root}"
+        # Two roots may share a folder where the file system ignores case.
+        self._decoder = RecordDecoder(root=root)
+        with faults.raise_storage_errors(self._what):
+            self._cursor = open_log_cursor(layout.root(root))
+            if not past:
+                self._cursor.seek_end()
+
+    def read(self) -> list[EventRecord] | None:
+        with faults.raise_storage_errors(self._what):
+            lines = self._cursor.read()
+        events = [stamped for line in lines for stamped in self._decoder.decode_events(line)]
+        self.damaged_count = self._decoder.damaged_count + self._cursor.skipped
+        return events if lines else None
+
+
+def open_log_cursor(folder: Path) -> SegmentCursor:
+    """The reading end of one log, at the first line that is kept."""
+    parts = SegmentedFile(folder, LOG_STEM)
+    return SegmentCursor(parts, RecordPosition(next(iter(parts.list_closed()), 1)))
+
+
+class RotatingLog:
+    """The writing end of one log."""
+
+    def __init__(self, folder: Path, *, file_bytes: int, files: int) -> None:
+        self._parts = SegmentedFile(folder, LOG_STEM)
+        self._file_bytes = file_bytes
+        self._files = files
+        self._file: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._is_torn = False
+        self._fault_logged = False
+
+    def append(self, line: bytes) -> None:
+        """Adds one line, newline included; it is written with the next `flush`, or when many wait."""
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits. Never raises for storage: what cannot be written is lost, and that is told once."""
+        if not self._waiting:
+            return
+        data = b"".join(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        try:
+            self._prepare(len(data))
+            self._write(data)
+        except OSError as error:
+            self._close_file()
+            if not self._fault_logged:
+                self._fault_logged = True
+                _log.warning("Events are missing from %s: %s", self._parts.newest, error)
+
+    def close(self) -> None:
+        self.flush()
+        self._close_file()
+
+    def _prepare(self, size: int) -> None:
+        """Opens the newest file, which another process may just have rotated, and rotates it when it is full."""
+        for _ in range(2):
+            try:
+                status = self._parts.newest.stat()
+            except FileNotFoundError:
+                self._open()
+                return
+            if self._file is None or self._identity != (status.st_dev, status.st_ino):
+                self._open()
+            if status.st_size + size <= self._file_bytes or not status.st_size or not self._rotate():
+                return
+
+    def _open(self) -> None:
+        self._close_file()
+        self._file = open_private(self._parts.newest, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        status = os.fstat(self._file)
+        self._identity = (status.st_dev, status.st_ino)
+        self._is_torn = False
+        if status.st_size:
+            os.lseek(self._file, -1, os.SEEK_END)
+            self._is_torn = os.read(self._file, 1) != b"\n"
+
+    def _write(self, data: bytes) -> None:
+        assert self._file is not None
+        if self._is_torn:
+            # A process that died while writing left a line without an end: ours must not become part of it.
+            data, self._is_torn = b"\n" + data, False
+        if os.write(self._file, data) != len(data):
+            # Another process may have written behind it already: the rest cannot follow.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _rotate(self) -> bool:
+        """Closes the newest file, unless another process just did; False while one is at it."""
+        lock = open_private(self._parts.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
+        try:
+            if not try_lock(lock):
+                return False
+            with contextlib.suppress(FileNotFoundError):
+                status = self._parts.newest.stat()
+                if self._identity == (status.st_dev, status.st_ino):
+                    self._close_newest()
+        finally:
+            os.close(lock)
+        return True
+
+    def _close_newest(self) -> None:
+        older = self._parts.list_closed()
+        self._parts.newest.rename(self._parts.segment_path(older[-1] + 1 if older else 1))
+        # One file has just been added to the older ones, and the newest is still to be made.
+        for number in older[: max(0, len(older) + 2 - self._files)]:
+            self._parts.segment_path(number).unlink(missing_ok=True)

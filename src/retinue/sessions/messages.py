@@ -1,0 +1,208 @@
+"""Events told as a conversation: as messages for an engine that continues them, as lines for a person who reads.
+
+Both are folds, so a record of any size is told while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from retinue.model.errors import Failure
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import (
+    DeadlineExtended,
+    Event,
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    RunQueued,
+    SteeringDelivered,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.model.results import AnswerStatus
+from retinue.model.runs import Message, ToolArguments, ToolUse
+from retinue.sessions.store import SessionStore
+
+MAX_ARGS_CHARS = 120
+"""Characters of a tool call's arguments that a reader is shown."""
+MAX_RESULT_CHARS = 500
+"""Characters of a tool's result."""
+NO_RESULT_TEXT = "(no result: the run ended before this tool returned)"
+TASK_UNREADABLE = "(the task could not be read)"
+
+
+async def load_messages(store: SessionStore, session: str) -> tuple[Message, ...]:
+    """The conversation of a session so far.
+
+    Raises:
+        Refused: `storage`.
+    """
+    builder = MessageBuilder()
+    async for stamped in store.events(session):
+        builder.add(stamped)
+    return builder.messages()
+
+
+class MessageBuilder:
+    """Gathers messages from events, in the form every provider takes.
+
+    The user begins, no two messages of the user or of the assistant stand together, and every call is answered once,
+    right behind the message that made it.
+    """
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._texts: list[str] = []
+        self._calls: dict[str, ToolUse] = {}
+        """Of the message that is not complete yet."""
+        self._open: dict[str, None] = {}
+        """Calls of the last assistant message that no result has answered yet."""
+
+    def add(self, stamped: EventRecord) -> None:
+        match stamped.event:
+            case RunQueued(task=task):
+                self._close()
+                self._append(Message(role="user", text=task))
+            case SteeringDelivered(text):
+                self._close()
+                self._append(Message(role="user", text=text))
+            case Text(text) if text.strip():
+                self._texts.append(text)
+            case ToolCalled(call, name, args) if call not in self._open:
+                self._calls[call] = ToolUse(call, name, args)
+            case ToolReturned(call, _, text, is_error):
+                self._add_tool_result(call, text, is_error=is_error)
+            case MessageEnded(stop_reason="error"):
+                # Cut off in the middle: what follows is another try at the same message.
+                self._texts.clear()
+                self._calls.clear()
+            case MessageEnded():
+                self._flush_assistant()
+            case RunEnded(text=text, answer=answer):
+                self._close()
+                if (
+                    text
+                    and answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
+                    and self._last_role in {None, "user"}
+                ):
+                    # The detail has been pruned, or none of it was a whole message.
+                    self._append(Message(role="assistant", text=text))
+            case _:
+                pass
+
+    def messages(self) -> tuple[Message, ...]:
+        """All of them; calls that are still open are answered for the provider."""
+        self._close()
+        return tuple(self._messages)
+
+    @property
+    def _last_role(self) -> str | None:
+        return self._messages[-1].role if self._messages else None
+
+    def _append(self, message: Message) -> None:
+        """Adds a message; to the last one, if nobody else has spoken since."""
+        if self._last_role == message.role:
+            last = self._messages.pop()
+            text = "\n\n".join(filter(None, (last.text, message.text)))
+            message = replace(last, text=text, calls=last.calls + message.calls)
+        elif not self._messages and message.role == "assistant":
+            self._messages.append(Message(role="user", text=TASK_UNREADABLE))
+        self._messages.append(message)
+
+    def _flush_assistant(self) -> None:
+        """Puts what the assistant said and called since its last message."""
+        if not self._texts and not self._calls:
+            return
+        if self._last_role == "tool":
+            self._answer_open_calls()
+        self._append(Message(role="assistant", text="\n\n".join(self._texts), calls=tuple(self._calls.values())))
+        self._open.update(dict.fromkeys(self._calls))
+        self._texts, self._calls = [], {}
+
+    def _add_tool_result(self, call: str, text: str, *, is_error: bool) -> None:
+        if call in self._calls:
+            self._flush_assistant()
+        if call in self._open:
+            del self._open[call]
+            self._messages.append(Message(role="tool", text=text, call=call, is_error=is_error))
+
+    def _answer_open_calls(self) -> None:
+        """Answers the calls whose results will not come."""
+        for call in list(self._open):
+            self._add_tool_result(call, NO_RESULT_TEXT, is_error=True)
+
+    def _close(self) -> None:
+        self._flush_assistant()
+        self._answer_open_calls()
+
+
+class TranscriptRenderer:
+    """Tells events as text for a reader, one run after another."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def render_lines(self, stamped: EventRecord) -> Iterator[str]:
+        """What a reader sees of one event; nothing of some. A text keeps its own line breaks."""
+        event = stamped.event
+        if isinstance(event, RunQueued):
+            self._runs += 1
+            if self._runs > 1:
+                yield ""
+            yield f"=== Run {self._runs}: {event.agent} ({stamped.origin.run[:8]}) ==="
+            yield f"Task: {event.task}"
+        elif text := _render_message(event) or _render_notice(event):
+            yield text
+
+
+def _render_message(event: Event) -> str | None:
+    match event:
+        case Text(text) if text.strip():
+            return text
+        case ToolCalled(_, name, args):
+            return format_call(name, args)
+        case ToolReturned(_, _, text, is_error):
+            return f"{'[tool error]' if is_error else '[tool result]'}: {shorten_text(text, MAX_RESULT_CHARS)}"
+        case SteeringDelivered(text):
+            return f"[steered]: {text}"
+        case Finalized(finalization):
+            said = finalization.result if finalization.status == "SUCCESS" else finalization.error
+            return f"[finalized {finalization.status}]: {said or ''}"
+        case _:
+            return None
+
+
+def _render_notice(event: Event) -> str | None:
+    match event:
+        case MessageEnded(error=str(error)):
+            return f"[Error: {error}]"
+        case ModelChanged(_, after, reason):
+            return f"[model: {after} ({reason})]"
+        case Notice(code, message):
+            return f"[{code}: {message}]"
+        case DeadlineExtended(seconds, timeout):
+            return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
+        case RunEnded(failure=None):
+            return "[completed]"
+        case RunEnded(failure=Failure(message=message)):
+            return f"[Error: {message}]"
+        case _:
+            return None
+
+
+def format_call(name: str, args: ToolArguments) -> str:
+    """A tool call as one line; half characters, which no output takes, are shown escaped."""
+    import json
+
+    text = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr)[:MAX_ARGS_CHARS]
+    return f"→ {name}: {text}".encode("utf-8", "backslashreplace").decode()
+
+
+def shorten_text(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,132 @@
+"""What to say when the disk will not have it: errno → a failure that tells what is not saved and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.sessions.record_format import NewerVersion
+
+_REASONS = {
+    errno.ENOSPC: ("storage_full", "Free some space"),
+    errno.EDQUOT: ("storage_full", "Free some space or raise the quota"),
+    errno.EFBIG: ("storage_full", "Raise the limit on file sizes (ulimit -f)"),
+    errno.EROFS: ("storage_read_only", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EACCES: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EPERM: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EMFILE: ("resource_limit", "Raise the limit on open files (ulimit -n)"),
+    errno.ENFILE: ("resource_limit", "Close programs that hold many files open"),
+}
+_OTHER_REASON = ("storage_error", "Check the folder and its disk, or name another one in RETINUE_STATE")
+
+
+def not_saved_failure(error: OSError, path: Path, since: int | None) -> Failure:
+    """Writing fails at present; everything since an event, or since the beginning, waits in memory."""
+    reason, advice = _reason_and_advice(error)
+    beginning = "its beginning" if since is None else f"event {since}"
+    return _storage_failure(
+        f"This run is not being saved since {beginning}: {_describe_error(error)} ({path}). It goes on, what came "
+        f"since is kept in memory and written as soon as that is possible. {advice}.",
+        reason,
+    )
+
+
+def dropped_failure(count: int, path: Path) -> Failure:
+    """Writing works again, and part of what happened meanwhile is lost."""
+    return _storage_failure(
+        f"{count} events of this run did not fit into memory while {path} could not be written, and are lost. "
+        f"Its state and its answer are saved.",
+        "storage_full",
+    )
+
+
+def not_synced_failure(error: OSError, path: Path) -> Failure:
+    """The disk took the bytes and then could not promise to have them."""
+    return _storage_failure(
+        f"The disk reported an error while saving this run: {_describe_error(error)} ({path}). What is stored of "
+        f"it may be incomplete, whatever later writes say. Keep the answer elsewhere and check the disk.",
+        "storage_error",
+    )
+
+
+def lost_failure(path: Path) -> Failure:
+    return _storage_failure(
+        f"The record of this run was removed while it went on ({path}). The run goes on; what is written now is not "
+        f"kept. Keep the answer elsewhere.",
+        "storage_lost",
+    )
+
+
+def closed_failure(path: Path) -> Failure:
+    return _storage_failure(
+        f"The store was closed while this run went on ({path}). What came since is not saved. Keep the answer "
+        f"elsewhere, and let runs end before the store is closed.",
+        "storage_closed",
+    )
+
+
+def unreadable_failure(what: str, error: OSError) -> Failure:
+    """Something that exists, and whose files the system will not give."""
+    reason, advice = _reason_and_advice(error)
+    where = f" ({error.filename})" if error.filename else ""
+    return _storage_failure(
+        f"{what} cannot be read or continued: {_describe_error(error)}{where}. Nothing was changed. {advice}.",
+        reason,
+    )
+
+
+def not_continued_failure(session: str, error: OSError, path: Path) -> Failure:
+    """The run before was interrupted, and that cannot be written down: so no other may follow it."""
+    reason, advice = _reason_and_advice(error)
+    return _storage_failure(
+        f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
+        f"{_describe_error(error)} ({path}). What it had is kept, and nothing was started. {advice}, then continue "
+        "it again.",
+        reason,
+    )
+
+
+def not_resumable(session: str) -> Failure:
+    """The session is in memory only, and so much waits to be written that it was given up."""
+    return _storage_failure(
+        f"Session {session} cannot be continued: it could not be written and is only kept in memory. Nothing was "
+        "started. Start a new session.",
+        "storage_error",
+    )
+
+
+@contextmanager
+def raise_storage_errors(what: str) -> Iterator[None]:
+    """Turns what the system will not give into a refusal.
+
+    Raises:
+        Refused: `storage`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RefusedError(unreadable_failure(what, error)) from error
+
+
+def too_new_failure(session: str, newer: NewerVersion) -> Failure:
+    return _storage_failure(
+        f"Session {session} was written by a newer Retinue (record format {newer.version}). It was left as it is. "
+        f"Update Retinue to read or continue it.",
+        "newer_version",
+    )
+
+
+def _storage_failure(message: str, reason: str) -> Failure:
+    return Failure(ErrorCode.STORAGE, message, reason)
+
+
+def _reason_and_advice(error: OSError) -> tuple[str, str]:
+    return _REASONS.get(error.errno or 0, _OTHER_REASON)
+
+
+def _describe_error(error: OSError) -> str:
+    return error.strerror or (os.strerror(error.errno) if error.errno else str(error))

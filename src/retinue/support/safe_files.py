@@ -1,0 +1,76 @@
+"""Reads files that others wrote: regular ones only, bounded, never waiting for the other end of a pipe."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+# Opening a FIFO must not wait for a writer. Windows has neither O_NONBLOCK nor O_CLOEXEC, others no O_BINARY.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_KIND_NAMES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+
+
+class NotRegularFileError(OSError):
+    """Something else than a file stands there."""
+
+    def __init__(self, mode: int) -> None:
+        self.kind = _KIND_NAMES.get(stat.S_IFMT(mode), "a device")
+        """In words: `a directory`, `a pipe`, `a socket`, `a link` or `a device`."""
+        super().__init__(errno.EINVAL, f"{self.kind}, not a file")
+
+
+class FileTooLargeError(Exception):
+    """The file has more bytes than are read."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"{size_bytes} bytes")
+        self.size_bytes = size_bytes
+        """As far as is known: a file may grow while it is read."""
+
+
+def read_regular_file(path: str | Path, limit_bytes: int, *, follow_link: bool = True) -> bytes:
+    """The whole content of a regular file; nothing of one that has more than `limit_bytes`.
+
+    Raises:
+        NotRegular: it is something else; without `follow_link` a link is, too.
+        TooLarge: it has more.
+        OSError: it is missing, or cannot be read.
+        ValueError: the path can be none, as it contains a NUL.
+    """
+    # Looked at before it is opened: opening a device can have effects of its own.
+    _validate_status(Path(path).stat(follow_symlinks=follow_link), limit_bytes)
+    descriptor = os.open(path, _FLAGS | (0 if follow_link else _NO_LINK))
+    try:
+        # Looked at again through the handle: the name may mean something else by now.
+        _validate_status(os.fstat(descriptor), limit_bytes)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            # One byte more than allowed: a file that grows while it is read is too large, not cut.
+            content = file.read(limit_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > limit_bytes:
+        raise FileTooLargeError(len(content))
+    return content
+
+
+def resolve_path(path: Path) -> Path:
+    """The path without links; it need not exist.
+
+    Raises:
+        OSError: its links go round; from Python 3.13 on only opening it says so.
+        ValueError: it can be no path, as it contains a NUL.
+    """
+    try:
+        return path.resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
+
+
+def _validate_status(status: os.stat_result, limit_bytes: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularFileError(status.st_mode)
+    if status.st_size > limit_bytes:
+        raise FileTooLargeError(status.st_size)

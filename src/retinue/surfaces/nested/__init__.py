@@ -1,1 +1,0 @@
-"""The `nested` surface: seed 004."""

@@ -1,0 +1,1 @@
+"""The families of tools that hosts register: single, sticky, fanout, nested."""

@@ -1,0 +1,1 @@
+"""The fanout toolset: many named tasks at once, with live windows."""

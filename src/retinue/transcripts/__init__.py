@@ -1,0 +1,1 @@
+"""Sessions rendered as text."""

@@ -1,0 +1,124 @@
+"""An agent as a Python object, and what others may see of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from retinue.agents.agent import Agent, Diagnostic, is_valid_name
+from retinue.model.agents import AgentProfile, ToolPolicy
+from retinue.model.runs import Secret
+
+
+def test_a_program_writes_an_agent_in_one_line():
+    agent = Agent(name="auditor", description="Audits", body="You audit.", tools=("read", "Grep"), readonly=True)
+    assert agent.to_profile() == AgentProfile(
+        name="auditor",
+        description="Audits",
+        body="You audit.",
+        tools=ToolPolicy(allow=("read", "grep"), readonly=True),
+    )
+
+
+def test_nothing_gets_through_that_is_no_field_of_what_leaves():
+    kept = set(Agent.__struct_fields__) - set(AgentProfile.__struct_fields__)
+    assert {"persona", "memory", "api_key", "level", "unknown", "notices"} <= kept
+    texts: dict[str, Any] = {"persona": "PERSONA", "memory": "MEMORY", "level": "LEVEL", "unknown": ("UNKNOWN",)}
+    agent = Agent(name="a", api_key=Secret("SECRET"), notices=(Diagnostic("f", "REMARK"),), **texts)
+    assert agent.to_profile() == AgentProfile(name="a")
+    assert "SECRET" not in repr(agent)
+
+
+def test_everything_a_subagent_has_is_carried_over():
+    values: dict[str, Any] = {
+        "name": "all",
+        "description": "d",
+        "body": "b",
+        "layer": "user",
+        "source": "/s",
+        "digest": "abc",
+        "engine": "pi",
+        "provider": "p",
+        "model": "m",
+        "fallback_models": ("n",),
+        "thinking": "low",
+        "append_system_prompt": "more",
+        "extensions": ("e",),
+        "no_extensions": True,
+        "load_skills": ("s",),
+        "suggested_skills": ("t",),
+        "no_skills": True,
+        "no_context_files": True,
+        "extra_args": ("--verbose",),
+        "environment": ("CI",),
+        "timeout": 1.0,
+        "max_turns": 2,
+        "max_subagent_depth": 0,
+        "output": "o",
+        "default_reads": ("r",),
+        "color": "red",
+        "avatar_emoji": "x",
+    }
+    assert {*values, "tools"} == {*AgentProfile.__struct_fields__}
+    assert Agent(**values).to_profile() == AgentProfile(**values)
+
+
+def test_lists_are_taken_for_tuples():
+    assert Agent(name="a", tools=["read"]) == Agent(name="a", tools=("read",))  # type: ignore[arg-type]
+
+
+def test_one_string_for_several_names_is_a_type_error():
+    with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
+        Agent(name="a", tools="read, grep")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("timeout", 0, "timeout must be at least 1 and finite, not 0"),
+        ("timeout", math.inf, "timeout must be at least 1 and finite, not inf"),
+        ("timeout", math.nan, "timeout must be at least 1 and finite, not nan"),
+        ("max_turns", 0, "max_turns must be at least 1 and finite, not 0"),
+        ("max_subagent_depth", -1, "max_subagent_depth must be at least 0 and finite, not -1"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_a_value_error(field, value, said):
+    with pytest.raises(ValueError, match=f"Agent a: {said}"):
+        Agent(name="a", **{field: value})
+
+
+def test_the_least_limits_are_taken():
+    agent = Agent(name="a", timeout=1, max_turns=1, max_subagent_depth=0)
+    assert (agent.timeout, agent.max_turns, agent.max_subagent_depth) == (1, 1, 0)
+
+
+def test_a_name_that_cannot_be_called_is_a_value_error():
+    with pytest.raises(ValueError, match=r"Agent name 'a b' cannot be called: use letters"):
+        Agent(name="a b")
+
+
+@pytest.mark.parametrize("name", ["explorer", "Code_Reviewer-2", "ops.planner", "3000", "a" * 64])
+def test_ordinary_names_are_callable(name):
+    assert is_valid_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "a\n", ".a", "_a", "a b", "a" * 65])
+def test_other_names_are_not(name):
+    assert not is_valid_name(name)
+
+
+def test_naming_a_delegation_tool_asks_to_delegate():
+    policy = Agent(name="a", tools=("Read", "Task"), optional_tools=("subagent",)).to_profile().tools
+    assert policy == ToolPolicy(allow=("read",), delegates=True)
+
+
+def test_a_restricted_delegation_stays_a_pattern_for_the_policy():
+    policy = Agent(name="a", tools=("Agent(explorer)",)).to_profile().tools
+    assert policy == ToolPolicy(allow=("subagent(explorer)",))
+
+
+def test_tools_known_by_two_names_are_one():
+    policy = Agent(name="a", tools=("Edit", "MultiEdit", "edit", "Glob", "find")).to_profile().tools
+    assert policy.allow == ("edit", "find")

@@ -1,0 +1,501 @@
+"""Which agents there are in a working directory: places, precedence, trust, and what happens when files change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.dialects import AgentDialect, AgentSource
+from retinue.agents.registry import AgentRegistry, DefinitionStatus
+from retinue.agents.search_paths import PROJECT_FOLDERS, AgentFolder, SearchPaths, scan_folder
+from retinue.model.errors import ErrorCode, Failure
+
+BUILTIN = ("explorer", "researcher", "reviewer", "implementer", "tester")
+USER_FOLDERS = (
+    ".config/retinue/agents",
+    ".pi/agent/agents",
+    ".pi/agent/subagents",
+    ".pi/agent/agent-profiles",
+    ".agents/agents",
+    ".claude/agents",
+)
+HARMLESS = "tools: read"
+HARMFUL = "tools: bash"
+
+
+def body(catalog: AgentRegistry, cwd: Path, name: str, **how: Any) -> str:
+    """The prompt of the agent that would run, or why none would."""
+    found = catalog.for_directory(cwd, **how).find(name)
+    return found.body if isinstance(found, Agent) else found.code
+
+
+# -- places and precedence -------------------------------------------------------------------------
+
+
+def test_an_empty_home_has_the_built_in_agents_in_their_order(catalog, repository):
+    roster = catalog.for_directory(repository)
+    assert roster.names() == BUILTIN
+    assert roster.problems == ()
+    assert [entry.status for entry in roster.list_definitions()] == [DefinitionStatus.USED] * 5
+
+
+@pytest.mark.parametrize("folder", USER_FOLDERS)
+def test_agents_are_found_in_every_folder_of_the_user(catalog, scratch_home, repository, write, folder):
+    path = write(scratch_home / folder / "mine.md", HARMFUL)
+    found = catalog.for_directory(repository).find("mine")
+    assert isinstance(found, Agent)
+    assert (found.layer, found.source, found.level) == (SourceLayer.USER, str(path), None)
+
+
+@pytest.mark.parametrize("folder", [folder for folder, _ in PROJECT_FOLDERS])
+def test_agents_are_found_in_every_folder_of_a_project(catalog, repository, write, folder):
+    path = write(repository / folder / "ours.md", HARMLESS)
+    found = catalog.for_directory(repository).find("ours")
+    assert isinstance(found, Agent)
+    assert (found.layer, found.source, found.level) == (SourceLayer.PROJECT, str(path), str(repository))
+
+
+def test_earlier_folders_of_the_table_win(catalog, scratch_home, repository, write):
+    for folder in reversed(USER_FOLDERS):
+        write(scratch_home / folder / "x.md", HARMLESS, body=folder)
+        assert body(catalog, repository, "x") == folder
+    for folder, _ in reversed(PROJECT_FOLDERS):
+        write(repository / folder / "x.md", HARMLESS, body=folder)
+        assert body(catalog, repository, "x") == folder
+
+
+def test_a_layer_wins_over_those_below_it(catalog_with, scratch_home, repository, tmp_path, write):
+    catalog, how = catalog_with(), {"vault": tmp_path / "vault"}
+    assert "explorer of codebases" in body(catalog, repository, "explorer", **how)
+    write(scratch_home / ".pi/agent/agents/explorer.md", body="user")
+    assert body(catalog, repository, "explorer", **how) == "user"
+    workspace = tmp_path / "vault/agents/explorer"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: explorer\ndescription: from the vault\n")
+    (workspace / "AGENTS.md").write_text("vault")
+    assert body(catalog, repository, "explorer", **how) == "vault"
+    write(repository / ".pi/agents/explorer.md", HARMLESS, body="project")
+    assert body(catalog, repository, "explorer", **how) == "project"
+    program = catalog_with(Agent(name="explorer", body="program"))
+    assert body(program, repository, "explorer", **how) == "program"
+
+
+def test_the_nearest_level_of_a_project_wins(catalog, repository, write):
+    deep = repository / "packages" / "app"
+    deep.mkdir(parents=True)
+    write(repository / ".retinue/agents/x.md", HARMLESS, body="root")
+    write(deep / ".claude/agents/x.md", HARMLESS, body="near")
+    assert body(catalog, deep, "x") == "near"
+    assert body(catalog, repository, "x") == "root"
+
+
+def test_nothing_above_the_repository_counts(catalog, repository, tmp_path, write):
+    write(tmp_path / ".pi/agents/above.md", HARMLESS)
+    assert body(catalog, repository, "above") is ErrorCode.UNKNOWN_AGENT
+
+
+def test_outside_a_repository_only_the_working_directory_counts(catalog, tmp_path, write):
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    write(tmp_path / "a/.pi/agents/above.md", HARMLESS)
+    write(below / ".pi/agents/here.md", HARMLESS)
+    assert catalog.for_directory(below).names() == (*BUILTIN, "here")
+
+
+def test_a_working_directory_that_is_not_there_has_no_project(catalog, tmp_path):
+    assert catalog.for_directory(tmp_path / "gone").names() == BUILTIN
+
+
+def test_at_home_the_folders_of_the_user_are_not_a_project(catalog, scratch_home, write):
+    (scratch_home / ".git").mkdir()
+    write(scratch_home / ".claude/agents/mine.md", HARMFUL)
+    write(scratch_home / ".agents/agents/other.md", HARMFUL)
+    layers = [
+        (entry.agent.name, entry.agent.layer) for entry in catalog.for_directory(scratch_home).list_definitions()
+    ]
+    assert layers[5:] == [("mine", SourceLayer.USER), ("other", SourceLayer.USER)]
+
+
+def test_a_home_behind_a_link_is_the_same_home(scratch_home, tmp_path, trust, write):
+    link = tmp_path / "home"
+    link.symlink_to(scratch_home)
+    write(scratch_home / ".claude/agents/mine.md", HARMFUL)
+    catalog = AgentRegistry(SearchPaths({"HOME": str(link)}), trust)
+    assert catalog.for_directory(scratch_home).names() == (*BUILTIN, "mine")
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("PI_CODING_AGENT_DIR", "agents", ".pi/agent/agents"),
+        ("PI_CODING_AGENT_DIR", "agent-profiles", ".pi/agent/agent-profiles"),
+        ("CLAUDE_CONFIG_DIR", "agents", ".claude/agents"),
+        ("XDG_CONFIG_HOME", "retinue/agents", ".config/retinue/agents"),
+    ],
+)
+def test_the_environment_replaces_the_folder_it_names(catalog_with, tmp_path, write, replacement):
+    variable, folder, replaced = replacement
+    home, own = tmp_path / "home", tmp_path / "own"
+    write(own / folder / "here.md")
+    write(home / replaced / "there.md")
+    catalog = catalog_with(environ={"HOME": str(home), variable: str(own)})
+    assert catalog.for_directory(tmp_path).names() == (*BUILTIN, "here")
+
+
+def test_only_claude_folders_are_read_with_their_subfolders(catalog, repository, write):
+    write(repository / ".claude/agents/team/qa/deep.md", HARMLESS)
+    write(repository / ".pi/agents/team/deeper.md", HARMLESS)
+    assert catalog.for_directory(repository).names() == (*BUILTIN, "deep")
+
+
+def test_hidden_files_and_other_suffixes_are_not_read(catalog, repository, write):
+    for name in (".#x.md", "._x.md", "x.txt", "x.md~", "y.MARKDOWN", "z.Md"):
+        write(repository / ".pi/agents" / name, HARMLESS, f"name: n{name.strip('.#_~').replace('.', '')}")
+    assert catalog.for_directory(repository).names() == (*BUILTIN, "nyMARKDOWN", "nzMd")
+
+
+def test_a_program_may_bring_folders_as_built_in_agents(catalog_with, tmp_path, repository):
+    workspace = tmp_path / "prompts/agents/scout"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: Scout\ndescription: Scouts\n")
+    (workspace / "AGENTS.md").write_text("Scout.")
+    roster = catalog_with(bundle=tmp_path / "prompts").for_directory(repository)
+    assert roster.names() == (*BUILTIN, "scout")
+    assert roster.find_profile("scout").layer == "builtin"
+
+
+def test_a_project_folder_that_leads_out_of_the_repository_is_not_read(catalog, repository, tmp_path, write):
+    write(tmp_path / "elsewhere/agents/x.md", HARMLESS)
+    (repository / ".claude").symlink_to(tmp_path / "elsewhere")
+    roster = catalog.for_directory(repository)
+    assert roster.names() == BUILTIN
+    folder = str(repository / ".claude/agents")
+    assert roster.problems == (Diagnostic(folder, "leads out of the repository; it is not read"),)
+
+
+def test_a_folder_of_endless_entries_is_cut_and_said(repository):
+    path = repository / ".claude/agents"
+    for i in range(4):
+        (path / f"d{i}").mkdir(parents=True)
+        (path / f"d{i}/notes.txt").touch()
+    folder = AgentFolder(path, AgentSource(SourceLayer.PROJECT, AgentDialect.CLAUDE))
+    remark = Diagnostic(str(path), "holds more than 7 entries; the rest is not read")
+    assert scan_folder(folder, limit=7).diagnostics == (remark,)
+    assert scan_folder(folder, limit=8).diagnostics == ()
+
+
+def test_linked_folders_below_are_not_entered(catalog, repository, write):
+    write(repository / ".claude/agents/x.md", HARMLESS)
+    (repository / ".claude/agents/again").symlink_to(repository / ".claude/agents")
+    assert catalog.for_directory(repository).names() == (*BUILTIN, "x")
+
+
+@pytest.mark.parametrize("where", [".claude/agents", ".pi", ".config/retinue"])
+def test_a_folder_of_the_user_that_is_linked_to_itself_is_named_once(catalog_with, scratch_home, repository, where):
+    loop = scratch_home / where
+    loop.parent.mkdir(parents=True, exist_ok=True)
+    loop.symlink_to(loop)
+    roster = catalog_with().for_directory(repository)
+    assert roster.problems == (Diagnostic(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == BUILTIN
+
+
+@pytest.mark.parametrize("where", [".pi/agents", ".agents", ".retinue"])
+def test_a_folder_of_a_project_that_is_linked_to_itself_is_named_once(catalog, repository, write, where):
+    write(repository / ".claude/agents/x.md", HARMLESS)
+    loop = repository / where
+    loop.parent.mkdir(exist_ok=True)
+    loop.symlink_to(loop)
+    roster = catalog.for_directory(repository)
+    assert roster.problems == (Diagnostic(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == (*BUILTIN, "x")
+
+
+def test_a_working_directory_that_is_linked_to_itself_has_the_other_agents(catalog, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    roster = catalog.for_directory(loop)
+    assert roster.problems == (Diagnostic(str(loop), "is a link that cannot be followed"),)
+    assert roster.names() == BUILTIN
+
+
+def test_a_tilde_in_the_place_of_claudes_folder_is_this_home(catalog_with, scratch_home, repository, write):
+    write(scratch_home / "claude/agents/mine.md")
+    assert catalog_with(environ={"CLAUDE_CONFIG_DIR": "~/claude"}).for_directory(repository).names() == (
+        *BUILTIN,
+        "mine",
+    )
+
+
+@pytest.mark.parametrize("name", ["CLAUDE_CONFIG_DIR", "PI_CODING_AGENT_DIR", "XDG_CONFIG_HOME"])
+@pytest.mark.parametrize("value", ["~nosuchuser", "~nosuchuser/x"])
+def test_the_home_of_nobody_holds_no_agents(catalog_with, repository, name, value):
+    roster = catalog_with(environ={name: value}).for_directory(repository)
+    assert (roster.names(), roster.problems) == (BUILTIN, ())
+
+
+# -- trust -----------------------------------------------------------------------------------------
+
+
+def test_a_harmful_project_agent_is_refused_until_it_is_accepted(catalog, repository, trust, write):
+    path = write(repository / ".pi/agents/deploy.md", HARMFUL)
+    roster = catalog.for_directory(repository)
+    assert roster.names() == BUILTIN
+    assert roster.find("deploy") == Failure(
+        ErrorCode.AGENT_UNTRUSTED,
+        f'Agent "deploy" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
+        'Look at it and accept it with `retinue agents trust deploy`, or set project_agents = "allow".',
+        detail={"agent": "deploy", "file": str(path)},
+    )
+    waiting = roster.find_awaiting_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    assert catalog.for_directory(repository).names() == (*BUILTIN, "deploy")
+    assert catalog.for_directory(repository).find_awaiting_trust("deploy") is None
+
+
+def test_any_change_of_an_accepted_agent_asks_again(catalog, repository, trust, write):
+    path = write(repository / ".pi/agents/deploy.md", HARMFUL)
+    waiting = catalog.for_directory(repository).find_awaiting_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    path.write_text(path.read_text().replace("Do it.", "Do ot."))
+    assert body(catalog, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
+
+
+def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, write):
+    path = write(repository / ".pi/agents/explorer.md", "tools: read, bash", body="evil")
+    found = catalog.for_directory(repository).find("explorer")
+    assert isinstance(found, Agent)
+    assert found.layer is SourceLayer.BUILTIN
+    assert found.notices == (Diagnostic(str(path), "explorer may not run from here and was passed over"),)
+    entries = [
+        entry for entry in catalog.for_directory(repository).list_definitions() if entry.agent.name == "explorer"
+    ]
+    assert [(entry.status, entry.shadowed_by) for entry in entries] == [
+        (DefinitionStatus.UNTRUSTED, found.source),
+        (DefinitionStatus.USED, None),
+    ]
+    assert entries[1].shadows == ()
+
+
+@pytest.mark.parametrize("tools", [HARMLESS, HARMFUL])
+def test_an_agent_nobody_accepted_switches_nothing_off(catalog, repository, scratch_home, trust, write, tools):
+    mine = write(scratch_home / ".agents/agents/mine.md", body="mine")
+    for name in ("explorer", "mine"):
+        write(repository / f".pi/agents/{name}.md", tools, "enabled: false")
+    roster = catalog.for_directory(repository)
+    assert roster.names() == (*BUILTIN, "mine")
+    assert body(catalog, repository, "mine") == "mine"
+    assert isinstance(roster.find("explorer"), Agent)
+    assert roster.find_awaiting_trust("mine") is None
+    entries = [(entry.status, entry.shadowed_by) for entry in roster.list_definitions() if entry.agent.name == "mine"]
+    assert entries == [(DefinitionStatus.UNTRUSTED, str(mine)), (DefinitionStatus.USED, None)]
+
+
+def test_an_accepted_agent_can_be_switched_off_and_hides_what_is_beneath(catalog, repository, trust, write):
+    write(repository / ".pi/agents/explorer.md", HARMLESS, "enabled: false")
+    waiting = next(
+        entry.agent
+        for entry in catalog.for_directory(repository).list_definitions()
+        if entry.status is DefinitionStatus.UNTRUSTED
+    )
+    trust.accept(waiting)
+    found = catalog.for_directory(repository).find("explorer")
+    assert isinstance(found, Failure)
+    assert found.reason == "switched_off"
+
+
+def test_an_agent_that_is_off_and_the_only_one_of_its_name_says_so(catalog, repository, write):
+    write(repository / ".pi/agents/x.md", HARMLESS, "enabled: false")
+    found = catalog.for_directory(repository).find("x")
+    assert isinstance(found, Failure)
+    assert (found.reason, catalog.for_directory(repository).find_awaiting_trust("x")) == ("switched_off", None)
+
+
+def test_a_record_of_trust_that_is_not_relied_on_is_among_the_problems(catalog, repository, trust, write):
+    write(repository / ".pi/agents/deploy.md", HARMFUL)
+    waiting = catalog.for_directory(repository).find_awaiting_trust("deploy")
+    assert waiting is not None
+    trust.accept(waiting)
+    assert catalog.for_directory(repository).problems == ()
+    trust.path.chmod(0o666)
+    (problem,) = catalog.for_directory(repository).problems
+    assert str(problem) == f"{trust.path}: can be written by others (make it 0600): no project agent is trusted"
+    assert body(catalog, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
+
+
+def test_a_harmless_project_agent_runs_unasked(catalog, repository, write):
+    write(repository / ".pi/agents/explorer.md", HARMLESS, body="ours")
+    assert body(catalog, repository, "explorer") == "ours"
+
+
+def test_a_user_may_allow_or_deny_all_project_agents(catalog, repository, write):
+    write(repository / ".pi/agents/deploy.md", HARMFUL)
+    write(repository / ".pi/agents/look.md", HARMLESS)
+    assert catalog.for_directory(repository, project_agents="allow").names() == (*BUILTIN, "deploy", "look")
+    denied = catalog.for_directory(repository, project_agents="deny")
+    assert denied.names() == BUILTIN
+    assert denied.find_awaiting_trust("look") is None
+    found = denied.find("look")
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (ErrorCode.AGENT_DISABLED, "project_agents")
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(catalog, scratch_home, repository, write):
+    write(repository / ".pi/agents/b-ours.md", HARMLESS)
+    write(repository / ".pi/agents/a-ours.md", HARMLESS)
+    write(scratch_home / ".claude/agents/mine.md")
+    found = catalog.for_directory(repository).find("exporer")
+    assert found == Failure(
+        ErrorCode.UNKNOWN_AGENT,
+        "Unknown agent: exporer. Available agents: explorer, researcher, reviewer, implementer, tester, mine, "
+        "a-ours, b-ours",
+        detail={"agent": "exporer"},
+    )
+    assert catalog.for_directory(repository).suggest_name("exporer") == "explorer"
+    assert catalog.for_directory(repository).suggest_name("zzz") is None
+
+
+def test_a_hostile_name_is_shown_harmlessly(catalog, repository):
+    found = catalog.for_directory(repository).find("\x1b[2J" + "x" * 10_000)
+    assert isinstance(found, Failure)
+    assert found.message.startswith("Unknown agent: '\\x1b[2Jxxx")
+    assert len(found.message) < 300
+
+
+@pytest.mark.parametrize("name", ["Explorer", "explorer ", "explore", "", "../explorer"])
+def test_a_near_miss_never_runs_another_agent(catalog, repository, name):
+    found = catalog.for_directory(repository).find(name)
+    assert isinstance(found, Failure)
+    assert found.code is ErrorCode.UNKNOWN_AGENT
+
+
+def test_broken_files_are_named_and_hide_nothing(catalog, repository, write):
+    folder = repository / ".pi/agents"
+    write(folder / "good.md", HARMLESS)
+    (folder / "bad.md").write_text("---\nfoo: [\n---\n")
+    os.mkfifo(folder / "pipe.md")
+    roster = catalog.for_directory(repository)
+    assert roster.names() == (*BUILTIN, "good")
+    assert [(Path(remark.file).name, remark.line) for remark in roster.problems] == [("bad.md", 3), ("pipe.md", None)]
+    unknown = roster.find("bad")
+    assert isinstance(unknown, Failure)
+    assert str(unknown.detail["broken"]).startswith(f"{folder / 'bad.md'}:3: the header is not valid YAML")
+
+
+def test_whoever_runs_instead_of_a_broken_definition_says_so(catalog, repository, tmp_path):
+    config = tmp_path / "vault/agents/explorer/config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("name: My explorer\n")
+    found = catalog.for_directory(repository, vault=tmp_path / "vault").find("explorer")
+    assert isinstance(found, Agent)
+    assert found.notices == (Diagnostic(str(config), "has no description; the builtin explorer is used"),)
+    other = catalog.for_directory(repository, vault=tmp_path / "vault").find("tester")
+    assert isinstance(other, Agent)
+    assert other.notices == ()
+
+
+def test_a_broken_workspace_is_found_by_its_folder(catalog, repository, tmp_path):
+    (tmp_path / "vault/agents/scout").mkdir(parents=True)
+    unknown = catalog.for_directory(repository, vault=tmp_path / "vault").find("scout")
+    assert isinstance(unknown, Failure)
+    assert unknown.detail["broken"] == f"{tmp_path / 'vault/agents/scout/config.yaml'}: is missing"
+
+
+def test_a_listing_shows_who_shadows_whom(catalog, scratch_home, repository, write):
+    user = write(scratch_home / ".pi/agent/agents/tester.md")
+    ours = write(repository / ".pi/agents/tester.md", HARMLESS)
+    entries = [
+        entry for entry in catalog.for_directory(repository).list_definitions() if entry.agent.name == "tester"
+    ]
+    builtin = entries[2].agent.source
+    assert [(entry.status, entry.shadowed_by, entry.shadows) for entry in entries] == [
+        (DefinitionStatus.USED, None, (str(user), builtin)),
+        (DefinitionStatus.SHADOWED, str(ours), ()),
+        (DefinitionStatus.SHADOWED, str(ours), ()),
+    ]
+    assert [entry.agent.layer for entry in entries] == [SourceLayer.PROJECT, SourceLayer.USER, SourceLayer.BUILTIN]
+
+
+def test_two_files_of_one_name_in_one_folder_are_both_shown(catalog, scratch_home, repository, write):
+    first = write(scratch_home / ".pi/agent/agents/a.md", "name: twin")
+    write(scratch_home / ".pi/agent/agents/b.md", "name: twin")
+    entries = [entry for entry in catalog.for_directory(repository).list_definitions() if entry.agent.name == "twin"]
+    assert [(entry.status, entry.shadowed_by) for entry in entries] == [
+        (DefinitionStatus.USED, None),
+        (DefinitionStatus.SHADOWED, str(first)),
+    ]
+
+
+def test_a_switched_off_agent_is_not_advertised_and_says_why(catalog, scratch_home, repository, write):
+    path = write(scratch_home / ".pi/agent/agents/tester.md", "enabled: false")
+    roster = catalog.for_directory(repository)
+    assert roster.names() == BUILTIN[:-1]
+    found = roster.find("tester")
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (ErrorCode.AGENT_DISABLED, "switched_off")
+    assert found.message.startswith(f'Agent "tester" is switched off in {path}.')
+
+
+def test_what_is_shown_of_an_agent_has_no_persona(catalog_with, repository):
+    roster = catalog_with(Agent(name="a", persona="P", memory="M")).for_directory(repository)
+    assert roster.find_profile("a") == Agent(name="a").to_profile()
+    assert roster.available_profiles()[-1] == Agent(name="a").to_profile()
+    assert isinstance(roster.find_profile("b"), Failure)
+
+
+# -- changes ---------------------------------------------------------------------------------------
+
+
+def test_an_unchanged_tree_gives_the_same_answer_without_reading(later_catalog, repository, write):
+    write(repository / ".pi/agents/x.md", HARMLESS)
+    before = later_catalog.for_directory(repository)
+    assert later_catalog.for_directory(repository) is before
+    assert later_catalog.for_directory(repository, project_agents="allow") is not before
+
+
+def test_an_edit_is_seen_by_the_next_call_and_not_by_an_earlier_answer(catalog, repository, write):
+    path = write(repository / ".pi/agents/x.md", HARMLESS, body="one")
+    earlier = catalog.for_directory(repository)
+    # The same length and, on a coarse clock, the same time.
+    path.write_text(path.read_text().replace("one", "two"))
+    assert body(catalog, repository, "x") == "two"
+    assert earlier.find("x").body == "one"
+    path.unlink()
+    assert body(catalog, repository, "x") is ErrorCode.UNKNOWN_AGENT
+
+
+def test_only_what_changed_is_read_again(later_catalog, repository, write):
+    write(repository / ".pi/agents/kept.md", HARMLESS)
+    first = later_catalog.for_directory(repository).find("kept")
+    write(repository / ".pi/agents/new.md", HARMLESS)
+    assert later_catalog.for_directory(repository).find("kept") is first
+    assert later_catalog.for_directory(repository).names() == (*BUILTIN, "kept", "new")
+
+
+def test_a_file_of_a_workspace_that_changes_is_seen(catalog, repository, tmp_path):
+    workspace = tmp_path / "vault/agents/scout"
+    workspace.mkdir(parents=True)
+    (workspace / "config.yaml").write_text("name: scout\ndescription: d\n")
+    (workspace / "AGENTS.md").write_text("one")
+    assert body(catalog, repository, "scout", vault=tmp_path / "vault") == "one"
+    (workspace / "AGENTS.md").write_text("two")
+    assert body(catalog, repository, "scout", vault=tmp_path / "vault") == "two"
+
+
+def test_thousands_of_files_are_read_once_and_then_only_looked_at(later_catalog, scratch_home, repository):
+    folder = scratch_home / ".pi/agent/agents"
+    folder.mkdir(parents=True)
+    for i in range(3000):
+        (folder / f"a{i}.md").write_text(f"---\nname: a{i}\ndescription: number {i}\ntools: read, grep\n---\nBody\n")
+    first = later_catalog.for_directory(repository)
+    assert len(first.names()) == 3005
+    assert later_catalog.for_directory(repository) is first  # made of what was read then

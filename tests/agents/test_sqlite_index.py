@@ -1,0 +1,142 @@
+"""The derived index of agents: written when it is wrong, and only then; whatever happens to its file."""
+
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from retinue.agents.agent import Agent, SourceLayer
+from retinue.agents.registry import AgentSet
+from retinue.agents.sqlite_index import AgentIndex, IndexRow
+from retinue.engines.base import EngineCapabilities, EngineInfo
+from retinue.engines.scripted import ScriptedEngine
+
+
+def kind(name="pi", missing=None, **more):
+    return EngineInfo(
+        name=name,
+        capabilities=EngineCapabilities(tools=frozenset()),
+        make=ScriptedEngine,
+        not_installed_reason=lambda: missing,
+        **more,
+    )
+
+
+def roster(*agents):
+    return AgentSet(agents, accepted={})
+
+
+SCOUT = Agent(
+    name="scout", description="Scouts", model="big", tools=("Read",), layer=SourceLayer.VAULT, source="/v/scout"
+)
+ROW = IndexRow("scout", "Scouts", "vault", "/v/scout", "", "big", '["read"]', 1, "auto", None)
+
+
+@pytest.fixture
+def index(tmp_path):
+    return AgentIndex(tmp_path / "state" / "agents.sqlite")
+
+
+def test_it_has_a_row_for_each_agent_that_belongs_to_no_directory(index):
+    local = Agent(name="local", layer=SourceLayer.PROJECT, source="/p/local.md")
+    mine = Agent(name="mine", layer=SourceLayer.PROGRAM)
+    off = Agent(name="off", enabled=False, no_tools=True, engine="claude", layer=SourceLayer.USER, source="/u/off.md")
+    weaker = Agent(name="scout", layer=SourceLayer.USER, source="/u/scout.md")
+    assert index.reconcile(roster(mine, local, SCOUT, off, weaker), {"pi": kind()}, "auto")
+    assert index.rows() == [
+        IndexRow("off", "", "user", "/u/off.md", "", None, "[]", 0, "claude", "There is no engine 'claude'."),
+        ROW,
+    ]
+
+
+def test_a_file_whose_name_is_no_text_is_named_as_well_as_can_be(index):
+    odd = Agent(name="odd", layer=SourceLayer.USER, source="/u/\udcff.md")
+    index.reconcile(roster(odd), {"pi": kind()}, "auto")
+    assert [row.source for row in index.rows()] == ["/u/\ufffd.md"]
+
+
+def test_it_is_private(index, tmp_path):
+    index.reconcile(roster(SCOUT), {}, "auto")
+    path = tmp_path / "state" / "agents.sqlite"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [file.name for file in path.parent.iterdir()] == ["agents.sqlite"], "nothing is left beside it"
+
+
+def test_it_is_not_written_while_it_is_right(index, tmp_path):
+    people = roster(SCOUT)
+    assert index.reconcile(people, {"pi": kind()}, "auto")
+    assert not index.reconcile(people, {"pi": kind()}, "auto")
+    assert not index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    another = AgentIndex(tmp_path / "state" / "agents.sqlite")
+    assert not another.reconcile(roster(SCOUT), {"pi": kind()}, "auto"), "another process finds it as it should be"
+
+
+def test_a_login_that_comes_or_goes_is_written(index):
+    people = roster(SCOUT)
+    index.reconcile(people, {"pi": kind(missing="No key.")}, "auto")
+    assert [row.cannot_run for row in index.rows()] == ["No key."]
+    assert index.reconcile(people, {"pi": kind()}, "auto")
+    assert [row.cannot_run for row in index.rows()] == [None]
+
+
+def test_rules_do_not_count_as_an_engine_that_can_run_an_agent(index):
+    index.reconcile(roster(SCOUT), {"offline": kind("offline", uses_models=False)}, "auto")
+    assert [row.cannot_run for row in index.rows()] == ["There is no engine with a language model."]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        lambda path: path.write_bytes(b"no database at all"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:5000]),
+        lambda path: (path.unlink(), path.symlink_to("/nonexistent/elsewhere")),
+    ],
+    ids=["deleted", "overwritten", "emptied", "cut off", "a link"],
+)
+def test_whatever_becomes_of_the_file_it_comes_back_the_same(index, tmp_path, damage):
+    path = tmp_path / "state" / "agents.sqlite"
+    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    damage(path)
+    assert AgentIndex(path).reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    assert index.rows() == [ROW]
+    assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no database")])
+def test_a_lost_index_comes_back_though_nothing_else_has_changed(index, tmp_path, damage):
+    people, engines = roster(SCOUT), {"pi": kind()}
+    index.reconcile(people, engines, "auto")
+    damage(tmp_path / "state" / "agents.sqlite")
+    assert index.reconcile(people, engines, "auto")
+    assert index.rows() == [ROW]
+
+
+def test_where_it_cannot_be_written_nobody_is_the_worse_for_it(tmp_path):
+    (tmp_path / "state").write_text("a file")
+    index = AgentIndex(tmp_path / "state" / "agents.sqlite")
+    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    assert index.rows() is None
+
+
+def test_a_folder_in_its_place_is_left_alone(tmp_path):
+    (tmp_path / "agents.sqlite" / "precious").mkdir(parents=True)
+    AgentIndex(tmp_path / "agents.sqlite").reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    assert [path.name for path in tmp_path.iterdir()] == ["agents.sqlite"]
+    assert (tmp_path / "agents.sqlite" / "precious").is_dir()
+
+
+def test_an_index_that_another_program_holds_is_replaced_and_not_waited_for(index, tmp_path):
+    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    holder = sqlite3.connect(tmp_path / "state" / "agents.sqlite", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    other = AgentIndex(tmp_path / "state" / "agents.sqlite")
+    looking = threading.Thread(target=other.reconcile, args=(roster(SCOUT), {"pi": kind()}, "auto"))
+    looking.start()
+    looking.join(2)
+    assert not looking.is_alive(), "SQLite waits for 5 seconds unless it is told not to"
+    holder.close()
+    assert index.rows() == [ROW]

@@ -1,0 +1,342 @@
+"""Effective tools: every source only takes away, and what cannot be kept is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.agents.agent import Agent
+from retinue.agents.tool_policy import (
+    READ_ONLY_TOOLS,
+    TOOL_PATTERNS,
+    child_tool_ceiling,
+    compute_grant,
+    find_conflict,
+    find_unenforceable,
+    find_unsupported_preferences,
+)
+from retinue.engines.base import EngineCapabilities
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.runs import Limits, RemovedTool, ToolGrant
+
+PI = EngineCapabilities(tools=frozenset({"read", "bash", "edit", "write", "grep", "find", "ls"}), delegates=True)
+TOOLS = ("read", "grep", "find", "ls", "bash", "edit", "write", "lsp", "web_search", "mcp__a__b")
+
+
+HOW = ("authority", "inherited", "allow_write", "delegation_tools")
+
+
+def grant(capabilities: EngineCapabilities = PI, /, **given: Any) -> Any:
+    """What an agent of these fields is granted under these circumstances."""
+    how = {name: given.pop(name) for name in HOW if name in given}
+    return compute_grant(Agent(name="a", **given).to_profile(), engine="pi", capabilities=capabilities, **how)
+
+
+def test_an_allow_list_is_given_in_its_order():
+    assert grant(tools=("ls", "Read", "Bash")) == ToolGrant(tools=("ls", "read", "bash"))
+
+
+def test_an_empty_allow_list_is_no_tools():
+    assert grant(tools=()) == ToolGrant()
+
+
+def test_no_tools_beats_every_list():
+    assert grant(tools=("read",), no_tools=True) == ToolGrant(removed=(RemovedTool("read", "no_tools"),))
+
+
+def test_a_deny_list_is_taken_from_what_is_inherited():
+    assert grant(
+        denied_tools=("Bash",), inherited=("read", "bash", "edit", "Task", "subagent_finalize")
+    ) == ToolGrant(
+        tools=("read", "edit"),
+        removed=(RemovedTool("bash", "denied"),),
+    )
+
+
+def test_a_deny_list_may_use_wildcards():
+    capabilities = EngineCapabilities(tools=PI.tools, allows_other_tools=True)
+    inherited = ("read", "mcp__x__a", "mcp__y__b")
+    assert grant(capabilities, denied_tools=("mcp__x__*",), inherited=inherited) == ToolGrant(
+        tools=("read", "mcp__y__b"),
+        removed=(RemovedTool("mcp__x__a", "denied"),),
+    )
+    assert grant(denied_tools=("*",)).tools == ()
+
+
+def test_without_a_host_an_agent_inherits_what_the_engine_has():
+    assert grant() == ToolGrant(tools=("bash", "edit", "find", "grep", "ls", "read", "write"))
+
+
+def test_what_is_inherited_and_not_there_is_removed_by_the_engine():
+    assert grant(inherited=("read", "todo")) == ToolGrant(tools=("read",), removed=(RemovedTool("todo", "engine"),))
+
+
+def test_readonly_without_a_list_is_the_whole_read_only_set_of_the_engine():
+    assert grant(readonly=True, inherited=("bash", "read")) == ToolGrant(tools=("read", "grep", "find", "ls"))
+
+
+def test_readonly_takes_what_writes_from_a_list():
+    assert grant(readonly=True, tools=("bash", "read")) == ToolGrant(
+        tools=("read",),
+        removed=(RemovedTool("bash", "readonly"),),
+    )
+
+
+def test_without_leave_to_write_the_same_is_taken():
+    assert grant(tools=("bash", "read"), allow_write=False) == ToolGrant(
+        tools=("read",),
+        removed=(RemovedTool("bash", "allow_write"),),
+    )
+    assert grant(inherited=("bash", "read"), allow_write=False) == ToolGrant(
+        tools=("read",),
+        removed=(RemovedTool("bash", "allow_write"),),
+    )
+
+
+def test_authority_takes_what_the_parent_does_not_have():
+    assert grant(tools=("bash", "read"), authority=frozenset({"read", "grep"})) == ToolGrant(
+        tools=("read",),
+        removed=(RemovedTool("bash", "authority"),),
+    )
+
+
+def test_a_missing_tool_fails_by_name_and_says_what_there_is():
+    agent = Agent(name="a", tools=("read", "lsp", "WebSearch"), source="/x/a.md").to_profile()
+    assert compute_grant(agent, engine="pi", capabilities=PI) == Failure(
+        ErrorCode.UNSUPPORTED,
+        'Agent "a" needs the tools lsp, web_search, which engine "pi" does not have (it has: bash, edit, find, grep, '
+        "ls, read, write). Nothing was started. Choose another engine, or list it under optional_tools in /x/a.md.",
+        "missing_tool",
+        {"agent": "a", "tools": "lsp, web_search", "engine": "pi", "file": "/x/a.md"},
+    )
+
+
+def test_an_optional_tool_may_be_missing():
+    assert grant(tools=("read",), optional_tools=("lsp", "grep")) == ToolGrant(
+        tools=("read", "grep"), missing=("lsp",)
+    )
+
+
+def test_a_missing_tool_that_was_taken_anyway_is_no_failure():
+    found = grant(EngineCapabilities(tools=frozenset({"read"})), tools=("read", "bash"), readonly=True)
+    assert found == ToolGrant(tools=("read",), removed=(RemovedTool("bash", "readonly"),))
+
+
+@pytest.mark.parametrize("bound", [{"allow_write": False}, {"readonly": True}, {"authority": frozenset({"read"})}])
+@pytest.mark.parametrize(
+    ("tool", "hint"), [("raed", " Did you mean read?"), ("Wrte", " Did you mean write?"), ("deploy", "")]
+)
+def test_a_tool_nobody_knows_fails_by_name_before_it_could_be_taken_away(bound, tool, hint):
+    found = grant(tools=("grep", tool), **bound)
+    assert isinstance(found, Failure)
+    assert found.reason == "missing_tool"
+    assert found.message == (
+        f'Agent "a" needs the tool {tool}, which engine "pi" does not have (it has: bash, edit, find, grep, ls, read, '
+        f"write).{hint} Nothing was started. Choose another engine, or list it under optional_tools."
+    )
+
+
+def test_suggestion_for_several_missing_tools_names_each_tool_once():
+    found = grant(tools=("raed", "reda", "wirte"))
+    assert isinstance(found, Failure)
+    assert " Did you mean read, write? " in found.message
+
+
+@pytest.mark.parametrize("tool", ["TodoWrite", "NotebookEdit", "mcp__github__search", "subagent_finalize"])
+def test_tools_of_other_hosts_are_known_and_taken_away_as_before(tool):
+    found = grant(tools=("read", tool), allow_write=False)
+    assert found == ToolGrant(tools=("read",), removed=(RemovedTool(tool, "allow_write"),))
+
+
+def test_without_any_tools_an_unknown_one_does_no_harm():
+    assert grant(tools=("raed",), no_tools=True) == ToolGrant(removed=(RemovedTool("raed", "no_tools"),))
+
+
+def test_with_more_tools_than_it_lists_an_engine_may_know_any():
+    more = EngineCapabilities(tools=PI.tools, allows_other_tools=True)
+    found = grant(more, tools=("read", "deploy"), allow_write=False)
+    assert found == ToolGrant(tools=("read",), removed=(RemovedTool("deploy", "allow_write"),))
+
+
+def test_an_engine_with_more_tools_is_believed():
+    assert grant(EngineCapabilities(tools=PI.tools, allows_other_tools=True), tools=("todo",)) == ToolGrant(
+        tools=("todo",)
+    )
+
+
+@pytest.mark.parametrize("pattern", ["Bash(git:*)", "mcp__github__*", "Agent(explorer)"])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_pattern_is_refused_where_it_cannot_be_enforced(pattern, more):
+    found = grant(EngineCapabilities(tools=PI.tools, allows_other_tools=more), tools=("read", pattern))
+    assert isinstance(found, Failure)
+    assert (found.code, found.reason) == (ErrorCode.UNSUPPORTED, "tool_pattern")
+
+
+def test_a_pattern_is_kept_where_it_is_enforced():
+    keeps = EngineCapabilities(tools=PI.tools, enforces=frozenset({"tools", "readonly", "no_tools", TOOL_PATTERNS}))
+    assert grant(keeps, tools=("read", "Bash(git:*)")) == ToolGrant(tools=("read", "bash(git:*)"))
+    assert grant(keeps, tools=("Bash(git:*)",), authority=frozenset({"bash"})).tools == ("bash(git:*)",)
+    assert grant(keeps, tools=("Bash",), authority=frozenset({"bash(git:*)"})).tools == ()
+
+
+def test_a_denied_pattern_is_refused_only_where_its_tool_is_had():
+    found = grant(denied_tools=("Bash(rm:*)",))
+    assert isinstance(found, Failure)
+    assert found.reason == "tool_pattern"
+    assert grant(denied_tools=("Bash(rm:*)",), inherited=("read",)) == ToolGrant(tools=("read",))
+
+
+def test_delegation_is_had_only_if_asked_for_and_possible():
+    tools = ("delegate_to_subagents", "get_subagent_output")
+    assert grant(tools=("read",), delegation_tools=tools) == ToolGrant(tools=("read",))
+    assert grant(tools=("read", "Task"), delegation_tools=tools) == ToolGrant(tools=("read", *tools))
+    assert grant(tools=("read", "Task")) == ToolGrant(tools=("read",), removed=(RemovedTool("subagent", "depth"),))
+    assert grant(
+        delegates=True, denied_tools=("subagent",), inherited=("read",), delegation_tools=tools
+    ) == ToolGrant(
+        tools=("read",),
+        removed=(RemovedTool(tools[0], "denied"), RemovedTool(tools[1], "denied")),
+    )
+
+
+def test_an_engine_that_cannot_delegate_takes_the_tools_and_no_more():
+    found = grant(EngineCapabilities(tools=PI.tools), tools=("read", "Task"), delegation_tools=("spawn_subagent",))
+    assert found == ToolGrant(tools=("read",), removed=(RemovedTool("spawn_subagent", "engine"),))
+
+
+def test_a_reading_agent_may_delegate_because_its_children_only_read_too():
+    found = grant(tools=("read", "bash", "Task"), readonly=True, delegation_tools=("subagent",))
+    assert isinstance(found, ToolGrant)
+    assert found.tools == ("read", "subagent")
+    agent = Agent(name="a").to_profile()
+    assert child_tool_ceiling(agent, found) == {"read", "subagent"}
+
+
+def test_an_agent_passes_on_no_more_than_it_has():
+    agent = Agent(name="a", grants=("Read", "bash")).to_profile()
+    assert child_tool_ceiling(agent, ToolGrant(tools=("read", "grep"))) == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tools": ("read",), "denied_tools": ("bash",)}, "tools"),
+        ({"tools": (), "denied_tools": ("bash",)}, "tools"),
+        ({"load_skills": ("s",), "no_skills": True}, "load_skills"),
+        ({"suggested_skills": ("s",), "no_skills": True}, "suggested_skills"),
+    ],
+)
+def test_a_contradiction_names_the_file(fields, reason):
+    agent = Agent(name="a", source="/x/a.md", **fields).to_profile()
+    found = find_conflict(agent)
+    assert found is not None
+    assert (found.code, found.reason) == (ErrorCode.CONFLICT, reason)
+    assert "/x/a.md" in found.message
+    assert compute_grant(agent, engine="pi", capabilities=PI) == found
+
+
+@pytest.mark.parametrize(
+    ("fields", "how", "name"),
+    [
+        ({"tools": ("read",)}, {}, "tools"),
+        ({"denied_tools": ("bash",)}, {}, "tools"),
+        ({}, {"authority": frozenset({"read"})}, "tools"),
+        ({}, {"allow_write": False}, "tools"),
+        ({"readonly": True}, {}, "readonly"),
+        ({"no_tools": True}, {}, "no_tools"),
+    ],
+)
+def test_an_engine_that_cannot_be_held_to_tools_is_refused(fields, how, name):
+    loose = EngineCapabilities(tools=PI.tools, enforces=frozenset())
+    found = grant(loose, **how, **fields)
+    assert isinstance(found, Failure)
+    assert found.message.startswith(f'Agent "a" is restricted by {name}, which engine "pi" cannot enforce.')
+    assert isinstance(grant(loose), ToolGrant)
+
+
+def test_other_restrictions_are_refused_where_they_cannot_be_kept():
+    agent = Agent(name="a", no_skills=True, no_extensions=True).to_profile()
+    found = find_unenforceable(
+        agent, engine="x", capabilities=EngineCapabilities(tools=frozenset(), enforces=frozenset({"no_skills"}))
+    )
+    assert found is not None
+    assert found.code is ErrorCode.UNSUPPORTED
+    assert "restricted by noExtensions, which" in found.message
+    both = EngineCapabilities(tools=frozenset(), enforces=frozenset({"no_skills", "no_extensions"}))
+    assert find_unenforceable(agent, engine="x", capabilities=both) is None
+
+
+def test_a_budget_of_money_needs_an_engine_that_states_cost():
+    agent, limits = Agent(name="a").to_profile(), Limits(max_cost=1.0)
+    assert find_unenforceable(agent, engine="x", capabilities=PI, limits=Limits()) is None
+    assert find_unenforceable(agent, engine="x", capabilities=PI, limits=limits) is not None
+    states = EngineCapabilities(tools=frozenset(), reports_cost=True)
+    assert find_unenforceable(agent, engine="x", capabilities=states, limits=limits) is None
+
+
+def test_unknown_preferences_are_reported():
+    agent = Agent(name="a", model="m", fallback_models=("n",), thinking="low", color="red").to_profile()
+    assert find_unsupported_preferences(agent, PI) == ("model", "fallback_models", "thinking", "color")
+    knows = EngineCapabilities(tools=frozenset(), preferences=frozenset({"model", "color"}))
+    assert find_unsupported_preferences(agent, knows) == ("thinking",)
+
+
+# -- rules that always hold ------------------------------------------------------------------------
+
+some_tools = st.lists(st.sampled_from(TOOLS), max_size=6).map(tuple)
+sets_of_tools = st.frozensets(st.sampled_from(TOOLS))
+agents = st.fixed_dictionaries(
+    {
+        "tools": st.none() | some_tools,
+        "optional_tools": some_tools,
+        "readonly": st.booleans(),
+        "no_tools": st.booleans(),
+    },
+)
+circumstances = st.fixed_dictionaries(
+    {"authority": st.none() | sets_of_tools, "inherited": st.none() | some_tools, "allow_write": st.booleans()},
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(agents, circumstances, sets_of_tools)
+def test_a_grant_is_within_engine_authority_and_agent(fields, how, has):
+    found = grant(EngineCapabilities(tools=has), **how, **fields)
+    if isinstance(found, Failure):
+        assert found.reason == "missing_tool"
+        return
+    tools = set(found.tools)
+    assert tools <= has
+    assert how["authority"] is None or tools <= how["authority"]
+    if fields["tools"] is not None:
+        wanted = (*fields["tools"], *fields["optional_tools"])
+        assert found.tools == tuple(tool for tool in dict.fromkeys(wanted) if tool in tools)
+    if fields["readonly"] or not how["allow_write"]:
+        assert tools <= set(READ_ONLY_TOOLS)
+    if fields["no_tools"]:
+        assert not tools
+    assert not tools & ({removed.tool for removed in found.removed} | set(found.missing))
+
+
+@settings(max_examples=300, deadline=None)
+@given(some_tools, st.sampled_from(TOOLS), circumstances, sets_of_tools, st.booleans())
+def test_denying_one_more_tool_never_adds_one(denied, more, how, has, readonly):
+    before = grant(EngineCapabilities(tools=has), denied_tools=denied, readonly=readonly, **how)
+    after = grant(EngineCapabilities(tools=has), denied_tools=(*denied, more), readonly=readonly, **how)
+    assert isinstance(before, ToolGrant)
+    assert isinstance(after, ToolGrant)
+    assert set(after.tools) == set(before.tools) - {more}
+
+
+@settings(max_examples=200, deadline=None)
+@given(agents, circumstances, sets_of_tools, sets_of_tools)
+def test_less_authority_never_gives_more(fields, how, has, less):
+    before = grant(EngineCapabilities(tools=has), **how, **fields)
+    bound = less if how["authority"] is None else less & how["authority"]
+    after = grant(EngineCapabilities(tools=has), **{**how, "authority": bound}, **fields)
+    if isinstance(before, ToolGrant):
+        assert isinstance(after, ToolGrant)
+        assert set(after.tools) <= set(before.tools)

@@ -1,0 +1,130 @@
+"""The command line as tests use it: in this process where that is enough, as a process of its own where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.support.cli_terminal import Terminal
+
+from retinue.cli.group import root
+
+PATIENCE = 30.0
+"""Seconds a process may take at the very most."""
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RETINUE_SCRIPT", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def cli(place: Path) -> Cli:
+    """Runs a command here and now: `cli("run", "explorer", "look", script=[…])`."""
+
+    def run(*arguments: str, stdin: str | bytes | None = None, script: Any = None, **environ: str) -> Result:
+        if script is not None:
+            environ["RETINUE_SCRIPT"] = scripted(script)
+        return CliRunner().invoke(
+            root, arguments, input=stdin, env=environ, prog_name="retinue", catch_exceptions=False
+        )
+
+    return run
+
+
+class Process:
+    """Starts `retinue` as a process of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, script: Any = None, **how: Any) -> subprocess.Popen[str]:
+        environ = _environ(script, how.pop("environ", {}))
+        streams = {name: how.pop(name, subprocess.PIPE) for name in ("stdin", "stdout", "stderr")}
+        process = subprocess.Popen(
+            [*how.pop("before", ()), sys.executable, "-m", "retinue", *arguments],
+            cwd=how.pop("cwd", self._place),
+            env=environ,
+            text=True,
+            encoding="utf-8",
+            **streams,
+            **how,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, text: str | None = "", **how: Any) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, **how)
+        out, err = process.communicate(text, timeout=PATIENCE)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def process(place: Path):
+    started = Process(place)
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def terminal():
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def scripted(script: Any) -> str:
+    """A script for the scripted engine: steps for every run, or the whole of it."""
+    return json.dumps({"steps": script} if isinstance(script, list) else script)
+
+
+def wait_for(process: subprocess.Popen[str], words: str, stream: str = "stderr") -> str:
+    """Reads a stream up to the line with these words in it."""
+    reading: IO[str] = getattr(process, stream)
+    seen = ""
+    with _patience(process):
+        for line in reading:
+            seen += line
+            if words in line:
+                return seen
+    raise AssertionError(f"{words!r} was not said, but: {seen}")
+
+
+@contextmanager
+def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends a process that takes too long, and with it the wait for what it might say."""
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _environ(script: Any, more: Mapping[str, str | None]) -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    if script is not None:
+        environ["RETINUE_SCRIPT"] = scripted(script)
+    environ.update({name: value for name, value in more.items() if value is not None})
+    return environ

@@ -1,0 +1,115 @@
+"""`doctor` and `demo`: the first things a newcomer, and someone in trouble, sees."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+from pathlib import Path
+
+import pytest
+
+from retinue.config.settings import SETTING_RULES
+
+
+def test_all_is_well_where_nothing_is_wrong(cli):
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "✓  offline" in result.stdout
+    assert "(auto takes this one)" in result.stdout
+    assert result.stdout.endswith("✓ All is well.\n")
+
+
+def test_every_setting_stands_there_with_where_it_comes_from(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("max_concurrency = 2\n[single]\ntimeout = 60\n")
+    result = cli("doctor", RETINUE_MAX_TURNS="9")
+    for name in SETTING_RULES:
+        assert re.search(rf"^  {name}\s", result.stdout, re.MULTILINE), name
+    assert re.search(r"max_concurrency +2 +\S+/config\.toml", result.stdout)
+    assert re.search(r"max_turns +9 +environment", result.stdout)
+    assert re.search(r"timeout +1800 \(single 60, fanout 600\) +default \(single \S+/config\.toml\)", result.stdout)
+
+
+def test_what_is_wrong_is_said_with_what_to_do(cli, place, scratch_home):
+    (place / "file").touch()
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("timout = 60\n")
+    result = cli("doctor", RETINUE_STATE=str(place / "file" / "state"), RETINUE_ENABLED="perhaps")
+    assert result.exit_code == 1
+    assert "Did you mean timeout?" in result.stdout
+    assert "✗ Nothing can be remembered" in result.stdout
+    assert "enabled = 'perhaps' ignored" in result.stdout
+
+
+def test_a_state_folder_others_can_change_is_named_with_the_remedy(cli, place):
+    state = place / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    result = cli("doctor", RETINUE_STATE=str(state))
+    assert result.exit_code == 1
+    assert f"✗ Others can change what is remembered in {state} (mode 777). Run: chmod go-w {state}" in result.stdout
+
+
+def test_a_disk_without_room_is_found_by_writing(process, place):
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    # Without byte code: Python would leave half of it behind.
+    environ = {"RETINUE_STATE": str(place / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = process.run("doctor", environ=environ, preexec_fn=no_room)
+    assert result.returncode == 1
+    assert "✗ Nothing can be remembered" in result.stdout
+    assert "Free some space, or set RETINUE_STATE" in result.stdout
+    assert not list(place.rglob(".doctor-*"))
+
+
+def test_what_a_project_may_not_set_is_named_and_no_fault_of_yours(cli, place):
+    (place / ".retinue").mkdir()
+    (place / ".retinue" / "config.toml").write_text('engine = "evil"\n')
+    result = cli("doctor")
+    assert result.exit_code == 0
+    assert "engine is not a project's to set; ignored" in result.stdout
+
+
+def test_the_diagnosis_as_json(cli):
+    found = json.loads(cli("doctor", "--json").stdout)
+    assert found["broken"] == []
+    assert {setting["name"] for setting in found["settings"]} == set(SETTING_RULES)
+    assert [engine["name"] for engine in found["engines"] if engine["isChosen"]] == ["offline"]
+    assert found["state"]["sessions"] == 0
+
+
+def test_the_demo_answers_with_real_evidence_and_says_how_to_go_on(cli, place):
+    (place / "app.py").write_text(
+        '"""An app."""\n\n\ndef read_configuration():\n    """Reads the configuration."""\n    raise ValueError("error")\n'
+    )
+    (place / "README.md").write_text("# App\n\n## Installation\n\nInstall it.\n\n## Usage\n\nUse it.\n")
+    result = cli("demo", "--quiet")
+    assert result.exit_code == 0
+    places = re.findall(r"^  (\S+):(\d+)  ", result.stdout, re.MULTILINE)
+    assert places
+    for path, line in places:
+        assert len((place / path).read_text().splitlines()) >= int(line)
+    session = re.findall(r"retinue sessions show (\w{8})", result.stdout)[0]
+    assert cli("sessions", "show", session).exit_code == 0
+    assert len(json.loads(cli("sessions", "--json").stdout)["sessions"]) == 5
+
+
+def test_without_sources_around_the_demo_shows_our_own(cli):
+    result = cli("demo", "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0
+    (session, *_) = json.loads(cli("sessions", "--json").stdout)["sessions"]
+    assert Path(session["cwd"]).name == "retinue"
+    assert [run["status"] for run in found["results"]] == ["completed"] * 5
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "200"])
+def test_the_demo_fits_any_terminal(cli, place, columns):
+    (place / "app.py").write_text("def configuration_with_a_very_long_name_for_a_function_of_its_kind(): pass\n" * 5)
+    result = cli("demo", "--quiet", COLUMNS=columns)
+    told, _, _ = result.stdout.partition("Each is a session")
+    assert max(map(len, told.splitlines())) <= int(columns)

@@ -1,0 +1,246 @@
+"""`retinue install` and `uninstall`: what is shown, what is asked, what is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.cli_terminal import ON_A_TERMINAL
+
+from retinue.hosts.hosts import HOSTS, own_command
+
+SECRET = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
+CONFIG = f'{{"mcpServers": {{"demo": {{"command": "demo", "env": {{"TOKEN": "{SECRET}"}}}}}}}}'
+
+
+@pytest.fixture
+def config() -> Path:
+    return Path(os.environ["HOME"]) / ".claude.json"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_is_given_our_tools_and_loses_them_again(cli, place, host):
+    done = cli("install", host, "--yes")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"Retinue is installed in {HOSTS[host].title} (" in done.stderr
+    assert "+" in done.stderr
+    again = cli("install", host)
+    assert (again.exit_code, "already installed" in again.stderr) == (0, True)
+    assert cli("doctor", "--json", RETINUE_ENGINE="offline").exit_code == 0
+    gone = cli("uninstall", host, "--yes")
+    assert (gone.exit_code, "is no longer installed" in gone.stderr) == (0, True)
+    assert "Retinue is not installed" in cli("uninstall", host).stderr
+
+
+def test_only_looking_changes_nothing(cli, config):
+    config.write_text(CONFIG)
+    done = cli("install", "claude", "--dry-run", "--json")
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert (told["installed"], told["changed"], told["backup"]) == (False, False, None)
+    assert config.read_text() == CONFIG
+    assert list(config.parent.glob(".claude.json?*")) == []
+
+
+def test_where_we_are_installed_looking_at_another_change_says_so(cli):
+    cli("install", "codex", "--yes")
+    for looking in (
+        ("install", "codex", "--dry-run", "--json", "--", "--background"),
+        ("uninstall", "codex", "--dry-run", "--json"),
+    ):
+        done = cli(*looking)
+        assert "Retinue is still installed in Codex" in done.stderr
+        assert json.loads(done.stdout)["installed"] is True
+    assert "Retinue is not installed in Cursor" in cli("install", "cursor", "--dry-run").stderr
+
+
+def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
+    config.write_text(CONFIG)
+    done = cli("install", "claude", "--yes", "--json", "--surface", "sticky")
+    told = json.loads(done.stdout)
+    change = told.pop("change")
+    assert told == {
+        "host": "claude",
+        "file": str(config),
+        "installed": True,
+        "changed": True,
+        "backup": f"{config}.before-retinue",
+    }
+    assert len(change) == 2
+    command, *arguments = own_command()
+    assert json.loads(config.read_text())["mcpServers"]["retinue"] == {
+        "type": "stdio",
+        "command": command,
+        "args": [*arguments, "mcp", "--surface", "sticky"],
+        "env": {},
+    }
+    assert SECRET in config.read_text()
+    assert SECRET not in done.output, "what stands beside our entry is nobody's business"
+
+
+def test_a_file_that_cannot_be_read_is_left_alone_and_what_to_add_is_shown(cli, config):
+    config.write_text('{\n  # mine\n  "mcpServers": {}\n}\n')
+    before = config.read_text()
+    done = cli("install", "claude", "--yes", "--json")
+    assert done.exit_code == 2
+    assert f"{config} was not changed: it is no JSON: " in done.stderr
+    assert ". Add this by hand:" in done.stderr
+    assert '"retinue": {' in done.stderr
+    assert json.loads(done.stdout)["status"] == "refused"
+    assert config.read_text() == before
+
+
+def test_without_anyone_to_ask_nothing_is_changed(cli, config):
+    done = cli("install", "claude")
+    assert (done.exit_code, config.exists()) == (2, False)
+    assert "give --yes to install, or --dry-run to only look" in done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_on_a_terminal_it_asks(process, terminal, config, answer, code):
+    running = process.start(
+        "install",
+        "claude",
+        stdin=terminal.device,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.device,
+        environ=ON_A_TERMINAL,
+    )
+    assert "mcpServers" in terminal.read_until("Make this change?")
+    terminal.type(f"{answer}\n")
+    assert running.wait(30) == code
+    assert config.exists() is (answer == "y")
+
+
+def test_a_project_has_a_file_of_its_own(cli, place, config):
+    assert cli("install", "claude", "--project", "--yes").exit_code == 0
+    assert "retinue" in json.loads((place / ".mcp.json").read_text())["mcpServers"]
+    assert not config.exists()
+    assert cli("uninstall", "claude", "--project", "--yes").exit_code == 0
+    assert not (place / ".mcp.json").exists()
+
+
+def installed_in(done) -> list[list[str]]:
+    """The lines of `doctor` about hosts, word by word."""
+    return [line.split() for line in done.stdout.partition("Installed in\n")[2].partition("\n\n")[0].splitlines()]
+
+
+def test_doctor_starts_us_as_each_host_would_and_says_what_it_is_offered(cli):
+    assert installed_in(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
+    cli("install", "pi", "--yes", "--", "--engine", "offline")
+    cli("install", "claude", "--yes", "--", "--engine", "offline")
+    cli("install", "codex", "--yes", "--surface", "nested", "--", "--engine", "offline")
+    done = cli("doctor")
+    assert done.exit_code == 0
+    assert [(line[0], line[1], line[-6:]) for line in installed_in(done)] == [
+        ("✓", "pi", ["4", "tools", "when", "it", "is", "started"]),
+        ("✓", "Claude", ["5", "tools", "when", "it", "is", "started"]),
+        ("✓", "Codex", ["2", "tools", "when", "it", "is", "started"]),
+    ]
+    hosts = json.loads(cli("doctor", "--json").stdout)["hosts"]
+    assert [(host["name"], host["tools"], host["isOurs"]) for host in hosts] == [
+        ("pi", 4, True),
+        ("claude", 5, True),
+        ("codex", 2, True),
+    ]
+
+
+def test_doctor_says_what_does_not_lead_to_us(cli, config):
+    cli("install", "claude", "--yes")
+    config.write_text(config.read_text().replace(own_command()[0], "/nowhere/retinue"))
+    done = cli("doctor")
+    assert done.exit_code == 1
+    assert installed_in(done)[0][:3] == ["✗", "Claude", "Code"]
+    assert (
+        "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
+        in done.stdout
+    )
+
+
+def test_doctor_says_why_a_host_gets_no_tools_from_what_it_starts(cli, config):
+    cli("install", "claude", "--yes")
+    entry = json.loads(config.read_text())
+    entry["mcpServers"]["retinue"]["args"] = ["mcp", "--surface", "single,sticky"]
+    config.write_text(json.dumps(entry))
+    done = cli("doctor")
+    assert done.exit_code == 1
+    assert (
+        f"Claude Code cannot use what it starts ({own_command()[0]} mcp --surface single,sticky): it said: "
+        "The surfaces single and sticky both have a tool subagent: mount one of them." in done.stdout
+    )
+
+
+def test_doctor_starts_nothing_but_this_retinue(cli, place):
+    trap = place / "trap"
+    trap.write_text(f"#!/bin/sh\ntouch {place}/sprung\n")
+    trap.chmod(0o755)
+    entry = {"command": str(trap), "args": ["mcp", "--engine", "offline"]}
+    (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"retinue": entry}}))
+    done = cli("doctor")
+    assert installed_in(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tried"]
+    assert not (place / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "Calls from Claude Code are refused, as no engine with a language model is ready."),
+        (("--", "--engine", "pi"), "Calls from Claude Code are refused, as the engine pi cannot be used: no `pi`"),
+    ],
+)
+def test_who_installs_us_without_an_engine_is_told_that_calls_will_be_refused(cli, arguments, sentence):
+    empty = {"PATH": "/nowhere", "RETINUE_PI": "", "ANTHROPIC_API_KEY": ""}
+    done = cli("install", "claude", "--yes", *arguments, **empty)
+    assert done.exit_code == 0
+    assert sentence in done.stderr
+    assert sentence in cli("doctor", **empty).stdout
+    assert "are refused" not in cli("install", "claude", "--yes", "--", "--engine", "offline", **empty).stderr
+
+
+# -- what the host will start ----------------------------------------------------------------------
+
+
+def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config):
+    assert (
+        cli(
+            "install", "claude", "--yes", "--surface", "fanout", "--", "--background", "--engine", "offline"
+        ).exit_code
+        == 0
+    )
+    entry = json.loads(config.read_text())["mcpServers"]["retinue"]
+    assert entry["args"][-6:] == ["mcp", "--surface", "fanout", "--background", "--engine", "offline"]
+    assert cli("doctor", "--json").exit_code == 0
+
+
+def test_the_extension_of_pi_hands_it_on(cli):
+    assert cli("install", "pi", "--yes", "--", "--engine", "pi").exit_code == 0
+    file = Path(os.environ["HOME"]) / ".pi" / "agent" / "extensions" / "retinue.js"
+    assert '"arguments": ["--engine", "pi"]' in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("claude", "--surface", "singel"), "Unknown surface: singel. Did you mean single?"),
+        (("claude", "--surface", "single,sticky"), "both have a tool subagent: mount one of them."),
+        (("pi", "--surface", "single,fanout"), "Unknown surface: single,fanout."),
+        (("claude", "--", "--bogus"), "No such option '--bogus'."),
+        (("claude", "--", "--timeout", "soon"), "Invalid value for '--timeout'"),
+        (("claude", "--", "--http", "80"), "a host starts its own."),
+        (("claude", "--", "--root", "."), "Give . as a whole path"),
+        (("pi", "--", "--cwd", "."), "Give . as a whole path"),
+        (("pi", "--", "--background"), "No such option '--background'."),
+        (("pi", "--", "--root", "abc"), "--root is left to the extension"),
+        (("claude", "--", "--engine", "offlin"), "Unknown engine: offlin. Did you mean offline?"),
+        (("cod",), "Invalid value for 'HOST': 'cod' is not one of 'pi'"),
+    ],
+)
+def test_what_would_not_start_is_not_written(cli, place, arguments, sentence):
+    before = sorted(Path(os.environ["HOME"]).rglob("*"))
+    done = cli("install", "--yes", *arguments)
+    assert (done.exit_code, sentence in done.stderr) == (2, True), done.stderr
+    assert sorted(Path(os.environ["HOME"]).rglob("*")) == before

@@ -1,0 +1,410 @@
+"""`sessions` and `events`: what earlier runs did, and going on from there."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from typing import Any
+
+import pytest
+from tests.cli.conftest import PATIENCE, wait_for
+
+from retinue.cli.commands.sessions import render_list
+from retinue.sessions.store import RunSummary, SessionState, SessionSummary
+
+SCRIPTED = ("--engine", "scripted")
+DEAD = "deadbeef" * 4
+
+
+@pytest.fixture
+def session(cli):
+    """The id of a session with one answer."""
+    script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer\x1b[31m."}]
+    return json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=script).stdout)["session"]
+
+
+def test_the_last_changed_is_listed_first(cli, session):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    head, *rows = cli("sessions").stdout.splitlines()
+    assert head.split() == ["SESSION", "CHANGED", "STATE", "AGENT", "TASK", "→", "ANSWER"]
+    assert [row.split()[-8:][0] for row in rows] != []
+    assert [next(word for word in row.split() if word in ("explorer", "tester")) for row in rows] == [
+        "tester",
+        "explorer",
+    ]
+    assert "Where? → The answer." in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("choice", "agents"),
+    [
+        (["--agent", "tester"], ["tester"]),
+        (["--state", "error"], ["reviewer"]),
+        (["--search", "WHERE"], ["explorer"]),
+        (["--limit", "1"], ["reviewer"]),
+        (["--limit", "1", "--all"], ["reviewer", "tester", "explorer"]),
+        (["--search", "nothing like it"], []),
+    ],
+)
+def test_sessions_are_chosen(cli, session, choice, agents):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    cli("run", "reviewer", "Good?", *SCRIPTED, script=[{"fail": "400"}])
+    found = json.loads(cli("sessions", "list", *choice, "--json").stdout)["sessions"]
+    assert [one["agent"] for one in found] == agents
+    assert cli("sessions", "list", *choice).exit_code == 0
+
+
+def test_a_session_without_an_answer_is_listed_by_its_task_alone():
+    latest = RunSummary(run=DEAD, state=SessionState.RUNNING, started=100.0)
+    facts: dict[str, Any] = {
+        "name": "lead",
+        "agent": "lead",
+        "cwd": "/",
+        "surface": "single",
+        "engine": "pi",
+        "root": "r",
+        "runs": 1,
+    }
+    summary = SessionSummary(session=DEAD, task="Find it", created=100.0, updated=100.0, latest=latest, **facts)
+    assert render_list([summary], 101.0)[1:] == ["deadbeef  1s ago   running  lead   Find it"]
+
+
+def test_one_turn_is_not_turns(cli):
+    session = json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=[{"say": "Here"}]).stdout)[
+        "session"
+    ]
+    assert "\nusage         0 tokens, 1 turn\n" in cli("sessions", "show", session).stdout
+
+
+def test_what_is_not_found_is_not_what_the_demo_makes(cli, session):
+    assert cli("sessions", "list", "--agent", "nobody").stderr == "There are no such sessions.\n"
+
+
+def test_where_nothing_has_run_yet_the_demo_is_named(cli):
+    assert cli("sessions").stderr == "There are no sessions yet. `retinue demo` makes some.\n"
+
+
+def test_a_session_is_shown_by_any_form_of_its_id(cli, session):
+    whole = cli("sessions", "show", session)
+    assert whole.exit_code == 0
+    assert "agent         explorer (scripted/scripted)" in whole.stdout
+    assert "Task: Where?" in whole.stdout
+    assert '→ ls: {"path":"src"}' in whole.stdout
+    assert "The answer." in whole.stdout
+    assert "\x1b" not in whole.stdout
+    dashed = f"{session[:8]}-{session[8:12]}-{session[12:16]}-{session[16:20]}-{session[20:]}"
+    for name in (session[:8], session[:16], session.upper(), dashed):
+        assert cli("sessions", "show", name).stdout == whole.stdout
+
+
+ASKS_TWO = {"mode": "parallel", "tasks": [{"agent": "mid", "task": "b"}, {"agent": "tester", "task": "c"}]}
+WORK = [{"call": "ls", "args": {"path": "src"}}, {"say": "ok"}]
+PLAY = {
+    "agents": {
+        "lead": [{"spawn": ASKS_TWO}, {"say": "led"}],
+        "mid": [{"spawn": {"agent": "explorer", "task": "d"}}, {"say": "led"}],
+    },
+    "steps": WORK,
+}
+
+
+@pytest.fixture
+def tree(cli, place):
+    """The id of a session that asked for two others, one of which asked for one more; there is another beside it."""
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    for name in ("lead", "mid"):
+        header = f"---\nname: {name}\ndescription: Leads.\ntools: read, ls, subagent\n---\n"
+        (agents / f"{name}.md").write_text(f"{header}Lead.\n")
+    cli("run", "reviewer", "beside", *SCRIPTED, script=WORK)
+    options = ("--max-depth", "3", "--project-agents", "allow", "--json")
+    return json.loads(cli("run", "lead", "a", *SCRIPTED, *options, script=PLAY).stdout)["session"]
+
+
+def shape(node):
+    facts = ("agent", "task", "depth", "tools", "state")
+    return {tuple(one[fact] for fact in facts): shape(one) for one in node["children"]}
+
+
+def test_a_session_is_shown_with_whom_it_asked_at_any_depth(cli, tree):
+    told = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]
+    assert (told["session"], told["agent"], told["engine"], told["parentRun"]) == (tree, "lead", "scripted", None)
+    assert shape(told) == {
+        ("mid", "b", 2, 1, "completed"): {("explorer", "d", 3, 1, "completed"): {}},
+        ("tester", "c", 2, 1, "completed"): {},
+    }
+    for columns in ("80", "200"):
+        shown = cli("sessions", "show", tree, COLUMNS=columns).stdout
+        _, _, section = shown.partition("=== Whom it asked ===\n")
+        head, *rows = section.partition("\n\n")[0].splitlines()
+        assert head.split() == ["AGENT", "ENGINE", "STATE", "TIME", "TOOLS", "SESSION", "TASK"]
+        assert [(row[:12].rstrip(), row.split()[-1]) for row in rows] == [
+            ("lead", "a"),
+            ("├ mid", "b"),
+            ("│ └ explorer", "d"),
+            ("└ tester", "c"),
+        ]
+        assert "\nusage below    0 tokens, 6 turns\n" in shown
+        assert max(map(len, section.partition("\n\n")[0].splitlines())) <= int(columns)
+
+
+def test_a_nested_session_says_who_asked_and_shows_only_what_is_below_it(cli, tree):
+    below = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"]
+    mid, tester = sorted(below, key=lambda one: one["agent"])
+    shown = cli("sessions", "show", mid["session"]).stdout
+    assert f"asked by      lead ({tree[:8]})" in shown
+    section = shown.partition("=== Whom it asked ===")[2].partition("\n\n")[0]
+    assert re.findall(r"└ \w+|├ \w+", section) == ["└ explorer"]
+    assert "Whom it asked" not in cli("sessions", "show", tester["session"]).stdout
+
+
+def test_a_session_that_goes_on_elsewhere_keeps_its_tree(cli, tree):
+    options = (*SCRIPTED, "--project-agents", "allow", "--max-depth", "3")
+    asks = {"agents": {"lead": [{"spawn": {"agent": "reviewer", "task": "e"}}, {"say": "ok"}]}, "steps": WORK}
+    cli("sessions", "resume", tree, "again", *options, script=asks)
+    cli("sessions", "resume", tree, "and again", *options, script=WORK)
+    told = json.loads(cli("sessions", "show", tree, "--json").stdout)
+    assert told["session"]["runs"] == 3
+    assert [one["agent"] for one in told["tree"]["children"]] == ["mid", "tester", "reviewer"]
+
+
+def test_a_session_that_another_asked_for_stays_below_it_when_it_goes_on(cli, tree):
+    def children(session):
+        told = json.loads(cli("sessions", "show", session, "--json").stdout)["tree"]["children"]
+        return [(one["agent"], one["session"], one["depth"]) for one in told]
+
+    before = children(tree)
+    mid = before[0][1]
+    asks = {"agents": {"mid": [{"spawn": {"agent": "tester", "task": "f"}}, {"say": "ok"}]}, "steps": WORK}
+    options = (*SCRIPTED, "--project-agents", "allow", "--max-depth", "3")
+    done = cli("sessions", "resume", mid, "again", *options, script=asks)
+    assert "mid           started" in done.stderr, "nobody stands above it here"
+    assert children(tree) == before
+    assert [(agent, depth) for agent, _, depth in children(mid)] == [("explorer", 3), ("tester", 3)]
+
+
+def test_a_session_goes_on_no_higher_than_it_was_begun(cli, tree):
+    deepest = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"][0]["children"][0]
+    options = ("--session", deepest["session"], "--project-agents", "allow", "--max-depth", "3", "--json")
+    again = cli("run", "lead", "again", *SCRIPTED, *options, script=WORK)
+    assert json.loads(again.stdout)["actual"]["toolsRemoved"] == [{"tool": "subagent", "by": "depth"}]
+
+
+def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cli, tree):
+    rows = cli("sessions", "list").stdout.splitlines()[1:]
+    assert [" ↳ " in row for row in rows] == ["explorer" in row or "tester" in row or " mid" in row for row in rows]
+    drawn = cli("sessions", "list", "--tree").stdout.splitlines()[1:]
+    assert [re.findall(r"completed  (\W*\w+)", row) for row in drawn] in (
+        [["lead"], ["├ tester"], ["└ mid"], ["  └ explorer"], ["reviewer"]],
+        [["lead"], ["├ mid"], ["│ └ explorer"], ["└ tester"], ["reviewer"]],
+    )
+    in_order = json.loads(cli("sessions", "list", "--tree", "--json").stdout)["sessions"]
+    assert [one["session"][:8] for one in in_order] == [row.split()[0] for row in drawn]
+    root = json.loads(cli("sessions", "show", tree, "--json").stdout)["session"]["root"]
+    found = json.loads(cli("sessions", "list", "--root", root, "--json").stdout)["sessions"]
+    assert sorted(one["agent"] for one in found) == ["explorer", "lead", "mid", "tester"]
+
+
+def test_a_sessions_events_are_json_lines(cli, session):
+    types = [json.loads(line)["type"] for line in cli("sessions", "show", session, "--events").stdout.splitlines()]
+    assert types[:2] == ["run_queued", "run_started"]
+    assert types[-1] == "run_ended"
+    tail = cli("sessions", "show", session, "--events", "--tail", "2").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in tail] == types[-2:]
+    assert json.loads(cli("sessions", "show", session, "--json").stdout)["transcript"][-1] == "[completed]"
+
+
+def test_the_output_is_the_answer_and_nothing_else(cli, session):
+    assert cli("sessions", "output", session).stdout == "The answer.\n"
+    failed = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"fail": "400"}]).stdout)["session"]
+    none = cli("sessions", "output", failed)
+    assert (none.exit_code, none.stdout) == (1, "")
+    assert "No output captured from this session." in none.stderr
+
+
+def test_output_is_printed_in_the_lines_that_were_asked_for(cli):
+    script = [{"say": "one\ntwo\nthree"}]
+    ran = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=script).stdout)["session"]
+    assert cli("sessions", "output", ran, "--start", "2").stdout == "two\nthree\n"
+    assert cli("sessions", "output", ran, "--start", "2", "--lines", "1").stdout == "two\n"
+    assert json.loads(cli("sessions", "output", ran, "--lines", "1", "--json").stdout)["text"] == "one"
+
+
+def test_output_beyond_its_end_says_how_many_lines_there_are(cli, session):
+    beyond = cli("sessions", "output", session, "--start", "9")
+    assert (beyond.exit_code, beyond.stdout) == (2, "")
+    assert "--start is 9, but the output has 1 line." in beyond.stderr
+    for bad in ("0", "-1", "x"):
+        assert cli("sessions", "output", session, "--start", bad).exit_code == 2
+
+
+def test_command_in_a_truncated_answer_prints_the_rest(cli):
+    script = [{"say": "\n".join(str(number) for number in range(1, 6001))}]
+    task = json.dumps({"agent": "explorer", "task": "x"})
+    answer = json.loads(cli("call", "subagent", task, *SCRIPTED, script=script).stdout)
+    second = answer["content"][0]["text"].split("\n")[1]
+    command = second.removeprefix("[Read the rest with: retinue ").removesuffix("]").split()
+    assert cli(*command).stdout.split() == [str(number) for number in range(5001, 6001)]
+
+
+def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
+    script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer"}]
+    done = json.loads(
+        cli(
+            "run", "explorer", "Where?", *SCRIPTED, "--model", "big", "--max-turns", "9", "--json", script=script
+        ).stdout
+    )
+    shown = json.loads(cli("sessions", "show", done["session"], "--json").stdout)
+    assert {**shown["report"], "masks": 0} == {**done["actual"], "masks": 0}
+    told = cli("sessions", "show", done["session"]).stdout.partition("=== What the last run really did ===\n")[2]
+    facts = [line.split(maxsplit=1) for line in told.splitlines()]
+    assert [fact for fact, _ in facts] == [
+        "engine", "model", "tools", "tools", "limits", "attempts", "masked", "dropped",
+    ]  # fmt: skip
+    assert "model          big declared, big answered" in told
+    assert "tools granted  read, grep, find, ls, lsp" in told
+    assert "tools used     ls × 1" in told
+    assert "turns 9" in told
+
+
+def test_why_another_model_was_tried_is_shown(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "picky.md").write_text(
+        "---\nname: picky\ntools: read\nmodel: big\nfallback_models: small\n---\nWork.\n"
+    )
+    script = {"runs": [[{"fail": "429 too many requests"}], [{"say": "ok"}]]}
+    done = cli("run", "picky", "Where?", *SCRIPTED, "--json", script=script)
+    shown = cli("sessions", "show", json.loads(done.stdout)["session"]).stdout
+    assert "model          big declared, small answered\n" in shown
+    assert "attempts       1 first with big: provider (rate_limit); 2 fallback with small: ok\n" in shown
+
+
+def test_a_session_that_cannot_be_read_hides_no_other(cli, scratch_home, session):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    folder = scratch_home / ".local" / "state" / "retinue"
+    file = folder / "sessions" / session[:8] / "session.jsonl"
+    file.unlink()
+    file.mkdir()
+    (folder / "index.sqlite").unlink(missing_ok=True)
+    listed = cli("sessions")
+    assert listed.exit_code == 0
+    assert "Tested?" in listed.stdout
+    assert "error (storage)" in listed.stdout
+    assert cli("sessions", "show", session[:8]).exit_code == 2
+
+
+@pytest.mark.parametrize("when", ["-62000000000.0", "1e300", "0.0"])
+def test_times_nobody_can_believe_are_shown_as_a_dash(cli, scratch_home, session, when):
+    folder = scratch_home / ".local" / "state" / "retinue"
+    file = folder / "sessions" / session[:8] / "session.jsonl"
+    file.write_text(re.sub(r'"time":[\d.]+', f'"time":{when}', file.read_text()))
+    (folder / "index.sqlite").unlink(missing_ok=True)
+    _, row = cli("sessions").stdout.splitlines()
+    assert row.split()[:3] == [session[:8], "-", "completed"]
+    assert re.search(r"^changed +-$", cli("sessions", "show", session).stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", [("show",), ("output",), ("resume", "go on")])
+def test_an_id_nobody_knows_is_said_with_those_there_are(cli, session, command):
+    name, *task = command
+    result = cli("sessions", name, "deadbeef", *task)
+    assert result.exit_code == 2
+    assert 'Session "deadbeef" not found.' in result.stderr
+    assert session[:8] in result.stderr
+
+
+def test_a_session_goes_on_with_the_same_agent_in_the_same_place(cli, place, session, monkeypatch):
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    result = cli("sessions", "resume", session[:8], "And then?", *SCRIPTED, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert (found["session"], found["agent"], found["text"]) == (
+        session,
+        "explorer",
+        "A scripted answer of explorer to: And then?",
+    )
+    (summary,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
+    assert (summary["runs"], summary["cwd"]) == (2, str(place))
+    assert cli("run", "explorer", "Once more", "--session", session, *SCRIPTED).exit_code == 0
+
+
+def test_old_sessions_are_forgotten_when_asked(cli, session):
+    assert cli("sessions", "prune", "--older-than", "0").exit_code == 2  # nobody is there to ask
+    looked = cli("sessions", "prune", "--older-than", "0", "--dry-run", "--json")
+    assert json.loads(looked.stdout) == {"sessions": [session]}
+    kept = json.loads(cli("sessions", "prune", "--older-than", "1h", "--yes", "--json").stdout)
+    assert (kept["thinned"], kept["removed"]) == (0, 0)
+    cli("sessions", "prune", "--older-than", "0", "--yes")
+    assert cli("sessions", "output", session).stdout == "The answer.\n"
+    gone = json.loads(cli("sessions", "prune", "--older-than", "0", "--results", "--yes", "--json").stdout)
+    assert gone["removed"] == 1
+    assert json.loads(cli("sessions", "--json").stdout) == {"sessions": []}
+
+
+@pytest.mark.parametrize("time", ["soon", "-1", "3x", "1e3"])
+def test_a_length_of_time_is_a_number_with_a_unit(cli, time):
+    assert cli("sessions", "prune", "--older-than", time).exit_code == 2
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+def test_events_of_the_latest_conversation_or_of_the_one_named(cli, session):
+    cli("run", "tester", "later", *SCRIPTED)
+    latest = [json.loads(line) for line in cli("events").stdout.splitlines()]
+    assert latest[0]["agent"] == "tester"
+    named = [json.loads(line) for line in cli("events", session[:8]).stdout.splitlines()]
+    assert {event["session"] for event in named} == {session}
+    assert cli("events", named[0]["root"]).stdout.splitlines() == cli("events", session).stdout.splitlines()
+
+
+def test_where_there_are_no_events_that_is_said(cli):
+    assert (cli("events").exit_code, cli("events", "deadbeef").exit_code) == (1, 2)
+
+
+def test_following_waits_for_more_until_it_is_interrupted(process):
+    process.run("run", "explorer", "x", *SCRIPTED)
+    following = process.start("events", "--follow")
+    wait_for(following, '"type":"run_ended"', "stdout")
+    following.send_signal(signal.SIGINT)
+    assert following.wait(PATIENCE) == 130
+    assert "Traceback" not in following.stderr.read()
+
+
+ANSWERED_BY_LOCAL = [
+    {"event": {"type": "text", "text": "ok"}},
+    {"event": {"type": "message_ended", "stopReason": "stop", "model": "local/scripted-1", "usage": {"turns": 1}}},
+]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "provider: local\nmodel: scripted-1",
+        "provider: local\nmodel: local/scripted-1",
+        "model: local/scripted-1",
+        "model: local:scripted-1",
+        "model: scripted-1",
+    ],
+)
+def test_model_that_was_declared_in_another_spelling_is_not_reported_as_another_model(cli, place, declared):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "looker.md").write_text(f"---\nname: looker\ntools: read\n{declared}\n---\nLook.\n")
+    ran = cli("run", "looker", "x", *SCRIPTED, "--project-agents", "allow", script=ANSWERED_BY_LOCAL)
+    assert "answered by" not in ran.stderr
+    (session,) = json.loads(cli("sessions", "list", "--json").stdout)["sessions"]
+    shown = cli("sessions", "show", session["session"]).stdout
+    assert "model          local/scripted-1 declared, local/scripted-1 answered\n" in shown
+
+
+def test_model_of_another_provider_is_reported_with_both_names(cli, place):
+    agents = place / ".retinue" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "looker.md").write_text("---\nname: looker\ntools: read\nprovider: acme\nmodel: scripted-1\n---\nx\n")
+    ran = cli("run", "looker", "x", *SCRIPTED, "--project-agents", "allow", script=ANSWERED_BY_LOCAL)
+    assert "looker: answered by local/scripted-1, not by acme/scripted-1" in ran.stderr

@@ -1,0 +1,168 @@
+"""`retinue setup`: what is found, what is written, what is tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.cli_terminal import ON_A_TERMINAL
+
+from retinue.cli.commands.setup import set_values
+from retinue.hosts.config_editors import UnsupportedConfigError
+
+WRITTEN = """\
+# mine
+timeout = 60 # short
+
+[fanout]
+engine = "auto"
+"""
+
+
+@pytest.fixture
+def config() -> Path:
+    return Path(os.environ["HOME"]) / ".config" / "retinue" / "config.toml"
+
+
+def test_without_a_model_nothing_is_written_and_the_task_is_answered_by_rules(cli, place, config):
+    (place / "README.md").write_text("# Lamp\n\nSwitches lamps.\n")
+    done = cli("setup", "--yes")
+    assert done.exit_code == 0
+    assert "No model can be reached from here yet" in done.stderr
+    assert "README.md" in done.stdout
+    assert not config.exists()
+
+
+def test_the_engine_asked_for_is_written_and_tried(cli, config):
+    done = cli("setup", "--engine", "scripted", "--yes", "--json", script=[{"say": "Here."}])
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["engine"], told["changed"], told["file"]) == (0, "scripted", True, str(config))
+    assert told["result"]["text"] == "Here."
+    assert config.read_text() == 'engine = "scripted"\n'
+    assert '+engine = "scripted"' in done.stderr
+    again = json.loads(cli("setup", "--engine", "scripted", "--json", "--no-run").stdout)
+    assert (again["changed"], again["result"]) == (False, None)
+
+
+def test_what_stands_in_the_file_stays_and_is_kept_beside_it(cli, config):
+    config.parent.mkdir(parents=True)
+    config.write_text(WRITTEN)
+    assert cli("setup", "--engine", "offline", "--model", "m", "--yes", "--no-run").exit_code == 0
+    top = '# mine\ntimeout = 60 # short\nengine = "offline"\nmodel = "m"\n'
+    assert config.read_text() == f'{top}\n[fanout]\nengine = "auto"\n'
+    assert config.with_name("config.toml.before-retinue").read_text() == WRITTEN
+
+
+def test_a_link_is_followed_and_stays_a_link(cli, config, place):
+    real = place / "dotfiles.toml"
+    real.write_text('engine = "auto" # for now\r\n')
+    config.parent.mkdir(parents=True)
+    config.symlink_to(real)
+    assert cli("setup", "--engine", "offline", "--model", "m", "--yes", "--no-run").exit_code == 0
+    assert config.is_symlink()
+    assert real.read_bytes() == b'engine = "offline" # for now\r\nmodel = "m"\r\n'
+
+
+def test_what_was_written_is_told_also_where_nothing_is_tried(cli, config):
+    told = f"{config} is written. Next: "
+    assert told in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert told not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert told not in cli("setup", "--engine", "scripted", "--dry-run").stderr
+
+
+def test_where_nothing_is_chosen_the_file_stays_byte_for_byte(cli, config):
+    config.parent.mkdir(parents=True)
+    config.write_text("timeout = 60\n[fanout]\nmodel = 'm'\n")
+    before = config.read_text()
+    assert cli("setup", "--yes", "--no-run").exit_code == 0
+    assert config.read_text() == before
+    assert not config.with_name("config.toml.before-retinue").exists()
+
+
+def test_only_looking_writes_and_runs_nothing(cli, config):
+    done = cli("setup", "--engine", "offline", "--dry-run")
+    assert (done.exit_code, done.stdout, config.exists()) == (0, "", False)
+    assert '+engine = "offline"' in done.stderr
+
+
+def test_where_nobody_can_be_asked_nothing_is_written(cli, config):
+    done = cli("setup", "--engine", "offline")
+    assert (done.exit_code, config.exists()) == (2, False)
+    assert "There is nobody to ask here: give --yes to write them, or --dry-run to only look." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        (
+            "offlin",
+            "Unknown engine: offlin. Did you mean offline? Engines: pi, claude, offline, scripted. Nothing was written.",
+        ),
+        ("pi", "pi cannot be used: no `pi` on the PATH."),
+    ],
+)
+def test_an_engine_that_cannot_be_taken_is_named_with_what_to_do(cli, config, place, engine, sentence):
+    done = cli("setup", "--engine", engine, "--yes", PATH=str(place))
+    assert (done.exit_code, config.exists()) == (2, False)
+    assert sentence in done.stderr
+
+
+def test_a_file_that_is_no_toml_is_left_alone(cli, config):
+    config.parent.mkdir(parents=True)
+    config.write_text("engine = \n")
+    done = cli("setup", "--engine", "offline", "--yes")
+    assert (done.exit_code, config.read_text()) == (2, "engine = \n")
+    assert 'Add this by hand:\n\nengine = "offline"' in done.stderr
+
+
+def test_a_task_that_fails_is_told_and_the_settings_stay(cli, config):
+    failing = [{"say": "", "stop_reason": "error", "error": "401 Unauthorized"}]
+    done = cli("setup", "--engine", "scripted", "--yes", script=failing)
+    assert done.exit_code == 1
+    assert "It works" not in done.stderr
+    assert config.read_text() == 'engine = "scripted"\n'
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("answer", "code", "word"), [("y", 0, "Next:"), ("n", 1, "Nothing")])
+def test_on_a_terminal_it_asks_which_one_and_whether_to_write_it(
+    process, terminal, config, place, answer, code, word
+):
+    (place / "pi").write_text("#!/bin/sh\n")
+    (place / "pi").chmod(0o700)
+    running = process.start(
+        "setup",
+        "--no-run",
+        stdin=terminal.device,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.device,
+        environ={**ON_A_TERMINAL, "PATH": str(place), "ANTHROPIC_API_KEY": "k"},
+    )
+    terminal.read_until("[pi]: ")
+    terminal.type("offline\n")
+    terminal.read_until("Make this change?")
+    terminal.type(f"{answer}\n")
+    terminal.read_until(word)
+    assert running.wait(30) == code
+    assert (config.read_text() if config.exists() else None) == ('engine = "offline"\n' if answer == "y" else None)
+
+
+LINES = st.sampled_from(
+    ["engine = 'auto'", "# engine = 1", "", "timeout = 5", "[single]", '[fanout] # "x"', "model = '''a", "'''", "\r"]
+)
+
+
+@given(st.lists(LINES, max_size=8).map("\n".join), st.text(min_size=1, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_a_file_says_what_was_wanted_and_all_it_said_before_or_is_left_alone(text: str, value: str) -> None:
+    try:
+        after = set_values(text, {"engine": value})
+    except UnsupportedConfigError:
+        return
+    assert tomllib.loads(after) == {**tomllib.loads(text), "engine": value}

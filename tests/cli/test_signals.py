@@ -1,0 +1,210 @@
+"""Runs that are stopped from outside, and terminals: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+import pytest
+from tests.cli.conftest import PATIENCE, wait_for
+from tests.support.cli_terminal import ON_A_TERMINAL
+
+pytestmark = pytest.mark.process
+
+SCRIPTED = ("--engine", "scripted")
+HANGS = [
+    {"call": "ls", "args": {"path": "src"}},
+    {"event": {"type": "text", "text": "what there was"}},
+    {"hang": True},
+]
+"""Says something, but never ends its message."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_runs_keeps_what_they_had_and_prints_it(process, number):
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    wait_for(running, "what there was")
+    running.send_signal(number)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert out == "what there was\n"
+    assert "Stopping; what the runs had is kept." in err
+    assert "✗ aborted" in err
+    assert "Traceback" not in err
+    (session,) = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    assert session["latest"]["failure"]["code"] == "aborted"
+
+
+def test_all_runs_of_a_plan_are_stopped_the_queued_ones_too(process):
+    plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": str(number)} for number in range(6)]})
+    running = process.start("delegate", "-", *SCRIPTED, "--json", "--max-concurrency", "2", script=HANGS)
+    running.stdin.write(plan)
+    running.stdin.close()
+    running.stdin = None
+    wait_for(running, "what there was")
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert [result["failure"]["code"] for result in json.loads(out)["results"]] == ["aborted"] * 6
+
+
+def test_a_call_that_is_stopped_still_prints_its_one_object(process):
+    given = '{"agent": "explorer", "task": "x"}'
+    running = process.start("call", "subagent", given, *SCRIPTED, "--stream", script=HANGS)
+    wait_for(running, "what there was", "stdout")
+    running.send_signal(signal.SIGINT)
+    *_, last = running.communicate(timeout=PATIENCE)[0].splitlines()
+    assert running.returncode == 130
+    assert json.loads(last)["details"]["error"]["message"] == "Subagent execution was cancelled by user."
+
+
+TALKATIVE = 600
+"""Calls that fill a pipe which nobody reads."""
+
+
+@pytest.fixture
+def talkative(process, place):
+    """Starts a command whose run tells more than an unread pipe holds, and ends with this step."""
+
+    def start(*command, end):
+        calls = [{"call": "bash", "args": {"command": f"{number} {'x' * 150}"}} for number in range(TALKATIVE)]
+        (place / "script.json").write_text(json.dumps({"steps": [*calls, end]}))
+        return process.start(*command, *SCRIPTED, environ={"RETINUE_SCRIPT": "script.json"})
+
+    return start
+
+
+def test_a_stuck_reader_of_stderr_keeps_nobody_from_the_answer(talkative):
+    running = talkative("run", "explorer", "x", end={"say": "the answer"})
+    assert running.wait(PATIENCE) == 0
+    assert running.stdout.read() == "the answer\n"
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_what_a_stuck_reader_of_stderr_holds_up(process, talkative, signals):
+    running = talkative("run", "explorer", "x", end={"hang": True})
+    wait_for_events(process, "tool_returned", TALKATIVE)
+    for _ in range(signals):
+        running.send_signal(signal.SIGTERM)
+    assert running.wait(PATIENCE) == 130
+
+
+def test_a_reader_who_left_or_does_not_read_ends_no_call(process, talkative):
+    given = '{"agent": "explorer", "task": "x"}'
+    gone = talkative("call", "subagent", given, "--stream", end={"say": "the answer"})
+    gone.stdout.close()
+    gone.stdout = None
+    gone.wait(PATIENCE)
+    assert gone.stderr.read() == ""
+    stuck = talkative("call", "subagent", given, "--stream", "--timeout", "1", end={"hang": True})
+    wait_for_events(process, "run_ended", 1)
+    assert json.loads(stuck.communicate(timeout=PATIENCE)[0].splitlines()[-1])["details"]["error"]["code"] == (
+        "SUBAGENT_TIMEOUT"
+    )
+    assert stuck.returncode == 124
+    later, earlier = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    assert (earlier["latest"]["state"], later["latest"]["failure"]["code"]) == ("completed", "timeout")
+
+
+def wait_for_events(process, kind, count):
+    """Looks at the record until it holds so many events of a kind."""
+    for _ in range(100):
+        if process.run("events").stdout.count(f'"type":"{kind}"') >= count:
+            return
+    raise AssertionError(f"no {count} × {kind}")
+
+
+def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    wait_for(running, "what there was")
+    running.kill()
+    running.wait(PATIENCE)
+    for looking in (("sessions",), ("doctor",), ("events",), ("agents",), ("sessions", "prune", "--dry-run")):
+        process.run(*looking)  # who only looks takes the news from nobody
+    told = process.run("run", "explorer", "x", *SCRIPTED).stderr
+    found = re.search(r"1 run was interrupted when its process ended: (\w{8}) \(retinue sessions show ID\)", told)
+    assert found
+    assert "what there was" in process.run("sessions", "show", found[1]).stdout
+    assert "interrupted" not in process.run("run", "explorer", "x", *SCRIPTED).stderr
+
+
+# -- terminals -------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, terminal):
+    running = process.start(
+        "run", "explorer", "x", *SCRIPTED, script=HANGS, environ=ON_A_TERMINAL, stderr=terminal.device
+    )
+    drawn = terminal.read_until("what there was")
+    assert "ls → src" in drawn
+    running.send_signal(signal.SIGINT)
+    rest = terminal.read_to_end()
+    assert running.wait(PATIENCE) == 130
+    assert running.stdout.read() == "what there was\n"
+    assert rest.rindex("\x1b[?25h") > rest.find("\x1b[?25l")
+    assert "✗ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
+    assert "Session: " in rest
+
+
+def test_sentences_on_a_terminal_are_broken_between_words(process, terminal):
+    words = [f"word{number}" for number in range(30)]
+    command = ("run", "explorer", f"@{' '.join(words)}")
+    running = process.start(*command, environ={**ON_A_TERMINAL, "COLUMNS": "40"}, stderr=terminal.device)
+    assert running.wait(PATIENCE) == 2
+    lines = terminal.read_to_end().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [word for line in lines for word in line.split()][: len(words)] == words
+
+
+def test_a_dumb_terminal_gets_lines(process, terminal):
+    environ = {**ON_A_TERMINAL, "TERM": "dumb"}
+    running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
+    assert running.wait(PATIENCE) == 0
+    seen = terminal.read_to_end()
+    assert "✓ done" in seen
+    assert "\x1b" not in seen
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
+def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answer, code):
+    folder = place / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "fixer.md").write_text(
+        "---\nname: fixer\ndescription: Fixes\ntools: read, bash\nmodel: big\n---\nFix.\n"
+    )
+    command = ("run", "fixer", "x", *SCRIPTED, "--allow-write")
+    running = process.start(*command, environ=ON_A_TERMINAL, stdin=terminal.device, stderr=terminal.device)
+    asked = terminal.read_until("[y/N]:")
+    for words in ("fixer.md", "read, bash", "big"):
+        assert words in asked
+    terminal.type(answer)
+    terminal.read_to_end()
+    assert running.wait(PATIENCE) == code
+    assert process.run(*command).returncode == code
+
+
+@pytest.mark.parametrize(("answer", "is_kept"), [("y\n", False), ("\n", True)])
+def test_someone_at_a_terminal_is_asked_before_an_agent_is_deleted(process, terminal, place, answer, is_kept):
+    file = place / ".retinue" / "agents" / "fixer.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: fixer\n---\nFix.\n")
+    command = ("agents", "delete", "fixer")
+    running = process.start(*command, environ=ON_A_TERMINAL, stdin=terminal.device, stderr=terminal.device)
+    asked = terminal.read_until("[y/N]:")
+    assert "fixer.md?" in asked
+    terminal.type(answer)
+    terminal.read_to_end()
+    assert running.wait(PATIENCE) == int(is_kept)
+    assert file.exists() is is_kept
+
+
+@pytest.mark.parametrize(("command", "printed"), [(("call", "subagent"), "Cancelled."), (("run", "explorer"), None)])
+def test_ctrl_c_while_something_waits_for_stdin_is_told_in_its_own_form(process, terminal, command, printed):
+    running = process.start(*command, "-", environ=ON_A_TERMINAL, stdin=terminal.device)
+    wait_for(running, "Reading from the terminal")
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert err.strip() == "Cancelled."
+    assert (json.loads(out)["content"][0]["text"] if out else None) == printed

@@ -1,0 +1,272 @@
+"""Runs that are seen and stopped from another process: real processes, real sockets, real terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import PATIENCE, scripted, wait_for
+from tests.support.cli_terminal import without_escapes
+
+pytestmark = pytest.mark.process
+
+SCRIPTED = ("--engine", "scripted")
+HANGS = [
+    {"call": "ls", "args": {"path": "src"}},
+    {"event": {"type": "text", "text": "what there was"}},
+    {"hang": True},
+]
+
+
+@pytest.fixture
+def hanging(process):
+    """Starts a process whose run hangs once it has said something; the process and the id of its session."""
+
+    def start(task="x"):
+        running = process.start("run", "explorer", task, *SCRIPTED, script=HANGS)
+        wait_for(running, "what there was")
+        listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+        return running, next(one["session"] for one in listed if one["task"] == task)
+
+    return start
+
+
+def test_a_run_is_cancelled_from_another_process_and_keeps_what_it_had(process, hanging):
+    running, session = hanging()
+    done = process.run("cancel", session[:8])
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"Run {session[:8]} has stopped; what it had is kept.\n"
+    out, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, out) == (130, "what there was\n")
+    assert "✗ aborted" in err
+    again = process.run("cancel", session[:8])
+    assert again.returncode == 2
+    assert again.stderr.startswith(f"{session[:8]} is not running; its last run: error (aborted).")
+
+
+def test_all_runs_of_all_processes_are_cancelled_at_once(process, hanging):
+    started = [hanging(task) for task in ("one", "two")]
+    done = process.run("cancel", "--all", "--json")
+    assert done.returncode == 0
+    runs = json.loads(done.stdout)["runs"]
+    assert {one["session"] for one in runs} == {session for _, session in started}
+    assert {one["pid"] for one in runs} == {running.pid for running, _ in started}
+    assert [running.wait(PATIENCE) for running, _ in started] == [130, 130]
+    assert process.run("cancel", "--all").stderr == (
+        "Nothing is running. `retinue watch --follow` waits for what begins.\n"
+    )
+
+
+def test_what_cannot_be_cancelled_is_said(process, hanging):
+    running, session = hanging()
+    done = process.run("cancel", "deadbeef", session)
+    assert done.returncode == 2
+    assert 'There is no run and no session "deadbeef".' in done.stderr
+    assert running.wait(PATIENCE) == 130
+    assert process.run("cancel").returncode == 2
+    assert process.run("cancel", "--all", "x").returncode == 2
+
+
+def test_a_process_that_is_stopped_is_named_with_what_to_do(process, hanging):
+    running, session = hanging()
+    running.send_signal(signal.SIGSTOP)
+    done = process.run("cancel", session)
+    assert done.returncode == 1
+    assert f"process {running.pid}" in done.stderr
+    assert "It does not answer: it may be stopped." in done.stderr
+    running.send_signal(signal.SIGCONT)
+    assert process.run("cancel", session).returncode == 0
+
+
+def test_a_watcher_sees_what_a_run_did_before_and_what_it_does_until_it_ends(process, hanging):
+    _, session = hanging()
+    watching = process.start("watch")
+    wait_for(watching, "what there was", "stdout")
+    assert process.run("cancel", session).returncode == 0
+    rest, err = watching.communicate(timeout=PATIENCE)
+    assert "✗ aborted" in rest
+    assert (watching.returncode, err) == (0, "")
+
+
+def test_the_events_of_a_watcher_are_those_of_the_store(process, hanging):
+    _, session = hanging()
+    watching = process.start("watch", session[:8], "--json")
+    wait_for(watching, "what there was", "stdout")
+    process.run("cancel", session)
+    rest = watching.communicate(timeout=PATIENCE)[0]
+    stored = process.run("events", session).stdout
+    assert stored.endswith(rest)
+    assert json.loads(rest.splitlines()[-1])["type"] == "run_ended"
+
+
+def test_a_watcher_of_one_run_sees_no_other_and_ends_with_it(process, hanging):
+    other, _ = hanging("other")
+    _, session = hanging("mine")
+    watching = process.start("watch", session)
+    seen = wait_for(watching, "what there was", "stdout")
+    assert "mine" in seen
+    process.run("cancel", session)
+    rest = watching.communicate(timeout=PATIENCE)[0]
+    assert "other" not in seen + rest
+    assert other.poll() is None
+
+
+def test_a_watcher_that_waits_sees_what_begins_later(process, hanging):
+    watching = process.start("watch", "--follow")
+    hanging("later")
+    wait_for(watching, "later", "stdout")
+    process.run("cancel", "--all")
+    wait_for(watching, "✗ aborted", "stdout")
+    assert watching.poll() is None
+    watching.send_signal(signal.SIGTERM)
+    assert watching.wait(PATIENCE) == 0
+
+
+def test_a_run_whose_process_is_killed_ends_for_whoever_watches_and_leaves_no_socket(process, hanging):
+    running, _ = hanging()
+    watching = process.start("watch")
+    wait_for(watching, "what there was", "stdout")
+    running.kill()
+    running.wait(PATIENCE)
+    rest = watching.communicate(timeout=PATIENCE)[0]
+    assert "✗ interrupted" in rest
+    process.run("run", "explorer", "x", *SCRIPTED)
+    assert list(Path(f"/tmp/retinue-{os.getuid()}").glob(f"{running.pid}-*")) == []
+
+
+def test_a_watcher_whose_reader_has_left_leaves_too(process, hanging):
+    running, _ = hanging()
+    for form in ((), ("--json",)):
+        watching = process.start("watch", "--follow", *form)
+        wait_for(watching, "what there was", "stdout")
+        watching.stdout.close()
+        watching.stdout = None
+        assert watching.wait(PATIENCE) == 0
+    assert running.poll() is None
+
+
+def test_where_nothing_runs_a_watcher_says_so(process):
+    done = process.run("watch")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "Nothing is running. `retinue watch --follow` waits for what begins.\n"
+    unknown = process.run("watch", "deadbeef")
+    assert unknown.returncode == 2
+    assert 'There is no run and no session "deadbeef".' in unknown.stderr
+
+
+# -- terminals -------------------------------------------------------------------------------------
+
+
+def test_someone_at_a_terminal_chooses_reads_cancels_and_leaves(process, terminal, hanging):
+    running, session = hanging()
+    process.start("watch", "--follow", **terminal.holds())
+    seen = terminal.read_until("q quit")
+    assert "\x1b[?1049h" in seen
+    assert "› ⠋" in re.sub("[⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋", without_escapes(seen))
+    assert not terminal.shows_what_is_typed
+    terminal.type("\r")
+    terminal.read_until("Enter all runs")
+    terminal.type("t")
+    assert f"Transcript of explorer ({session[:8]})" in without_escapes(terminal.read_until("Esc back"))
+    terminal.type("q")
+    terminal.read_until("Enter all runs")
+    terminal.type("c")
+    terminal.read_until(f"Cancel explorer ({session[:8]})? y")
+    assert running.poll() is None
+    terminal.type("y")
+    terminal.read_until(f"Run {session[:8]} has stopped")
+    assert running.wait(PATIENCE) == 130
+    terminal.type("q")
+    rest = terminal.read_until("[exit 0]")
+    assert rest.index("\x1b[?25h") < rest.index("\x1b[?1049l") < rest.rindex("Session: ")
+    assert terminal.shows_what_is_typed
+
+
+def test_whoever_interrupts_a_watcher_gets_the_terminal_back(process, terminal, hanging):
+    running, _ = hanging()
+    process.start("watch", **terminal.holds())
+    terminal.read_until("q quit")
+    terminal.type("\x03")
+    assert "\x1b[?1049l" in terminal.read_until("[exit 0]")
+    assert terminal.shows_what_is_typed
+    assert running.poll() is None
+
+
+def test_ctrl_o_expands_the_windows_of_a_run_and_its_end_gives_the_terminal_back(process, terminal):
+    lines = "\n".join(f"line {number}" for number in range(40))
+    script = [{"event": {"type": "text", "text": lines}}, {"hang": True}]
+    process.start("run", "explorer", "x", *SCRIPTED, script=script, **terminal.holds())
+    shown = terminal.read_until("line 39")
+    assert "line 24" not in shown
+    terminal.type("\x0f")
+    terminal.read_until("line 24")
+    terminal.type("\x03")
+    assert "Session: " in terminal.read_until("[exit 130]")
+    assert terminal.shows_what_is_typed
+
+
+# -- a real terminal -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tmux(place):
+    """Runs tmux of its own, or skips."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed")
+    name = f"retinue-{os.urandom(4).hex()}"
+
+    def command(*arguments):
+        return subprocess.run(
+            ["tmux", "-L", name, "-f", "/dev/null", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        ).stdout
+
+    yield command
+    command("kill-server")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+def test_a_real_terminal_shows_the_windows_and_survives_being_resized(tmux, place, size):
+    columns, rows = size
+    hostile = "\x1b[2J\x1b]0;owned\x07 日本語 e\u0301 🎉 \u202e"
+    steps = [
+        {"call": "ls", "args": {"path": "src/"}, "returns": "a\nb\nc/"},
+        {"event": {"type": "text", "text": hostile}},
+    ]
+    (place / "script.json").write_text(json.dumps(json.loads(scripted([*steps, {"hang": True}]))))
+    tasks = [{"name": f"task-{number}", "agent": "explorer", "prompt": "x"} for number in range(16)]
+    (place / "tasks.json").write_text(json.dumps({"tasks": tasks}))
+    command = f"{sys.executable} -m retinue delegate tasks.json --engine scripted --max-concurrency 16"
+    env = f"HOME={os.environ['HOME']} RETINUE_SCRIPT=script.json"
+    tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(place), f"env {env} {command}")
+
+    def screen(*words):
+        for _ in range(300):
+            seen = tmux("capture-pane", "-p")
+            if all(word in seen for word in words):
+                return seen
+        raise AssertionError(f"{words} not in {seen}")
+
+    seen = screen("Sub-agents: 16 running", "task-0 • explorer (scripted) • 1 tool •", "task-15")
+    assert seen.startswith("Sub-agents: 16 running")
+    if rows > 24:
+        assert "2 files, 1 dir" in seen
+        assert "日本語 é 🎉 ⟨U+202E⟩" in unicodedata.normalize("NFC", seen)
+    for narrow in ((50, 20), size):
+        tmux("resize-window", "-x", str(narrow[0]), "-y", str(narrow[1]))
+        seen = screen("Sub-agents: 16 running", "task-15")
+        lines = [line for line in seen.splitlines() if line]
+        assert len(re.findall("Sub-agents:", seen)) == 1
+        assert lines[0] == "Sub-agents: 16 running"
+    tmux("send-keys", "C-c")

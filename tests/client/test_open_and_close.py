@@ -1,0 +1,189 @@
+"""Who may open and close a `Retinue`: on asyncio any task, on trio the one that opened it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.support.retinue_factory import stage
+
+from retinue.client import Retinue
+from retinue.engines.scripted import HangStep, Step, reply
+from retinue.model.errors import ErrorCode
+from retinue.model.events import RunStarted
+from retinue.model.results import RunResult
+
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+def stored(home: Path, *script: Step) -> Retinue:
+    """A Retinue with files, tasks and a socket of its own, as programs use it."""
+    return stage(home, *script, store=None, state=home / "state")
+
+
+async def tasks_left() -> int:
+    """Return how many asyncio tasks there are beside this one and the one that waits for it."""
+    await asyncio.sleep(0)
+    return len(asyncio.all_tasks())
+
+
+async def test_one_task_opens_another_runs_and_a_third_closes(scratch_home):
+    retinue, before = stored(scratch_home, reply("ok")), await tasks_left()
+    await asyncio.create_task(retinue.open())
+    result = await asyncio.create_task(retinue.run("explorer", "Look"))
+    await asyncio.create_task(retinue.close())
+    assert (result.failure, result.text, await tasks_left()) == (None, "ok", before)
+    with pytest.raises(RuntimeError, match="Open Retinue"):
+        await retinue.run("explorer", "Look")
+
+
+def test_a_fixture_whose_parts_run_in_tasks_of_their_own_works(scratch_home):
+    """As pytest-asyncio runs an async generator fixture: set-up, test and teardown are three tasks."""
+
+    async def fixture() -> AsyncIterator[Retinue]:
+        async with stored(scratch_home, reply("ok")) as retinue:
+            yield retinue
+
+    async def next_of(generator: AsyncIterator[Retinue]) -> Retinue:
+        return await anext(generator)
+
+    with asyncio.Runner() as runner:
+        generator = fixture()
+        retinue = runner.run(next_of(generator))
+        assert runner.run(retinue.run("explorer", "Look")).text == "ok"
+        with pytest.raises(StopAsyncIteration):
+            runner.run(next_of(generator))
+        assert asyncio.all_tasks(runner.get_loop()) == set()
+
+
+def test_cells_of_a_notebook_open_use_and_close_two_of_them(scratch_home, tmp_path):
+    first, second = stored(scratch_home, reply("first")), stored(tmp_path, reply("second"))
+    with asyncio.Runner() as runner:
+        for retinue in (first, second):
+            runner.run(retinue.open())
+        texts = [runner.run(retinue.run("explorer", "Look")).text for retinue in (first, second)]
+        runner.run(first.close())
+        texts.append(runner.run(second.run("explorer", "Look")).text)
+        runner.run(second.close())
+        assert asyncio.all_tasks(runner.get_loop()) == set()
+    assert texts == ["first", "second", "second"]
+
+
+async def test_closing_in_another_task_stops_what_runs(scratch_home):
+    retinue = stored(scratch_home, HangStep())
+    await asyncio.create_task(retinue.open())
+    async with retinue.events(deltas=False) as events:
+        running: asyncio.Task[RunResult] = asyncio.create_task(retinue.run("explorer", "Look"))
+        async for stamped in events:
+            if isinstance(stamped.event, RunStarted):
+                break
+    await asyncio.create_task(retinue.close())
+    result = await running
+    assert result.failure
+    assert result.failure.code is ErrorCode.ABORTED
+
+
+@BOTH
+async def test_what_the_block_raises_comes_out_as_it_is(scratch_home):
+    with pytest.raises(KeyError):
+        async with stored(scratch_home, reply("ok")):
+            raise KeyError("mine")
+
+
+@BOTH
+async def test_a_cancelled_block_is_closed_and_leaves_nothing(scratch_home):
+    retinue = stored(scratch_home, reply("ok"))
+    with anyio.CancelScope() as scope:
+        async with retinue:
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    async with retinue:
+        assert (await retinue.run("explorer", "Look")).text == "ok"
+
+
+async def test_a_task_that_is_cancelled_while_it_opens_leaves_nothing_open(scratch_home):
+    retinue, before = stored(scratch_home, reply("ok")), await tasks_left()
+    for steps in range(6):
+        opening = asyncio.create_task(retinue.open())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait({opening})
+        await retinue.close()
+        assert await tasks_left() == before
+
+
+async def test_a_task_that_is_cancelled_while_it_closes_closes_all_the_same(scratch_home):
+    retinue, before = stored(scratch_home, reply("ok")), await tasks_left()
+    await asyncio.create_task(retinue.open())
+    closing = asyncio.create_task(retinue.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert closing.cancelled()
+    assert await tasks_left() == before
+
+
+def test_an_event_loop_that_ends_closes_what_nobody_closed(scratch_home):
+    retinue = stored(scratch_home, reply("ok"))
+    asyncio.run(retinue.open())
+    with pytest.raises(RuntimeError, match="Open Retinue"):
+        asyncio.run(retinue.run("explorer", "Look"))
+    asyncio.run(retinue.close())
+    assert list((scratch_home / "state" / "leases").glob("*")) == []
+
+
+@BOTH
+async def test_opening_what_is_open_is_refused_and_leaves_it_open(scratch_home):
+    async with stored(scratch_home, reply("ok")) as retinue:
+        with pytest.raises(RuntimeError, match="This Retinue is open already"):
+            await retinue.open()
+        assert (await retinue.run("explorer", "Look")).text == "ok"
+
+
+@BOTH
+async def test_what_opening_raises_comes_out_as_it_is(scratch_home):
+    class BrokenError(Exception):
+        pass
+
+    class BrokenStore:
+        async def recover(self) -> None:
+            raise BrokenError
+
+    with pytest.raises(BrokenError):
+        async with stage(scratch_home, store=BrokenStore()):
+            pass
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_on_trio_another_task_is_told_that_it_cannot_close(scratch_home):
+    raised: list[str] = []
+
+    async def close() -> None:
+        try:
+            await retinue.close()
+        except RuntimeError as error:
+            raised.append(str(error))
+
+    async with stored(scratch_home, reply("ok")) as retinue:
+        async with anyio.create_task_group() as group:
+            group.start_soon(close)
+        assert (await retinue.run("explorer", "Look")).text == "ok"
+    (sentence,) = raised
+    assert sentence == (
+        "This Retinue was opened by another task and is still open. On trio, close it in the task that opened it; "
+        "on asyncio any task may."
+    )
+
+
+@BOTH
+async def test_closing_what_is_not_open_does_nothing(scratch_home):
+    retinue = stored(scratch_home, reply("ok"))
+    await retinue.close()
+    async with retinue:
+        await retinue.close()
+    await retinue.close()

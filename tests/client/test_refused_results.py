@@ -1,0 +1,121 @@
+"""Refusals in Python: results with a failure that leave no session; only mistakes of the program itself raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.retinue_factory import stage
+
+from retinue.agents.agent import Agent
+from retinue.engines.scripted import RunCallback, reply
+from retinue.model.errors import ErrorCode
+from retinue.model.tasks import Task
+
+CONFLICT = Agent(name="both", tools=("read",), denied_tools=("bash",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"agent": "nobody"}, ErrorCode.UNKNOWN_AGENT),
+        ({"engine": "warp"}, ErrorCode.UNKNOWN_ENGINE),
+        ({"task": ""}, ErrorCode.INVALID_INPUT),
+        ({"task": "a\0b"}, ErrorCode.INVALID_INPUT),
+        ({"task": "\ud800"}, ErrorCode.INVALID_INPUT),
+        ({"task": "x" * (2**20 + 1)}, ErrorCode.INVALID_INPUT),
+        ({"timeout": 0}, ErrorCode.INVALID_INPUT),
+        ({"cwd": "nowhere"}, ErrorCode.INVALID_INPUT),
+        ({"session": "0123456789abcdef"}, ErrorCode.SESSION_NOT_FOUND),
+        ({"session": "no id"}, ErrorCode.SESSION_NOT_FOUND),
+        ({"enabled": False}, ErrorCode.DISABLED),
+        ({"agent": "both"}, ErrorCode.CONFLICT),
+        ({"max_cost": 1.0}, ErrorCode.UNSUPPORTED),
+    ],
+)
+async def test_a_refused_run_is_a_result_that_says_why_and_leaves_no_session(scratch_home, asked, code):
+    options = {"store": None, "state": scratch_home / "state", "agents": [CONFLICT]}
+    async with stage(scratch_home, reply("ok"), **options) as retinue, retinue.events() as watcher:
+        agent, task = asked.pop("agent", "explorer"), asked.pop("task", "Look")
+        result = await retinue.run(agent, task, **asked)
+        assert result.failure
+        assert result.failure.code is code
+        assert (result.was_started, result.run, result.session, result.text) == (False, "", "", "")
+        assert (result.agent, result.exit_code) == (agent, 1)
+        assert (list(await retinue.sessions()), list(watcher.drain())) == ([], [])
+    assert not (scratch_home / "state" / "sessions").exists()
+
+
+async def test_a_run_that_is_too_deep_is_a_result(scratch_home):
+    from retinue.client import Retinue
+
+    environ = {"HOME": str(scratch_home), "PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
+    async with Retinue(cwd=scratch_home, engine="offline", environ=environ) as retinue:
+        result = await retinue.run("explorer", "Look")
+    assert result.failure
+    assert result.failure.code is ErrorCode.DEPTH_EXCEEDED
+
+
+async def test_a_run_of_a_busy_session_is_a_result(scratch_home):
+    go_on = anyio.Event()
+    async with (
+        stage(scratch_home, RunCallback(go_on.wait), reply("ok")) as retinue,
+        retinue.events() as events,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(retinue.run, "explorer", "Look")
+        session = (await anext(events)).origin.session
+        result = await retinue.run("explorer", "Go on", session=session)
+        go_on.set()
+    assert result.failure
+    assert result.failure.code is ErrorCode.SESSION_BUSY
+
+
+async def test_a_refused_call_of_many_tasks_has_a_result_for_each(scratch_home):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        results = await retinue.delegate([("explorer", f"Look {number}") for number in range(17)])
+        chained = await retinue.chain([("explorer", "Look"), ("nobody", "Look")])
+    assert [result.failure and result.failure.code for result in results] == [ErrorCode.INVALID_INPUT] * 17
+    assert [result.spec.task for result in results] == [f"Look {number}" for number in range(17)]
+    assert [result.failure and result.failure.code for result in chained] == [ErrorCode.UNKNOWN_AGENT]
+
+
+async def test_a_secret_in_a_refused_task_is_masked(scratch_home):
+    key = f"sk-ant-api03-{'k' * 90}"
+    async with stage(scratch_home, reply("ok")) as retinue:
+        result = await retinue.run(key, f"Use {key}", enabled=False)
+        unknown = await retinue.run(key, f"Use {key}")
+    assert key not in repr(result)
+    assert key not in repr(unknown)
+
+
+@pytest.mark.parametrize("task", [None, 5, b"Look", ["Look"]])
+async def test_a_task_of_a_wrong_type_raises(scratch_home, task):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        with pytest.raises(TypeError, match="A task has a field of a wrong type: Expected"):
+            await retinue.run("explorer", task)
+        with pytest.raises(TypeError, match="A task has a field of a wrong type: Expected"):
+            await retinue.delegate([Task(agent="explorer", prompt=task)])
+
+
+@pytest.mark.parametrize("task", [None, "explorer", ("explorer",), {"agent": "explorer", "prompt": "x"}])
+async def test_task_that_is_neither_a_task_nor_a_pair_raises(scratch_home, task: Any):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        with pytest.raises(TypeError, match=r"A task is a Task or \(agent, prompt\), not"):
+            await retinue.delegate([task])
+
+
+@pytest.mark.parametrize("settings", [{"timout": 5}, {"max_turns": "many"}, {"timeout_": 1}])
+async def test_a_setting_that_does_not_exist_or_cannot_have_its_value_raises(scratch_home, settings: dict[str, Any]):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            await retinue.run("explorer", "Look", **settings)
+
+
+async def test_no_task_at_all_raises(scratch_home):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        with pytest.raises(ValueError, match="There is no task"):
+            await retinue.delegate([])
+        with pytest.raises(ValueError, match="There is no task"):
+            await retinue.chain([])

@@ -1,0 +1,73 @@
+"""Whom a run may delegate to, as home tells engines that announce them by themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.retinue_factory import scripted
+
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.delegation_client import DelegateAgent, list_agents
+from retinue.engines.scripted import RunCallback, Script, ScriptedEngine, reply
+from retinue.model.runs import CallbackAddress, RunSpec
+from retinue.model.tasks import Plan, Task
+from retinue.sessions.memory import MemoryStore
+
+KEY = "ghp_" + "a1B2" * 9
+LEAD = Agent(name="lead", description="Leads.", body="You lead.", tools=("read", "subagent"))
+WORKER = Agent(
+    name="worker",
+    description="Works.\nAlways.",
+    body=f"You work with {KEY}.",
+    persona="You are witty.",
+    memory="Tea at five.",
+    tools=("read",),
+    optional_tools=("lsp",),
+)
+STRANGE = "---\nname: strange\ndescription: Not accepted.\ntools: bash\n---\nYou write.\n"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the socket
+
+
+async def told_a_lead(folder: Path) -> tuple[DelegateAgent, ...]:
+    """What a lead is told while it works in the folder."""
+    homes: list[CallbackAddress] = []
+    found: list[DelegateAgent] = []
+
+    async def ask() -> None:
+        found.extend(await list_agents(homes[0]))
+
+    def script(spec: RunSpec) -> Script:
+        assert spec.callback
+        homes.append(spec.callback)
+        return RunCallback(ask), reply("led")
+
+    async with Retinue(
+        cwd=folder,
+        engine="scripted",
+        engines=scripted(ScriptedEngine(script)),
+        agents=[LEAD, WORKER],
+        environ={"HOME": str(folder), "TMPDIR": str(folder)},
+        store=MemoryStore(),
+    ) as retinue:
+        await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead."),)), retinue.call("nested"))
+        assert await list_agents(homes[0]) == (), "the run has ended"
+    return tuple(found)
+
+
+async def test_a_run_is_told_who_they_are_without_persona_memory_and_keys(tmp_path: Path):
+    of_project = tmp_path / ".retinue" / "agents"
+    of_project.mkdir(parents=True)
+    (of_project / "strange.md").write_text(STRANGE)
+    agents = {agent.name: agent for agent in await told_a_lead(tmp_path)}
+    assert {"explorer", "lead", "worker"} <= agents.keys()
+    assert "strange" not in agents, "nobody has accepted it"
+    worker = agents["worker"]
+    assert (worker.description, worker.tools) == ("Works. Always.", ("read", "lsp"))
+    assert worker.body.startswith("You work with ")
+    assert not [word for word in (KEY, "witty", "Tea") if word in str(agents)]

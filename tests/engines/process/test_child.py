@@ -1,0 +1,224 @@
+"""One child: what goes in, what comes out, how it ends."""
+
+import os
+import select
+import threading
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.support.processes import descriptors, nothing_open_is_left, read_all, read_lines, shell
+
+from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildCommand, ChildExitedError, StdinMode, open_child
+from retinue.engines.process.supervisor import CHILD_VARIABLE, INSTANCE_VARIABLE, ContainmentKind, ProcessSupervisor
+from retinue.model.results import ProcessEnd
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER, ContainmentKind.GROUP])
+
+
+@BOTH
+@EVERY
+async def test_a_child_is_talked_to_and_ends_by_itself(kind):
+    with nothing_open_is_left():
+        async with ProcessSupervisor(max_containment=kind) as keeper:
+            async with open_child(shell("cat; echo bye >&2; exit 7", stdin=StdinMode.PIPE), keeper) as process:
+                await process.send(b"hello\n")
+                assert await process.receive() == b"hello\n"
+                process.close_stdin()
+                assert await process.receive() == b""
+                assert await process.wait() == ProcessEnd(code=7)
+                assert process.stderr_tail == b"bye\n"
+            assert (process.killed_descendants, process.survivors) == (0, ())
+            assert await process.wait() == ProcessEnd(code=7)
+
+
+async def test_a_signal_is_told_from_a_code():
+    async with ProcessSupervisor() as keeper, open_child(shell("kill -SEGV $$"), keeper) as process:
+        assert await process.wait() == ProcessEnd(signal=11)
+
+
+@BOTH
+async def test_more_is_sent_than_a_pipe_holds(anyio_backend):
+    data = bytes(range(256)) * 20_000
+    async with ProcessSupervisor() as keeper, open_child(shell("cat", stdin=StdinMode.PIPE), keeper) as process:
+
+        async def send() -> None:
+            await process.send(data)
+            process.close_stdin()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            assert await read_all(process) == data
+
+
+@BOTH
+async def test_sending_to_a_child_that_is_gone_says_so(anyio_backend):
+    async with ProcessSupervisor() as keeper:
+        async with open_child(
+            shell("exec 0<&-; echo closed; cat >/dev/null <&1", stdin=StdinMode.PIPE), keeper
+        ) as process:
+            await process.receive()
+            with pytest.raises(ChildExitedError):
+                await process.send(b"x" * 2**20)
+        async with open_child(shell("sleep 1000 <&0 & exit 0", stdin=StdinMode.PIPE), keeper) as process:
+            with pytest.raises(ChildExitedError):  # the other end is held by what it left behind
+                await process.send(b"x" * 2**20)
+        async with open_child(shell("true"), keeper) as process:
+            with pytest.raises(ChildExitedError):
+                await process.send(b"x")
+
+
+async def test_everything_written_before_the_end_is_read():
+    async with (
+        ProcessSupervisor() as keeper,
+        open_child(shell("head -c 5000000 /dev/zero; echo end"), keeper) as process,
+    ):
+        chunks = [await process.receive() for _ in range(3)]
+        text = b"".join(chunks) + await read_all(process)
+        assert len(text) == 5_000_004
+        assert text.endswith(b"end\n")
+
+
+async def test_what_a_dead_child_wrote_is_read_after_it_is_waited_for():
+    async with ProcessSupervisor() as keeper, open_child(shell("echo all of it"), keeper) as process:
+        await process.wait()
+        assert await read_all(process) == b"all of it\n"
+
+
+@BOTH
+@EVERY
+async def test_a_grandchild_that_holds_the_pipes_holds_up_nobody(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(shell("sleep 1000 & echo $!; exit 3"), keeper) as process:
+            holder = watch(await read_all(process))
+            assert await process.wait() == ProcessEnd(code=3)
+            assert holder.lives()
+        assert holder.ends()
+        assert process.killed_descendants == 1
+
+
+@BOTH
+async def test_a_flood_on_stderr_neither_blocks_nor_grows(anyio_backend):
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    async with ProcessSupervisor() as keeper:
+        before = resident()
+        async with open_child(
+            shell("head -c 200000000 /dev/zero >&2; echo the end >&2; echo done"), keeper
+        ) as process:
+            assert await read_all(process) == b"done\n"
+            await process.wait()
+        assert process.stderr_bytes == 200_000_008
+        assert process.stderr_tail == b"\0" * (STDERR_TAIL_BYTES - 8) + b"the end\n"
+        assert resident() - before < 16 * 2**20
+
+
+@EVERY
+async def test_a_child_sees_exactly_its_environment(kind):
+    given = {"PATH": os.environ["PATH"], "SECRET": "a b\nc'\"$x", "EMPTY": "", "odd.name-": "1"}
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        for environ in (given, {name: value for name, value in given.items() if name != "odd.name-"}):
+            command = ChildCommand(argv=("cat", "/proc/self/environ"), cwd="/", environ=environ)
+            async with open_child(command, keeper) as process:
+                text = (await read_all(process)).decode()
+            seen = dict(entry.split("=", 1) for entry in text.split("\0") if entry)
+            assert len(seen.pop(CHILD_VARIABLE)) == 32
+            assert seen == {**environ, INSTANCE_VARIABLE: keeper.marker}
+
+
+async def test_arguments_reach_a_child_as_they_are(tmp_path):
+    arguments = ("", "a b", "$HOME", "'", '"', "*", "-n", "\n", "é")
+    command = ChildCommand(
+        argv=("printf", "%s\\0", *arguments), cwd=str(tmp_path), environ={"PATH": os.environ["PATH"]}
+    )
+    async with ProcessSupervisor() as keeper, open_child(command, keeper) as process:
+        assert (await read_all(process)).decode().split("\0")[:-1] == list(arguments)
+
+
+async def test_a_child_has_no_terminal_and_its_stdin_is_empty(tmp_path):
+    script = (
+        "cat; pwd; (: </dev/tty) 2>/dev/null || echo no terminal; ps -o sid= -p $$ | grep -qw $$ && echo own session"
+    )
+    async with ProcessSupervisor() as keeper, open_child(shell(script, cwd=str(tmp_path)), keeper) as process:
+        assert (await read_all(process)).decode() == f"{tmp_path}\nno terminal\nown session\n"
+
+
+@EVERY
+async def test_a_child_inherits_no_descriptor_of_ours(kind, tmp_path):
+    held = [os.open(tmp_path, os.O_RDONLY) for _ in range(40)]
+    for descriptor in held[::2]:
+        os.set_inheritable(descriptor, True)
+    try:
+        async with (
+            ProcessSupervisor(max_containment=kind) as keeper,
+            open_child(shell("echo up; exec cat", stdin=StdinMode.PIPE), keeper) as one,
+        ):
+            await read_lines(one, 1)
+            async with open_child(shell("echo up; cat", stdin=StdinMode.PIPE), keeper) as other:
+                await read_lines(other, 1)
+                assert descriptors(one.pid) == {0, 1, 2}
+                assert descriptors(other.pid) == {0, 1, 2}
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+async def test_children_that_end_while_the_loop_is_blocked_are_all_accounted_for():
+    ends: dict[int, ProcessEnd] = {}
+    with nothing_open_is_left():
+        async with (
+            ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper,
+            anyio.create_task_group() as tasks,
+        ):
+            started: list[int] = []
+            all_started = anyio.Event()
+
+            async def run(code: int) -> None:
+                async with open_child(shell(f"exit {code}"), keeper) as process:
+                    started.append(process.pid)
+                    if len(started) == 100:
+                        all_started.set()
+                    ends[code] = await process.wait()
+
+            for code in range(100):
+                tasks.start_soon(run, code)
+            await all_started.wait()
+            for pid in started:
+                _block_until_dead(pid)
+    assert ends == {code: ProcessEnd(code=code) for code in range(100)}
+
+
+def _block_until_dead(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(10_000)
+    os.close(descriptor)
+
+
+async def test_a_child_lives_on_when_threads_end():
+    async with ProcessSupervisor() as keeper, open_child(shell("cat", stdin=StdinMode.PIPE), keeper) as process:
+        for _ in range(5):
+            thread = threading.Thread(target=len, args=("",))
+            thread.start()
+            await anyio.to_thread.run_sync(thread.join)
+        await process.send(b"here\n")
+        assert await process.receive() == b"here\n"
+
+
+@BOTH
+async def test_what_the_block_raises_comes_out_as_it_is(anyio_backend, watch):
+    async with ProcessSupervisor() as keeper:
+        with pytest.raises(KeyError, match="mine"):
+            async with open_child(shell("exec sleep 1000"), keeper) as process:
+                sleeper = watch(process.pid)
+                raise KeyError("mine")
+        assert sleeper.ends()
+        assert await process.wait() == ProcessEnd(signal=15)

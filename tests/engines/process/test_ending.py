@@ -1,0 +1,333 @@
+"""Nothing outlives the block: whatever a child does to stay."""
+
+import asyncio
+import os
+import re
+import resource
+import signal
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import pytest
+from msgspec import structs
+from tests.support.processes import nothing_open_is_left, own_zombies, read_all, read_lines, shell
+
+from retinue.engines.process.child import ChildProcess, StdinMode, open_child
+from retinue.engines.process.linux_tree import has_marker, is_in_cgroup, list_processes
+from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
+from retinue.model.results import ProcessEnd
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER, ContainmentKind.GROUP])
+SHORT = 0.1
+"""Seconds of grace where the grace is certain to pass."""
+needs_cgroup = pytest.mark.skipif(
+    detect_containment()[0] is not ContainmentKind.CGROUP, reason="no control groups here"
+)
+
+
+def living(mark: str) -> list[int]:
+    return [facts.pid for facts in list_processes() if not facts.is_dead and has_marker(facts.pid, mark.encode())]
+
+
+@BOTH
+@EVERY
+async def test_a_child_is_asked_first(kind, watch):
+    script = "trap 'echo asked >&2; exit 5' TERM; sleep 1000 & echo up; wait"
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(shell(script), keeper) as process:
+            await read_lines(process, 1)
+        assert await process.wait() == ProcessEnd(code=5)
+        assert process.stderr_tail.endswith(b"asked\n")
+        assert process.killed_descendants == 0
+        assert living(keeper.marker) == []
+
+
+@BOTH
+@EVERY
+async def test_a_child_that_does_not_listen_is_killed(kind):
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT) as process:
+            await read_lines(process, 1)
+        assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
+        assert living(keeper.marker) == []
+
+
+@EVERY
+async def test_a_child_is_ended_though_asyncio_itself_cancels_who_ends_it(kind):
+    is_up = anyio.Event()
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+
+        async def work() -> None:
+            async with open_child(
+                shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT
+            ) as process:
+                await read_lines(process, 1)
+                is_up.set()
+                await anyio.sleep_forever()
+
+        at_work = asyncio.create_task(work())
+        await is_up.wait()
+        at_work.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_work.cancel()  # while the first is obeyed
+        with pytest.raises(asyncio.CancelledError):
+            await at_work
+        assert living(keeper.marker) == []
+
+
+async def test_a_child_that_answered_has_less_time():
+    async with ProcessSupervisor() as keeper:
+        with anyio.fail_after(4):
+            async with open_child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper) as process:
+                await read_lines(process, 1)
+                process.answered = True
+        assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
+
+
+@EVERY
+async def test_a_stopped_child_ends_in_good_order(kind):
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(shell("trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 1000"), keeper) as process:
+            await read_lines(process, 1)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # noqa: ASYNC222 - it stops at once
+        assert await process.wait() == ProcessEnd(code=9)
+
+
+@BOTH
+@EVERY
+async def test_a_cancelled_block_is_left_with_everything_ended(kind):
+    with nothing_open_is_left():
+        async with ProcessSupervisor(max_containment=kind) as keeper:
+            with anyio.CancelScope() as scope:
+                async with open_child(
+                    shell("trap '' TERM; sleep 1000 & echo up; wait"), keeper, grace=SHORT
+                ) as process:
+                    await read_lines(process, 1)
+                    scope.cancel()
+                    await process.receive()
+            assert scope.cancelled_caught
+            assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
+            assert living(keeper.marker) == []
+
+
+async def test_a_child_that_writes_while_it_ends_is_not_stuck():
+    script = (
+        "trap 'head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 4' TERM; echo up; while :; do :; done"
+    )
+    async with ProcessSupervisor() as keeper:
+        async with open_child(shell(script), keeper) as process:
+            await read_lines(process, 1)
+        assert await process.wait() == ProcessEnd(code=4)
+        assert process.stderr_bytes == 3_000_000
+
+
+DAEMON = "(setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!') & wait; exit 0"
+NAMELESS = f"env -i PATH=\"$PATH\" sh -c '{re.sub(chr(39), chr(39) + chr(92) + chr(39) + chr(39), DAEMON)}'"
+"""The same with a cleared environment: no mark leads to it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "owns_process"),
+    [
+        pytest.param(ContainmentKind.CGROUP, False, marks=needs_cgroup),
+        (ContainmentKind.SUBREAPER, True),
+        (ContainmentKind.MARKER, False),
+    ],
+)
+async def test_a_daemon_is_found_by_its_mark(kind, owns_process, watch):
+    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as keeper:
+        async with open_child(shell(DAEMON), keeper) as process:
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.ends()
+        assert process.killed_descendants == 1
+    assert own_zombies() == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "owns_process"),
+    [pytest.param(ContainmentKind.CGROUP, False, marks=needs_cgroup), (ContainmentKind.SUBREAPER, True)],
+)
+async def test_a_daemon_without_a_mark_is_found_all_the_same(kind, owns_process, watch):
+    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as keeper:
+        for _ in range(5):
+            async with open_child(shell(NAMELESS), keeper) as process:
+                daemon = watch(await read_all(process))
+                await process.wait()
+            assert daemon.ends()
+            assert process.killed_descendants == 1
+    assert own_zombies() == set()
+
+
+async def until_enclosed(process: ChildProcess, keeper: ProcessSupervisor) -> None:
+    at_work = anyio.to_thread.current_default_thread_limiter()
+    while not is_in_cgroup(process.pid, keeper.marker) or at_work.borrowed_tokens:
+        await anyio.lowlevel.checkpoint()
+    await anyio.wait_all_tasks_blocked()
+
+
+@needs_cgroup
+async def test_a_program_that_forks_late_is_put_into_its_group_meanwhile(watch):
+    command = structs.replace(shell(f"read go; {NAMELESS}", stdin=StdinMode.PIPE), late_fork=True)
+    async with ProcessSupervisor() as keeper:
+        async with open_child(command, keeper) as process:
+            with anyio.fail_after(10):
+                await until_enclosed(process, keeper)
+            await process.send(b"go\n")
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.ends()
+        assert process.killed_descendants == 1
+
+
+@needs_cgroup
+async def test_one_that_forks_at_once_though_it_was_to_do_so_late_is_found_by_its_mark(watch):
+    async with ProcessSupervisor() as keeper:
+        async with open_child(structs.replace(shell(DAEMON), late_fork=True), keeper) as process:
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.ends()
+        assert process.killed_descendants == 1
+
+
+async def test_a_daemon_without_a_mark_escapes_the_mark_alone_as_is_said(watch):
+    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper:
+        async with open_child(shell(NAMELESS), keeper) as process:
+            daemon = watch(await read_all(process))
+            await process.wait()
+        assert daemon.lives()
+    os.kill(daemon.pid, signal.SIGKILL)
+
+
+async def test_an_orphan_of_one_child_does_not_end_with_another(watch):
+    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER, owns_process=True) as keeper:
+        async with open_child(shell("cat", stdin=StdinMode.PIPE), keeper):
+            async with open_child(shell(NAMELESS), keeper) as process:
+                daemon = watch(await read_all(process))
+            assert daemon.lives()
+        assert daemon.ends()
+
+
+@EVERY
+async def test_descendants_without_a_mark_are_found_by_their_parents(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        script = "env -i setsid sh -c 'sleep 1000 & echo $!; wait' & wait"
+        async with open_child(shell(script), keeper) as process:
+            sleeper = watch((await read_lines(process, 1))[0])
+        assert sleeper.ends()
+
+
+@EVERY
+async def test_two_hundred_processes_end_together(kind):
+    script = "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; echo up; wait"
+    with nothing_open_is_left():
+        async with ProcessSupervisor(max_containment=kind) as keeper:
+            async with open_child(shell(script), keeper) as process:
+                await read_lines(process, 1)
+                assert len([facts for facts in list_processes() if facts.session == process.pid]) == 201
+            assert living(keeper.marker) == []
+            assert process.survivors == ()
+
+
+async def test_more_processes_than_are_held_at_once_end_too():
+    script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; echo up; wait"
+    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper:
+        async with open_child(shell(script), keeper) as process:
+            await read_lines(process, 1)
+        assert living(keeper.marker) == []
+
+
+@pytest.mark.parametrize("kind", [pytest.param(ContainmentKind.CGROUP, marks=needs_cgroup), ContainmentKind.MARKER])
+async def test_processes_that_beget_others_as_they_die_end_too(kind):
+    # Each takes SIGTERM as the sign to leave a successor in a session of its own.
+    breed = "trap 'setsid sh -c \"$BREED\" & exit' TERM; echo up; while :; do sleep 1000 & wait $!; done"
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(shell(breed, BREED=breed), keeper, grace=SHORT) as process:
+            await read_lines(process, 1)
+        assert living(keeper.marker) == []
+        assert process.survivors == ()
+
+
+@pytest.mark.parametrize("script", ["kill -TERM 0", "kill -KILL 0", "kill -KILL -$$"])
+async def test_a_child_that_signals_its_group_reaches_only_itself(script):
+    async with ProcessSupervisor() as keeper, open_child(shell(f"{script}; sleep 1000"), keeper) as process:
+        end = await process.wait()
+        assert end.signal in {signal.SIGTERM, signal.SIGKILL}
+
+
+@BOTH
+async def test_many_children_at_once_leave_nothing(anyio_backend):
+    with nothing_open_is_left():
+        async with ProcessSupervisor() as keeper:
+            up: list[int] = []
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+
+                    async def run() -> None:
+                        async with open_child(shell("setsid sleep 1000 & echo up; wait"), keeper) as process:
+                            await read_lines(process, 1)
+                            up.append(process.pid)
+                            if len(up) == 64:
+                                scope.cancel()
+                            await process.wait()
+
+                    for _ in range(64):
+                        tasks.start_soon(run)
+            assert len(up) == 64
+            assert living(keeper.marker) == []
+
+
+async def test_containment_says_what_is_in_force_and_what_may_get_away():
+    kind, sentence = detect_containment()
+    owned, _ = detect_containment(owns_process=True)
+    assert kind in {ContainmentKind.CGROUP, ContainmentKind.MARKER}
+    assert owned in {ContainmentKind.CGROUP, ContainmentKind.SUBREAPER}
+    assert sentence.endswith(".")
+    assert ("may get away" in sentence) is (kind is ContainmentKind.MARKER)
+
+
+@pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER])
+async def test_a_child_is_ended_when_no_descriptor_is_left(kind):
+    async with ProcessSupervisor(max_containment=kind) as keeper:
+        async with open_child(
+            shell("for i in 1 2 3 4 5 6 7 8; do setsid sleep 1000 & done; echo up; wait"), keeper
+        ) as process:
+            await read_lines(process, 1)
+            held = take_all_descriptors()
+        for descriptor in held:
+            os.close(descriptor)
+        assert living(keeper.marker) == []
+        assert process.survivors == ()
+
+
+def take_all_descriptors() -> list[int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    held = []
+    try:
+        while True:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return held
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, hard))
+
+
+@pytest.fixture(autouse=True)
+def same_limits() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@EVERY
+async def test_those_who_came_of_a_child_are_counted_while_it_runs(kind):
+    waiting = shell("sleep 1000 & echo up; read x; wait", stdin=StdinMode.PIPE)
+    async with ProcessSupervisor(max_containment=kind) as keeper, open_child(waiting, keeper) as process:
+        await read_lines(process, 1)
+        assert await process.count_descendants() == 1

@@ -1,0 +1,40 @@
+"""Two engines in one program, each with a keeper: says whether the child of one outlives the end of the other's."""
+
+import os
+import sys
+
+import anyio
+
+from retinue.engines.process.child import ChildCommand, open_child
+from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, SharedProcessTable
+
+SLEEPS = ChildCommand(argv=("sleep", "600"), cwd="/", environ={"PATH": os.environ["PATH"]})
+
+
+def keeper(family: SharedProcessTable) -> ProcessSupervisor:
+    return ProcessSupervisor(owns_process=True, max_containment=ContainmentKind.SUBREAPER, shared=family)
+
+
+async def older(family: SharedProcessTable, is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event) -> None:
+    async with keeper(family) as first, open_child(SLEEPS, first):
+        is_up.set()
+        await may_end.wait()
+    has_ended.set()
+
+
+async def main() -> None:
+    family = SharedProcessTable()
+    is_up, may_end, has_ended = anyio.Event(), anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(older, family, is_up, may_end, has_ended)
+        await is_up.wait()
+        async with keeper(family) as second, open_child(SLEEPS, second) as younger:
+            may_end.set()
+            await has_ended.wait()
+            end = None
+            with anyio.move_on_after(0.2):
+                end = await younger.wait()
+            sys.stdout.write(f"{end or 'alive'}\n")
+
+
+anyio.run(main)

@@ -1,9 +1,0 @@
-"""Shared by the tests of the ways in."""
-
-import pytest
-from tests.frontends.story import Story
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()

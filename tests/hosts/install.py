@@ -1,0 +1,23 @@
+"""Installs the programs that Retinue is installed into, for the tests beside this file: `make test-hosts`.
+
+python -m tests.hosts.install .tools          as the lock says
+python -m tests.hosts.install --lock          writes the lock anew
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.real.install import Installation, main
+
+FOLDER = "hosts"
+PROGRAMS = Installation(
+    title="Claude Code, Codex, Gemini CLI and opencode",
+    stamp=".hosts",
+    package="@openai/codex",
+    sources={FOLDER: Path(__file__).parent / "programs"},
+)
+
+if __name__ == "__main__":
+    sys.exit(main(PROGRAMS, sys.argv[1:]))

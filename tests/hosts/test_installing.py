@@ -1,0 +1,286 @@
+"""Our entry in real configurations of every host: put in, found, taken out, and nothing else touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
+from retinue.hosts.config_editors import UnsupportedConfigError
+from retinue.hosts.config_paths import HostMachine
+from retinue.hosts.hosts import HOSTS, Host, own_command
+from retinue.hosts.status import file_uri_to_path, find_installations
+
+FILES = Path(__file__).parent / "files"
+COMMAND = ("/opt/retinue/bin/retinue",)
+SPEAK_MCP = [host for host in HOSTS.values() if host.speaks_mcp]
+each_host = pytest.mark.parametrize("host", HOSTS.values(), ids=list(HOSTS))
+each_real_file = pytest.mark.parametrize("host", SPEAK_MCP, ids=[host.name for host in SPEAK_MCP])
+
+
+def real(host: Host) -> bytes:
+    """A configuration of the host's current version."""
+    return next(FILES.glob(f"{host.name}.*")).read_bytes()
+
+
+def parsed(host: Host, content: bytes) -> Any:
+    return tomllib.loads(content.decode()) if host.name == "codex" else json.loads(content)
+
+
+def servers(host: Host, content: bytes) -> Any:
+    key = {"codex": "mcp_servers", "opencode": "mcp", "vscode": "servers"}.get(host.name, "mcpServers")
+    return parsed(host, content)[key]
+
+
+def install(host: Host, file: Path, **more: Any) -> ConfigChange:
+    change = plan_install(
+        file,
+        host.editor,
+        host.make_entry(more.get("command", COMMAND), more.get("surface"), more.get("arguments", ())),
+    )
+    apply_change(change)
+    return change
+
+
+def uninstall(host: Host, file: Path) -> ConfigChange:
+    change = plan_uninstall(file, host.editor)
+    apply_change(change)
+    return change
+
+
+@pytest.fixture
+def file(tmp_path, host):
+    path = tmp_path / "deep" / Path(host.project_path).name
+    if host.speaks_mcp:
+        path.parent.mkdir()
+        path.write_bytes(real(host))
+        path.chmod(0o640)
+    return path
+
+
+@each_real_file
+def test_the_entry_is_added_and_all_else_stays_as_it_is(host, file):
+    before = file.read_bytes()
+    install(host, file)
+    after = file.read_bytes()
+    found = servers(host, after)
+    assert found.pop("retinue") == host.make_entry(COMMAND, None, ())
+    assert found == servers(host, before)
+    ends = {line for line in after.splitlines(keepends=True) if line.strip()}
+    changed = [line for line in before.splitlines(keepends=True) if line.strip() and line not in ends]
+    assert len(changed) <= 1, "at most a comma is added to a line"
+    assert file.with_name(f"{file.name}.before-retinue").read_bytes() == before
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert after.count(b"\r\n") in {0, after.count(b"\n")}, "line ends are all of one kind, as before"
+
+
+@each_real_file
+def test_doing_it_again_changes_nothing_and_undoing_it_restores_every_byte(host, file):
+    before = file.read_bytes()
+    install(host, file)
+    assert not install(host, file).is_needed
+    uninstall(host, file)
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in file.parent.iterdir()) == [file.name]
+    assert not uninstall(host, file).is_needed
+
+
+@each_real_file
+def test_what_others_changed_meanwhile_is_kept(host, file):
+    install(host, file)
+    changed = file.read_bytes().replace(b"demo", b"other").replace(b"server-name", b"other")
+    file.write_bytes(changed.replace(b"playwright", b"other"))
+    uninstall(host, file)
+    assert list(servers(host, file.read_bytes())) == ["other"]
+
+
+@each_host
+def test_without_a_file_one_is_made_and_undoing_it_removes_it(host, tmp_path):
+    file = tmp_path / "not" / "there" / "yet"
+    install(host, file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert host.editor.find_entry(file.read_text()) == host.make_entry(COMMAND, None, ())
+    uninstall(host, file)
+    assert list(file.parent.iterdir()) == []
+
+
+@each_host
+def test_an_entry_of_an_earlier_installation_is_replaced(host, file):
+    original = file.read_bytes() if file.exists() else None
+    install(host, file, command=("/old/retinue",))
+    install(host, file, surface="nested")
+    assert host.editor.find_entry(file.read_text()) == host.make_entry(COMMAND, "nested", ())
+    assert "/old/retinue" not in file.read_text()
+    uninstall(host, file)
+    assert (file.read_bytes() if file.exists() else None) == original
+
+
+@each_host
+def test_what_cannot_be_read_is_left_alone(host, tmp_path):
+    contents = [b"{ not [ any = thing", b"\xff\xfe", b'{"a": 1} trailing']
+    for number, content in enumerate(contents):
+        file = tmp_path / f"{number}"
+        file.write_bytes(content)
+        for change in (install, uninstall):
+            with pytest.raises(UnsupportedConfigError):
+                change(host, file)
+        assert file.read_bytes() == content
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "pipe"):
+        with pytest.raises(UnsupportedConfigError, match="it is a "):
+            install(host, tmp_path / name)
+
+
+def test_a_link_stays_a_link(tmp_path):
+    host, elsewhere = HOSTS["claude"], tmp_path / "dotfiles.json"
+    elsewhere.write_bytes(real(host))
+    (tmp_path / "link.json").symlink_to(elsewhere)
+    install(host, tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert "retinue" in servers(host, elsewhere.read_bytes())
+
+
+def test_a_file_that_changes_between_looking_and_writing_is_left_alone(tmp_path):
+    host, file = HOSTS["claude"], tmp_path / ".claude.json"
+    file.write_bytes(real(host))
+    change = plan_install(file, host.editor, host.make_entry(COMMAND, None, ()))
+    file.write_text("{}")
+    with pytest.raises(UnsupportedConfigError, match="changed meanwhile"):
+        apply_change(change)
+    assert file.read_text() == "{}"
+
+
+def test_a_file_of_somebody_elses_extension_is_left_alone(tmp_path):
+    file = tmp_path / "retinue.js"
+    file.write_text("export default () => {};\n")
+    with pytest.raises(UnsupportedConfigError, match="not written by Retinue"):
+        install(HOSTS["pi"], file)
+
+
+def test_places_follow_the_variables_of_the_hosts(tmp_path):
+    environ = {
+        "HOME": "/home/me",
+        "PI_CODING_AGENT_DIR": "~/p",
+        "CLAUDE_CONFIG_DIR": "/c",
+        "CODEX_HOME": "/x",
+        "GEMINI_CLI_HOME": "/g",
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
+    assert {name: str(host.config_path(HostMachine(environ, "linux"), None)) for name, host in HOSTS.items()} == {
+        "pi": "/home/me/p/extensions/retinue.js",
+        "claude": "/c/.claude.json",
+        "codex": "/x/config.toml",
+        "gemini": "/g/.gemini/settings.json",
+        "opencode": f"{tmp_path}/opencode/opencode.json",
+        "cursor": "/home/me/.cursor/mcp.json",
+        "vscode": f"{tmp_path}/Code/User/mcp.json",
+    }
+    (tmp_path / "opencode").mkdir()
+    (tmp_path / "opencode" / "opencode.jsonc").touch()
+    assert HOSTS["opencode"].config_path(HostMachine(environ), None).name == "opencode.jsonc"
+    assert (
+        str(HOSTS["vscode"].config_path(HostMachine(environ), Path("/some/project")))
+        == "/some/project/.vscode/mcp.json"
+    )
+
+
+def test_on_macos_only_vs_code_has_another_place():
+    on = {platform: HostMachine({"HOME": "/Users/me"}, platform) for platform in ("linux", "darwin")}
+    moved = {
+        name
+        for name, host in HOSTS.items()
+        if host.config_path(on["linux"], None) != host.config_path(on["darwin"], None)
+    }
+    assert moved == {"vscode"}
+    assert str(HOSTS["vscode"].config_path(on["darwin"], None)) == (
+        "/Users/me/Library/Application Support/Code/User/mcp.json"
+    )
+
+
+def test_on_windows_places_are_below_the_profile_whatever_home_a_shell_has(tmp_path):
+    profile, roaming = tmp_path / "Users" / "me", tmp_path / "Roaming"
+    environ = {"HOME": "/c/Users/me", "USERPROFILE": str(profile), "APPDATA": str(roaming)}
+    assert {name: host.config_path(HostMachine(environ, "win32"), None) for name, host in HOSTS.items()} == {
+        "pi": profile / ".pi" / "agent" / "extensions" / "retinue.js",
+        "claude": profile / ".claude.json",
+        "codex": profile / ".codex" / "config.toml",
+        "gemini": profile / ".gemini" / "settings.json",
+        "opencode": profile / ".config" / "opencode" / "opencode.json",
+        "cursor": profile / ".cursor" / "mcp.json",
+        "vscode": roaming / "Code" / "User" / "mcp.json",
+    }
+    del environ["APPDATA"]
+    assert HOSTS["vscode"].config_path(HostMachine(environ, "win32"), None) == (
+        profile / "AppData" / "Roaming" / "Code" / "User" / "mcp.json"
+    )
+
+
+@each_host
+def test_a_path_of_windows_comes_back_as_it_was_given(host, tmp_path):
+    command = (r"C:\Users\Jörg Müller\new\tools\Scripts\retinue.EXE",)
+    install(host, tmp_path / "file", command=command)
+    entry = host.editor.find_entry((tmp_path / "file").read_text())
+    assert entry == host.make_entry(command, None, ())
+    first, *_ = entry["command"] if isinstance(entry["command"], list) else [entry["command"]]
+    assert first == command[0]
+    assert uninstall(host, tmp_path / "file").after is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "platform", "path"),
+    [
+        ("file:///C:/Program%20Files/index.js", "win32", "C:/Program Files/index.js"),
+        ("file:///home/a%20b/index.js", "linux", "/home/a b/index.js"),
+        ("file:///home/index.js", "win32", "/home/index.js"),
+    ],
+)
+def test_an_extension_is_looked_for_where_its_address_leads(uri, platform, path):
+    assert file_uri_to_path(uri, platform) == path
+
+
+def test_what_starts_us_is_our_program_or_python_itself(tmp_path):
+    assert own_command(str(tmp_path / "python")) == (str(tmp_path / "python"), "-P", "-m", "retinue")
+    for folder in ("Scripts", "."):
+        script = tmp_path / folder / "retinue"
+        script.parent.mkdir(exist_ok=True)
+        script.touch(0o755)
+        assert own_command(str(tmp_path / "python")) == (str(script),)
+
+
+# -- what doctor sees ------------------------------------------------------------------------------
+
+
+@each_host
+def test_an_installation_that_works_has_no_fault(host, tmp_path):
+    machine = HostMachine({"HOME": str(tmp_path)})
+    file = host.config_path(machine, None)
+    install(host, file, command=own_command())
+    (found,) = find_installations(machine, tmp_path)
+    assert (found.name, found.file, found.fault) == (host.name, str(file), None)
+
+
+@each_host
+def test_a_command_that_is_gone_is_a_fault_with_what_to_do(host, tmp_path):
+    machine = HostMachine({"HOME": str(tmp_path / "home")})
+    install(host, host.config_path(machine, tmp_path), command=("/nowhere/retinue",))
+    (found,) = find_installations(machine, tmp_path)
+    assert found.fault == (
+        f"{host.title} starts a program that is not there (/nowhere/retinue). "
+        f"Run: retinue install {host.name} --project"
+    )
+
+
+def test_an_extension_that_is_gone_is_a_fault(tmp_path):
+    host, machine = HOSTS["pi"], HostMachine({"HOME": str(tmp_path)})
+    entry = {**host.make_entry(own_command(), None, ()), "extension": "file:///nowhere/index.js"}
+    apply_change(plan_install(host.config_path(machine, None), host.editor, entry))
+    (found,) = find_installations(machine, tmp_path / "elsewhere")
+    assert found.fault
+    assert "loads an extension that is not there any more (file:///nowhere/index.js)" in found.fault

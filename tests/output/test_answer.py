@@ -1,0 +1,383 @@
+"""What one attempt's events amount to."""
+
+import time
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import (
+    CONTINUED_NOTICE_CODE,
+    EngineSessionStarted,
+    Finalized,
+    MessageEnded,
+    Notice,
+    OutputBytesCounted,
+    ProcessEnded,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCalled,
+    ToolDelta,
+    ToolReturned,
+)
+from retinue.model.results import AnswerStatus, Finalization, ProcessEnd, Usage
+from retinue.model.runs import ToolUse
+from retinue.output.answer import (
+    MAX_MESSAGE_CHARS,
+    MAX_NOTICES,
+    MAX_TOOL_NAMES,
+    AnswerCollector,
+    BoundedItems,
+    BoundedText,
+)
+
+FINAL, PARTIAL, DIAGNOSIS, NONE = AnswerStatus.FINAL, AnswerStatus.PARTIAL, AnswerStatus.DIAGNOSIS, AnswerStatus.NONE
+STOP = MessageEnded(stop_reason="stop")
+CALL = ToolCalled("c1", "grep", {"pattern": "x"})
+TOOL_USE = MessageEnded(stop_reason="tool_use")
+RETURNED = ToolReturned("c1", "grep", "found")
+GOES_ON = Notice(CONTINUED_NOTICE_CODE, "It goes on.")
+
+
+def ended(reason, **facts):
+    return MessageEnded(stop_reason=reason, **facts)
+
+
+def collected(*events):
+    collector = AnswerCollector()
+    for event in events:
+        collector.observe(event)
+    return collector
+
+
+# -- the answer ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "answer"),
+    [
+        ((Text("one"), Text(""), Text(" \n"), Text("two"), STOP), ("one\ntwo", FINAL)),
+        ((Text("look"), CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
+        ((Text("done"), STOP, ended("stop")), ("done", FINAL)),
+        ((Text("done"), STOP, Text("more"), CALL, TOOL_USE), ("done", FINAL)),
+        ((TextDelta("do"), TextDelta("ne"), STOP), ("done", FINAL)),
+        ((TextDelta("do"), TextDelta("ne"), Text("done"), STOP), ("done", FINAL)),
+        ((Text("API Error: timeout, rate limit"), STOP), ("API Error: timeout, rate limit", FINAL)),
+        ((Text("half"), ended("length")), ("half", PARTIAL)),
+        ((Text("half"), ended("length"), Text("done"), STOP), ("done", FINAL)),
+        ((Text("half an ans"), ended("length"), GOES_ON, Text("wer"), STOP), ("half an answer", FINAL)),
+        ((Text("a"), ended("length"), GOES_ON, Text("b"), ended("error")), ("ab", PARTIAL)),
+        ((Text("half an ans"), ended("length"), GOES_ON, TextDelta("we")), ("half an answe", PARTIAL)),
+        ((Text("I look"), CALL, TOOL_USE, RETURNED, ended("length"), GOES_ON, Text("done"), STOP), ("done", FINAL)),
+        ((Text("half"), ended("length"), GOES_ON, CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
+        ((Text("half"), ended("error", error="500")), ("half", PARTIAL)),
+        ((Text("half"), ended("aborted")), ("half", PARTIAL)),
+        ((Text("done"), STOP, Text("half"), ended("error")), ("half", PARTIAL)),
+        ((Text("look"), CALL, TOOL_USE, RETURNED), ("look", PARTIAL)),
+        ((Text("first"), TOOL_USE, Text("second"), TOOL_USE, ended("error")), ("second", PARTIAL)),
+        ((Text("look"), CALL, TOOL_USE, TextDelta("I fo"), TextDelta("und")), ("I found", PARTIAL)),
+        ((Text("whole block"), TextDelta("and a ha")), ("whole block\nand a ha", PARTIAL)),
+        ((Finalized(Finalization("SUCCESS", "result")), Text("chat"), STOP), ("result", FINAL)),
+        ((Finalized(Finalization("ERROR", error="could not")),), ("could not", FINAL)),
+        ((Finalized(Finalization("ERROR", "found so far", "could not")),), ("found so far", FINAL)),
+        ((), ("", NONE)),
+    ],
+)
+def test_the_answer_is_the_best_text_there_is(events, answer):
+    assert collected(*events).best_answer() == answer
+
+
+def test_without_any_text_the_answer_is_a_diagnosis():
+    text, kind = collected(CALL, TOOL_USE, RETURNED, CALL, TOOL_USE, RETURNED, ended("error")).best_answer()
+    assert kind is DIAGNOSIS
+    assert text == (
+        "Subagent produced JSONL events but no final assistant text could be extracted.\n"
+        "Last event type: message_ended.\n"
+        "Last assistant stop reason: error.\n"
+        "Tool executions completed: 2."
+    )
+
+
+def test_a_diagnosis_says_only_what_is_known():
+    assert collected(Thinking("hm"), ProcessEnded(ProcessEnd(1))).best_answer() == (
+        "Subagent produced JSONL events but no final assistant text could be extracted.\nLast event type: thinking.",
+        DIAGNOSIS,
+    )
+
+
+def test_where_the_agent_did_nothing_the_diagnosis_says_so():
+    assert collected(OutputBytesCounted(raw=5), ProcessEnded(ProcessEnd(1))).best_answer() == (
+        "The subagent ended before it did anything: it wrote no message and called no tool.",
+        DIAGNOSIS,
+    )
+
+
+# -- the failure -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Text("done"), STOP),
+        (ended("error", error="overloaded"), Text("done"), STOP),
+        (Text("done"), STOP, ended("stop")),
+        (CALL, TOOL_USE, Finalized(Finalization("SUCCESS", "result")), RETURNED),
+        (Finalized(Finalization("ERROR", error="could not")), ended("error", error="late")),
+    ],
+)
+def test_a_good_end_is_no_failure(events):
+    collector = collected(*events)
+    assert collector.find_failure() is None
+    assert collector.has_final_answer
+
+
+@pytest.mark.parametrize(
+    ("events", "failure"),
+    [
+        (
+            (Text("half"), ended("error", error="429 rate limit")),
+            Failure(
+                ErrorCode.PROVIDER,
+                "The model provider failed: 429 rate limit\n"
+                "What it wrote is kept. Try again later, or give the agent fallback_models.",
+                "rate_limit",
+            ),
+        ),
+        (
+            (ended("error"),),
+            Failure(
+                ErrorCode.PROVIDER,
+                "The model provider failed: no reason given\n"
+                "It left no text; its session keeps what it did. Run the task again, or use another model.",
+                "other",
+            ),
+        ),
+        (
+            (Text("half"), ended("aborted")),
+            Failure(
+                ErrorCode.ABORTED,
+                "The agent's last turn was aborted. What it wrote is kept. Run the task again, or resume the session.",
+                "aborted",
+            ),
+        ),
+        (
+            (Text("half"), ended("length")),
+            Failure(
+                ErrorCode.OUTPUT_LIMIT,
+                "The model reached its output limit before the answer was complete. What it wrote is kept. "
+                "Ask for a shorter answer, split the task, or use a model with a larger limit.",
+                "length",
+            ),
+        ),
+        (
+            (Text("look"), CALL, TOOL_USE, RETURNED),
+            Failure(
+                ErrorCode.ENGINE,
+                "The agent ended without a final message. What it wrote is kept. "
+                "Run the task again, or resume the session.",
+                "no_final_message",
+            ),
+        ),
+        (
+            (CALL, TOOL_USE, RETURNED, Text(" "), STOP),
+            Failure(
+                ErrorCode.ENGINE,
+                "The agent's last message is empty. It left no text; its session keeps what it did. "
+                "Run the task again, or resume the session.",
+                "empty_answer",
+            ),
+        ),
+    ],
+)
+def test_a_bad_end_is_a_failure_that_says_what_was_kept_and_what_to_do(events, failure):
+    collector = collected(*events)
+    assert collector.find_failure() == failure
+    assert not collector.has_final_answer
+
+
+def test_without_events_there_is_no_final_message():
+    failure = AnswerCollector().find_failure()
+    assert failure is not None
+    assert failure.reason == "no_final_message"
+
+
+def test_of_a_long_provider_error_the_beginning_is_kept():
+    failure = collected(ended("error", error="overloaded " + "x" * 100_000)).find_failure()
+    assert failure is not None
+    assert len(failure.message) < 2500
+    assert failure.reason == "overloaded"
+
+
+def test_an_answer_is_not_complete_while_another_message_is_being_written():
+    collector = collected(Text("done"), STOP)
+    assert collector.has_final_answer
+    collector.observe(TextDelta("on second"))
+    assert not collector.has_final_answer
+    assert collector.best_answer() == ("done", FINAL)
+
+
+# -- the facts -------------------------------------------------------------------------------------------
+
+
+def test_usage_is_summed_over_the_messages_and_a_turn_is_a_message():
+    first = Usage(input=10, output=5, cache_read=3, cost=0.1, turns=1)
+    second = Usage(input=20, output=7, cache_write=2)
+    assert collected(ended("tool_use", usage=first), ended("stop", usage=second), ended("stop")).usage == Usage(
+        input=30, output=12, cache_read=3, cache_write=2, cost=0.1, turns=3
+    )
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_what_was_free_says_nothing_of_what_nobody_knows_the_price_of(order):
+    def total(*parts):
+        return sum((parts[n] for n in order), Usage())
+
+    free, unknown = Usage(output=5, cost=0.0), Usage(input=10, output=5)
+    assert total(free, free, Usage()).cost == 0.0
+    assert total(free, unknown, free).cost is None
+    assert total(free, unknown, Usage(input=1, cost=0.25)).cost == 0.25, "what is known is told"
+
+
+def test_the_model_is_the_one_that_gave_the_answer():
+    assert collected(Text("done"), ended("stop", model="good"), ended("error", model="bad")).model == "good"
+    assert collected(ended("tool_use", model="first"), ended("error")).model == "first"
+    assert AnswerCollector().model is None
+
+
+def test_tools_are_counted_by_name():
+    write = ToolCalled("c2", "write", {"path": "x"})
+    assert collected(CALL, write, CALL).tools_used == {"grep": 2, "write": 1}
+
+
+def test_the_last_facts_win():
+    collector = collected(
+        EngineSessionStarted("one"),
+        EngineSessionStarted("two"),
+        Finalized(Finalization("ERROR", error="first")),
+        Finalized(Finalization("SUCCESS", "second")),
+        ended("error", error="broken"),
+        ProcessEnded(ProcessEnd(code=3)),
+    )
+    assert collector.native_session == "two"
+    assert collector.finalized == Finalization("SUCCESS", "second")
+    assert (collector.stop_reason, collector.provider_error) == ("error", "broken")
+    assert collector.process == ProcessEnd(code=3)
+
+
+def test_an_error_that_was_overcome_is_forgotten():
+    assert collected(ended("error", error="broken"), Text("done"), STOP).provider_error is None
+
+
+def test_items_are_texts_and_tool_calls_in_the_order_they_came():
+    events = (Text("look"), Text(" "), CALL, TOOL_USE, RETURNED, TextDelta("do"), Text("done"), STOP)
+    assert collected(*events).items == ("look", ToolUse("c1", "grep", {"pattern": "x"}), "done")
+
+
+def test_each_notice_is_kept_once_and_the_newest_are_kept():
+    many = [Notice("retry", f"notice {i}") for i in range(MAX_NOTICES + 5)]
+    assert collected(many[0], many[0], many[1]).notices == ("notice 0", "notice 1")
+    assert collected(*many).notices == tuple(f"notice {i}" for i in range(5, MAX_NOTICES + 5))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------
+
+
+def test_deltas_beyond_what_is_held_are_dropped_and_counted():
+    collector = collected(*[TextDelta("x" * 500)] * 20_000, OutputBytesCounted(dropped=7))
+    assert collector.best_answer() == ("x" * MAX_MESSAGE_CHARS, PARTIAL)
+    assert collector.dropped_bytes == 20_000 * 500 - MAX_MESSAGE_CHARS + 7
+
+
+def test_a_delta_costs_the_same_however_long_the_text_has_become():
+    def seconds(count):
+        def once():
+            collector, start = AnswerCollector(), time.process_time()
+            for _ in range(count):
+                collector.observe(delta)
+            return time.process_time() - start
+
+        return min(once() for _ in range(3))
+
+    delta = TextDelta("word ")
+    assert seconds(40_000) < 12 * seconds(10_000) + 0.01
+
+
+def test_a_draft_holds_blocks_and_the_deltas_after_them_within_its_limit():
+    draft = BoundedText(limit=8)
+    assert [draft.add_delta("abcd"), draft.add_block("abcdef"), draft.add_delta("gh"), draft.add_delta("ij")] == [
+        0,
+        0,
+        0,
+        2,
+    ]
+    assert draft.text() == "abcdef\ngh"
+    assert draft.add_block("ghij") == 2
+    assert draft.text() == "abcdef\ngh"
+
+
+def test_of_too_many_items_the_newest_are_kept():
+    items = BoundedItems(limit=3)
+    for i in range(10):
+        items.add(str(i))
+    assert items.to_tuple() == ("7", "8", "9")
+
+
+def test_of_too_much_text_the_newest_items_are_kept_and_a_giant_is_cut():
+    items = BoundedItems(limit_chars=10)
+    for text in ("old", "aaaa", "bbbb", "c"):
+        items.add(text)
+    assert items.to_tuple() == ("aaaa", "bbbb", "c")
+    items.add("x" * 99)
+    assert items.to_tuple() == ("x" * 10,)
+
+
+def test_arguments_count_as_text_and_giants_are_left_out():
+    items = BoundedItems(limit_chars=20)
+    items.add("some text")
+    items.add(ToolUse("c1", "write", {"content": ["x" * 99]}))
+    assert items.to_tuple() == ("some text", ToolUse("c1", "write", {"[left out]": "115 characters"}))
+
+
+def test_a_child_cannot_invent_tools_without_end():
+    used = collected(*(ToolCalled("c", f"tool{i}", {}) for i in range(MAX_TOOL_NAMES + 50))).tools_used
+    assert len(used) == MAX_TOOL_NAMES + 1
+    assert used["(others)"] == 50
+
+
+EVENTS = st.sampled_from(
+    [
+        TextDelta("delta"),
+        ThinkingDelta("hm"),
+        ToolDelta("c1", "out"),
+        Thinking("hm"),
+        Text("text"),
+        Text(""),
+        CALL,
+        RETURNED,
+        STOP,
+        TOOL_USE,
+        ended("error", error="500"),
+        ended("length"),
+        ended("aborted"),
+        Finalized(Finalization("SUCCESS", "result")),
+        Notice("n", "m"),
+        ProcessEnded(ProcessEnd(0)),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(events=st.lists(EVENTS, max_size=12))
+def test_success_always_has_a_final_answer_and_every_answer_a_kind(events):
+    collector = collected(*events)
+    text, kind = collector.best_answer()
+    if collector.find_failure() is None:
+        assert kind is FINAL
+    assert bool(text) == bool(events)
+    assert (kind is NONE) == (not events)
+    messages = [event for event in events if isinstance(event, MessageEnded)]
+    assert collector.usage.turns == sum(message.stop_reason != "error" for message in messages)

@@ -1,0 +1,270 @@
+"""What is masked, what is not, and where."""
+
+import re
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import retinue
+from retinue.output.redaction.redactor import Redactor, find_secrets
+from retinue.output.untrusted_text import MAX_DEPTH
+
+VALUE = 'Tr0ub4dor&3 "quoted" /path'
+
+
+def test_a_secret_of_each_family_is_masked_and_its_surroundings_are_not(canary):
+    assert Redactor().redact(f"before {canary.text}\nafter") == (f"before {canary.masked}\nafter", 1)
+
+
+def test_masking_masked_text_changes_nothing(canary):
+    masked, _ = Redactor().redact(canary.text)
+    assert Redactor().redact(masked) == (masked, 0)
+
+
+def test_a_secret_whose_name_ends_another_is_masked_too():
+    assert Redactor().redact('token=abc123def456token="zzz123456"') == ('token=[REDACTED]"[REDACTED]"', 2)
+
+
+def test_letters_that_grow_in_lower_case_do_not_shift_the_mask():
+    assert Redactor().redact("İİİ token=abc12345 İ") == ("İİİ token=[REDACTED] İ", 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "token = parser.next_token()",
+        "password: str",
+        "password = getpass.getpass()",
+        'api_key = os.environ["OPENAI_API_KEY"]',
+        "secret_key=settings.SECRET_KEY_FALLBACKS",
+        "private_key: CertificateIssuerPrivateKeyTypes,",
+        "def authorize(token: str, password: str | None = None) -> None:",
+        'headers = {"Authorization": f"Bearer {token}"}',
+        "Authorization: Bearer <token>",
+        "max_tokens: 100000",
+        "token = tokens[i2]",
+        "token == expected1",
+        "Token::Identifier42",
+        '"password": "********"',
+        "export PATH=/usr/local/bin:$PATH",
+        "export GITHUB_TOKEN=$MY_TOKEN123",
+        "https://user:password@host.example",
+        "https://${USER}:${PASS}@host.example",
+        "http://localhost:8080/path@2",
+        "git@github.com:owner/repo.git",
+        "task-1234567890abcdefghij",
+        "_highs_to_scipy_status_message",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        'if line == "-----BEGIN PRIVATE KEY-----":',
+        "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIEAgAAuTANBgkqhkiG9w0BAQUFADBaMQ\n-----END CERTIFICATE-----",
+        "the bearer of this letter",
+        "Bearer authentication, or bearer authentication.",
+        "arn:aws:secretsmanager:eu-west-1:123456789012:secret:my-name-1",
+        "password: string",
+        "password: String!",
+        "token: Token",
+        "secret = get_secret()",
+        "secret=clientsecretvalue",
+        "token=accessTokenFromStorage",
+        "f(token=authenticationtoken)",
+        "PASSWORD=required",
+        "TOKEN=configurationtoken",
+        "password: argon2",
+        "password: sha256",
+        "pwd: uint32",
+        '"password": "Your new password"',
+        '"password": "Mot de passe"',
+        "password: 'please enter a password'",
+        "Send it as a Bearer token in the Authorization header.",
+        "Bearer token",
+        "bearer self.config.token",
+        "Authorization: role-based access control",
+        "Authorization: required",
+        "authorization: my_auth_header",
+        "cookie: Cookie",
+        "Cookie: name=value",
+        "Cookie: <session>",
+        "const cookie: string = document.cookie",
+        "hf_hub_download(repo_id)",
+        "from transformers import hf_argparser",
+        "msg.sender.address.of_the_message_that_was_sent",
+        "hvs.py",
+        "at 12345678:AA",
+        "xai-grok-4-fast-reasoning",
+        "self.assertEqual.method1.some_long_attribute_name_here",
+    ],
+)
+def test_ordinary_code_and_prose_stay_as_they_are(line):
+    assert Redactor().redact(line) == (line, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "masked"),
+    [
+        ("password", "correct horse battery", "[REDACTED]"),
+        ("password", "hunter2", "[REDACTED]"),
+        ("Authorization", "secret-token-value", "[REDACTED]"),
+        ("Cookie", "session=abcdef", "session=[REDACTED]"),
+        ("password", "Your new password", "Your new password"),
+    ],
+)
+def test_value_under_a_telling_name_is_masked_as_in_text(name, value, masked):
+    assert Redactor().redact_value({"headers": [{name: value}]})[0] == {"headers": [{name: masked}]}
+
+
+def test_of_ordinary_sources_less_than_one_line_in_a_thousand_is_touched():
+    folders = [Path(retinue.__file__).parent, Path(sysconfig.get_path("stdlib"))]
+    sources = [path.read_text("utf-8", "replace") for folder in folders for path in folder.glob("*.py")]
+    lines = [line for source in sources for line in source.split("\n")]
+    masks = sum(Redactor().redact(source)[1] for source in sources)
+    assert len(lines) > 10_000
+    assert masks < len(lines) / 1000
+
+
+# -- known values --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        VALUE,
+        'Tr0ub4dor&3 \\"quoted\\" /path',
+        "Tr0ub4dor%263%20%22quoted%22%20%2Fpath",
+        "Tr0ub4dor%263+%22quoted%22+%2Fpath",
+    ],
+)
+def test_a_known_value_is_masked_as_it_is_and_as_json_and_addresses_spell_it(spelled):
+    assert Redactor([VALUE]).redact(f"x{spelled}y") == ("x[REDACTED]y", 1)
+
+
+def test_of_known_values_that_begin_alike_the_longest_is_masked():
+    assert Redactor(["abcdefgh", "abcdefgh-and-more"]).redact("abcdefgh-and-more") == ("[REDACTED]", 1)
+
+
+def test_a_known_value_below_eight_characters_is_left_alone():
+    assert Redactor(["short"]).redact("short") == ("short", 0)
+
+
+def test_a_known_value_that_is_part_of_a_mark_does_not_mask_marks():
+    assert Redactor(["REDACTED"]).redact("password=hunter22") == ("password=[REDACTED]", 1)
+
+
+def test_a_masker_can_be_told_more_values():
+    masker = Redactor(["one-secret-value"])
+    both = masker.with_secrets(["another-secret", "short"])
+    assert both.redact("one-secret-value another-secret") == ("[REDACTED] [REDACTED]", 2)
+    assert masker.redact("another-secret") == ("another-secret", 0)
+
+
+@pytest.mark.parametrize("added", [(), ("short",), ("one-secret-value",)])
+def test_a_masker_that_is_told_nothing_new_is_itself(added):
+    masker = Redactor(["one-secret-value"])
+    assert masker.with_secrets(iter(added)) is masker
+
+
+def test_our_secrets_are_the_telling_variables_with_telling_values():
+    environ = {
+        "OPENAI_API_KEY": "sk-0123456789",
+        "GITHUB_TOKEN": "ghp-0123456789",
+        "NPM_AUTHTOKEN": "abcd1234efg",
+        "DB_PASSWORD": "correct-horse",
+        "DB_PASSWORD_2": "correct-horse",
+        "POSTGRES_PASSWORD": "postgres",
+        "MAX_TOKEN": "1234567890",
+        "USE_AUTH": "disabled",
+        "SSH_AUTH_SOCK": "/tmp/ssh-1234/agent",
+        "SECRET_FILE_KEY": "C:\\keys\\one.pem",
+        "API_KEY": "short1",
+        "KEYBOARD": "layout-us-1",
+        "TOKENIZERS": "parallel-1",
+        "PATH": "/usr/bin:/bin",
+    }
+    assert find_secrets(environ) == ("sk-0123456789", "ghp-0123456789", "abcd1234efg", "correct-horse")
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+
+def test_strings_are_masked_wherever_they_stand_in_a_value(canary):
+    value = {canary.text: [1, None, {"deep": (canary.text, "kept")}]}
+    masked, count = Redactor().redact_value(value)
+    assert canary.secret not in str(masked)
+    assert (masked, count) == ({canary.masked: [1, None, {"deep": (canary.masked, "kept")}]}, 2)
+
+
+def test_a_value_under_a_telling_name_is_judged_by_that_name():
+    value = {
+        "apiKey": "abcd1234efgh",
+        "Authorization": "Basic dXNlcjpwYXNz",
+        "note": "abcd1234efgh",
+        "password": "no",
+    }
+    assert Redactor().redact_value(value) == (
+        {"apiKey": "[REDACTED]", "Authorization": "[REDACTED]", "note": "abcd1234efgh", "password": "no"},
+        2,
+    )
+
+
+def test_a_value_without_secrets_is_returned_itself():
+    value = {"a": [1, {"b": ["text"]}], "c": ("d", 2.5, True, None)}
+    masked, count = Redactor().redact_value(value)
+    assert masked is value
+    assert count == 0
+
+
+def test_what_lies_deeper_than_any_real_value_is_left_out():
+    value: object = "password=hunter22"
+    for _ in range(5000):
+        value = [value]
+    masked, count = Redactor().redact_value(value)
+    assert count == 1
+    assert re.fullmatch(r"\[+'\[TOO_DEEP\]'\]+", str(masked))
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 600])
+def test_so_it_is_without_a_secret_in_it(levels):
+    value: object = {"text": "nothing"}
+    for _ in range(levels):
+        value = [value]
+    masked, _ = Redactor().redact_value(value)
+    for _ in range(MAX_DEPTH):
+        (masked,) = masked
+    assert masked == "[TOO_DEEP]"
+
+
+def test_a_wide_value_is_not_a_deep_one():
+    value = [{"path": "[x]"} for _ in range(2 * MAX_DEPTH)]
+    assert Redactor().redact_value(value) == (value, 0)
+
+
+# -- half characters -----------------------------------------------------------------------------------
+
+
+def test_half_a_character_is_mended_and_counts_for_no_mask():
+    assert Redactor().redact("a\ud83db") == ("a\ufffdb", 0)
+    assert Redactor().redact("\udcff password=hunter22") == ("\ufffd password=[REDACTED]", 1)
+
+
+def test_half_characters_are_mended_wherever_they_stand_in_a_value():
+    value = {"\ud83d": ["\udcff", ("kept", {"password": "\ud83d", "token\ud83d": "abcd1234efgh"})]}
+    assert Redactor().redact_value(value) == (
+        {"\ufffd": ["\ufffd", ("kept", {"password": "\ufffd", "token\ufffd": "abcd1234efgh"})]},
+        0,
+    )
+
+
+def test_a_known_value_that_is_no_text_is_masked_too():
+    assert Redactor(["secret-\udcff-value"]).redact("x secret-\udcff-value y") == ("x [REDACTED] y", 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "redacted"),
+    [
+        ("Cookie: a=b; sid=deadbeefcafe1234", "Cookie: a=[REDACTED]"),
+        ("Cookie: theme=x; session=abc123def456ghi789", "Cookie: theme=[REDACTED]"),
+        ("Set-Cookie: name=value", "Set-Cookie: name=value"),
+    ],
+)
+def test_cookie_header_is_redacted_though_its_first_value_is_short(header, redacted):
+    assert Redactor(()).redact(header)[0] == redacted

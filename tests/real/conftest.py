@@ -1,0 +1,130 @@
+"""The real pi, both versions, and the real Claude Code: what `make test` installed, or a skip that says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.real.claude_install import need_claude
+from tests.real.install import PI, node_and_npm, skip
+from tests.real.pi_install import PiInstall, find_pi
+from tests.real.programs import Program, claude_program, pi_program
+from tests.support.model_server import ModelServer
+
+TOOLS = Path(__file__).parents[2] / ".tools"
+SCOUT = """\
+---
+name: scout
+description: Fast codebase reconnaissance
+approved_tools:
+  - read
+  - bash
+---
+
+You are the scout.
+"""
+
+Answer = tuple[int, list[dict[str, Any]]]
+"""The exit code of a call, and its lines."""
+Call = Callable[..., Awaitable[Answer]]
+
+
+@pytest.fixture(scope="session")
+def node_scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest.fixture(scope="session")
+def pi_0_87(node_scratch: Path) -> PiInstall:
+    return installed("pi-0.87", node_scratch)
+
+
+@pytest.fixture(scope="session")
+def pi_1_5(node_scratch: Path) -> PiInstall:
+    return installed("pi-1.5", node_scratch)
+
+
+@pytest.fixture(scope="session", params=["pi_0_87", "pi_1_5"])
+def pi(request: pytest.FixtureRequest) -> PiInstall:
+    """Each version in turn."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, PiInstall)
+    return found
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    async with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the secret word is XYZZY\n")
+    return folder
+
+
+@pytest.fixture(params=["pi_0_87", "pi_1_5", "claude"])
+def program(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Path) -> Program:
+    """Each program and version in turn, for what is promised of all."""
+    home = tmp_path / "home"
+    if request.param == "claude":
+        need_claude()
+        return claude_program(home, server.url)
+    return pi_program(request.getfixturevalue(request.param), home, server.url)
+
+
+@pytest.fixture
+def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
+    """Makes tool calls as a program does: `retinue call`, in a process of its own. There is an agent `scout`."""
+
+    def on(program: Program) -> Call:
+        program.agents.mkdir(parents=True)
+        (program.agents / "scout.md").write_text(SCOUT)
+        environ = {
+            **program.environ,
+            "RETINUE_ENGINE": program.engine,
+            "RETINUE_MODEL": program.model,
+            "RETINUE_STATE": str(tmp_path / "state"),
+        }
+
+        async def call(
+            arguments: dict[str, Any], surface: str, *options: str, tool: str = "subagent", **more: str
+        ) -> Answer:
+            done = await anyio.run_process(
+                [
+                    sys.executable,
+                    "-m",
+                    "retinue",
+                    "call",
+                    tool,
+                    json.dumps(arguments),
+                    "--surface",
+                    surface,
+                    *options,
+                ],
+                cwd=project,
+                env={**environ, **more},
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+        return call
+
+    return on
+
+
+def installed(name: str, scratch: Path) -> PiInstall:
+    if not PI.is_in(TOOLS):
+        skip("There is no real pi. `make test` installs it where a package registry can be reached.")
+    node, _ = node_and_npm()
+    return find_pi(TOOLS, name, node, scratch)

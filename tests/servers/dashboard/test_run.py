@@ -1,0 +1,270 @@
+"""One run in the browser: started, watched while it goes on, stopped, steered, continued."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from tests.servers.dashboard.conftest import start_run, state_of
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+
+READS = {"call": "read", "args": {"path": "notes.md", "limit": 20}, "returns": "# Notes\nThe word is XYZZY.\n"}
+BEGINS = {"event": {"type": "tool_called", "call": "last", "name": "bash", "args": {"command": "make"}}}
+ANSWER = {"say": "It is XYZZY."}
+
+
+@pytest.fixture(scope="module")
+def served(serve):
+    served = serve(
+        explorer=[READS, ANSWER],
+        researcher=[
+            READS,
+            {"event": {"type": "text", "text": "First I look."}},
+            {"hear": True},
+            {"say": "Heard: {steer}"},
+        ],
+        reviewer=[READS, BEGINS, {"hang": True}],
+        implementer=[{"say": "An answer to: {task}"}],
+        tester=[{"say": "An answer to: {task}"}],
+        lead=[{"spawn": {"agent": "tester", "task": "A part of it"}}, {"say": "Led."}],
+        writer=[
+            {"hear": True},
+            {"event": {"type": "thinking_delta", "text": "Let me "}},
+            {"event": {"type": "text_delta", "text": "I am wri"}},
+            {"event": {"type": "text_delta", "text": "ting "}},
+            {"hear": True},
+            {"say": "I am writing <b>this</b>."},
+        ],
+    )
+    folder = served.project / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "writer.md").write_text("---\nname: writer\ndescription: Writes\ntools: []\n---\nYou write.\n")
+    mine = served.project.parent / ".config" / "retinue" / "agents"
+    mine.mkdir(parents=True)
+    (mine / "lead.md").write_text("---\nname: lead\ndescription: Leads\ndelegates: true\n---\nYou lead.\n")
+    return served
+
+
+@pytest.fixture
+def page(served, visit):
+    return visit(served)
+
+
+def test_a_run_on_rules_is_started_from_the_form_and_watched_to_its_end(serve, visit):
+    served = serve(engine="offline")
+    (served.project / "bus.py").write_text("class Bus:\n    '''Carries events to watchers.'''\n")
+    page = visit(served)
+    expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
+    start_run(page, "explorer", "Where is the class Bus?")
+    expect(state_of(page)).to_have_text("Done")
+    expect(page.locator(".transcript")).to_contain_text("bus.py")
+    expect(page.locator(".item.ended")).to_contain_text("Done in")
+    page.get_by_role("link", name="Retinue, activity").click()
+    expect(page.get_by_role("link", name=re.compile("explorer, done, Where is the class Bus"))).to_be_visible()
+    expect(page.locator(".row .engine")).to_have_text(re.compile("/project · offline"))
+
+
+def test_a_tool_call_opens_to_its_arguments_and_its_result(page):
+    start_run(page, "explorer", "Find the word")
+    expect(state_of(page)).to_have_text("Done")
+    call = page.locator("details.tool")
+    expect(call.locator("summary")).to_contain_text("notes.md")
+    expect(call.locator(".inside")).to_have_count(0)
+    call.locator("summary").click()
+    expect(call.locator(".arguments")).to_contain_text("limit20", use_inner_text=False)
+    expect(call.locator(".inside pre.output")).to_have_text("# Notes\nThe word is XYZZY.\n")
+
+
+def test_what_is_being_written_is_seen_and_a_reload_shows_the_same(page):
+    start_run(page, "researcher", "Look")
+    expect(page.locator(".item.text")).to_have_text("First I look.")
+    before = page.locator(".transcript ol").inner_text()
+    page.reload()
+    expect(page.locator(".item.text")).to_have_text("First I look.")
+    assert page.locator(".transcript ol").inner_text() == before
+    expect(state_of(page)).to_have_text("Running")
+
+
+def test_half_a_sentence_is_shown_also_after_a_reload_until_the_whole_one_takes_its_place(page):
+    start_run(page, "writer", "Write")
+    line = page.get_by_role("textbox", name=re.compile("Tell writer"))
+    line.fill("begin")
+    line.press("Enter")
+    for _ in range(2):
+        expect(page.locator(".item.now.text")).to_have_text("I am writing")
+        expect(page.locator(".item.now.thinking summary")).to_contain_text("Thinking…Let me", use_inner_text=False)
+        page.reload()
+    line.fill("go on")
+    line.press("Enter")
+    expect(page.locator(".item.text")).to_have_text("I am writing <b>this</b>.")
+    expect(page.locator(".item.now")).to_have_count(0)
+
+
+def test_a_running_agent_is_told_something(page):
+    start_run(page, "researcher", "Wait for me")
+    line = page.get_by_role("textbox", name="Tell researcher something while it works")
+    line.fill("go left")
+    line.press("Enter")
+    expect(page.locator(".item.steered")).to_contain_text("go left")
+    expect(page.locator(".item.text").last).to_have_text("Heard: go left")
+    expect(state_of(page)).to_have_text("Done")
+    expect(page.locator(".item.text")).to_have_count(2)
+
+
+def test_a_run_is_cancelled_only_after_being_asked(page):
+    start_run(page, "reviewer", "Never end")
+    expect(page.locator("details.tool .icon.running")).to_be_visible()
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    sure = page.get_by_role("dialog", name="Cancel this run?")
+    sure.get_by_role("button", name="Keep it running").click()
+    expect(sure).to_have_count(0)
+    expect(state_of(page)).to_have_text("Running")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    sure.get_by_role("button", name="Cancel the run").click()
+    expect(state_of(page)).to_have_text("Cancelled")
+    expect(page.locator(".failure")).to_contain_text("Cancelled")
+    expect(page.locator(".item.ended")).to_contain_text("Cancelled after")
+    expect(page.locator("details.tool")).to_have_count(2)
+    expect(page.locator("details.tool .icon.running")).to_have_count(0)
+    expect(page.locator("details.tool").last).to_contain_text("no result")
+
+
+def test_a_run_that_took_too_long_says_so(served, visit):
+    with served.popen("run", "reviewer", "Take too long", "--timeout", "1", "--quiet") as process:
+        process.communicate(timeout=60)
+    page = visit(served)
+    page.get_by_role("link", name="reviewer, timed out, Take too long").click()
+    expect(state_of(page)).to_have_text("Timed out")
+    expect(page.locator(".item.ended")).to_contain_text("Timed out after")
+
+
+def test_a_deadline_is_moved(page):
+    start_run(page, "reviewer", "Take your time")
+    expect(page.locator(".facts")).to_contain_text("/ 15m")
+    page.get_by_role("button", name="Extend").click()
+    more = page.get_by_role("dialog", name="More time")
+    more.get_by_label("Minutes to add").fill("45")
+    more.get_by_role("button", name="Extend").click()
+    expect(page.locator(".facts")).to_contain_text("/ 1h")
+    expect(page.locator(".item.extended")).to_contain_text("45m more")
+
+
+def test_a_session_goes_on_with_a_new_prompt(page):
+    start_run(page, "implementer", "First question")
+    line = page.get_by_role("textbox", name=re.compile("Go on with implementer"))
+    line.fill("Second question")
+    line.press("Enter")
+    expect(page.locator(".item.text")).to_have_text("An answer to: Second question")
+    expect(page.locator(".trail")).to_contain_text("run 2 of 2 in its session")
+    page.get_by_role("link", name="Run 1 of this session").click()
+    expect(page.locator(".item.text")).to_have_text("An answer to: First question")
+
+
+def test_a_plan_is_started_from_the_form(page):
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_text("Chain").click()
+    form.get_by_role("button", name="Add a step").click()
+    expect(form.get_by_label("Agent").nth(2)).to_be_focused()
+    form.get_by_role("button", name="Remove step 3").click()
+    for index, (agent, task) in enumerate((("implementer", "Find it"), ("tester", "Judge {previous}"))):
+        form.get_by_label("Agent").nth(index).select_option(agent)
+        form.get_by_role("textbox", name="Task").nth(index).fill(task)
+    form.get_by_role("button", name="Start 2").click()
+    plan = page.get_by_role("group", name="2 runs, first: implementer")
+    expect(plan.get_by_role("link", name="implementer, done, Find it")).to_be_visible()
+    expect(plan.get_by_role("link", name=re.compile("tester, done, Judge"))).to_be_visible()
+
+
+def test_an_agent_that_delegates_is_let_to_from_the_form(page):
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_label("Agent").select_option("lead")
+    form.get_by_label("Task").fill("Make a whole")
+    expect(form.locator(".definition")).to_contain_text("delegates where 2 levels of runs or more are allowed")
+    form.get_by_text("Options").click()
+    form.get_by_label("At most, levels of runs").fill("2")
+    form.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("link", name=re.compile("tester, done, A part of it"))).to_be_visible()
+    expect(page.locator(".item.text")).to_have_text("Led.")
+
+
+def test_what_was_written_is_there_again_after_looking_elsewhere(page):
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_label("Agent").select_option("explorer")
+    form.get_by_label("Task").fill("A long and well considered question")
+    page.keyboard.press("Escape")
+    expect(form).to_have_count(0)
+    page.get_by_role("link", name="Agents").click()
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    expect(form.get_by_label("Task")).to_have_value("A long and well considered question")
+    form.get_by_role("button", name="Start").click()
+    line = page.get_by_role("textbox", name=re.compile("Go on with explorer"))
+    line.fill("And then")
+    page.get_by_role("tab", name="Details").click()
+    expect(line).to_be_hidden()
+    page.get_by_role("tab", name="Transcript").click()
+    expect(line).to_have_value("And then")
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    expect(form.get_by_label("Task")).to_have_value("")
+
+
+def test_what_the_server_refuses_stands_in_the_form(page):
+    page.watch.allow("400")
+    page.get_by_role("button", name="New run", exact=True).first.click()
+    form = page.get_by_role("dialog", name="New run")
+    form.get_by_label("Agent").select_option("explorer")
+    form.get_by_label("Task").fill("Go")
+    form.get_by_text("Options").click()
+    form.get_by_label("Timeout, minutes").fill("99999999")
+    form.get_by_role("button", name="Start").click()
+    assert form.get_by_label("Timeout, minutes").evaluate("(field) => field.validity.rangeOverflow")
+    form.get_by_label("Timeout, minutes").fill("10080")
+    form.get_by_label("Model").fill("m" * 201)
+    form.get_by_role("button", name="Start").click()
+    expect(form.get_by_role("alert")).to_contain_text("model")
+    expect(form.get_by_label("Task")).to_have_value("Go")
+
+
+def test_the_answer_is_copied_and_the_transcript_downloaded(served, visit):
+    page = visit(served, permissions=["clipboard-read", "clipboard-write"])
+    start_run(page, "explorer", "Find the word")
+    page.get_by_role("button", name="Copy result").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "It is XYZZY."
+    page.locator(".menu summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Markdown").click()
+    assert "It is XYZZY." in download.value.path().read_text()
+
+
+def test_the_timeline_and_the_details_say_where_time_and_money_went(page):
+    start_run(page, "explorer", "Find the word")
+    expect(state_of(page)).to_have_text("Done")
+    page.get_by_role("tab", name="Timeline").click()
+    expect(page.locator(".lane")).to_have_count(1)
+    page.get_by_role("tab", name="Timeline").press("ArrowRight")
+    details = page.get_by_role("tabpanel")
+    expect(page.get_by_role("tab", name="Details")).to_be_focused()
+    for title in (
+        "Where time and money went",
+        "Declared and actual",
+        "Tools used",
+        "Files touched (1)",
+        "Where it is",
+    ):
+        expect(details.get_by_role("heading", name=title)).to_be_visible()
+    expect(details).to_contain_text("notes.md")
+    page.reload()
+    expect(page.get_by_role("tab", name="Details")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_run_that_does_not_exist_is_a_sentence(served, visit):
+    page = visit(served, "/#/runs/0123456789abcdef0123456789abcdef")
+    page.watch.allow("404")
+    expect(page.get_by_role("heading", name="There is no such run.")).to_be_visible()
+    page.get_by_role("link", name="To the activity").click()
+    expect(page.get_by_role("searchbox")).to_be_visible()

@@ -1,0 +1,378 @@
+"""`retinue serve` as it is used: a process of its own, real sockets, and the runs of other processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Process, wait_for
+
+pytestmark = pytest.mark.process
+
+PATIENCE = 30.0
+HANGS = [{"call": "ls", "args": {"path": "src"}}, {"event": {"type": "text", "text": "so far"}}, {"hang": True}]
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+SCRIPTED = ("--engine", "scripted")
+
+
+class Served:
+    """A server, and requests to it."""
+
+    def __init__(self, process: Process, *arguments: str, script: Any = None) -> None:
+        self.process = process.start("serve", "--port", "0", "--json", *SCRIPTED, *arguments, script=script or HANGS)
+        assert self.process.stdout
+        self.told = json.loads(self.process.stdout.readline())
+        self.port: int = self.told["port"]
+        self.token = Path(self.told["tokenFile"]).read_text().strip()
+        self.headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        written = None if body is None else json.dumps(body)
+        connection.request(method, f"/api/v1/{path}", written, self.headers)
+        answer = connection.getresponse()
+        found = json.loads(answer.read())
+        connection.close()
+        return found
+
+    def watch(self, query: str = "") -> Iterator[tuple[str, Any]]:
+        """The messages of the stream, from now on."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection.request("GET", f"/api/v1/events{query}", headers=self.headers)
+        answer = connection.getresponse()
+        assert answer.readline() == b"retry: 1000\n"
+        return self._messages(connection, answer)
+
+    def _messages(self, connection, answer) -> Iterator[tuple[str, Any]]:
+        kind = ""
+        try:
+            while line := answer.readline():
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    kind = value
+                if name == "data":
+                    yield kind, json.loads(value)
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+    monkeypatch.chdir(tmp_path)
+    started = Process(tmp_path)
+    yield started
+    started.end()
+
+
+def ended(messages: Iterator[tuple[str, Any]]) -> list[Any]:
+    """The events up to the first end of a run."""
+    found = []
+    for _, data in messages:
+        found.append(data)
+        if data["event"]["type"] == "run_ended":
+            return found
+    raise AssertionError("the stream ended first")
+
+
+def test_a_run_of_another_process_is_seen_from_its_first_event_to_its_last(process):
+    server = Served(process)
+    messages = server.watch()
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    row = next(data["row"] for _, data in messages if data["event"]["type"] == "text")
+    with_owner = next(iter(server.ask("GET", "runs?live=1")["runs"]))
+    detail = server.ask("GET", f"runs/{row['run']}")
+    stopped = server.ask("POST", f"runs/{row['run']}/cancel", {})
+    last = ended(messages)[-1]
+    assert (row["state"], row["doing"], row["tools"]) == ("running", "so far", 1)
+    assert row["owner"] == with_owner["owner"] == {"pid": running.pid, "host": socket.gethostname(), "here": False}
+    assert with_owner["can"] == {"cancel": True, "steer": True, "extend": True, "resume": False}
+    assert detail["state"] == "running"
+    assert (stopped["found"], stopped["failure"]["code"]) == (True, "aborted")
+    assert last["row"]["failure"]["code"] == "aborted"
+    assert running.wait(PATIENCE) == 130
+
+
+def test_a_run_that_began_before_the_server_is_told_from_its_beginning(process):
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    wait_for(running, "so far")
+    server = Served(process)
+    cursor = server.ask("GET", "health")["stream"]["cursor"].split("-")[0] + "-0"
+    kinds = []
+    for _, data in server.watch(f"?after={cursor}"):
+        kinds.append(data["event"]["type"])
+        if kinds[-1] == "text":
+            break
+    assert kinds == [
+        "run_queued",
+        "run_started",
+        "attempt_started",
+        "tool_called",
+        "message_ended",
+        "tool_returned",
+        "text",
+    ]
+    extended = server.ask("POST", f"runs/{server.ask('GET', 'runs')['runs'][0]['run']}/extend", {"seconds": 30})
+    assert extended["timeout"] == 930
+    running.kill()
+
+
+def test_a_process_killed_while_it_is_watched_ends_its_run_as_interrupted(process):
+    server = Served(process)
+    messages = server.watch()
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    next(data for _, data in messages if data["event"]["type"] == "text")
+    running.send_signal(signal.SIGKILL)
+    told = ended(messages)
+    row = told[-1]["row"]
+    listed = server.ask("GET", "runs")["runs"][0]
+    assert len(told) == 1
+    assert (row["state"], row["failure"]["code"], row["owner"]) == ("error", "interrupted", None)
+    assert (listed["run"], listed["state"], listed["failure"]["code"]) == (row["run"], "error", "interrupted")
+    # Nothing was written by looking: the next process to start writes it down.
+    assert json.loads(process.run("sessions", "show", row["run"], "--json").stdout)["report"] is None
+
+
+def test_a_run_too_quick_to_be_found_is_told_all_the_same(process):
+    server = Served(process)
+    messages = server.watch()
+    assert process.run("run", "explorer", "x", *SCRIPTED, script=[{"say": "done"}]).returncode == 0
+    told = ended(messages)
+    assert [data["event"]["seq"] for data in told] == sorted({data["event"]["seq"] for data in told})
+    assert told[0]["event"]["type"] == "run_queued"
+    assert told[-1]["row"]["preview"] == "done"
+
+
+def test_deltas_of_another_process_come_to_who_asks(process):
+    server = Served(process)
+    messages = server.watch("?deltas=1")
+    script = [
+        {"call": "ls", "args": {}},
+        {"wait": 1},
+        {"say": "one two three four five six", "deltas": 6},
+        {"hang": True},
+    ]
+    process.start("run", "explorer", "x", *SCRIPTED, script=script)
+    data = next(data for kind, data in messages if kind == "delta")
+    assert data["type"] == "text_delta"
+    assert "one two three".startswith(data["text"].strip()[:3])
+
+
+def test_who_comes_in_the_middle_of_a_block_of_another_process_gets_it_so_far(process):
+    server = Served(process)
+    first = server.watch("?deltas=1")
+    script = [
+        {"call": "ls", "args": {}},
+        {"wait": 1},
+        {"event": {"type": "text_delta", "text": "one two "}},
+        {"event": {"type": "text_delta", "text": "three "}},
+        {"hang": True},
+    ]
+    process.start("run", "explorer", "x", *SCRIPTED, script=script)
+    seen = ""
+    for kind, data in first:
+        seen += data["text"] if kind == "delta" else ""
+        if seen.endswith("three "):
+            break
+    first.close()  # type: ignore[attr-defined]
+    kind, data = next(server.watch("?deltas=1"))
+    assert (kind, data["text"], data["at"]) == ("delta", seen, 0)
+    assert "one two three ".endswith(seen)
+
+
+def test_a_process_that_is_stopped_holds_up_nobody(process):
+    server = Served(process, script=[{"say": "done"}])
+    messages = server.watch()
+    running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
+    run = next(data["row"]["run"] for _, data in messages if data["event"]["type"] == "text")
+    running.send_signal(signal.SIGSTOP)
+    try:
+        refused = server.ask("POST", f"runs/{run}/cancel", {})
+        other = server.ask("POST", "runs", {"agent": "explorer", "task": "y"})["run"]["run"]
+        (last,) = (data for data in ended(messages)[-1:])
+        listed = {row["run"]: row["state"] for row in server.ask("GET", "runs")["runs"]}
+    finally:
+        running.send_signal(signal.SIGCONT)
+    running.send_signal(signal.SIGKILL)
+    gone = ended(messages)[-1]["row"]
+    assert (refused["error"]["code"], last["row"]["run"]) == ("unsupported", other)
+    assert "may be stopped" in refused["error"]["message"]
+    assert listed == {run: "running", other: "completed"}
+    assert (gone["run"], gone["failure"]["code"]) == (run, "interrupted")
+
+
+def test_ctrl_c_ends_it_at_once_with_readers_and_runs_which_are_kept(process):
+    server = Served(process)
+    streams = [server.watch() for _ in range(3)]
+    run = server.ask("POST", "runs", {"agent": "explorer", "task": "x"})["run"]["run"]
+    next(data for _, data in streams[0] if data["event"]["type"] == "text")
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(4.0) == 130
+    for stream in streams:
+        list(stream)
+    shown = json.loads(process.run("sessions", "show", run, "--json").stdout)
+    assert shown["session"]["latest"]["failure"]["code"] == "aborted"
+    assert "so far" in shown["transcript"]
+
+
+def test_a_reader_who_has_stopped_reading_does_not_hold_it_up(process):
+    server = Served(process, script=[{"say": "{task}"}])
+    with socket.create_connection(("127.0.0.1", server.port)) as stuck:
+        lines = [f"{name}: {value}" for name, value in server.headers.items()]
+        request = ["GET /api/v1/events HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *lines, "", ""]
+        stuck.sendall("\r\n".join(request).encode())
+        assert stuck.recv(15) == b"HTTP/1.1 200 OK"
+        for _ in range(8):  # much more than the system keeps for a reader
+            server.ask("POST", "runs", {"agent": "explorer", "task": "x" * 900_000})
+        assert server.ask("GET", "health")["watchers"] == 1
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(4.0) == 130
+
+
+def test_a_reader_who_hangs_up_is_forgotten(process):
+    server = Served(process)
+    messages = server.watch()
+    server.ask("POST", "runs", {"agent": "explorer", "task": "x"})
+    next(messages)
+    assert server.ask("GET", "health")["watchers"] == 1
+    messages.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + PATIENCE
+    while server.ask("GET", "health")["watchers"]:
+        assert time.monotonic() < deadline
+
+
+def test_a_second_start_prints_another_link_to_the_one_that_runs(process):
+    server = Served(process)
+    again = process.run("serve", "--port", str(server.port))
+    link = again.stdout.strip()
+    assert again.returncode == 0
+    assert link.startswith(f"http://127.0.0.1:{server.port}/login#")
+    assert link != server.told["link"]
+    code = link.partition("#")[2]
+    del server.headers["Authorization"]
+    assert server.ask("POST", "login", {"code": code}) == {"ok": True}
+    assert server.ask("POST", "login", {"code": code})["error"]["code"] == "unauthorized"
+
+
+def test_a_second_start_finds_the_one_that_runs_at_any_address(process):
+    server = Served(process, "--host", "::1")
+    again = process.run("serve", "--host", "::1", "--port", str(server.port))
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"http://[::1]:{server.port}/login#")
+
+
+def test_a_port_that_another_program_has_is_said_and_the_token_is_not(process):
+    """Whoever listens there may be anyone: it would have the token, or name the link."""
+    Served(process).process.kill()  # there is a token, and the announcement of a server that was killed
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = process.run("serve", "--port", str(port))
+        taken.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            taken.accept()
+    assert done.returncode == 2
+    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_port_of_a_server_that_was_killed_is_not_taken_for_its(process):
+    server = Served(process)
+    server.process.kill()
+    server.process.wait()
+    with socket.create_server(("127.0.0.1", server.port)):
+        done = process.run("serve", "--port", str(server.port))
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_servers_that_start_for_the_first_time_at_once_share_one_token(process):
+    command = ("serve", "--port", "0", "--json", *SCRIPTED)
+    started = [process.start(*command, script=HANGS) for _ in range(4)]
+    told = [json.loads(each.stdout.readline()) for each in started]
+    (file,) = {each["tokenFile"] for each in told}
+    token = Path(file).read_text().strip()
+    for each in told:
+        connection = http.client.HTTPConnection("127.0.0.1", each["port"], timeout=PATIENCE)
+        connection.request("GET", "/api/v1/health", headers={"Authorization": f"Bearer {token}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert [path.name for path in Path(file).parent.glob("*token*")] == ["token"]
+
+
+def test_the_link_is_the_only_answer_and_the_rest_goes_beside_it(process):
+    running = process.start("serve", "--port", "0")
+    said = wait_for(running, "token in")
+    assert running.stdout
+    link = running.stdout.readline()
+    assert link.startswith("http://127.0.0.1:")
+    assert "/login#" in link
+    assert link.partition("#")[2].strip() not in said
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, out) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0"), "--listen-anywhere"),
+        (("--port", "99999"), "99999"),
+        (("--timeout", "0"), "timeout"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before_anything_starts(process, arguments, words):
+    done = process.run("serve", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_listening_elsewhere_says_what_that_means(process):
+    running = process.start("serve", "--port", "0", "--host", "0.0.0.0", "--listen-anywhere", "--name", "box.example")
+    said = wait_for(running, "use an SSH tunnel instead")
+    assert "whoever can reach this machine there and has the token" in said
+    assert "can start agents as you, and nothing on the way is encrypted" in said
+    assert running.stdout
+    assert running.stdout.readline().startswith("http://box.example:")
+    running.kill()
+
+
+def test_a_token_that_others_can_read_stops_the_start(process, scratch_home):
+    file = scratch_home / ".local" / "state" / "retinue" / "serving" / "token"
+    file.parent.mkdir(parents=True)
+    file.write_text("x" * 43)
+    file.chmod(0o644)
+    done = process.run("serve", "--port", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Others can read the token file" in done.stderr
+
+
+def test_without_the_packages_it_says_which(process, tmp_path):
+    hidden = "import sys, importlib.abc\n"
+    hidden += "class No(importlib.abc.MetaPathFinder):\n"
+    hidden += "    def find_spec(self, name, path=None, target=None):\n"
+    hidden += "        if name == 'uvicorn': raise ValueError(name)\n"
+    hidden += "sys.meta_path.insert(0, No())\n"
+    hidden += "from retinue.cli.main import main\nmain(['serve'])\n"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (needed,) = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["serve"]
+    assert f"pip install '{needed}'" in done.stderr
+
+
+def test_many_connections_that_say_nothing_do_not_keep_others_out(process):
+    server = Served(process)
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+    assert server.ask("GET", "health")["status"] == "ok"
+    for connection in idle:
+        connection.close()

@@ -1,0 +1,127 @@
+"""One record per line: arbitrary text goes in and comes out, and damage stays where it is."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.event_codec import EventRecord, EventSource, to_line
+from retinue.model.events import RunEnded, RunStarted, Text, ToolCalled, ToolReturned
+from retinue.sessions.record_format import NewerVersion, RecordDecoder, SegmentHeader, parse_segment_header
+
+SESSION = "a" * 32
+ORIGIN = EventSource(run=SESSION, session=SESSION, root="root-1", parent_tool_use_id="call-1")
+
+any_text = st.text(st.characters(), max_size=40)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | any_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=8,
+)
+some_events = st.one_of(
+    any_text.map(Text),
+    st.builds(ToolCalled, any_text, any_text, st.dictionaries(any_text, json_values, max_size=3)),
+    st.builds(ToolReturned, any_text, any_text, any_text, st.booleans()),
+    any_text.map(lambda text: RunEnded(text=text, failure=Failure(ErrorCode.ENGINE, text))),
+)
+
+
+def stamped(event, seq=1, origin=ORIGIN):
+    return EventRecord(origin, seq, 12.5, event)
+
+
+@settings(max_examples=150, deadline=None)
+@given(some_events)
+def test_any_event_becomes_one_line_and_comes_back(event):
+    line = to_line(stamped(event))
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    decoder = RecordDecoder(SESSION)
+    (read,) = decoder.decode_events(line)
+    assert decoder.damaged_count == 0
+    assert type(read.event) is type(event)
+    assert to_line(read) == line
+
+
+def test_half_characters_are_replaced_and_the_rest_is_kept():
+    (read,) = RecordDecoder(SESSION).decode_events(to_line(stamped(Text("a\ud83db\u2028c"))))
+    assert read.event == Text("a?b\u2028c")
+
+
+def test_arguments_that_json_cannot_say_are_shown_as_they_print():
+    (read,) = RecordDecoder(SESSION).decode_events(
+        to_line(stamped(ToolCalled("c", "x", {"at": 1 + 2j, "ok": [1, {"y": None}]})))
+    )
+    assert read.event == ToolCalled("c", "x", {"at": "(1+2j)", "ok": [1, {"y": None}]})
+
+
+def test_arguments_nested_to_break_the_reader_are_cut():
+    nested: dict[str, object] = {}
+    for _ in range(5000):
+        nested = {"x": nested}
+    (read,) = RecordDecoder(SESSION).decode_events(to_line(stamped(ToolCalled("c", "x", nested))))
+    assert isinstance(read.event, ToolCalled)
+    assert "…" in json.dumps(read.event.args, ensure_ascii=False)
+
+
+def test_fused_records_are_both_saved():
+    first, second = stamped(Text("one"), 1), stamped(Text("two"), 2)
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(to_line(first)[:-1] + to_line(second)[:-1])) == [first, second]
+    assert decoder.damaged_count == 0
+
+
+def test_a_record_behind_a_torn_one_is_saved_and_the_torn_one_counted():
+    whole = stamped(Text("whole"), 2)
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(to_line(stamped(Text("torn")))[:40] + to_line(whole)[:-1])) == [whole]
+    assert decoder.damaged_count == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=80))
+def test_garbage_is_counted_and_never_fails(garbage):
+    line = garbage.replace(b"\n", b" ")
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(line)) == []
+    assert decoder.damaged_count == (1 if line.strip() else 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 7), st.data())
+def test_a_flipped_bit_costs_at_most_its_record_and_invents_no_other(bit, data):
+    line = bytearray(to_line(stamped(Text("the answer is 42")))[:-1])
+    at = data.draw(st.integers(0, len(line) - 1))
+    line[at] ^= 1 << bit
+    decoder = RecordDecoder(SESSION)
+    read = list(decoder.decode_events(bytes(line)))
+    assert len(read) + decoder.damaged_count >= 1
+    assert all(one.origin.session == SESSION for one in read)
+
+
+def test_a_record_of_another_session_is_damage_here():
+    stray = EventSource(run="b" * 32, session="b" * 32, root="r", parent_tool_use_id="c")
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(to_line(stamped(Text("stray"), origin=stray)))) == []
+    assert decoder.damaged_count == 1
+
+
+def test_a_record_of_another_version_is_damage_here():
+    line = to_line(stamped(RunStarted())).replace(b'{"v":1,', b'{"v":2,')
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(line)) == []
+    assert decoder.damaged_count == 1
+
+
+def test_a_header_says_whose_part_it_is():
+    head = SegmentHeader(id=SESSION, part=3, created=1.5, first=2)
+    line = head.to_line()
+    assert json.loads(line) == {"v": 1, "type": "session", "id": SESSION, "part": 3, "created": 1.5, "first": 2}
+    assert parse_segment_header(line) == head
+    assert parse_segment_header(line.replace(b'"v":1', b'"v":7')) == NewerVersion(7)
+    assert parse_segment_header(to_line(stamped(RunStarted()))) is None
+    assert parse_segment_header(b"\x00\xff") is None
+    decoder = RecordDecoder(SESSION)
+    assert list(decoder.decode_events(line)) == []
+    assert decoder.damaged_count == 0

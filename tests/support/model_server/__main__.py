@@ -1,0 +1,54 @@
+"""The model server for people: `python -m tests.support.model_server [--port N] [--log DIR]`.
+
+Prints its address and runs until Ctrl-C. `--script JSON` gives every prompt the same steps, as
+`[{"text": "Hello."}]`; without it a prompt that carries no script is repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+from tests.support.model_server.script import ScriptedTurn
+from tests.support.model_server.server import ModelServer
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    try:
+        anyio.run(_serve, arguments)
+    except KeyboardInterrupt:
+        return 0
+    except OSError as error:
+        sys.stderr.write(f"The model server cannot start: {error}. Choose another --port or --log.\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.model_server", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="any free one if not given")
+    parser.add_argument("--log", type=Path, metavar="DIR", help="writes every request into this folder")
+    parser.add_argument("--script", type=_steps, metavar="JSON", help="what the model says to every prompt")
+    return parser
+
+
+def _steps(text: str) -> tuple[ScriptedTurn, ...]:
+    try:
+        return msgspec.json.decode(text, type=tuple[ScriptedTurn, ...])
+    except msgspec.DecodeError as error:
+        raise argparse.ArgumentTypeError(f"it is no list of steps: {error}") from error
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    async with ModelServer(arguments.script, port=arguments.port, log=arguments.log) as server:
+        sys.stdout.write(f"The scripted model is at {server.url} until Ctrl-C.\n")
+        sys.stdout.flush()
+        await anyio.sleep_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""A stage for tests of the core: Retinue on scripted engines, the memory store, and time that costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.client import Retinue
+from retinue.engines.base import EngineCapabilities, EngineInfo
+from retinue.engines.scripted import CAPABILITIES, Script, ScriptedEngine, Step
+from retinue.model.runs import RunSpec
+from retinue.model.tasks import CallContext, Plan
+from retinue.runtime.planner import PlannedRun
+from retinue.sessions.memory import MemoryStore
+
+VIRTUAL_TIME = pytest.mark.parametrize("anyio_backend", ["virtual"], indirect=True)
+"""Time jumps to the next deadline whenever everyone waits: 600 seconds pass in no time."""
+
+
+def scripted(engine: ScriptedEngine, capabilities: EngineCapabilities = CAPABILITIES) -> Mapping[str, EngineInfo]:
+    """A table of engines with this one in it."""
+    kind = EngineInfo(
+        name="scripted", capabilities=capabilities, make=lambda: engine, not_installed_reason=lambda: None
+    )
+    return {"scripted": kind}
+
+
+def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: Any) -> Retinue:
+    """Retinue in an empty home whose agents do what the script says."""
+    options.setdefault("store", MemoryStore())
+    options.setdefault("engines", scripted(ScriptedEngine(*script)))
+    options.setdefault("engine", "scripted")
+    return Retinue(cwd=home, environ={"HOME": str(home)}, **options)
+
+
+async def plan_of(retinue: Retinue, plan: Plan, call: CallContext) -> list[PlannedRun]:
+    """What the planner makes of a plan, without carrying it out."""
+    planner = retinue._orchestrator._planner
+    return await planner.plan(plan, planner.authorize(call))

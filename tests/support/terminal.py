@@ -1,0 +1,180 @@
+"""A program on a terminal of a given size, such as the interactive pi: what is typed, and what the screen shows."""
+
+from __future__ import annotations
+
+import codecs
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from tests.support.terminal_emulator import Emulator
+
+PATIENCE = 30
+"""Seconds until something is on the screen, at the very most."""
+PICTURE = "2026"
+"""The mode in which a terminal waits with what it shows until a picture is complete."""
+ENTER, ESCAPE, EXPAND = "\r", "\x1b", "\x0f"
+TAKE_OVER = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""Makes the terminal the controlling one of a program before it is started."""
+_PARTS = re.compile(
+    r"\x1b\[([<=>?]?)([\d;:]*)[ -/]*([@-~])"  # CSI
+    r"|(\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\))"  # OSC, DCS and other strings
+    r"|(\x1b[ -/]*[0-~])"
+    r"|(.)",
+    re.DOTALL,
+)
+_OPEN = re.compile(r"\x1b(?:\[[<=>?\d;:]*[ -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+"""An escape sequence whose end has not been read yet."""
+
+
+class LenientEmulator(Emulator):
+    """A screen that obeys what pi writes, passes over what it does not know, and keeps the rows that scrolled off."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        super().__init__(columns, rows)
+        self.scrolled: list[str] = []
+        self._unread = ""
+
+    def write(self, text: str) -> int:
+        text = self._unread + text
+        self._unread = found[0] if (found := _OPEN.search(text)) else ""
+        for private, number, command, _, _, character in _PARTS.findall(text.removesuffix(self._unread)):
+            if character:
+                self._put(character)
+            elif private == "?" and command in {"h", "l"}:
+                (self.modes.add if command == "h" else self.modes.discard)(number)
+            elif command and not private:
+                self._obey(number, command)
+        return len(text)
+
+    def _put(self, character: str) -> None:
+        if character == "\n":
+            self._down()
+        elif character == "\t":
+            self.column = min(self.column // 8 * 8 + 8, self.columns - 1)
+        elif character >= " " or character == "\r":
+            super()._put(character)
+
+    def _down(self) -> None:
+        if self.row == self.rows - 1:
+            self.scrolled.append("".join(self.cells[0]).rstrip())
+        super()._down()
+
+    def _obey(self, number: str, command: str) -> None:
+        count = int(number) if number.isdigit() else 0
+        match command:
+            case "B":
+                self.row = min(self.row + (count or 1), self.rows - 1)
+            case "C":
+                self.column = min(self.column + (count or 1), self.columns - 1)
+            case "D":
+                self.column = max(self.column - (count or 1), 0)
+            case "G":
+                self.column = max(count, 1) - 1
+            case "H":
+                row, _, column = number.partition(";")
+                self.row, self.column = int(row or 1) - 1, int(column or 1) - 1
+            case "K" if count == 2:
+                self.cells[self.row] = []
+            case "K":
+                del self.cells[self.row][self.column :]
+            case "J" if count == 3:
+                self.scrolled = []
+            case "A" | "J":
+                super()._obey(number, command)
+            case _:
+                pass
+
+
+class Terminal:
+    """A terminal on which a program runs."""
+
+    def __init__(self, keyboard: int, columns: int, rows: int) -> None:
+        self._keyboard = keyboard
+        self._screen = LenientEmulator(columns, rows)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def lines(self) -> list[str]:
+        """The rows of the screen, below those that scrolled off its top."""
+        return [*self._screen.scrolled, *self.screen]
+
+    @property
+    def screen(self) -> list[str]:
+        return self._screen.screen().split("\n")
+
+    def type(self, text: str) -> None:
+        os.write(self._keyboard, text.encode())
+
+    async def until(self, *words: str, typing: str = "") -> list[str]:
+        """Return the rows once all of these words are on them; types `typing` until then, as often as it takes."""
+        with anyio.move_on_after(PATIENCE):
+            while not self._shows(words):
+                if typing:
+                    self.type(typing)
+                with anyio.move_on_after(1):
+                    await self._read()
+        assert self._shows(words), f"{words} never came on the screen:\n" + "\n".join(self.lines)
+        return self.lines
+
+    async def settle(self) -> list[str]:
+        """Return the rows of the screen once nothing was written for a moment."""
+        while True:
+            with anyio.move_on_after(0.5) as scope:
+                await self._read()
+            if scope.cancelled_caught:
+                return self.screen
+
+    async def drain(self) -> None:
+        """Read until no process has the terminal open: one that nobody reads from holds up what writes to it."""
+        with suppress(OSError):
+            while True:
+                await self._read()
+
+    def _shows(self, words: Sequence[str]) -> bool:
+        """Return whether all of these words are on the screen, and no picture is drawn by half."""
+        seen = "\n".join(self.lines)
+        return PICTURE not in self._screen.modes and all(word in seen for word in words)
+
+    async def _read(self) -> None:
+        await anyio.wait_readable(self._keyboard)
+        self._screen.write(self._decoder.decode(os.read(self._keyboard, 65536)))
+
+
+@asynccontextmanager
+async def on_terminal(
+    command: Sequence[str], environ: Mapping[str, str], cwd: Path, columns: int, rows: int
+) -> AsyncIterator[Terminal]:
+    """Start a program on a terminal of this size; it is ended with SIGTERM."""
+    keyboard, device = pty.openpty()
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    process = await anyio.open_process(
+        [sys.executable, "-c", TAKE_OVER, *command],
+        cwd=cwd,
+        env={**environ, "TERM": "xterm-256color"},
+        stdin=device,
+        stdout=device,
+        stderr=device,
+        start_new_session=True,
+    )
+    os.close(device)
+    terminal = Terminal(keyboard, columns, rows)
+    try:
+        yield terminal
+    finally:
+        with suppress(ProcessLookupError):  # it has ended by itself
+            process.terminate()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
+            await terminal.drain()
+            await process.wait()
+        os.close(keyboard)

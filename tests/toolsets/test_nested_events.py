@@ -1,0 +1,355 @@
+"""`subagentStart` and `subagentComplete`: the same from every engine, at every depth, and in the vault's log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import structs
+from tests.support import fake_pi
+from tests.support.nested_contract import ROOT, check_contract
+from tests.support.pi_setup import environment, task
+from tests.support.retinue_factory import scripted
+
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
+from retinue.engines.base import engine_error
+from retinue.engines.scripted import FailEngine, HangStep, RunCallback, ScriptedEngine, call, fail, finalize, reply
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.event_codec import EventRecord, EventSource
+from retinue.model.events import RunEnded, RunQueued, Text
+from retinue.model.results import AnswerStatus
+from retinue.model.runs import RunSpec
+from retinue.model.sidecar_events import SubagentComplete, SubagentStart, to_subagent_event
+from retinue.model.tasks import Lineage, Mode, Plan
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.writer import WriterLimits
+
+WORKER = Agent(name="worker", body="You work.", tools=("read", "bash"), model="big", fallback_models=("small",))
+SPAWN = "spawn_subagent"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the store is in files
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def opened(workplace, scratch_home, tmp_path, vault):
+    """`opened("offline")`: Retinue with a vault, for a conversation of its host."""
+
+    def made(engine: str, *script, **options) -> Retinue:
+        if script:
+            options["engines"] = scripted(ScriptedEngine(*script))
+        options.setdefault("environ", {"HOME": str(scratch_home)})
+        return Retinue(
+            cwd=workplace,
+            engine=engine,
+            agents=[WORKER],
+            state=tmp_path / "state",
+            root=ROOT,
+            settings={"vault": str(vault), **options.pop("settings", {})},
+            **options,
+        )
+
+    return made
+
+
+def log(vault: Path, root: str = "conversation-1-*") -> list[dict[str, Any]]:
+    """All that the vault's log of a conversation has, oldest first."""
+    (folder,) = (vault / ".orion" / "subagent-events").glob(root)
+    older = sorted(folder.glob("events.*.jsonl"), key=lambda path: int(path.name.split(".")[1]))
+    return [json.loads(line) for path in (*older, folder / "events.jsonl") for line in path.read_bytes().splitlines()]
+
+
+# -- one contract, every engine --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "fails"),
+    [
+        ([reply("An answer.", deltas=3)], False),
+        ([call("read", path="x", returns="x"), reply("Done.")], False),
+        ([reply("Half.", stop_reason="length"), fail("400 bad request")], True),
+        ([FailEngine(engine_error("It broke."))], True),
+        ([finalize("Not asked for."), reply("Done.")], False),
+    ],
+    ids=["answers", "calls a tool", "fails", "breaks", "finalizes"],
+)
+async def test_the_scripted_engine_tells_a_front_end_what_the_seed_promises(opened, vault, script, fails):
+    async with opened("scripted", *script) as retinue:
+        await check_contract(retinue, vault, "worker", "Do it.", fails=fails)
+
+
+async def test_the_offline_engine_tells_a_front_end_what_the_seed_promises(opened, vault, workplace):
+    (workplace / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
+    async with opened("offline") as retinue:
+        await check_contract(retinue, vault, "explorer", "Where is water boiled?")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", [None, "0.80.0"], ids=["conversing", "once"])
+@pytest.mark.parametrize(
+    ("deeds", "fails"),
+    [
+        (
+            [fake_pi.action("call", "read", {"path": "x"}, returns="x"), fake_pi.action("say", "Done.", deltas=3)],
+            False,
+        ),
+        ([fake_pi.action("call", "read"), fake_pi.action("fail", "400 bad request")], True),
+        ([fake_pi.action("say", "Half."), fake_pi.action("call", "read"), fake_pi.action("die", "SEGV")], True),
+    ],
+    ids=["answers", "fails", "dies"],
+)
+async def test_the_pi_engine_tells_a_front_end_what_the_seed_promises(
+    opened, vault, scratch_home, version, deeds, fails
+):
+    fake_pi.install_fake_pi(scratch_home / "bin", version=version)
+    async with opened("pi", environ=environment(scratch_home)) as retinue:
+        await check_contract(retinue, vault, "explorer", fake_pi.encode_script(*deeds), fails=fails)
+
+
+async def test_a_run_that_never_began_is_told_too(opened, vault):
+    async with opened("scripted", reply("done")) as retinue:
+        await check_contract(retinue, vault, "nobody", "Do it.", fails=True)
+
+
+# -- the fields ------------------------------------------------------------------------------------
+
+ORIGIN = EventSource(run="r1", session="s1", root="c1", parent_run="r0", parent_tool_use_id="toolu_1", depth=2)
+
+
+def told(event):
+    return to_subagent_event(EventRecord(ORIGIN, 1, 0.0, event))
+
+
+def test_a_start_has_exactly_the_fields_of_the_seed():
+    queued = RunQueued(name="A scout", agent="scout", task="Look.", cwd="/", surface="nested", vault="/vault")
+    assert told(queued) == SubagentStart(
+        subagent_id="r1", parent_tool_use_id="toolu_1", agent="scout", prompt="Look.", root_conversation_id="c1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "result", "is_error"),
+    [
+        (RunEnded(text="It is X.", answer=AnswerStatus.FINAL), "It is X.", False),
+        (RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Too late.")), "Too late.", True),
+        (
+            RunEnded(text="Half.", answer=AnswerStatus.PARTIAL, failure=Failure(ErrorCode.TIMEOUT, "Too late.")),
+            "Too late.\n\nHalf.",
+            True,
+        ),
+        (
+            RunEnded(
+                text="(ran: ls)", answer=AnswerStatus.DIAGNOSIS, failure=Failure(ErrorCode.TIMEOUT, "Too late.")
+            ),
+            "Too late.",
+            True,
+        ),
+    ],
+    ids=["answered", "failed", "failed with text", "failed with a diagnosis"],
+)
+def test_a_complete_has_exactly_the_fields_of_the_seed(ended, result, is_error):
+    assert told(ended) == SubagentComplete(
+        subagent_id="r1", parent_tool_use_id="toolu_1", result=result, is_error=is_error
+    )
+
+
+def test_no_other_event_is_told():
+    assert told(Text("I look.")) is None
+
+
+@pytest.mark.parametrize("empty", [{"root": ""}, {"parent_call": ""}, {"root": "\ud800"}, {"parent_call": "a\nb"}])
+def test_an_id_that_is_empty_or_unprintable_cannot_be(empty):
+    with pytest.raises(ValueError, match="printable and not empty"):
+        Lineage(**{"root": "r", "parent_call": "c", **empty})
+
+
+# -- a whole tree ----------------------------------------------------------------------------------
+
+
+async def test_agents_below_agents_are_told_with_the_call_that_spawned_them(opened, vault):
+    """A run asks for the next one from inside, by a tool call of its own, as deep as it may."""
+    refusals: list[str] = []
+
+    def script(spec: RunSpec):
+        depth = spec.lineage.depth
+
+        async def delegate() -> None:
+            line = structs.replace(spec.lineage, parent_call=f"toolu_{depth}", parent_run=spec.run)
+            caller = structs.replace(retinue.call("nested"), lineage=line, authority=spec.authority)
+            result = await retinue.toolset("nested").handlers[SPAWN](
+                {"agent": "worker", "task": f"Level {depth + 1}"}, caller, None
+            )
+            if "error" in result.details:
+                refusals.append(result.text)
+
+        return [RunCallback(delegate), reply(f"done {depth}")]
+
+    async with opened("scripted", script) as retinue:
+        caller = retinue.call("nested", parent_call="toolu_0")
+        await retinue.toolset("nested").handlers[SPAWN]({"agent": "worker", "task": "Level 1"}, caller, None)
+    starts = [event for event in log(vault) if event["type"] == "subagentStart"]
+    assert [(event["prompt"], event["parentToolUseId"]) for event in starts] == [
+        ("Level 1", "toolu_0"),
+        ("Level 2", "toolu_1"),
+        ("Level 3", "toolu_2"),
+    ]
+    assert {event["rootConversationId"] for event in starts} == {ROOT}
+    completes = [event for event in log(vault) if event["type"] == "subagentComplete"]
+    assert [event["subagentId"] for event in completes] == [event["subagentId"] for event in reversed(starts)]
+    assert refusals == ["Subagent depth exceeded (3/3). Nested subagents are not allowed."]
+
+
+async def test_what_a_run_may_use_its_children_may_use_and_no_more(opened):
+    """Authority only shrinks: a child of one that may read cannot be one that runs commands."""
+    grants = {}
+
+    def script(spec: RunSpec):
+        grants[spec.task] = (spec.grant.tools, [(removed.tool, removed.by) for removed in spec.grant.removed])
+        authority = spec.authority
+
+        async def delegate() -> None:
+            line = structs.replace(spec.lineage, parent_call="toolu_1", parent_run=spec.run)
+            caller = structs.replace(retinue.call("nested"), lineage=line, authority=authority)
+            await retinue.toolset("nested").handlers[SPAWN]({"agent": "worker", "task": "inner"}, caller, None)
+
+        return [RunCallback(delegate), reply("done")] if spec.task == "outer" else [reply("done")]
+
+    async with opened("scripted", script) as retinue:
+        await retinue.toolset("nested").handlers[SPAWN](
+            {"agent": "explorer", "task": "outer"}, retinue.call("nested"), None
+        )
+    assert "bash" not in grants["outer"][0]
+    assert grants["inner"] == (("read",), [("bash", "authority")])
+
+
+# -- attempts --------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_changed_its_model_has_one_start_and_one_complete(opened, vault):
+    def script(spec: RunSpec):
+        return [fail("429 rate limit exceeded")] if spec.model == "big" else [reply("small did it")]
+
+    async with opened("scripted", script) as retinue:
+        caller = retinue.call("nested", parent_call="toolu_1")
+        result = await retinue.toolset("nested").handlers[SPAWN]({"agent": "worker", "task": "Do it."}, caller, None)
+        (one,) = result.details["results"]
+        (session,) = await retinue.sessions()
+        end = [stamped.event async for stamped in retinue.history(one["subagentId"])][-1]
+    assert [event["type"] for event in log(vault)] == ["subagentStart", "subagentComplete"]
+    assert (result.text, session.runs) == ("small did it", 1)
+    assert (end.actual.declared_model, end.actual.model) == ("big", "small")
+    assert [(attempt.reason, attempt.model) for attempt in end.actual.attempts] == [
+        ("first", "big"),
+        ("fallback", "small"),
+    ]
+    assert end.actual.attempts[0].failure.reason == "rate_limit"
+
+
+@pytest.mark.process
+async def test_on_pi_too_another_model_is_tried_and_never_where_the_prompt_is_too_long(opened, scratch_home):
+    fake_pi.install_fake_pi(scratch_home / "bin")
+    async with opened("pi", environ=environment(scratch_home)) as retinue:
+        limited, too_long = await retinue.run_plan(
+            Plan(
+                tasks=(
+                    task(fake_pi.action("fail", "429 rate limit exceeded"), agent="worker"),
+                    task(fake_pi.action("fail", "prompt is too long: 210000 tokens > 200000"), agent="worker"),
+                ),
+                mode=Mode.PARALLEL,
+            ),
+            retinue.call("nested"),
+        )
+    assert [(attempt.reason, attempt.model) for attempt in limited.actual.attempts] == [
+        ("first", "big"),
+        ("fallback", "small"),
+    ]
+    assert [attempt.reason for attempt in too_long.actual.attempts] == ["first"]
+    assert too_long.failure and too_long.failure.reason == "context_overflow"
+
+
+# -- the vault's log -------------------------------------------------------------------------------
+
+
+async def test_without_a_vault_nothing_is_written_but_the_events_can_be_asked_for(opened, vault, tmp_path):
+    async with opened("scripted", reply("done"), settings={"vault": None}) as retinue:
+        await retinue.run("worker", "Do it.")
+        stored = [to_subagent_event(stamped) async for stamped in retinue.root_history(ROOT)]
+    assert list(vault.iterdir()) == []
+    assert [type(event) for event in stored if event] == [SubagentStart, SubagentComplete]
+
+
+async def test_a_vault_that_is_not_there_is_not_made_and_the_run_says_so(opened, tmp_path):
+    missing = str(tmp_path / "nowhere")
+    async with opened("scripted", reply("done"), settings={"vault": missing}) as retinue:
+        result = await retinue.run("worker", "Do it.")
+    said = f"The vault {missing} is not a folder: no agents are found there and no events written."
+    assert (result.failure, result.actual.notices) == (None, (said,))
+    assert not Path(missing).exists()
+
+
+async def test_a_vault_that_cannot_be_written_costs_no_run(opened, vault, caplog):
+    (vault / ".orion").write_text("a file where a folder should be")
+    async with opened("scripted", reply("done")) as retinue:
+        results = [await retinue.run("worker", f"Do it. {number}") for number in range(3)]
+    assert [result.failure for result in results] == [None, None, None]
+    assert "Events are missing from" in caplog.text
+
+
+async def test_ten_times_its_cap_leaves_a_log_within_its_cap_and_every_record_whole(workplace, tmp_path, vault):
+    """GAP-A8: the log of one conversation is bounded, whatever is written to it."""
+    bounds = WriterLimits(log_bytes=4096, log_files=8)
+    cap, written = bounds.log_bytes * bounds.log_files, 0
+    retinue = Retinue(
+        cwd=workplace,
+        engine="scripted",
+        engines=scripted(ScriptedEngine(reply("é" * 700))),
+        store=(store := JsonlStore(tmp_path / "state", limits=bounds)),
+        root="c1",
+        settings={"vault": str(vault)},
+    )
+    async with store, retinue:
+        while written < 10 * cap:
+            result = await retinue.run("explorer", "x" * 1000)
+            written += len(result.text.encode()) + 1000
+    folder = vault / ".orion" / "subagent-events" / "c1"
+    files = sorted(folder.glob("*.jsonl"))
+    assert len(files) == 8
+    assert all(path.stat().st_size <= bounds.log_bytes for path in files)
+    kept = log(vault, "c1")
+    assert kept[-1]["subagentId"] == result.run, "the newest is kept"
+    starts = [event["subagentId"] for event in kept if event["type"] == "subagentStart"]
+    ends = [event["subagentId"] for event in kept if event["type"] == "subagentComplete"]
+    assert ends[-len(starts) :] == starts, "nothing is missing between the oldest that is kept and the newest"
+
+
+def test_a_log_has_8_files_of_16_mib():
+    assert (WriterLimits().log_bytes, WriterLimits().log_files) == (16 * 2**20, 8)
+
+
+async def test_a_cancelled_call_leaves_no_start_without_its_complete(opened, vault):
+    async with opened("scripted", HangStep()) as retinue, anyio.create_task_group() as group:
+        tasks = [{"agent": "worker", "task": f"Task {number}"} for number in range(6)]
+        caller = retinue.call("nested")
+        group.start_soon(
+            retinue.toolset("nested").handlers[SPAWN], {"mode": "parallel", "tasks": tasks}, caller, None
+        )
+        async with retinue.events() as events:
+            async for _ in events:
+                if len(retinue._orchestrator.active_run_ids) == len(tasks):
+                    break
+        group.cancel_scope.cancel()
+    types = [event["type"] for event in log(vault)]
+    assert types.count("subagentStart") == types.count("subagentComplete") == 6

@@ -1,0 +1,25 @@
+"""Keys behind what a terminal sends."""
+
+import pytest
+
+from retinue.tui.keys import KeyName, parse_keys
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"\x1b[A\x1b[B", [KeyName.UP, KeyName.DOWN]),
+        (b"\x1bOA", [KeyName.UP]),
+        (b"\x1b[5~\x1b[6~", [KeyName.PAGE_UP, KeyName.PAGE_DOWN]),
+        (b"\x1b[H\x1b[4~", [KeyName.HOME, KeyName.END]),
+        (b"\t\x1b[Z\r\n", [KeyName.TAB, KeyName.BACK_TAB, KeyName.ENTER, KeyName.ENTER]),
+        (b"\x1b", [KeyName.ESCAPE]),
+        (b"\x0f", [KeyName.EXPAND]),
+        (b"\x1b[1;5A\x1b[99~\x01", []),
+        ("é日".encode(), ["é", "日"]),
+        (b"\xff", ["\ufffd"]),
+    ],
+)
+def test_each_sequence_is_one_key_and_unknown_ones_are_none(typed, keys):
+    assert list(parse_keys(typed)) == keys
