@@ -31,7 +31,7 @@ from retinue.engines.base import EngineInfo
 from retinue.ipc.server import ControlServer
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure, RefusedError
-from retinue.model.results import RunResult, compute_exit_code
+from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.output.redaction.redactor import Redactor, find_secrets
@@ -252,6 +252,7 @@ class Retinue(StoredSessions):
 
     def _refused(self, task: Task, call: CallContext, failure: Failure) -> RunResult:
         agent, prompt, message = map(self.redact, (task.agent or "", task.prompt, failure.message))
+        limits = self._settings.resolve(call.toolset, Path(call.cwd), call.settings).settings.limits()
         spec = RunSpec(
             run="",
             session="",
@@ -262,10 +263,14 @@ class Retinue(StoredSessions):
             prompt=prompt,
             cwd=task.cwd or call.cwd,
             engine="",
+            limits=structs.replace(limits, timeout=task.timeout or limits.timeout),
             lineage=call.lineage,
         )
         return RunResult(
-            spec=spec, failure=structs.replace(failure, message=message), exit_code=compute_exit_code(failure)
+            spec=spec,
+            failure=structs.replace(failure, message=message),
+            exit_code=compute_exit_code(failure),
+            actual=ExecutionReport(limits=spec.limits, saved=False),
         )
 
     async def run_plan(

@@ -90,6 +90,13 @@ async def test_a_secret_in_a_refused_task_is_masked(scratch_home):
     assert key not in repr(unknown)
 
 
+@pytest.mark.parametrize("settings", [{"enabled": False}, {}], ids=["disabled", "unknown agent"])
+async def test_refused_result_reports_its_limits_and_that_nothing_is_stored(scratch_home, settings: dict[str, Any]):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        result = await retinue.run("nobody", "Look", timeout=7, **settings)
+    assert (result.was_started, result.actual.saved, result.actual.limits.timeout) == (False, False, 7)
+
+
 @pytest.mark.parametrize("task", [None, 5, b"Look", ["Look"]])
 async def test_a_task_of_a_wrong_type_raises(scratch_home, task):
     async with stage(scratch_home, reply("ok")) as retinue:

@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from retinue.cli.printing import make_printable
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure
-from retinue.model.results import RunResult
+from retinue.model.results import ExecutionReport, RunResult
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage, Task
 from retinue.output.untrusted_text import strip_control_characters
@@ -74,7 +74,8 @@ def refused_run_json(failure: Failure, task: Task | None) -> dict[str, Any]:
     )
     asked = (task.agent, task.name or task.agent, task.prompt) if task else (None, None, None)
     shown = dict(zip(("agent", "name", "task"), (value and make_printable(value) for value in asked), strict=True))
-    return {**result_json(RunResult(spec=spec, failure=_shown(failure))), **shown}
+    result = RunResult(spec=spec, failure=_shown(failure), actual=ExecutionReport(saved=False))
+    return {**result_json(result), **shown}
 
 
 def refusal_json(failure: Failure, exit_code: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from retinue.guards.guard_set import create_guards
 from retinue.guards.spawns import SpawnCount
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
-from retinue.model.results import RunResult, compute_exit_code
+from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import CallbackAddress, RemovedTool, RunSpec, Secret
 from retinue.model.tasks import CallContext, Mode, Plan
 from retinue.model.tool_names import is_delegation
@@ -312,7 +312,8 @@ class Orchestrator:
         """The result of a task that was not started and left nothing behind."""
         shown = shown_spec(spec, *map(self.redact, (spec.name, spec.agent.name, spec.task)))
         shown_failure = structs.replace(failure, message=self.redact(failure.message))
-        return RunResult(spec=shown, failure=shown_failure, exit_code=compute_exit_code(failure))
+        actual = ExecutionReport(limits=shown.limits, saved=False)
+        return RunResult(spec=shown, failure=shown_failure, exit_code=compute_exit_code(failure), actual=actual)
 
     async def _execute_run(
         self, log: AttemptLog, recorder: Recorder, queued: RunQueued, control: RunControl, context: _RunContext
