@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from retinue.output.traces import MAX_SHORT_TRACE, fold_stack_traces
 
-CWD = "/work/app"
+CWD = "/srv/app"
 ELSEWHERE = "/usr/share/other/step.x"
 
 
@@ -93,7 +93,7 @@ def test_long_trace_keeps_the_frames_of_the_project(language, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/work/app/node_modules/x/y.js", "node:internal/process", "/work/other/x.js", "file:///usr/lib/x.js"]
+    "path", ["/srv/app/node_modules/x/y.js", "node:internal/process", "/srv/other/x.js", "file:///usr/lib/x.js"]
 )
 def test_frames_of_libraries_are_not_of_the_project(path):
     text = trace("JavaScript", range(40), path)

@@ -1,4 +1,4 @@
-"""Reads small text files that others wrote: regular files only, bounded, never waiting, never led astray by links."""
+"""Read agent files: bounded text, header and body, YAML that is broken or plain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds agents: reads the folders around a working directory, again only what has changed."""
+"""Find the agents around a working directory: read what has changed, resolve names and layers."""
 
 from __future__ import annotations
 

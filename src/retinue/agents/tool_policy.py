@@ -1,4 +1,4 @@
-"""The guard on `extraArgs`: an agent may pass its engine only arguments that cannot widen what it may do."""
+"""Compute the tools of a run, and check the extra arguments an agent passes to its engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in columns, as wide as the terminal and no wider."""
+"""Print answers, errors, hints and tables for commands."""
 
 from __future__ import annotations
 

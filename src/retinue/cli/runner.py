@@ -1,4 +1,4 @@
-"""Retinue as the flags of a command want it, not yet open."""
+"""Run a command's plan with the live view, and print its result."""
 
 from __future__ import annotations
 

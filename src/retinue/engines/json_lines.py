@@ -1,7 +1,4 @@
-"""JSON that a child wrote: read once, and never believed to be what it should be.
-
-What is missing or of another kind counts as nothing.
-"""
+"""Read JSON lines that a child wrote: split, decode, count, and never trust their shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host's configuration is written in, and the one entry in it that is ours."""
+"""Edit our entry in the configuration of a host: JSON with comments, TOML, or a whole file."""
 
 from __future__ import annotations
 

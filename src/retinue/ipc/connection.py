@@ -1,4 +1,4 @@
-"""What is said to a run that calls home: which tools it has to delegate with, and what came of using them."""
+"""Serve one connection: commands of other processes, and the calls of delegating runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The nouns of Retinue: what is asked, by whom, and what runs. What came of it is in `results`.
-
-Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
-"""
+"""Define failure codes, failures as values, and the error that refuses a call."""
 
 from __future__ import annotations
 

@@ -1,20 +1,4 @@
-"""What happens in a run: one typed stream from every engine, in this order.
-
-    run_queued                      accepted, durable
-    └─ run_started                  has a slot
-       ├─ attempt_started           first | retry | fallback | finalize
-       │  ├─ thinking_delta, text_delta, tool_delta      live only, never stored
-       │  ├─ thinking, text                              whole blocks
-       │  ├─ tool_called → tool_returned
-       │  ├─ message_ended                               usage, stop reason
-       │  ├─ steered                                     what others said to the agent while it worked
-       │  ├─ model_changed, notice, finalized, deadline_extended
-       │  └─ process_ended                               engines with a process
-       └─ run_ended                 always, once, last, over all attempts
-
-Engines emit bare events; `Stamped` adds whose they are. On the wire a stamped event is one JSON object per
-line: `{v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}`.
-"""
+"""Encode events as JSON lines and decode them; write the schema of a line."""
 
 from __future__ import annotations
 

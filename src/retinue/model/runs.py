@@ -1,4 +1,4 @@
-"""A value that must not be seen."""
+"""Define what one run gets: its spec, limits, tool grant and messages. No I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The nouns of Retinue: what is asked, by whom, and what runs. What came of it is in `results`.
-
-Frozen values, no I/O. Everything here is snake_case; camelCase begins at surfaces and on the wire.
-"""
+"""Define what is asked: tasks, plans, and the context of a call. No I/O."""
 
 from __future__ import annotations
 

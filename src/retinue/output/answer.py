@@ -1,4 +1,4 @@
-"""What is kept of a run's texts while it goes on: bounded, whatever the child writes."""
+"""Collect the texts of a run, bounded, and choose its answer or failure."""
 
 from __future__ import annotations
 

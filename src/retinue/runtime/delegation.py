@@ -1,6 +1,6 @@
 """Home: where a run that may delegate calls, so that depth, spawns, slots and events are kept in one place.
 
-While its engine works a run is a member of the household, known by a token of its own. What it asks for is done
+While its engine works a run is registered here by a token of its own. What it asks for is done
 within its life: whatever ends the run ends that, too.
 """
 

@@ -1,4 +1,4 @@
-"""Where runs are carried out."""
+"""Execute a run: the protocol, and execution in this process."""
 
 from __future__ import annotations
 

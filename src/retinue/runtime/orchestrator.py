@@ -348,7 +348,7 @@ class Orchestrator:
         return Budget(spec.limits, parent.budget if parent else self.budgets.budget(spec.lineage.root))
 
     def _execute_attempt(self, spec: RunSpec, context: _RunContext, slot: RunSlot) -> ExecuteSpec:
-        """How an attempt at the run is carried out: by its place, within the household if the run may delegate."""
+        """Execute one attempt, registered for delegation if the run may delegate."""
         child_context, callback, budget = context.child_context, spec.callback, context.budget
         if (child_context is None or callback is None) and not budget.limits_cost:
             return self._executor.execute

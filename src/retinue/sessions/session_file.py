@@ -1,4 +1,4 @@
-"""Begins a run: takes the session's lease and opens its record, new or to be continued."""
+"""Open a session's file for a run, with its lease, and append the run's events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `spawn_subagent` answers, when its runs have ended and while they go on."""
+"""The nested toolset: `spawn_subagent` (single, chain, parallel) and `agent_info`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs a screen has room for, in which order, and how many lines each of them gets."""
+"""Lay out the windows of runs: which fit, in which order, and the lines of each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""How a run on Claude Code delegates: by our own tools, and by Claude Code's `Agent`, which stands for one of them.
-
-Claude Code announces the agents it is told of and lets its model call them. Such a call is carried out by our
-`spawn_subagent`: an ordinary run below this one, admitted and counted first, on any engine, in a session of its own.
-Nothing runs as an agent within Claude Code.
-"""
+"""Map tools of a run on Claude Code: our own tools, and its `Agent` tool for delegation."""
 
 from __future__ import annotations
 

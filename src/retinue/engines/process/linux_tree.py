@@ -1,4 +1,4 @@
-"""The processes of this machine as Linux shows them in /proc: whose child, since when, with which environment."""
+"""Find, signal and reap a process tree on Linux, through /proc and pidfds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds the processes of a child together on this machine, and why nothing better does."""
+"""Start and supervise child processes, and detect what contains them on this machine."""
 
 from __future__ import annotations
 

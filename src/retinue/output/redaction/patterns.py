@@ -1,4 +1,4 @@
-"""Regular expressions, compiled when first needed: a program's start should not pay for what it never meets."""
+"""Define the patterns of secrets, one row a family."""
 
 from __future__ import annotations
 

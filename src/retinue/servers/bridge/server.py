@@ -1,4 +1,4 @@
-"""A call that has not been answered: what its runs do, as a host draws it and as it remembers it."""
+"""Serve a toolset to an extension of a host on stdio: calls, partial results and views."""
 
 from __future__ import annotations
 

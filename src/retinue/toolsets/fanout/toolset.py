@@ -1,4 +1,4 @@
-"""What the tools of `fanout` take, as tasks. Checked field by field, so that a sentence names the field."""
+"""The fanout toolset: delegate named tasks, and read their output and sessions."""
 
 from __future__ import annotations
 
