@@ -44,7 +44,7 @@ bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addresses
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
-	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude --extra mcp --extra serve -o dev.txt dev.in build.in ../pyproject.toml
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude -o dev.txt dev.in build.in ../pyproject.toml
 	$(BIN)/python $(REAL)/install.py --lock
 	$(BIN)/python -m tests.servers.mcp.install --lock
 	$(BIN)/python -m tests.hosts.install --lock

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,6 @@ pytestmark = pytest.mark.process
 
 PATIENCE = 30.0
 HANGS = [{"call": "ls", "args": {"path": "src"}}, {"event": {"type": "text", "text": "so far"}}, {"hang": True}]
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 SCRIPTED = ("--engine", "scripted")
 
 
@@ -353,21 +348,6 @@ def test_a_token_that_others_can_read_stops_the_start(process, scratch_home):
     done = process.run("serve", "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "Others can read the token file" in done.stderr
-
-
-def test_without_the_packages_it_says_which(process, tmp_path):
-    hidden = "import sys, importlib.abc\n"
-    hidden += "class No(importlib.abc.MetaPathFinder):\n"
-    hidden += "    def find_spec(self, name, path=None, target=None):\n"
-    hidden += "        if name == 'uvicorn': raise ValueError(name)\n"
-    hidden += "sys.meta_path.insert(0, No())\n"
-    hidden += "from retinue.cli.main import main\nmain(['serve'])\n"
-    done = subprocess.run(
-        [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    (needed,) = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["serve"]
-    assert f"pip install '{needed}'" in done.stderr
 
 
 def test_many_connections_that_say_nothing_do_not_keep_others_out(process):

@@ -65,8 +65,6 @@ def install(
     entry = found.make_entry(own_command(), surface, arguments)
     try:
         change = plan_install(file, found.editor, entry)
-        if found.speaks_mcp:
-            _warn_if_sdk_missing()
         is_done = confirm_and_apply(change, found.title, "install", dry_run=dry_run, yes=yes)
     except UnsupportedConfigError as error:
         raise InvalidInputError(
@@ -135,13 +133,6 @@ def _validate_toolsets_and_engine(surfaces: Sequence[str], engine: str | None) -
     engines = ("auto", *available_engines(os.environ))
     if engine and engine not in engines:
         raise click.UsageError(unknown_name_message("engine", engine, engines))
-
-
-def _warn_if_sdk_missing() -> None:
-    from retinue.servers.mcp.sdk import not_installed_reason
-
-    if sentence := not_installed_reason():
-        print_warning(f"{sentence.removesuffix(' and start again.')}: until then it cannot serve.")
 
 
 def _warn_if_calls_refused(host: HostStatus) -> None:

@@ -103,7 +103,6 @@ def mcp(
     auto never means offline here: a host's model must not take rules for an agent.
     """
     from retinue.servers.lifecycle import ServerStartError
-    from retinue.servers.mcp.sdk import not_installed_reason
 
     retinue = make_server_retinue(options)
     for name in surfaces:
@@ -111,8 +110,6 @@ def mcp(
             raise click.UsageError(unknown_name_message("surface", name, retinue.toolsets))
     if clients and port is None:
         raise click.UsageError("--client is for --http: on stdin and stdout there is one client, and it is you.")
-    if sentence := not_installed_reason():
-        raise InvalidInputError(sentence)
     from retinue.servers.mcp.serving import MountOptions, serve_stdio_client
 
     mount = MountOptions(

@@ -69,10 +69,6 @@ def serve(
     It prints a link that signs a browser in, once, within ten minutes; where it runs already, a new one. It shows the
     runs of every process of yours. What is started there works in this directory, or --cwd, and ends with the server.
     """
-    from retinue.servers.asgi.serving import not_installed_reason
-
-    if sentence := not_installed_reason():
-        raise InvalidInputError(sentence)
     from retinue.servers.http.serving import ListenAddress, is_loopback
 
     if not is_loopback(host) and not listen_anywhere:

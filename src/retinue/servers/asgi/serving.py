@@ -14,9 +14,6 @@ from retinue.servers.asgi.asgi import BODY_TIMEOUT, AsgiApp
 from retinue.servers.lifecycle import ServerStartError
 
 LOCAL_HOST = "127.0.0.1"
-UVICORN_MISSING = (
-    "What serves HTTP is not installed. Install it with `pip install 'uvicorn>=0.30,<1'` and start again."
-)
 MAX_CONNECTIONS = 1024
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds in which every connection is closed."""
@@ -31,16 +28,6 @@ class _ConnectionState(Struct, frozen=True):
     """How often its reader has caught up."""
     unsent: int = 0
     """Bytes that wait for the reader."""
-
-
-def not_installed_reason() -> str | None:
-    """What to do where what serves is not installed; None if it is. Imports nothing."""
-    from importlib.util import find_spec
-
-    try:
-        return None if find_spec("uvicorn") else UVICORN_MISSING
-    except ValueError:  # something that is no module stands in its place
-        return UVICORN_MISSING
 
 
 def bind_socket(port: int, host: str = LOCAL_HOST) -> socket.socket:

@@ -1,6 +1,6 @@
 """The one place that knows the MCP SDK: a desk as its server, and the transports it serves.
 
-The SDK takes long to import and is an extra: nothing here imports it before it is needed.
+The SDK takes long to import: functions here import it when they are called.
 """
 
 from __future__ import annotations
@@ -46,17 +46,6 @@ MAX_SESSIONS = 100
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_INTERVAL_MS = 1000
 """Milliseconds between two questions after a task."""
-SDK_MISSING = "The MCP SDK is not installed. Install it with `pip install 'mcp>=2.3,<3'` and start again."
-
-
-def not_installed_reason() -> str | None:
-    """What to do where the SDK is not installed; None if it is. Imports nothing."""
-    from importlib.util import find_spec
-
-    try:
-        return None if find_spec("mcp") and find_spec("mcp_types") else SDK_MISSING
-    except ValueError:  # something that is no module stands in its place
-        return SDK_MISSING
 
 
 def build_server(tool_server: ToolServer, instructions: str) -> Server[Any]:
