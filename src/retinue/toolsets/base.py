@@ -1,10 +1,14 @@
-"""A family of tools: decodes input into a plan, renders results in its own words, decides nothing itself."""
+"""The contract of a toolset, and the parts all toolsets share: results, input fields, notices, partial results.
+
+A toolset decodes tool input into a plan and renders results in its own words; it decides nothing itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, Protocol
 
 import anyio
 from msgspec import Struct, structs
@@ -16,31 +20,37 @@ from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
 from retinue.model.results import RunResult
 from retinue.model.runs import ToolUse
-from retinue.model.tasks import CallContext
-from retinue.output.untrusted_text import defang_markup, map_strings, strip_control_characters, to_one_line
+from retinue.model.tasks import CallContext, Plan
+from retinue.output.untrusted_text import (
+    defang_markup,
+    map_strings,
+    sanitize_text,
+    strip_control_characters,
+    to_one_line,
+)
 from retinue.runtime.event_bus import SubscriberLaggedError
-from retinue.runtime.orchestrator import Orchestrator
-from retinue.runtime.progress import CallProgress
+from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
+from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunView
+from retinue.support.tasks import BackgroundTasks
 
 JsonObject = Mapping[str, Any]
-Value = TypeVar("Value")
 
 FINAL_UPDATE_TIMEOUT = 1.0
-"""Seconds a reader has for the last partial result before it gets the whole one."""
+"""Seconds a host has to take the last partial result before it gets the final one."""
 MIN_UPDATE_INTERVAL = 0.05
-"""Seconds between two partial results: each repeats the whole so far, and no eye follows more."""
+"""Seconds between two partial results: each repeats the whole text so far, and no eye follows more."""
 
 MAX_AGENTS = 100
-"""Told of in a tool's description."""
+"""Agents listed in the description of a tool."""
 MAX_DESCRIPTION_CHARS = 200
 """Characters of one agent's description."""
 MAX_IGNORED_CHARS = 200
-"""Of the names of input fields that were ignored."""
+"""Characters of the notice that names ignored input fields."""
 
 REFUSED_EXIT_CODE = 2
 """Exit status of a call that was refused before anything ran."""
 CANCELLED_EXIT_CODE = 130
-"""Exit status of what was stopped from outside."""
+"""Exit status of a call that was cancelled."""
 
 REFUSAL_CODES = frozenset(
     {
@@ -58,21 +68,21 @@ REFUSAL_CODES = frozenset(
         ErrorCode.STORAGE,
     }
 )
-"""Failures of a run that never was: where its task is the whole call, the call was refused."""
+"""Failures of a run that never started: a call with only that task was refused."""
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """What a tool call answers: text for the model, details for programs."""
+    """The result of a tool call: text for the model, details for programs."""
 
     text: str
     details: JsonObject
     is_error: bool = False
-    """Only where the surface's own system throws."""
+    """Set only where the system that defined the toolset throws."""
     exit_code: int = 0
     """For a command line that makes the call; hosts do not see it."""
 
     def as_json(self) -> dict[str, Any]:
-        """The tool result as hosts expect it."""
+        """Return the tool result in the shape hosts expect."""
         result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "details": self.details}
         if self.is_error:
             result["isError"] = True
@@ -80,16 +90,14 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
 
 Sanitize = Callable[[str], str]
-"""Makes child text what may leave."""
-
+"""Removes from child text what must not leave."""
 
 OnPartialResult = Callable[[ToolResult], Awaitable[None]]
-"""Takes a partial result while the work goes on. A slow one misses some; one that cannot go on (`OSError`) gets no
-more. Neither holds up the work."""
-
+"""Takes a partial result while the runs continue. A slow receiver misses some; one that raises `OSError` gets no
+more. Neither delays the runs."""
 
 RunTool = Callable[[Any, CallContext, OnPartialResult | None], Awaitable[ToolResult]]
-"""Takes the arguments as they were given; answers whatever they are."""
+"""Runs a tool with its raw arguments; wrong arguments are answered with a result, too."""
 
 
 class ToolDefinition(Struct, frozen=True, kw_only=True):
@@ -106,17 +114,17 @@ class ToolProvider(Protocol):
 
     @property
     def handlers(self) -> Mapping[str, RunTool]:
-        """Every tool by its name, also where none may be registered: calling it there is answered, too."""
+        """Return every tool by name, also those that may not be registered now: a call of one is refused."""
 
     def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
-        """The tools a host at this place may register; none where none may be used."""
+        """Return the tools a host may register for this call context; empty if none may be used."""
 
     def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        """The answer to input that is not even JSON; what keeps the call from any answer at all comes first."""
+        """Return the result for input that is not JSON; a refusal of the call itself takes precedence."""
 
 
 class Toolset(ToolProvider, Protocol):
-    """A surface whose calls start runs, with what a host needs to draw them in the surface's own words."""
+    """Tools whose calls start runs, with the texts a host needs to display those runs."""
 
     def failure_text(self, failure: Failure, call: CallContext) -> str:
         """Return why a run of the call failed, in the words of the toolset and safe to show."""
@@ -125,19 +133,22 @@ class Toolset(ToolProvider, Protocol):
         """Return the id by which tools of the toolset find the session; None if none of them takes one."""
 
 
+# -- refusals ----------------------------------------------------------------------------------------
+
+
 def invalid_json_failure(orchestrator: Orchestrator, tool: str, problem: str, call: CallContext) -> Failure:
-    """Why a call whose input is not even JSON is refused; what keeps it from any answer at all comes first."""
-    failure = Failure(ErrorCode.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
-    return find_refusal(orchestrator, call) or failure
-
-
-def find_refusal(orchestrator: Orchestrator, call: CallContext) -> Failure | None:
-    """What keeps a call from any answer at all, whatever its input; None: nothing."""
+    """Return the failure of a call whose input is not JSON; a refusal of the call itself takes precedence."""
     try:
         orchestrator.authorize(call)
     except RefusedError as refusal:
         return refusal.failure
-    return None
+    return Failure(ErrorCode.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
+
+
+def refusal_result(failure: Failure, message: str, **details: Any) -> ToolResult:
+    """Return the result of a call that started nothing."""
+    error = {"code": str(failure.code), "message": message}
+    return ToolResult(text=message, details={**details, "error": error}, is_error=True, exit_code=REFUSED_EXIT_CODE)
 
 
 def add_skipped_file(failure: Failure, sentence: str) -> str:
@@ -146,47 +157,100 @@ def add_skipped_file(failure: Failure, sentence: str) -> str:
     return f"{sentence}. Its file was found and skipped: {broken}" if broken else sentence
 
 
+# -- input -------------------------------------------------------------------------------------------
+
+_TYPE_NOUNS = {"string": "a string", "number": "a number", "integer": "a number", "array": "an array"}
+
+
+def invalid_input(message: str) -> RefusedError:
+    return refuse(ErrorCode.INVALID_INPUT, message)
+
+
+def require_object(arguments: Any, tool: str, fields: str = "") -> dict[str, Any]:
+    """Return the arguments if they are a JSON object; `fields` names the fields it should have.
+
+    Raises:
+        RefusedError: `invalid_input`.
+    """
+    if not isinstance(arguments, dict):
+        raise invalid_input(f"The input of {tool} must be an object{fields}")
+    return arguments
+
+
 def require_text(arguments: JsonObject, name: str) -> str:
-    """A field of the input that must be there.
+    """Return a string field that must be given.
 
     Raises:
-        Refused: `invalid_input`, naming the field.
+        RefusedError: `invalid_input`, naming the field.
     """
-    value = arguments.get(name)
-    if value is None or value == "":
-        raise refuse(ErrorCode.INVALID_INPUT, f"Missing required parameter: {name}")
-    if not isinstance(value, str):
-        raise refuse(ErrorCode.INVALID_INPUT, f"Parameter {name} must be a string")
-    return value
+    return str(decode_fields({name: {"type": "string"}}, arguments, required=(name,))[name])
 
 
-def optional_text(arguments: JsonObject, name: str) -> str | None:
-    """Return a field of the input that may be left out; models leave one out as null or as an empty string, too.
+def decode_fields(
+    properties: JsonObject,
+    arguments: JsonObject,
+    *,
+    required: Sequence[str] = (),
+    where: str = "",
+    nouns: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of a JSON schema that the arguments give, checked by type.
+
+    Null counts as absent, and so does an empty string where a string is expected: models fill in fields they mean to
+    leave out. `where` precedes the names in messages, `nouns` replaces what they say a field must be.
 
     Raises:
-        Refused: `invalid_input`, naming the field.
+        RefusedError: `invalid_input`, naming the field.
     """
-    value = arguments.get(name)
-    if value is not None and not isinstance(value, str):
-        raise refuse(ErrorCode.INVALID_INPUT, f"Parameter {name} must be a string")
-    return value or None
+    fields: dict[str, Any] = {}
+    for name, schema in properties.items():
+        value, kind = arguments.get(name), schema["type"]
+        if value is None or (value == "" and kind == "string"):
+            if name in required:
+                raise invalid_input(f"Missing required parameter: {where}{name}")
+        elif not _has_type(value, kind):
+            noun = (nouns or {}).get(name, _TYPE_NOUNS[kind])
+            raise invalid_input(f"Parameter {where}{name} must be {noun}")
+        elif kind == "integer" and (value != value // 1 or value < 1):
+            raise invalid_input(f"Parameter {where}{name} must be a whole number, at least 1")
+        else:
+            fields[name] = int(value) if kind == "integer" else value
+    return fields
 
 
-def ignored_notice(names: Iterable[object], supported: str = "") -> tuple[str, ...]:
+def _has_type(value: Any, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "array":
+            return isinstance(value, list)
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def unknown_fields(known: Collection[str], arguments: JsonObject, where: str = "") -> Iterator[str]:
+    """Yield the names of input fields that are not among the known ones."""
+    return (f"{where}{name}" for name in arguments if name not in known)
+
+
+def ignored_notice(names: Iterable[str], supported: str = "") -> tuple[str, ...]:
     """Return the sentence that names ignored input fields, as a tuple; an empty one if there are none."""
-    named = to_one_line(", ".join(dict.fromkeys(map(str, names))), MAX_IGNORED_CHARS)
+    named = to_one_line(", ".join(dict.fromkeys(names)), MAX_IGNORED_CHARS)
     more = f". Supported parameters: {supported}" if supported else ""
     return (f"Ignored parameters: {named}{more}",) if named else ()
 
 
 def append_notices(orchestrator: Orchestrator, result: ToolResult, notices: Iterable[str]) -> ToolResult:
-    """Return the result with the notices as the last lines of its text. They may quote input: secrets are masked."""
-    lines = [defang_markup(strip_control_characters(orchestrator.redact(notice))) for notice in notices]
+    """Return the result with the notices as the last lines of its text, redacted because they may quote input."""
+    lines = [sanitize_text(orchestrator.redact(notice)) for notice in notices]
     return structs.replace(result, text="\n\n".join([result.text, *lines]))
 
 
+# -- agents ------------------------------------------------------------------------------------------
+
+
 def render_agent_lines(orchestrator: Orchestrator, call: CallContext) -> list[str]:
-    """The agents that would run if they were called, a line each, for a tool's description."""
+    """Return the available agents, a line each, for the description of a tool."""
     agents = available_agents(orchestrator, call)
     lines = [f"- {entry.agent.name}: {describe_agent(orchestrator, entry)}" for entry in agents[:MAX_AGENTS]]
     if len(agents) > MAX_AGENTS:
@@ -194,29 +258,37 @@ def render_agent_lines(orchestrator: Orchestrator, call: CallContext) -> list[st
     return lines
 
 
+def list_agents_below(description: str, agent_lines: Sequence[str]) -> str:
+    """Return the description of a tool with the agents it can call below it."""
+    return "\n".join([description, "", "Agents:", *agent_lines])
+
+
 def available_agents(orchestrator: Orchestrator, call: CallContext) -> list[AgentListing]:
-    """The agents that would run if they were called."""
+    """Return the agents that would run if they were called."""
     return [
         entry for entry in orchestrator.load_agents(call).list_definitions() if entry.status is DefinitionStatus.USED
     ]
 
 
 def describe_agent(orchestrator: Orchestrator, entry: AgentListing) -> str:
-    """What an agent's file says of it. It reaches a model here: a line of plain text, whatever it holds."""
+    """Return the description from the agent's file as one sanitized line: a model reads it."""
     description = defang_markup(to_one_line(orchestrator.redact(entry.agent.description), MAX_DESCRIPTION_CHARS))
     is_unaccepted = entry.agent.layer is SourceLayer.PROJECT and not entry.accepted
     return description + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
 
 
 def requested_tools(policy: ToolPolicy) -> tuple[str, ...] | None:
-    """The tools an agent asks for by name; None: those of its caller."""
+    """Return the tools an agent requests by name; None if it inherits those of its caller."""
     if policy.nothing:
         return ()
     return None if policy.allow is None else tuple(dict.fromkeys((*policy.allow, *policy.optional)))
 
 
+# -- results -----------------------------------------------------------------------------------------
+
+
 def to_display_items(items: Iterable[str | ToolUse], clean: Sanitize) -> list[dict[str, Any]]:
-    """What a host shows of a run; it prints the arguments of tool calls, too."""
+    """Return the texts and tool calls of a run as hosts display them, with the arguments of the calls."""
     return [
         {"type": "text", "text": clean(item)}
         if isinstance(item, str)
@@ -229,19 +301,27 @@ def to_display_items(items: Iterable[str | ToolUse], clean: Sanitize) -> list[di
     ]
 
 
-def storage_warning(results: Sequence[RunResult]) -> str | None:
-    """Return what a model must know of results that could not be stored; None if all of them are stored."""
+def find_newest_text(view: RunView) -> str:
+    """Return the newest text of a run; empty if it has written none."""
+    texts = [item for item in (*view.display_items(), view.partial) if isinstance(item, str) and item]
+    return texts[-1] if texts else ""
+
+
+def storage_warning(results: Sequence[RunResult]) -> tuple[str, ...]:
+    """Return the warning for a model that results could not be stored, as a tuple; empty if all are stored."""
     unsaved = sum(not result.actual.saved for result in results)
     if not unsaved:
-        return None
+        return ()
     if len(results) == 1:
-        return "Warning: this session could not be stored. It is kept in memory until this process ends."
+        return ("Warning: this session could not be stored. It is kept in memory until this process ends.",)
     them = "It is" if unsaved == 1 else "They are"
-    return f"Warning: {unsaved} of these sessions could not be stored. {them} kept in memory until this process ends."
+    return (
+        f"Warning: {unsaved} of these sessions could not be stored. {them} kept in memory until this process ends.",
+    )
 
 
 def compute_exit_status(results: Sequence[RunResult]) -> int:
-    """The exit status of a call: 0 all completed, 130 cancelled, 124 nothing but timeouts, else 1."""
+    """Return the exit status of a call: 0 all completed, 130 cancelled, 124 only timeouts, else 1."""
     codes = {result.failure.code for result in results if result.failure}
     if ErrorCode.ABORTED in codes:
         return CANCELLED_EXIT_CODE
@@ -250,64 +330,79 @@ def compute_exit_status(results: Sequence[RunResult]) -> int:
     return 1 if codes else 0
 
 
-async def with_partial_results(
-    orchestrator: Orchestrator,
-    call: CallContext,
-    work: Callable[[], Awaitable[ToolResult]],
-    partial: Callable[[CallProgress], ToolResult],
-    update: OnPartialResult | None,
-) -> ToolResult:
-    """Does the work, and meanwhile hands partial results to `update`; the last of them tells of all that happened."""
-    return await work() if update is None else (await follow_call(orchestrator, call, work, partial, update))[0]
+# -- running -----------------------------------------------------------------------------------------
+
+RenderPartial = Callable[[CallProgress], ToolResult]
 
 
-async def follow_call(
+def cache_sanitized(clean: Sanitize) -> Sanitize:
+    """Return the function with a cache: every partial result repeats the texts before it."""
+    return lru_cache(maxsize=2 * MAX_ITEMS)(clean)
+
+
+async def run_plan(
     orchestrator: Orchestrator,
+    plan: Plan,
     call: CallContext,
-    work: Callable[[], Awaitable[Value]],
-    partial: Callable[[CallProgress], ToolResult],
+    render: RenderPartial,
     update: OnPartialResult | None,
-) -> tuple[Value, CallProgress]:
-    """The same for work of any kind; returns, too, what became of the runs of the call."""
+    on_started: OnRunsStarted | None = None,
+) -> tuple[RunResult, ...]:
+    """Run the plan and return its results; meanwhile send partial results to `update`, if there is one.
+
+    Raises:
+        RefusedError: the whole call was refused; nothing was started.
+    """
+    if update is None:
+        return await orchestrator.run_plan(plan, call, on_started)
+    return (await follow_plan(orchestrator, plan, call, render, update, on_started))[0]
+
+
+async def follow_plan(
+    orchestrator: Orchestrator,
+    plan: Plan,
+    call: CallContext,
+    render: RenderPartial,
+    update: OnPartialResult | None,
+    on_started: OnRunsStarted | None = None,
+) -> tuple[tuple[RunResult, ...], CallProgress]:
+    """Do the same and return the progress of the runs, too. The last partial result has all events.
+
+    Raises:
+        RefusedError: the whole call was refused; nothing was started.
+    """
     progress = CallProgress()
-    is_shown = update is not None
+    send = update
 
-    def fold(news: Iterable[EventRecord]) -> bool:
-        """Whether there was anything of this call."""
-        nonlocal progress
-        mine = [stamped for stamped in news if _belongs_to_call(call, stamped)]
-        for stamped in mine:
-            progress = progress.apply(stamped)
-        return bool(mine)
-
-    async def publish(news: Iterable[EventRecord]) -> None:
-        nonlocal is_shown
-        if not fold(news) or update is None or not is_shown:
-            return
-        try:
-            await update(partial(progress))
-        except OSError:
-            is_shown = False  # nobody looks any more
+    async def publish(records: Iterable[EventRecord]) -> None:
+        nonlocal progress, send
+        earlier = progress
+        for record in records:
+            if _belongs_to_call(call, record):
+                progress = progress.apply(record)
+        if send and progress is not earlier:
+            try:
+                await send(render(progress))
+            except OSError:
+                send = None  # the receiver is gone
 
     async def keep_publishing() -> None:
-        with suppress(SubscriberLaggedError):  # shown too slowly to follow: the result tells the rest
-            async for stamped in subscription:
-                await publish((stamped, *subscription.drain()))
+        with suppress(SubscriberLaggedError):  # the receiver was too slow: the final result has the rest
+            async for record in subscription:
+                await publish((record, *subscription.drain()))
                 await anyio.sleep(MIN_UPDATE_INTERVAL)
 
     async with orchestrator.subscribe(deltas=update is not None) as subscription:
-        async with anyio.create_task_group() as group:
-            group.start_soon(keep_publishing)
-            result = await work()
-            group.cancel_scope.cancel()
+        async with BackgroundTasks(keep_publishing):
+            results = await orchestrator.run_plan(plan, call, on_started)
         with anyio.move_on_after(FINAL_UPDATE_TIMEOUT), suppress(SubscriberLaggedError):
             await publish(subscription.drain())
-    return result, progress
+    return results, progress
 
 
-def _belongs_to_call(call: CallContext, stamped: EventRecord) -> bool:
-    """Whether it happened in a run of this call; the calls of two models may have the same id."""
-    theirs, ours = stamped.origin, call.lineage
+def _belongs_to_call(call: CallContext, record: EventRecord) -> bool:
+    """Return whether a run of this call emitted the event; the calls of two models may have the same id."""
+    theirs, ours = record.origin, call.lineage
     return (
         theirs.parent_tool_use_id == ours.parent_call
         and theirs.parent_run == ours.parent_run

@@ -1,39 +1,46 @@
-"""The `single` surface: seeds 000 and 001. One agent, one task, one answer; it never throws."""
+"""The `single` toolset: one agent, one task, one answer; a failure is an answer, too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.runs import ToolUse
 from retinue.model.tasks import CallContext, Plan, Task
 from retinue.output.redaction.redactor import sanitize_for_display
 from retinue.output.truncate import read_on, truncate_text
-from retinue.output.untrusted_text import defang_markup, strip_control_characters
+from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.orchestrator import Orchestrator
-from retinue.runtime.progress import MAX_ITEMS, CallProgress
+from retinue.runtime.progress import CallProgress
 from retinue.toolsets.base import (
     REFUSAL_CODES,
     REFUSED_EXIT_CODE,
+    JsonObject,
     OnPartialResult,
     RunTool,
     Sanitize,
     ToolDefinition,
     ToolResult,
     add_skipped_file,
+    cache_sanitized,
     compute_exit_status,
+    decode_fields,
+    find_newest_text,
+    invalid_input,
     invalid_json_failure,
+    list_agents_below,
     render_agent_lines,
-    require_text,
+    require_object,
+    run_plan,
     storage_warning,
     to_display_items,
-    with_partial_results,
+    unknown_fields,
 )
 
-SCHEMA: Mapping[str, Any] = {
+SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "agent": {"type": "string", "minLength": 1, "description": "Name of the agent to delegate to"},
@@ -78,19 +85,13 @@ class SingleToolset:
 
     def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
         if call.lineage.depth > 0:
-            return ()  # seed 000: a child never registers the tool, whatever depth the settings allow
+            return ()  # a child never registers the tool, whatever depth the settings allow
         try:
             self._orchestrator.authorize(call)
         except RefusedError:
             return ()
-        return (
-            ToolDefinition(
-                name="subagent",
-                description=self._render_description(call),
-                input_schema=SCHEMA,
-                run=self.run_subagent,
-            ),
-        )
+        description = list_agents_below(DESCRIPTION, render_agent_lines(self._orchestrator, call))
+        return (ToolDefinition(name="subagent", description=description, input_schema=SCHEMA, run=self.run_subagent),)
 
     def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
         return self._refusal_result(invalid_json_failure(self._orchestrator, tool, problem, call))
@@ -104,62 +105,46 @@ class SingleToolset:
     async def run_subagent(
         self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
     ) -> ToolResult:
-        """Delegates one task and answers when it is done; a failure is an answer too."""
+        """Run one task and return its answer when it has ended; a failure is an answer, too."""
+        render = partial(_render_partial, clean=cache_sanitized(partial(self._sanitize, cwd=call.cwd)))
         try:
             self._orchestrator.authorize(call)
-            task = _decode_task(arguments)
+            plan = Plan(tasks=(_decode_task(arguments),))
+            (result,) = await run_plan(self._orchestrator, plan, call, render, update)
         except RefusedError as refusal:
             return self._refusal_result(refusal.failure)
-
-        async def work() -> ToolResult:
-            try:
-                (result,) = await self._orchestrator.run_plan(Plan(tasks=(task,)), call)
-            except RefusedError as refusal:
-                return self._refusal_result(refusal.failure)
-            return self._render_answer(result)
-
-        # Every partial result repeats the texts before it: each is cleaned once.
-        clean = lru_cache(maxsize=2 * MAX_ITEMS)(partial(self._sanitize, cwd=call.cwd))
-        return await with_partial_results(
-            self._orchestrator, call, work, partial(_render_partial, clean=clean), update
-        )
-
-    def _render_description(self, call: CallContext) -> str:
-        return "\n".join([DESCRIPTION, "", "Agents:", *render_agent_lines(self._orchestrator, call)])
+        return self._render_answer(result)
 
     def _render_answer(self, result: RunResult) -> ToolResult:
         failure = result.failure
         if failure is None:
             return self._completed_result(result)
-        # A later attempt may not have started; what the earlier ones said is kept.
+        # A later attempt may not have started; the answers of the earlier ones are kept.
         if failure.code in REFUSAL_CODES and result.answer is AnswerStatus.NONE:
             return self._refusal_result(failure)
         return self._failed_result(result, failure)
 
     def _refusal_result(self, failure: Failure) -> ToolResult:
-        """The answer to a call of which nothing was started. It may quote its input, which no record has masked."""
+        """Return the result of a call that started nothing, redacted because it may quote the input."""
         mode = "management" if failure.code is ErrorCode.DEPTH_EXCEEDED else "single"
         message = self._sanitize(self._orchestrator.redact(add_skipped_file(failure, failure.message)))
-        error = {"code": ERROR_CODES.get(failure.code, FAILED_CODE), "message": message}
-        return ToolResult(
-            text=message, details={"mode": mode, "results": [], "error": error}, exit_code=REFUSED_EXIT_CODE
-        )
+        details = {"mode": mode, "results": [], "error": _error_details(failure, message)}
+        return ToolResult(text=message, details=details, exit_code=REFUSED_EXIT_CODE)
 
     def _completed_result(self, result: RunResult) -> ToolResult:
         output = self._sanitize(result.text, result.spec.cwd)
-        cut = truncate_text(output, rest=_rest(result))
+        cut = truncate_text(output, rest=_describe_rest(result))
         details = self._render_details(result, output)
         if cut.truncated:
-            message = f"Output truncated: showing {cut.extent}"
-            details["error"] = {"code": TRUNCATED_CODE, "message": message}
-        return ToolResult(text=_with_warning(cut.text, result), details=details)
+            details["error"] = {"code": TRUNCATED_CODE, "message": f"Output truncated: showing {cut.extent}"}
+        return ToolResult(text="\n\n".join(filter(None, [cut.text, *storage_warning([result])])), details=details)
 
     def _failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
         message = self._sanitize(_render_failure(failure), result.spec.cwd)
         output = self._sanitize(result.text, result.spec.cwd)
         details = self._render_details(result, output, error=message)
-        details["error"] = {"code": ERROR_CODES.get(failure.code, FAILED_CODE), "message": message}
-        text = _with_warning(_failure_text(result, message, output), result)
+        details["error"] = _error_details(failure, message)
+        text = "\n\n".join([*_failure_sections(result, message, output), *storage_warning([result])])
         return ToolResult(text=text, details=details, exit_code=compute_exit_status([result]))
 
     def _render_details(self, result: RunResult, output: str, error: str | None = None) -> dict[str, Any]:
@@ -180,32 +165,27 @@ class SingleToolset:
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
 
     def _sanitize(self, text: str, cwd: str = "") -> str:
-        return sanitize_for_display(defang_markup(strip_control_characters(text)), self._home, cwd)
+        return sanitize_for_display(sanitize_text(text), self._home, cwd)
 
 
 def _decode_task(arguments: Any) -> Task:
-    """The task of the input, checked field by field so that the sentence names the field."""
-    if not isinstance(arguments, dict):
-        raise refuse(ErrorCode.INVALID_INPUT, "The input of subagent must be an object with agent and task")
-    task = Task(agent=require_text(arguments, "agent"), prompt=require_text(arguments, "task"))
-    for name in arguments:
-        if name not in SCHEMA["properties"]:
-            raise refuse(ErrorCode.INVALID_INPUT, f"Unknown parameter: {name}. Supported parameters: agent, task")
-    return task
+    given = require_object(arguments, "subagent", " with agent and task")
+    fields = decode_fields(SCHEMA["properties"], given, required=SCHEMA["required"])
+    for name in unknown_fields(SCHEMA["properties"], given):
+        raise invalid_input(f"Unknown parameter: {name}. Supported parameters: agent, task")
+    return Task(agent=fields["agent"], prompt=fields["task"])
 
 
 def _render_partial(progress: CallProgress, *, clean: Sanitize) -> ToolResult:
-    """Seed 001's streaming shape."""
     view = next(iter(progress.runs.values()))
-    items = view.display_items()
-    texts = [item for item in (*items, view.partial) if isinstance(item, str) and item]
+    text = find_newest_text(view)
     return ToolResult(
-        text=clean(texts[-1]) if texts else "(running...)",
+        text=clean(text) if text else "(running...)",
         details={
             "mode": "single",
             "results": [],
             "streaming": {
-                "displayItems": to_display_items(items, clean),
+                "displayItems": to_display_items(view.display_items(), clean),
                 "usage": _render_usage(view.usage),
                 "turnCount": view.turns,
             },
@@ -213,8 +193,12 @@ def _render_partial(progress: CallProgress, *, clean: Sanitize) -> ToolResult:
     )
 
 
+def _error_details(failure: Failure, message: str) -> dict[str, str]:
+    return {"code": ERROR_CODES.get(failure.code, FAILED_CODE), "message": message}
+
+
 def _render_failure(failure: Failure) -> str:
-    """The failure in this surface's words; what a seed does not name stands as the core says it."""
+    """Return the failure in the words of the toolset; failures it has no words for keep their message."""
     limit = round(float(failure.detail.get("timeout", 0)) * 1000)
     elapsed = round(float(failure.detail.get("elapsed", 0)) * 1000)
     match failure.code:
@@ -229,37 +213,33 @@ def _render_failure(failure: Failure) -> str:
             return failure.message
 
 
-def _with_warning(text: str, result: RunResult) -> str:
-    return "\n\n".join(filter(None, [text, storage_warning([result])]))
-
-
-def _failure_text(result: RunResult, error: str, output: str) -> str:
+def _failure_sections(result: RunResult, error: str, output: str) -> list[str]:
     sections = [f"Subagent failed with exit code {result.exit_code}."]
     if len(result.actual.attempts) > 1:
         sections.append(f"Attempts: {len(result.actual.attempts)}.")
     sections.append(f"Error:\n{error}")
     if output:
-        partial = result.answer in (AnswerStatus.PARTIAL, AnswerStatus.FINAL)
-        cut = truncate_text(output, rest=_rest(result))
-        sections.append(f"{'Partial output' if partial else 'Last captured output'}:\n{cut.text}")
+        is_partial = result.answer in (AnswerStatus.PARTIAL, AnswerStatus.FINAL)
+        cut = truncate_text(output, rest=_describe_rest(result))
+        sections.append(f"{'Partial output' if is_partial else 'Last captured output'}:\n{cut.text}")
     if result.session_file:
         sections.append(f"Session file:\n{result.session_file}")
-    return "\n\n".join(sections)
+    return sections
 
 
-def _rest(result: RunResult) -> Callable[[int], str]:
-    """Return what a truncated answer says of where the rest of it is."""
+def _describe_rest(result: RunResult) -> Callable[[int], str]:
+    """Return the function that names the place of a truncated answer's rest."""
 
-    def rest(line: int) -> str:
+    def describe(line: int) -> str:
         if not result.actual.saved:
             return "[The rest is only in the details of this result: the session could not be stored.]"
         return f"[Read the rest with: {read_on(result.session[:8], line)}]"
 
-    return rest
+    return describe
 
 
 def _render_usage(usage: Usage) -> dict[str, Any]:
-    """Seed 001's usage: numbers throughout, zero where nothing is known."""
+    """Return the usage with 0 for unknown costs: readers of this toolset expect numbers."""
     return {
         "input": usage.input,
         "output": usage.output,

@@ -1,4 +1,4 @@
-"""The words of seed 003: how it tells a failure, a profile, the profiles there are."""
+"""The texts of the `fanout` toolset: failures, profile summaries, the list of profiles."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.model_names import join_model
 from retinue.model.tasks import CallContext
-from retinue.output.untrusted_text import to_one_line
+from retinue.output.untrusted_text import sanitize_text, to_one_line
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.toolsets.base import add_skipped_file
-from retinue.transcripts.fanout import sanitize_text
 
 NO_PROFILES = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
 SPAWN_FAILED_TEXT = "Failed to spawn sub-agent process"
-SPAWN_FAILED_REASONS = "no_engine"
-"""The reason why no process was even tried: the core says what to do."""
+NO_ENGINE_REASON = "no_engine"
+"""The reason of a failure before any process was tried: its own message has the advice."""
 
 CONFLICT_TEXTS: Mapping[str, str] = {
     "suggested_skills": 'has both "suggestedSkills" and "noSkills" set. These are mutually exclusive — '
@@ -29,31 +28,31 @@ CONFLICT_TEXTS: Mapping[str, str] = {
     "tools": 'has both "tools" (allowlist) and "excludeTools" (blacklist) set. These are mutually exclusive — '
     "choose one or the other.",
 }
-"""What a profile that contradicts itself is told, by the core's reason."""
+"""Messages for profiles that contradict themselves, by the reason of the failure."""
 
 MAX_NAMES = 100
-"""Profiles in a message."""
+"""Profiles named in a message."""
 MAX_VALUE_CHARS = 200
-"""Characters of one setting in a summary."""
+"""Characters of one setting in a profile summary."""
 MAX_PREVIEW_CHARS = 80
-"""Characters of a system prompt."""
+"""Characters of a system prompt in a list of profiles."""
 
 
-class FailureTexts:
-    """Speaks for one call: which profiles there are depends on where it is made."""
+class FanoutTexts:
+    """The texts for one call: its working directory decides which profiles exist."""
 
     def __init__(self, orchestrator: Orchestrator, call: CallContext) -> None:
         self._orchestrator = orchestrator
         self._call = call
 
     def render_failure(self, failure: Failure) -> str:
-        """The failure in the seed's words; what the seed does not name stands as the core says it."""
+        """Return the failure in the words of the toolset; failures it has no words for keep their message."""
         agent = failure.detail.get("agent")
         match failure.code:
             case ErrorCode.UNKNOWN_AGENT:
                 unknown = f'Unknown profile: "{agent}". Available profiles: {self._available_names}'
                 return add_skipped_file(failure, unknown)
-            case ErrorCode.SPAWN_FAILED if failure.reason != SPAWN_FAILED_REASONS:
+            case ErrorCode.SPAWN_FAILED if failure.reason != NO_ENGINE_REASON:
                 return f"{SPAWN_FAILED_TEXT}: {failure.message}"
             case ErrorCode.CONFLICT if text := CONFLICT_TEXTS.get(failure.reason or ""):
                 return f'Profile "{agent}" {text}'
@@ -61,20 +60,20 @@ class FailureTexts:
                 return failure.message
 
     def render_redacted_failure(self, failure: Failure) -> str:
-        """The same as it may leave: it may quote input, which no record has masked."""
+        """Return the failure redacted and sanitized: it may quote input."""
         return sanitize_text(self._orchestrator.redact(self.render_failure(failure)))
 
     def redact(self, text: str) -> str:
         return self._orchestrator.redact(text)
 
     def render_profile(self, agent: AgentProfile) -> str:
-        """Seed 003's profile summary."""
+        """Return the settings of a profile on one line."""
         return self.redact(", ".join(_profile_facts(agent)))
 
     def render_profiles(self) -> Mapping[str, str]:
-        """The summaries of the profiles there are, by name, each with the beginning of its prompt.
+        """Return the summaries of all profiles by name, each with the beginning of its prompt.
 
-        What is not trusted is told by its name alone: the rest of it is the project's text.
+        A profile that is not trusted has only its name: the rest of it is the project's text.
         """
         found: dict[str, str] = {}
         for entry in self._list_profiles():
@@ -92,7 +91,7 @@ class FailureTexts:
         return f"{', '.join(names[:MAX_NAMES]) or '(none)'}{more}"
 
     def _list_profiles(self) -> Iterator[AgentListing]:
-        """Definitions that someone wrote: built-in ones can be called and are no profiles."""
+        """Return the definitions that are profiles: built-in agents can be called but are not listed."""
         listing = self._orchestrator.load_agents(self._call).list_definitions()
         return (entry for entry in listing if entry.agent.layer is not SourceLayer.BUILTIN)
 

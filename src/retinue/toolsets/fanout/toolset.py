@@ -1,42 +1,49 @@
-"""The fanout toolset: delegate named tasks, and read their output and sessions."""
+"""The `fanout` toolset: delegate named tasks, and read their output and sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
-from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.results import AnswerStatus
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
 from retinue.output.truncate import LineRange, select_lines
+from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.toolsets.base import (
-    REFUSED_EXIT_CODE,
+    JsonObject,
     OnPartialResult,
     RunTool,
     ToolDefinition,
     ToolResult,
     append_notices,
-    follow_call,
+    decode_fields,
+    follow_plan,
     ignored_notice,
+    invalid_input,
     invalid_json_failure,
+    refusal_result,
+    require_object,
+    unknown_fields,
 )
-from retinue.toolsets.fanout.texts import NO_PROFILES, FailureTexts
+from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
-from retinue.transcripts.fanout import find_latest_text, render_transcript, sanitize_text
+from retinue.transcripts.fanout import find_latest_text, render_transcript
 
 PATH_SCHEMA = {"type": "string", "description": "Relative to the task's cwd, or absolute"}
 LINE_SCHEMA = {"type": "integer", "minimum": 1}
 
 
-def _slice_schema(**lines: Mapping[str, Any]) -> Mapping[str, Any]:
+def _slice_schema(**lines: JsonObject) -> JsonObject:
     return {"type": "object", "properties": {"path": PATH_SCHEMA, **lines}, "required": ["path"]}
 
 
-FILES_SCHEMA: Mapping[str, Any] = {
+FILES_SCHEMA: JsonObject = {
     "type": "array",
     "description": "Files to read and put before the prompt: a path, a range of lines (1-indexed, inclusive), "
     "the first or the last lines. 1 MB per file at most.",
@@ -50,7 +57,7 @@ FILES_SCHEMA: Mapping[str, Any] = {
     },
 }
 
-TASK_SCHEMA: Mapping[str, Any] = {
+TASK_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 1, "description": "Display name of this sub-agent"},
@@ -64,10 +71,12 @@ TASK_SCHEMA: Mapping[str, Any] = {
     "required": ["name", "prompt"],
 }
 
-FILE_FIELDS = ("path", "start", "end", "head", "tail")
+FILE_PROPERTIES = {"path": PATH_SCHEMA, **dict.fromkeys(("start", "end", "head", "tail"), LINE_SCHEMA)}
+DELEGATE_FIELDS = {"tasks": {"type": "array"}, "profile": {"type": "string"}}
+ARRAY_NOUNS = {"tasks": "an array of tasks", "files": "an array of files"}
 
 
-def make_delegate_schema(max_tasks: int) -> Mapping[str, Any]:
+def make_delegate_schema(max_tasks: int) -> JsonObject:
     return {
         "type": "object",
         "properties": {
@@ -84,14 +93,14 @@ def make_delegate_schema(max_tasks: int) -> Mapping[str, Any]:
     }
 
 
-SESSION_SCHEMA: Mapping[str, Any] = {
+SESSION_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "sessionId": {"type": "string", "description": "The session ID returned by delegate_to_subagents"}
     },
     "required": ["sessionId"],
 }
-OUTPUT: Mapping[str, Any] = {
+OUTPUT_SCHEMA: JsonObject = {
     **SESSION_SCHEMA,
     "properties": {
         **SESSION_SCHEMA["properties"],
@@ -99,145 +108,7 @@ OUTPUT: Mapping[str, Any] = {
         "lines": {**LINE_SCHEMA, "description": "How many lines to return at most (default: all)"},
     },
 }
-EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
-
-
-def decode_tasks(arguments: Any) -> tuple[Task, ...]:
-    """The tasks of a call.
-
-    Raises:
-        Refused: `invalid_input`, naming the field.
-    """
-    fields = require_object(arguments, "delegate_to_subagents")
-    profile = _decode_optional_text(fields, "profile", "")
-    tasks = fields.get("tasks")
-    if tasks is None:
-        raise _missing_field_error("tasks")
-    if not isinstance(tasks, list):
-        raise _wrong_type_error("tasks", "an array of tasks")
-    return tuple(_decode_task(task, f"tasks[{number}]", profile) for number, task in enumerate(tasks))
-
-
-def decode_session_id(arguments: Any, tool: str) -> str:
-    """The id of the session that is asked for.
-
-    Raises:
-        Refused: the same.
-    """
-    return _require_text(require_object(arguments, tool), "sessionId", "")
-
-
-def line_range(arguments: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the first line and the number of lines that are asked for; None where one is not given.
-
-    Raises:
-        Refused: the same.
-    """
-    return _decode_line(arguments.get("start"), "start"), _decode_line(arguments.get("lines"), "lines")
-
-
-def require_object(arguments: Any, tool: str) -> Mapping[str, Any]:
-    if not isinstance(arguments, dict):
-        raise refuse(ErrorCode.INVALID_INPUT, f"The input of {tool} must be an object")
-    return arguments
-
-
-def describe_ignored_fields(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is to be known of input that means nothing here."""
-    return ignored_notice(_find_unknown_fields(arguments))
-
-
-def ignored_beside(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notice on fields that this schema does not have."""
-    return ignored_notice(name for name in arguments if name not in schema["properties"])
-
-
-def _find_unknown_fields(arguments: Mapping[str, Any]) -> Iterator[str]:
-    yield from (str(name) for name in arguments if name not in {"tasks", "profile"})
-    for number, task in enumerate(arguments["tasks"]):
-        yield from (f"tasks[{number}].{name}" for name in task if name not in TASK_SCHEMA["properties"])
-        for place, file in enumerate(task.get("files") or ()):
-            if isinstance(file, dict):
-                yield from (f"tasks[{number}].files[{place}].{name}" for name in file if name not in FILE_FIELDS)
-
-
-# -- fields ------------------------------------------------------------------------------------------
-
-
-def _decode_task(fields: Any, where: str, profile: str | None) -> Task:
-    if not isinstance(fields, dict):
-        raise _wrong_type_error(where, "an object with name and prompt")
-    return Task(
-        name=_require_text(fields, "name", where),
-        prompt=_require_text(fields, "prompt", where),
-        agent=_decode_optional_text(fields, "profile", where) or profile,
-        cwd=_decode_optional_text(fields, "cwd", where),
-        timeout=_decode_number(fields.get("timeout"), f"{where}.timeout"),
-        session=_decode_optional_text(fields, "resume", where),
-        files=_decode_files(fields.get("files"), f"{where}.files"),
-    )
-
-
-def _decode_files(given: Any, where: str) -> tuple[FileSlice, ...]:
-    if given is None:
-        return ()
-    if not isinstance(given, list):
-        raise _wrong_type_error(where, "an array of files")
-    return tuple(_decode_file(file, f"{where}[{number}]") for number, file in enumerate(given))
-
-
-def _decode_file(given: Any, where: str) -> FileSlice:
-    if isinstance(given, str):
-        given = {"path": given}
-    if not isinstance(given, dict):
-        raise _wrong_type_error(where, "a path, or an object with a path")
-    lines = {name: _decode_line(given.get(name), f"{where}.{name}") for name in FILE_FIELDS[1:]}
-    return FileSlice(path=_require_text(given, "path", where), **lines)
-
-
-def _decode_line(value: Any, where: str) -> int | None:
-    number = _decode_number(value, where)
-    if number is None:
-        return None
-    if number != number // 1 or number < 1:
-        raise _wrong_type_error(where, "a whole number, at least 1")
-    return int(number)
-
-
-def _decode_number(value: Any, where: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong_type_error(where, "a number")
-    return value
-
-
-def _require_text(fields: Mapping[str, Any], name: str, where: str) -> str:
-    value = _decode_optional_text(fields, name, where)
-    if value is None:
-        raise _missing_field_error(_qualify_name(name, where))
-    return value
-
-
-def _decode_optional_text(fields: Mapping[str, Any], name: str, where: str) -> str | None:
-    """The field; none where it is empty: models fill in what they leave out."""
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise _wrong_type_error(_qualify_name(name, where), "a string")
-    return value or None
-
-
-def _qualify_name(name: str, where: str) -> str:
-    return f"{where}.{name}" if where else name
-
-
-def _missing_field_error(name: str) -> RefusedError:
-    return refuse(ErrorCode.INVALID_INPUT, f"Missing required parameter: {name}")
-
-
-def _wrong_type_error(name: str, what: str) -> RefusedError:
-    return refuse(ErrorCode.INVALID_INPUT, f"Parameter {name} must be {what}")
-
+EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}}
 
 DESCRIPTIONS: Mapping[str, str] = {
     "delegate_to_subagents": (
@@ -273,135 +144,101 @@ class FanoutToolset:
 
     @property
     def handlers(self) -> Mapping[str, RunTool]:
-        return {
-            "delegate_to_subagents": self.delegate,
-            "get_subagent_output": self.read_output,
-            "get_subagent_session": self.read_session,
-            "list_subagent_profiles": self.list_profiles,
-        }
+        tools = (self._delegate, self._read_output, self._read_session, self._list_profiles)
+        return {name: partial(self._answer_call, run) for name, run in zip(DESCRIPTIONS, tools, strict=True)}
 
     def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
         try:
             settings = self._orchestrator.authorize(call).settings
         except RefusedError:
             return ()
-        schemas = (make_delegate_schema(settings.max_tasks), OUTPUT, SESSION_SCHEMA, EMPTY_SCHEMA)
+        schemas = (make_delegate_schema(settings.max_tasks), OUTPUT_SCHEMA, SESSION_SCHEMA, EMPTY_SCHEMA)
         return tuple(
             ToolDefinition(name=name, description=DESCRIPTIONS[name], input_schema=schema, run=run)
             for (name, run), schema in zip(self.handlers.items(), schemas, strict=True)
         )
 
     def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        return self._refusal_result(invalid_json_failure(self._orchestrator, tool, problem, call), call)
+        failure = invalid_json_failure(self._orchestrator, tool, problem, call)
+        return refusal_result(failure, self.failure_text(failure, call))
 
     def failure_text(self, failure: Failure, call: CallContext) -> str:
-        return FailureTexts(self._orchestrator, call).render_redacted_failure(failure)
+        return FanoutTexts(self._orchestrator, call).render_redacted_failure(failure)
 
     def tool_session_id(self, session: str) -> str | None:
         return session[:SHOWN_ID_LENGTH]
 
-    async def delegate(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """Carries out the tasks and answers with a line each when all have ended; a failed task is an answer, too."""
-
-        async def answer() -> ToolResult:
-            settings = self._orchestrator.authorize(call).settings
-            tasks = decode_tasks(arguments)
-            notices = describe_ignored_fields(arguments)
-            noted = structs.replace(call, notices=(*call.notices, *notices))
-            windows = LiveWindows(tasks, FailureTexts(self._orchestrator, call), settings.max_lines_per_window)
-
-            async def work() -> tuple[RunResult, ...] | RefusedError:
-                plan = Plan(tasks=tasks, mode=Mode.PARALLEL)
-                try:
-                    return await self._orchestrator.run_plan(plan, noted, windows.set_specs)
-                except RefusedError as refusal:
-                    return refusal  # raised here, it would be wrapped in a group
-
-            results, progress = await follow_call(self._orchestrator, call, work, windows.render_partial, update)
-            if isinstance(results, RefusedError):
-                raise results
-            return append_notices(self._orchestrator, windows.render_final(progress, results), notices)
-
-        return await self._answer(answer, call)
-
-    async def read_output(
-        self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
+    async def _answer_call(
+        self, run: RunTool, arguments: Any, call: CallContext, update: OnPartialResult | None = None
     ) -> ToolResult:
-        """The last text of a session's latest run."""
-
-        async def answer() -> ToolResult:
-            settings = self._orchestrator.authorize(call).settings
-            name, (start, count) = decode_session_id(arguments, "get_subagent_output"), line_range(arguments)
-            found = await self._find_session(name)
-            text = await self._find_latest_text(found)
-            details = {**_session_details(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window}
-            text = sanitize_text(text) if text.strip() else NO_TEXT
-            if start or count:
-                part = _part(text, start, count)
-                details |= {"firstLine": part.first, "lastLine": part.last, "totalLines": part.total}
-                text = _with_range(part)
-            answered = ToolResult(text=text, details=details)
-            return append_notices(self._orchestrator, answered, ignored_beside(OUTPUT, arguments))
-
-        return await self._answer(answer, call)
-
-    async def read_session(
-        self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
-    ) -> ToolResult:
-        """All that a session's runs said and did."""
-
-        async def answer() -> ToolResult:
-            settings = self._orchestrator.authorize(call).settings
-            found = await self._find_session(decode_session_id(arguments, "get_subagent_session"))
-            is_running = STATUSES[found.latest.state] == RUNNING
-            text, messages = await render_transcript(
-                self._orchestrator.read_events(found.session),
-                live=is_running,
-                describe_failure=FailureTexts(self._orchestrator, call).render_failure,
-            )
-            answered = ToolResult(
-                text=text or NO_MESSAGES,
-                details={
-                    **_session_details(found),
-                    "messageCount": messages,
-                    "exitCode": None if is_running else found.latest.exit_code,
-                    "model": found.model,
-                    "runCount": found.runs,
-                    "maxLines": settings.max_lines_per_window,
-                },
-            )
-            return append_notices(self._orchestrator, answered, ignored_beside(SESSION_SCHEMA, arguments))
-
-        return await self._answer(answer, call)
-
-    async def list_profiles(
-        self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
-    ) -> ToolResult:
-        """The profiles there are, a line each."""
-
-        async def answer() -> ToolResult:
-            self._orchestrator.authorize(call)
-            notices = ignored_beside(EMPTY_SCHEMA, require_object(arguments, "list_subagent_profiles"))
-            found = FailureTexts(self._orchestrator, call).render_profiles()
-            if found:
-                listed = ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
-            else:
-                listed = ToolResult(text=NO_PROFILES, details={"count": 0})
-            return append_notices(self._orchestrator, listed, notices)
-
-        return await self._answer(answer, call)
-
-    async def _answer(self, answer: Callable[[], Awaitable[ToolResult]], call: CallContext) -> ToolResult:
         try:
-            return await answer()
+            return await run(arguments, call, update)
         except RefusedError as refusal:
-            return self._refusal_result(refusal.failure, call)
+            return refusal_result(refusal.failure, self.failure_text(refusal.failure, call))
+
+    async def _delegate(self, arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
+        """Run the tasks and return a line for each when all have ended; a failed task is an answer, too."""
+        settings = self._orchestrator.authorize(call).settings
+        plan = Plan(tasks=_decode_tasks(arguments), mode=Mode.PARALLEL)
+        notices = ignored_notice(_find_unknown_fields(arguments))
+        noted_call = structs.replace(call, notices=(*call.notices, *notices))
+        windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), settings.max_lines_per_window)
+        results, progress = await follow_plan(
+            self._orchestrator, plan, noted_call, windows.render_partial, update, windows.set_specs
+        )
+        return append_notices(self._orchestrator, windows.render_final(progress, results), notices)
+
+    async def _read_output(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
+        """Return the last text of the session's latest run, or some lines of it."""
+        settings = self._orchestrator.authorize(call).settings
+        fields, notices = _decode_flat_input(OUTPUT_SCHEMA, arguments, "get_subagent_output")
+        found = await self._find_session(fields["sessionId"])
+        text = await self._find_latest_text(found)
+        details = {**_session_details(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window}
+        text = sanitize_text(text) if text.strip() else NO_TEXT
+        if "start" in fields or "lines" in fields:
+            part = _select_lines(text, fields.get("start"), fields.get("lines"))
+            details |= {"firstLine": part.first, "lastLine": part.last, "totalLines": part.total}
+            text = _render_range(part)
+        return append_notices(self._orchestrator, ToolResult(text=text, details=details), notices)
+
+    async def _read_session(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
+        """Return the transcript of all runs of a session."""
+        settings = self._orchestrator.authorize(call).settings
+        fields, notices = _decode_flat_input(SESSION_SCHEMA, arguments, "get_subagent_session")
+        found = await self._find_session(fields["sessionId"])
+        is_running = STATUSES[found.latest.state] == RUNNING
+        text, messages = await render_transcript(
+            self._orchestrator.read_events(found.session),
+            live=is_running,
+            describe_failure=FanoutTexts(self._orchestrator, call).render_failure,
+        )
+        details = {
+            **_session_details(found),
+            "messageCount": messages,
+            "exitCode": None if is_running else found.latest.exit_code,
+            "model": found.model,
+            "runCount": found.runs,
+            "maxLines": settings.max_lines_per_window,
+        }
+        return append_notices(self._orchestrator, ToolResult(text=text or NO_MESSAGES, details=details), notices)
+
+    async def _list_profiles(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
+        """Return the available profiles, a line each."""
+        self._orchestrator.authorize(call)
+        notices = _decode_flat_input(EMPTY_SCHEMA, arguments, "list_subagent_profiles")[1]
+        found = FanoutTexts(self._orchestrator, call).render_profiles()
+        if found:
+            listed = ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
+        else:
+            listed = ToolResult(text=NO_PROFILES, details={"count": 0})
+        return append_notices(self._orchestrator, listed, notices)
 
     async def _find_session(self, name: str) -> SessionSummary:
-        """The session of this id.
+        """Return the session with this id.
 
         Raises:
-            Refused: `session_not_found`.
+            RefusedError: `session_not_found`.
         """
         found = await self._orchestrator.find_session(name)
         if found is None:
@@ -415,20 +252,81 @@ class FanoutToolset:
             return await find_latest_text(self._orchestrator.read_events(found.session, run=found.latest.run))
         return ended.text if ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL} else ""
 
-    def _refusal_result(self, failure: Failure, call: CallContext) -> ToolResult:
-        message = self.failure_text(failure, call)
-        details = {"error": {"code": str(failure.code), "message": message}}
-        return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED_EXIT_CODE)
+
+# -- input -------------------------------------------------------------------------------------------
 
 
-def _part(text: str, start: int | None, count: int | None) -> LineRange:
+def _decode_flat_input(schema: JsonObject, arguments: Any, tool: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the fields of a tool that takes no nested input, and the notice on those it ignores.
+
+    Raises:
+        RefusedError: `invalid_input`, naming the field.
+    """
+    given = require_object(arguments, tool)
+    fields = decode_fields(schema["properties"], given, required=schema.get("required", ()))
+    return fields, ignored_notice(unknown_fields(schema["properties"], given))
+
+
+def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
+    """Return the tasks of a `delegate_to_subagents` call.
+
+    Raises:
+        RefusedError: `invalid_input`, naming the field.
+    """
+    given = require_object(arguments, "delegate_to_subagents")
+    fields = decode_fields(DELEGATE_FIELDS, given, required=("tasks",), nouns=ARRAY_NOUNS)
+    return tuple(
+        _decode_task(task, f"tasks[{number}]", fields.get("profile")) for number, task in enumerate(fields["tasks"])
+    )
+
+
+def _decode_task(given: Any, where: str, profile: str | None) -> Task:
+    if not isinstance(given, dict):
+        raise invalid_input(f"Parameter {where} must be an object with name and prompt")
+    fields = decode_fields(
+        TASK_SCHEMA["properties"], given, required=TASK_SCHEMA["required"], where=f"{where}.", nouns=ARRAY_NOUNS
+    )
+    return Task(
+        name=fields["name"],
+        prompt=fields["prompt"],
+        agent=fields.get("profile") or profile,
+        cwd=fields.get("cwd"),
+        timeout=fields.get("timeout"),
+        session=fields.get("resume"),
+        files=tuple(
+            _decode_file(file, f"{where}.files[{number}]") for number, file in enumerate(fields.get("files", ()))
+        ),
+    )
+
+
+def _decode_file(given: Any, where: str) -> FileSlice:
+    if isinstance(given, str):
+        given = {"path": given}
+    if not isinstance(given, dict):
+        raise invalid_input(f"Parameter {where} must be a path, or an object with a path")
+    return FileSlice(**decode_fields(FILE_PROPERTIES, given, required=("path",), where=f"{where}."))
+
+
+def _find_unknown_fields(arguments: JsonObject) -> Iterator[str]:
+    yield from unknown_fields(DELEGATE_FIELDS, arguments)
+    for number, task in enumerate(arguments["tasks"]):
+        yield from unknown_fields(TASK_SCHEMA["properties"], task, f"tasks[{number}].")
+        for index, file in enumerate(task.get("files") or ()):
+            if isinstance(file, dict):
+                yield from unknown_fields(FILE_PROPERTIES, file, f"tasks[{number}].files[{index}].")
+
+
+# -- results -----------------------------------------------------------------------------------------
+
+
+def _select_lines(text: str, start: int | None, count: int | None) -> LineRange:
     try:
         return select_lines(text, start, count)
     except IndexError as error:
-        raise refuse(ErrorCode.INVALID_INPUT, f"Parameter {error}") from None
+        raise invalid_input(f"Parameter {error}") from None
 
 
-def _with_range(part: LineRange) -> str:
+def _render_range(part: LineRange) -> str:
     """Return the lines, and below them which ones they are and how to read on."""
     more = f". Read on with start: {part.last + 1}" if part.last < part.total else ""
     return f"{part.text}\n\n[Lines {part.first} to {part.last} of {part.total}{more}]"

@@ -1,4 +1,4 @@
-"""The windows of one call: what its host shows while it runs, and the line each task ends with."""
+"""The live windows of a call, one per task, and the line each task ends with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retinue.model.model_names import strip_provider
 from retinue.model.results import RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Task
-from retinue.output.untrusted_text import to_one_line
+from retinue.output.untrusted_text import sanitize_text, to_one_line
 from retinue.runtime.progress import (
     MAX_ITEMS,
     CallProgress,
@@ -26,17 +26,16 @@ from retinue.runtime.progress import (
 )
 from retinue.sessions.messages import format_call
 from retinue.toolsets.base import ToolResult, compute_exit_status, storage_warning
-from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FailureTexts
-from retinue.transcripts.fanout import sanitize_text
+from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
 
 SHOWN_ID_LENGTH = 16
-"""Digits of a session's id."""
+"""Digits of a session id as the toolset shows it."""
 MAX_MESSAGES_CHARS = 2**16
-"""Of a window's messages, the newest: they are repeated with every partial result."""
+"""Characters of the newest messages of a window: every partial result repeats them."""
 MAX_RECENT_CALLS = 20
 MAX_NAME_CHARS = 200
 MAX_MESSAGE_CHARS = 4_000
-"""Characters of a failure in a line."""
+"""Characters of a failure in the line of a task."""
 
 RUNNING, COMPLETED, ERROR = "running", "completed", "error"
 STATUSES: Mapping[RunState, str] = {
@@ -45,35 +44,35 @@ STATUSES: Mapping[RunState, str] = {
     RunState.DONE: COMPLETED,
     RunState.ERROR: ERROR,
 }
-"""The seed knows three: one that waits is running, too."""
+"""The toolset has three states: a queued run counts as running."""
 
 
 class LiveWindows:
-    """One window per task, in the order of the tasks, whatever has happened so far."""
+    """One window per task, in the order of the tasks."""
 
-    def __init__(self, tasks: Sequence[Task], texts: FailureTexts, max_lines: int) -> None:
+    def __init__(self, tasks: Sequence[Task], texts: FanoutTexts, max_lines: int) -> None:
         self._tasks = tasks
         self._texts = texts
         self._max_lines = max_lines
         self._specs: Sequence[RunSpec] = ()
         self._profiles: Sequence[dict[str, Any]] = ()
-        # Every partial result repeats the texts before it: each is cleaned once.
+        # Every partial result repeats the texts before it: each is sanitized once.
         self._clean = lru_cache(maxsize=len(tasks) * MAX_ITEMS)(sanitize_text)
 
     def set_specs(self, specs: Sequence[RunSpec]) -> None:
-        """Takes the runs of the tasks, in their order."""
+        """Set the runs of the tasks, in their order."""
         self._specs = specs
         self._profiles = [self._render_profile(task, spec) for task, spec in zip(self._tasks, specs, strict=True)]
 
     def render_partial(self, progress: CallProgress) -> ToolResult:
-        """What a host shows while the tasks run."""
+        """Return what a host displays while the tasks run."""
         windows = self._render_windows(progress)
         return ToolResult(text=_render_counts(windows), details=self._render_details(windows))
 
     def render_final(self, progress: CallProgress, results: Sequence[RunResult]) -> ToolResult:
-        """The answer: a line per task."""
+        """Return the answer, a line per task."""
         windows = self._render_windows(progress, results)
-        text = "\n".join([*map(_render_line, windows), *filter(None, [storage_warning(results)])])
+        text = "\n".join([*map(_render_line, windows), *storage_warning(results)])
         return ToolResult(text=text, details=self._render_details(windows), exit_code=compute_exit_status(results))
 
     def _render_details(self, windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class LiveWindows:
         return window
 
     def _render_profile(self, task: Task, spec: RunSpec) -> dict[str, Any]:
-        """What a window says from the beginning."""
+        """Return the fields of a window that are known before the run starts."""
         is_found = task.agent is not None and bool(spec.agent.layer)
         return {
             "profileName": None if task.agent is None else _format_name(self._texts.redact(task.agent)),
@@ -133,7 +132,7 @@ class LiveWindows:
         return [self._clean(_render_item(item)).removeprefix("→ ") for item in islice(calls, MAX_RECENT_CALLS)][::-1]
 
     def _render_messages(self, view: RunView, failure: Failure | None) -> list[str]:
-        """What it said and did, oldest first, as far as there is room for it."""
+        """Return the newest texts and tool calls that fit the window, oldest first."""
         newest: list[str] = []
         size = 0
         for message in self._newest_messages(view, failure):
@@ -168,7 +167,7 @@ def _render_item(item: ProgressItem) -> str:
 
 
 def _render_line(window: Mapping[str, Any]) -> str:
-    """`✓ build-assets: completed (session: a3f7b9c2d1e8f4a1)`."""
+    """Return a line such as `✓ build-assets: completed (session: a3f7b9c2d1e8f4a1)`."""
     failed = window["status"] == ERROR
     outcome = f"error — {to_one_line(window['errorMessage'], MAX_MESSAGE_CHARS)}" if failed else window["status"]
     info = f" ({window['profileInfo']})" if window["profileInfo"] else ""
@@ -176,7 +175,7 @@ def _render_line(window: Mapping[str, Any]) -> str:
 
 
 def _render_counts(windows: Sequence[Mapping[str, Any]]) -> str:
-    """`2 running, 1 done, 1 error`."""
+    """Return the number of tasks in each state, such as `2 running, 1 done, 1 error`."""
     counts = {status: sum(window["status"] == status for window in windows) for status in STATUSES.values()}
     names = {RUNNING: "running", COMPLETED: "done", ERROR: "errors" if counts[ERROR] > 1 else "error"}
     return (
@@ -190,7 +189,7 @@ def _model(spec: RunSpec, model: str | None) -> str | None:
 
 
 def _format_name(text: str | None) -> str | None:
-    """A name from a file or a provider, on one line."""
+    """Return a name from a file or a provider on one line."""
     return None if text is None else to_one_line(text, MAX_NAME_CHARS)
 
 
@@ -199,15 +198,15 @@ def _exit_code(view: RunView) -> int | None:
 
 
 def _started_at(view: RunView) -> float | None:
-    """When it began; one that failed before it could began when it was accepted."""
+    """Return when the run started; the time it was queued if it failed before that."""
     return view.queued if view.started is None and view.elapsed is not None else view.started
 
 
 def _trim_fraction(number: float) -> float:
-    """The number without a fraction that says nothing."""
+    """Return the number as an integer if it has no fraction."""
     return int(number) if number == int(number) else number
 
 
 def _to_milliseconds(seconds: float) -> int:
-    """As hosts written in JavaScript count time."""
+    """Return the time in milliseconds, as hosts written in JavaScript count it."""
     return round(seconds * 1000)
