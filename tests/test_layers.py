@@ -35,6 +35,7 @@ HEAVY = {
     "uvicorn": {"servers.asgi.serving"},
     "yaml": {"agents.parse"},
     "regex": {"engines.tools.grep"},
+    "wcwidth": {"tui.widths"},
     "sqlite3": {"sessions.index", "agents.sqlite_index"},
 }
 """Libraries that cost start-up time, and the one module that may import each, inside functions only."""

@@ -29,7 +29,8 @@ from retinue.runtime.attempts import FINALIZE_REMINDER
 from retinue.runtime.orchestrator import STEERING_NOT_DELIVERED
 from retinue.runtime.progress import CallProgress, SteeringItem
 from retinue.runtime.run_registry import MAX_EXTENSION, MAX_STEERING_CHARS, MAX_STEERING_MESSAGES
-from retinue.sessions.messages import TranscriptRenderer, load_messages
+from retinue.sessions.messages import load_messages
+from retinue.transcripts.text import TextTranscript
 
 AT_WORK = Thinking("at work")
 
@@ -342,8 +343,8 @@ async def test_a_session_remembers_what_was_said_where_the_agent_heard_it(scratc
         while not scene.results:
             await anyio.lowlevel.checkpoint()
         messages = await load_messages(scene.retinue._store, scene.run)
-        transcript = TranscriptRenderer()
-        lines = [line async for s in scene.retinue.history(scene.run) for line in transcript.render_lines(s)]
+        transcript = TextTranscript()
+        lines = [line async for s in scene.retinue.history(scene.run) for line in transcript.render(s)]
     roles = [message.role for message in messages]
     assert roles == ["user", "assistant", "tool", "user", "assistant", "tool", "assistant"]
     assert messages[3] == Message(role="user", text="read b, too")

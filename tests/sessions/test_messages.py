@@ -1,4 +1,4 @@
-"""A session as a conversation and as text."""
+"""The messages of a session for an engine that continues it."""
 
 from itertools import pairwise
 
@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
     AttemptStarted,
-    Finalized,
     MessageEnded,
-    ModelChanged,
-    Notice,
     RunEnded,
     RunQueued,
     RunStarted,
@@ -20,15 +17,13 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.results import AnswerStatus, Finalization
+from retinue.model.results import AnswerStatus
 from retinue.model.runs import Message, ToolUse
 from retinue.sessions.memory import MemoryStore
 from retinue.sessions.messages import (
     NO_RESULT_TEXT,
     TASK_UNREADABLE,
     MessageBuilder,
-    TranscriptRenderer,
-    format_call,
     load_messages,
 )
 from retinue.sessions.store import INTERRUPTED
@@ -41,20 +36,20 @@ def queued(task="Find it"):
     return RunQueued(name="e", agent="explorer", task=task, cwd="/", surface="single")
 
 
-def stamped(*events, run=SESSION):
+def records(*events, run=SESSION):
     origin = EventSource(run=run, session=SESSION, root="r", parent_tool_use_id="c")
     return [EventRecord(origin, seq, 1.0, event) for seq, event in enumerate(events, 1)]
 
 
-def conversation(events):
-    told = MessageBuilder()
-    for each in events:
-        told.add(each)
-    return told.messages()
+def build_messages(events):
+    builder = MessageBuilder()
+    for record in events:
+        builder.add(record)
+    return builder.messages()
 
 
-def said(*events):
-    return conversation(stamped(queued(), RunStarted(), AttemptStarted(1, "first"), *events))
+def run_messages(*events):
+    return build_messages(records(queued(), RunStarted(), AttemptStarted(1, "first"), *events))
 
 
 TASK = Message(role="user", text="Find it")
@@ -62,16 +57,16 @@ CALL = ToolUse("c1", "grep", {"pattern": "x"})
 OTHER = ToolUse("c2", "read", {"path": "y"})
 
 
-def called(use):
+def tool_called(use):
     return ToolCalled(use.id, use.name, use.args)
 
 
-def test_a_run_is_its_task_its_calls_their_results_and_its_answer():
-    assert said(
+def test_run_becomes_task_calls_results_and_answer():
+    assert run_messages(
         Thinking("hm"),
         Text("I look."),
-        called(CALL),
-        called(OTHER),
+        tool_called(CALL),
+        tool_called(OTHER),
         MessageEnded(stop_reason="tool_use"),
         ToolReturned("c2", "read", "content"),
         ToolReturned("c1", "grep", "no such file", is_error=True),
@@ -88,7 +83,7 @@ def test_a_run_is_its_task_its_calls_their_results_and_its_answer():
     )
 
 
-def test_the_order_in_which_an_engine_ends_its_messages_does_not_matter():
+def test_messages_are_equal_wherever_the_engine_ends_its_message():
     expected = (
         TASK,
         Message(role="assistant", text="I look.", calls=(CALL,)),
@@ -98,21 +93,21 @@ def test_the_order_in_which_an_engine_ends_its_messages_does_not_matter():
     ended = MessageEnded(stop_reason="tool_use")
     result = ToolReturned("c1", "grep", "found")
     rest = (Text("Done."), MessageEnded(stop_reason="stop"))
-    assert said(Text("I look."), called(CALL), ended, result, *rest) == expected
-    assert said(Text("I look."), called(CALL), result, ended, *rest) == expected
-    assert said(Text("I look."), ended, called(CALL), result, *rest) == expected
+    assert run_messages(Text("I look."), tool_called(CALL), ended, result, *rest) == expected
+    assert run_messages(Text("I look."), tool_called(CALL), result, ended, *rest) == expected
+    assert run_messages(Text("I look."), ended, tool_called(CALL), result, *rest) == expected
 
 
-def test_a_call_that_was_never_answered_is_answered_for_the_provider():
-    assert said(called(CALL), RunEnded(failure=INTERRUPTED)) == (
+def test_call_without_result_gets_an_error_result():
+    assert run_messages(tool_called(CALL), RunEnded(failure=INTERRUPTED)) == (
         TASK,
         Message(role="assistant", calls=(CALL,)),
         Message(role="tool", text=NO_RESULT_TEXT, call="c1", is_error=True),
     )
 
 
-def test_a_message_that_broke_off_is_left_out():
-    assert said(
+def test_message_that_ended_with_an_error_is_left_out():
+    assert run_messages(
         Text("I beg"),
         MessageEnded(stop_reason="error", error="overloaded"),
         AttemptStarted(2, "retry"),
@@ -121,11 +116,11 @@ def test_a_message_that_broke_off_is_left_out():
     ) == (TASK, Message(role="assistant", text="I begin."))
 
 
-def test_a_pruned_run_still_has_its_answer():
-    events = stamped(queued(), RunStarted(), RunEnded(text="It is main.py", answer=AnswerStatus.FINAL)) + stamped(
+def test_pruned_run_keeps_its_answer():
+    events = records(queued(), RunStarted(), RunEnded(text="It is main.py", answer=AnswerStatus.FINAL)) + records(
         queued("And now?"), Text("Now what?"), RunEnded(text="Now what?", answer=AnswerStatus.PARTIAL), run="b" * 32
     )
-    assert conversation(events) == (
+    assert build_messages(events) == (
         TASK,
         Message(role="assistant", text="It is main.py"),
         Message(role="user", text="And now?"),
@@ -133,32 +128,35 @@ def test_a_pruned_run_still_has_its_answer():
     )
 
 
-def test_our_own_diagnosis_is_not_what_the_assistant_said():
+def test_diagnosis_is_no_assistant_message():
     ended = RunEnded(text="No answer; last event: tool_called.", answer=AnswerStatus.DIAGNOSIS, failure=INTERRUPTED)
-    assert said(ended) == (TASK,)
-    assert said(called(CALL), ToolReturned("c1", "grep", "found"), ended) == (
+    assert run_messages(ended) == (TASK,)
+    assert run_messages(tool_called(CALL), ToolReturned("c1", "grep", "found"), ended) == (
         TASK,
         Message(role="assistant", calls=(CALL,)),
         Message(role="tool", text="found", call="c1"),
     )
 
 
-def test_a_task_that_got_no_answer_stands_with_the_next():
-    events = stamped(queued(), RunEnded(failure=INTERRUPTED)) + stamped(queued("Try again"), Text("Here."))
-    assert conversation(events) == (
+def test_unanswered_task_is_joined_with_the_next_task():
+    events = records(queued(), RunEnded(failure=INTERRUPTED)) + records(queued("Try again"), Text("Here."))
+    assert build_messages(events) == (
         Message(role="user", text="Find it\n\nTry again"),
         Message(role="assistant", text="Here."),
     )
 
 
-def test_a_result_without_a_call_is_nobodys():
-    assert said(ToolReturned("c9", "grep", "stray"), Text("ok")) == (TASK, Message(role="assistant", text="ok"))
+def test_result_without_call_is_ignored():
+    assert run_messages(ToolReturned("c9", "grep", "stray"), Text("ok")) == (
+        TASK,
+        Message(role="assistant", text="ok"),
+    )
 
 
-def test_a_result_that_comes_after_more_words_still_answers_its_call():
-    assert said(
-        called(CALL),
-        called(OTHER),
+def test_result_after_later_text_still_answers_its_call():
+    assert run_messages(
+        tool_called(CALL),
+        tool_called(OTHER),
         ToolReturned("c1", "grep", "found"),
         Text("Meanwhile"),
         ToolReturned("c2", "read", "content"),
@@ -172,45 +170,45 @@ def test_a_result_that_comes_after_more_words_still_answers_its_call():
     )
 
 
-def test_a_conversation_that_lost_its_first_task_still_begins_with_the_user():
-    assert conversation(stamped(Text("Found it."))) == (
+def test_messages_without_a_task_start_with_a_user_message():
+    assert build_messages(records(Text("Found it."))) == (
         Message(role="user", text=TASK_UNREADABLE),
         Message(role="assistant", text="Found it."),
     )
 
 
-def test_nothing_is_no_conversation():
-    assert conversation([]) == ()
+def test_no_events_become_no_messages():
+    assert build_messages([]) == ()
 
 
-calls = st.sampled_from(["c1", "c2", "c3"])
-words = st.sampled_from(["", " ", "one", "two"])
-anything = st.one_of(
-    words.map(queued),
-    words.map(Text),
-    st.builds(ToolCalled, calls, st.just("grep"), st.just({})),
-    st.builds(ToolReturned, calls, st.just("grep"), words),
+call_ids = st.sampled_from(["c1", "c2", "c3"])
+texts = st.sampled_from(["", " ", "one", "two"])
+any_event = st.one_of(
+    texts.map(queued),
+    texts.map(Text),
+    st.builds(ToolCalled, call_ids, st.just("grep"), st.just({})),
+    st.builds(ToolReturned, call_ids, st.just("grep"), texts),
     st.builds(MessageEnded, stop_reason=st.sampled_from(["stop", "tool_use", "error"])),
     st.just(AttemptStarted(2, "retry")),
-    st.builds(RunEnded, text=words, answer=st.sampled_from(AnswerStatus)),
+    st.builds(RunEnded, text=texts, answer=st.sampled_from(AnswerStatus)),
 )
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(anything, max_size=25))
-def test_whatever_happened_roles_alternate_and_every_call_is_answered_once(events):
-    told = conversation(stamped(*events))
-    assert [message.role for message in told[:1]] in ([], ["user"])
-    assert all(a.role != b.role or a.role == "tool" for a, b in pairwise(told))
-    for number, message in enumerate(told):
+@given(st.lists(any_event, max_size=25))
+def test_roles_alternate_and_every_call_is_answered_once_for_any_events(events):
+    messages = build_messages(records(*events))
+    assert [message.role for message in messages[:1]] in ([], ["user"])
+    assert all(a.role != b.role or a.role == "tool" for a, b in pairwise(messages))
+    for number, message in enumerate(messages):
         if message.role == "assistant":
             assert message.text or message.calls
-            following = told[number + 1 : number + 1 + len(message.calls)]
+            following = messages[number + 1 : number + 1 + len(message.calls)]
             assert {answer.call for answer in following} == {use.id for use in message.calls}
-    assert sum(len(message.calls) for message in told) == sum(message.role == "tool" for message in told)
+    assert sum(len(message.calls) for message in messages) == sum(message.role == "tool" for message in messages)
 
 
-async def test_a_session_is_recalled_from_its_store():
+async def test_load_messages_reads_all_runs_of_a_session():
     store = MemoryStore()
     session = store.claim()
     await record_run(store, run_spec(session, task="Find it"), Text("It is main.py"))
@@ -222,43 +220,3 @@ async def test_a_session_is_recalled_from_its_store():
         Message(role="assistant", text="It is main.py"),
     )
     assert await load_messages(store, store.claim()) == ()
-
-
-def test_a_call_whose_arguments_are_half_characters_is_shown_escaped():
-    assert format_call("grep", {"ü\ud800": ["\udfff"]}) == '→ grep: {"ü\\ud800":["\\udfff"]}'
-
-
-def test_a_transcript_reads_from_top_to_bottom():
-    transcript = TranscriptRenderer()
-    events = stamped(
-        queued(),
-        RunStarted(),
-        Text("I look.\nTwice."),
-        ToolCalled("c1", "grep", {"pattern": "x" * 200}),
-        ToolReturned("c1", "grep", "y" * 600),
-        ToolReturned("c2", "read", "gone", is_error=True),
-        MessageEnded(stop_reason="error", error="overloaded"),
-        ModelChanged("one", "two", "rate_limit"),
-        Notice("storage", "not saved"),
-        Finalized(Finalization("SUCCESS", "all good")),
-        Finalized(Finalization("ERROR", None, "could not")),
-        RunEnded(text="I look."),
-    ) + stamped(queued("More"), RunEnded(failure=INTERRUPTED), run="12345678" * 4)
-    assert [line for event in events for line in transcript.render_lines(event)] == [
-        "=== Run 1: explorer (abcdef01) ===",
-        "Task: Find it",
-        "I look.\nTwice.",
-        '→ grep: {"pattern":"' + "x" * 108,
-        "[tool result]: " + "y" * 500 + "...",
-        "[tool error]: gone",
-        "[Error: overloaded]",
-        "[model: two (rate_limit)]",
-        "[storage: not saved]",
-        "[finalized SUCCESS]: all good",
-        "[finalized ERROR]: could not",
-        "[completed]",
-        "",
-        "=== Run 2: explorer (12345678) ===",
-        "Task: More",
-        "[Error: Session was interrupted (main agent session ended unexpectedly)]",
-    ]

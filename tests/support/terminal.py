@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
-from tests.support.terminal_emulator import Emulator
+from tests.support.terminal_emulator import TerminalEmulator
+from wcwidth import iter_graphemes
 
 PATIENCE = 30
 """Seconds until something is on the screen, at the very most."""
@@ -30,15 +31,15 @@ _PARTS = re.compile(
     r"\x1b\[([<=>?]?)([\d;:]*)[ -/]*([@-~])"  # CSI
     r"|(\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\))"  # OSC, DCS and other strings
     r"|(\x1b[ -/]*[0-~])"
-    r"|(.)",
+    r"|([\r\n]|[^\x1b\r\n]+|.)",
     re.DOTALL,
 )
 _OPEN = re.compile(r"\x1b(?:\[[<=>?\d;:]*[ -/]*|[\]P_^X][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 """An escape sequence whose end has not been read yet."""
 
 
-class LenientEmulator(Emulator):
-    """A screen that obeys what pi writes, passes over what it does not know, and keeps the rows that scrolled off."""
+class LenientEmulator(TerminalEmulator):
+    """A screen that supports the sequences pi writes, ignores others, and keeps the rows that scrolled off."""
 
     def __init__(self, columns: int, rows: int) -> None:
         super().__init__(columns, rows)
@@ -48,29 +49,30 @@ class LenientEmulator(Emulator):
     def write(self, text: str) -> int:
         text = self._unread + text
         self._unread = found[0] if (found := _OPEN.search(text)) else ""
-        for private, number, command, _, _, character in _PARTS.findall(text.removesuffix(self._unread)):
-            if character:
-                self._put(character)
+        for private, number, command, _, _, printed in _PARTS.findall(text.removesuffix(self._unread)):
+            if printed:
+                for cluster in iter_graphemes(printed):
+                    self._put(cluster)
             elif private == "?" and command in {"h", "l"}:
                 (self.modes.add if command == "h" else self.modes.discard)(number)
             elif command and not private:
-                self._obey(number, command)
+                self._execute(number, command)
         return len(text)
 
-    def _put(self, character: str) -> None:
-        if character == "\n":
+    def _put(self, cluster: str) -> None:
+        if cluster == "\n":
             self._down()
-        elif character == "\t":
+        elif cluster == "\t":
             self.column = min(self.column // 8 * 8 + 8, self.columns - 1)
-        elif character >= " " or character == "\r":
-            super()._put(character)
+        elif cluster >= " " or cluster == "\r":
+            super()._put(cluster)
 
     def _down(self) -> None:
         if self.row == self.rows - 1:
             self.scrolled.append("".join(self.cells[0]).rstrip())
         super()._down()
 
-    def _obey(self, number: str, command: str) -> None:
+    def _execute(self, number: str, command: str) -> None:
         count = int(number) if number.isdigit() else 0
         match command:
             case "B":
@@ -91,7 +93,7 @@ class LenientEmulator(Emulator):
             case "J" if count == 3:
                 self.scrolled = []
             case "A" | "J":
-                super()._obey(number, command)
+                super()._execute(number, command)
             case _:
                 pass
 

@@ -1,4 +1,4 @@
-"""A terminal that only remembers what is on its screen: as much of one as our pictures use, and it refuses the rest."""
+"""A terminal emulator that keeps the cells of its screen; it supports the sequences of our renderers and no others."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import os
 import re
 import unicodedata
 
+from wcwidth import iter_graphemes
+
 from retinue.tui.widths import text_width
 
 WRAPS, CURSOR = "7", "25"
-_PARTS = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|(.)", re.DOTALL)
+_PARTS = re.compile(r"\x1b\[(\??)([\d;]*)([A-Za-z])|([\r\n]|[^\x1b\r\n]+|.)", re.DOTALL)
 
 
-class Emulator(io.StringIO):
-    """A stream that is a screen. `size` is what a program would ask the terminal for."""
+class TerminalEmulator(io.StringIO):
+    """A text stream with the screen of a terminal; `size` is its answer to a program that asks for it."""
 
     def __init__(self, columns: int = 80, rows: int = 24) -> None:
         super().__init__()
         self.columns, self.rows = columns, rows
         self.cells: list[list[str]] = [[] for _ in range(rows)]
-        """What each column of each row holds; nothing, the second one of a wide character."""
+        """The text in each column of each row; empty in the second column of a wide cluster."""
         self.row = self.column = 0
         self.modes = {WRAPS, CURSOR}
         self.written = 0
@@ -34,20 +36,21 @@ class Emulator(io.StringIO):
 
     def write(self, text: str) -> int:
         self.written += len(text)
-        for private, number, command, character in _PARTS.findall(text):
-            if character:
-                self._put(character)
+        for private, number, command, printed in _PARTS.findall(text):
+            if printed:
+                for cluster in iter_graphemes(printed):
+                    self._put(cluster)
             elif private:
                 (self.modes.add if command == "h" else self.modes.discard)(number)
             else:
-                self._obey(number, command)
+                self._execute(number, command)
         return len(text)
 
     def screen(self) -> str:
         return "\n".join("".join(row).rstrip() for row in self.cells).rstrip()
 
     def resize(self, columns: int, rows: int) -> None:
-        """Breaks lines anew, as most terminals do; the cursor stays on its row, what is above the screen is lost."""
+        """Wrap lines again, as most terminals do; the cursor stays on its row, rows above the screen are lost."""
         kept: list[list[str]] = []
         cursor = 0
         for number, row in enumerate(self.cells):
@@ -58,28 +61,30 @@ class Emulator(io.StringIO):
         self.cells = (kept[extra:] + [[] for _ in range(rows)])[:rows]
         self.row, self.columns, self.rows = cursor - extra, columns, rows
 
-    def _put(self, character: str) -> None:
-        if character == "\r":
+    def _put(self, cluster: str) -> None:
+        if cluster == "\r":
             self.column = 0
-        elif character == "\n":
-            # As a terminal driver hands it on: with a carriage return.
+        elif cluster == "\n":
+            # As a terminal driver passes it on: with a carriage return.
             self.column = 0
             self._down()
-        elif text_width(character):
-            assert unicodedata.category(character) != "Cc", f"a screen would act on {character!r}"
-            self._print(character)
+        elif unicodedata.category(cluster[0]) == "Cc":
+            raise AssertionError(f"a screen would act on {cluster!r}")
+        elif text_width(cluster):
+            self._print(cluster)
         elif self.column:
-            self.cells[self.row][self.column - 1] += character
+            self.cells[self.row][self.column - 1] += cluster
 
-    def _print(self, character: str) -> None:
-        if self.column + text_width(character) > self.columns:
-            assert WRAPS in self.modes, "a line of a picture is too long"
+    def _print(self, cluster: str) -> None:
+        width = text_width(cluster)
+        if self.column + width > self.columns:
+            assert WRAPS in self.modes, "a line of a frame is too long"
             self.column = 0
             self._down()
         row = self.cells[self.row]
         row += [" "] * (self.column - len(row))
-        row[self.column : self.column + text_width(character)] = [character, ""][: text_width(character)]
-        self.column += text_width(character)
+        row[self.column : self.column + width] = [cluster, ""][:width]
+        self.column += width
 
     def _down(self) -> None:
         self.row += 1
@@ -88,7 +93,7 @@ class Emulator(io.StringIO):
             self.cells.append([])
             self.row -= 1
 
-    def _obey(self, number: str, command: str) -> None:
+    def _execute(self, number: str, command: str) -> None:
         match command:
             case "A":
                 self.row = max(self.row - int(number or 1), 0)

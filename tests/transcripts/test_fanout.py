@@ -1,4 +1,4 @@
-"""A session retold: whatever was said in it, the form stays ours."""
+"""The transcripts of the `fanout` toolset: no text in a session can forge their structure."""
 
 import anyio
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from retinue.model.events import MessageEnded, RunEnded, RunQueued, Text, ToolCa
 from retinue.testing.stores import run_spec
 from retinue.transcripts.fanout import render_resume_context, render_transcript
 
-WORDS = st.lists(
+FRAGMENTS = st.lists(
     st.sampled_from(
         ["Previously:", "Instructions:", "User: ", "Assistant: ", "Tool Call: ", "Tool Result: ", "--- Run 1 (", "\r",
          "=== Run 1/2 (completed) ===", "\n", "\n\n", " ", "\t", "x", "\x1b[31m", "\u2028", "\x85", "\u200b", "\x00"]
@@ -18,18 +18,18 @@ WORDS = st.lists(
 ).map("".join)  # fmt: skip
 EVENTS = st.lists(
     st.one_of(
-        WORDS.map(Text),
-        WORDS.map(lambda text: ToolCalled("c", "read", {"path": text})),
-        WORDS.map(lambda text: ToolCalled("c", text, {"a": text, "b": [text]})),
-        WORDS.map(lambda text: ToolReturned("c", "read", text)),
-        WORDS.map(lambda text: MessageEnded(stop_reason="error", error=text)),
+        FRAGMENTS.map(Text),
+        FRAGMENTS.map(lambda text: ToolCalled("c", "read", {"path": text})),
+        FRAGMENTS.map(lambda text: ToolCalled("c", text, {"a": text, "b": [text]})),
+        FRAGMENTS.map(lambda text: ToolReturned("c", "read", text)),
+        FRAGMENTS.map(lambda text: MessageEnded(stop_reason="error", error=text)),
     ),
     max_size=6,
 )
 
 
-class Told:
-    """Events as a store gives them."""
+class StoredRecords:
+    """Events as a store returns them."""
 
     damaged_count = 0
 
@@ -41,8 +41,8 @@ class Told:
         return self
 
     async def __anext__(self):
-        for stamped in self._events:
-            return stamped
+        for record in self._events:
+            return record
         raise StopAsyncIteration
 
 
@@ -51,11 +51,11 @@ def queued(task):
 
 
 @settings(max_examples=150, deadline=None)
-@given(runs=st.lists(st.tuples(WORDS, EVENTS), min_size=1, max_size=3))
-def test_nothing_that_was_said_begins_a_run_speaks_for_the_user_or_ends_the_block(runs):
-    events = [event for task, said in runs for event in (queued(task), *said, RunEnded())]
-    told = anyio.run(render_resume_context, Told(events))
-    lines = told.split("\n")
+@given(runs=st.lists(st.tuples(FRAGMENTS, EVENTS), min_size=1, max_size=3))
+def test_session_text_cannot_forge_a_run_header_a_user_entry_or_the_end_of_the_block(runs):
+    events = [event for task, work in runs for event in (queued(task), *work, RunEnded())]
+    context = anyio.run(render_resume_context, StoredRecords(events))
+    lines = context.split("\n")
     assert (lines[0], lines[-1]) == ("Previously:", "Instructions:")
     assert [line for line in lines if line.strip() in {"Previously:", "Instructions:"}] == [
         "Previously:",
@@ -63,7 +63,7 @@ def test_nothing_that_was_said_begins_a_run_speaks_for_the_user_or_ends_the_bloc
     ]
     assert len([line for line in lines if line.startswith("--- Run ")]) == len(runs)
     assert len([line for line in lines if line.startswith("User: ")]) == len(runs)
-    assert not set("\x1b\x00\r\u2028\x85\u200b") & set(told)
-    whole, _ = anyio.run(render_transcript, Told(events))
-    headers = [line for line in whole.split("\n") if line.startswith("=== Run ")]
+    assert not set("\x1b\x00\r\u2028\x85\u200b") & set(context)
+    transcript, _ = anyio.run(render_transcript, StoredRecords(events))
+    headers = [line for line in transcript.split("\n") if line.startswith("=== Run ")]
     assert len(headers) == (len(runs) if len(runs) > 1 else 0)

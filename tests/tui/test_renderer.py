@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.terminal_emulator import Emulator
+from tests.support.terminal_emulator import TerminalEmulator
 
 from retinue.tui.renderer import (
     COLOR_STYLES,
@@ -26,7 +26,7 @@ def lines(*texts, columns=80):
 
 
 def rolling(columns=20, rows=6):
-    terminal = Emulator(columns, rows)
+    terminal = TerminalEmulator(columns, rows)
     return terminal, InlineRenderer(terminal, COLOR_STYLES)
 
 
@@ -58,7 +58,7 @@ def test_only_lines_that_differ_are_written():
 
 def test_the_cursor_is_hidden_while_there_is_a_picture_and_shown_at_the_end():
     for picture_of in (InlineRenderer, FullScreenRenderer):
-        terminal = Emulator()
+        terminal = TerminalEmulator()
         picture = picture_of(terminal, COLOR_STYLES)
         terminal.modes.add("25")
         picture.show(lines("one"), terminal.size)
@@ -88,7 +88,7 @@ def test_a_picture_survives_that_the_terminal_changes_its_size(size):
 
 
 def test_a_screen_of_its_own_is_given_back():
-    terminal = Emulator(20, 4)
+    terminal = TerminalEmulator(20, 4)
     screen = FullScreenRenderer(terminal, COLOR_STYLES)
     screen.show(lines("one", "two", "three"), terminal.size)
     assert "1049" in terminal.modes
@@ -108,8 +108,8 @@ def test_colors_are_left_out_where_nobody_wants_them():
 
 
 def test_where_a_terminal_does_not_say_its_size_the_environment_does():
-    assert terminal_size(Emulator(), {"COLUMNS": "60", "LINES": "x"}) == (60, 24)
-    assert terminal_size(Emulator(), {}) == (80, 24)
+    assert terminal_size(TerminalEmulator(), {"COLUMNS": "60", "LINES": "x"}) == (60, 24)
+    assert terminal_size(TerminalEmulator(), {}) == (80, 24)
 
 
 @settings(max_examples=80, deadline=None)
@@ -126,7 +126,7 @@ def test_whatever_came_before_the_last_picture_is_what_one_sees(pictures, column
     assert terminal.screen() == fresh.screen()
 
 
-class Slow(Emulator):
+class Slow(TerminalEmulator):
     """A terminal that takes its time until it is told to go on."""
 
     def __init__(self) -> None:

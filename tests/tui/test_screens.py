@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.event_story import START, Story
-from tests.support.terminal_emulator import CURSOR, WRAPS, Emulator
+from tests.support.terminal_emulator import CURSOR, WRAPS, TerminalEmulator
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
@@ -106,7 +106,7 @@ def a_deep_one(story):
 
 def drawn(story, size, picture=render_frame):
     """The screen after many pictures, one per event, and the last of them."""
-    terminal = Emulator(*size)
+    terminal = TerminalEmulator(*size)
     rolling = InlineRenderer(terminal, COLOR_STYLES)
     progress = Story().progress()
     screen = ScreenSize(width=size[0], height=size[1] - 1)
@@ -148,7 +148,7 @@ def test_what_stays_of_a_tree_when_all_is_done(story, size, snapshot):
 def test_the_live_view_draws_the_same_on_a_terminal_that_is_resized(story, monkeypatch):
     monkeypatch.setattr("time.time", lambda: START + 12.5)
     as_the_seed_has_it(story)
-    terminal = Emulator(80, 24)
+    terminal = TerminalEmulator(80, 24)
     view = LiveView(terminal, 15)
     for stamped in story.told:
         view.add_event(stamped)

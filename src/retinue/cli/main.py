@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from retinue.tui import stdio_streams as streams
+from retinue.support import stdio_streams as streams
 
 EXIT_CANCELLED = 130
 """The exit code of what Ctrl-C ended."""

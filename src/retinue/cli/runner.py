@@ -37,11 +37,11 @@ from retinue.model.tasks import Mode, Plan, Task
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling, unknown_name_message
 from retinue.support.signals import list_stop_signals
+from retinue.support.stdio_streams import is_blocked
 from retinue.toolsets.base import REFUSED_EXIT_CODE, compute_exit_status
 from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.keys import KeyboardReader, KeyHandler
 from retinue.tui.live_view import EngineNote, EventView, LinesView, is_screen, run_view, storage_losses
-from retinue.tui.stdio_streams import is_blocked
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:

@@ -5,19 +5,11 @@ Both are folds, so a record of any size is told while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
-from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import (
-    DeadlineExtended,
-    Event,
-    Finalized,
     MessageEnded,
-    ModelChanged,
-    Notice,
     RunEnded,
     RunQueued,
     SteeringDelivered,
@@ -26,7 +18,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import AnswerStatus
-from retinue.model.runs import Message, ToolArguments, ToolUse
+from retinue.model.runs import Message, ToolUse
 from retinue.sessions.store import SessionStore
 
 MAX_ARGS_CHARS = 120
@@ -140,69 +132,3 @@ class MessageBuilder:
     def _close(self) -> None:
         self._flush_assistant()
         self._answer_open_calls()
-
-
-class TranscriptRenderer:
-    """Tells events as text for a reader, one run after another."""
-
-    def __init__(self) -> None:
-        self._runs = 0
-
-    def render_lines(self, stamped: EventRecord) -> Iterator[str]:
-        """What a reader sees of one event; nothing of some. A text keeps its own line breaks."""
-        event = stamped.event
-        if isinstance(event, RunQueued):
-            self._runs += 1
-            if self._runs > 1:
-                yield ""
-            yield f"=== Run {self._runs}: {event.agent} ({stamped.origin.run[:8]}) ==="
-            yield f"Task: {event.task}"
-        elif text := _render_message(event) or _render_notice(event):
-            yield text
-
-
-def _render_message(event: Event) -> str | None:
-    match event:
-        case Text(text) if text.strip():
-            return text
-        case ToolCalled(_, name, args):
-            return format_call(name, args)
-        case ToolReturned(_, _, text, is_error):
-            return f"{'[tool error]' if is_error else '[tool result]'}: {shorten_text(text, MAX_RESULT_CHARS)}"
-        case SteeringDelivered(text):
-            return f"[steered]: {text}"
-        case Finalized(finalization):
-            said = finalization.result if finalization.status == "SUCCESS" else finalization.error
-            return f"[finalized {finalization.status}]: {said or ''}"
-        case _:
-            return None
-
-
-def _render_notice(event: Event) -> str | None:
-    match event:
-        case MessageEnded(error=str(error)):
-            return f"[Error: {error}]"
-        case ModelChanged(_, after, reason):
-            return f"[model: {after} ({reason})]"
-        case Notice(code, message):
-            return f"[{code}: {message}]"
-        case DeadlineExtended(seconds, timeout):
-            return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
-        case RunEnded(failure=None):
-            return "[completed]"
-        case RunEnded(failure=Failure(message=message)):
-            return f"[Error: {message}]"
-        case _:
-            return None
-
-
-def format_call(name: str, args: ToolArguments) -> str:
-    """A tool call as one line; half characters, which no output takes, are shown escaped."""
-    import json
-
-    text = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr)[:MAX_ARGS_CHARS]
-    return f"→ {name}: {text}".encode("utf-8", "backslashreplace").decode()
-
-
-def shorten_text(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,1 +1,1 @@
-"""Sessions rendered as text."""
+"""Sessions rendered as text: one walk over the events, one small renderer per format."""

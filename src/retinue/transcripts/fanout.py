@@ -1,7 +1,6 @@
-"""A session retold as text: for the run that continues it, and for whoever reads it. Seed 003's two forms.
+"""The transcripts of the `fanout` toolset: for the run that continues a session, and for `get_subagent_session`.
 
-Both are folds over the events, so a record of any size is told while it is read. Child text is data: it loses what is
-no text, and cannot pass for a line of ours.
+Text of agents and tools is data: it is sanitized, and cannot pass for a line of the transcript's own.
 """
 
 from __future__ import annotations
@@ -9,34 +8,25 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
 
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import (
-    Event,
-    Finalized,
-    MessageEnded,
-    RunEnded,
-    RunQueued,
-    SteeringDelivered,
-    Text,
-    ToolCalled,
-    ToolReturned,
-)
-from retinue.model.results import AnswerStatus
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import MessageEnded, RunEnded, RunQueued, Text
+from retinue.model.results import AnswerStatus, Finalization
 from retinue.model.runs import ToolArguments
-from retinue.output.untrusted_text import defang_markup, strip_control_characters
-from retinue.sessions.messages import MAX_ARGS_CHARS, MAX_RESULT_CHARS, format_call
+from retinue.output.untrusted_text import sanitize_text
 from retinue.sessions.store import INTERRUPTED, StoredEvents
+from retinue.transcripts.items import MAX_ARGS_CHARS, MAX_RESULT_CHARS, TranscriptRenderer, call_line
 
 MAX_RESUME_CHARS = 4 * 2**20
-"""Of earlier runs in a prompt, the newest: more than any model takes."""
+"""Characters of earlier runs in a prompt, the newest: more than any model accepts."""
 
 DescribeFailure = Callable[[Failure], str]
-"""A failure in the words of a surface."""
+"""Returns the message of a failure as the toolset words it."""
 
-# What would end the block, or begin another speech in it.
+# Lines that would end the block, or start an entry of another role in it.
 _FORGED_LINE = re.compile(
     r"^(?=[ \t]*(?:(?:User|Assistant|Tool Call|Tool Result): |(?:Previously|Instructions):[ \t]*$|--- Run \d))",
     re.MULTILINE,
@@ -44,10 +34,10 @@ _FORGED_LINE = re.compile(
 
 
 async def render_resume_context(events: StoredEvents) -> str:
-    """What stands before the prompt of a run that continues a session: `Previously:` … `Instructions:`."""
-    runs = await _render_runs(events, ResumeStyle(), limit=MAX_RESUME_CHARS)
+    """Return the earlier runs of a session as the block before the prompt: `Previously:` … `Instructions:`."""
+    runs = await _render_runs(events, ResumeTranscript, limit=MAX_RESUME_CHARS)
     blocks = [
-        "\n".join([f"--- Run {number} ({run.status}, {run.messages} messages) ---", *run.render_lines()])
+        "\n".join([f"--- Run {number} ({run.status}, {run.messages} messages) ---", *run.lines()])
         for number, run in enumerate(runs, 1)
     ]
     return "\n\n".join(["Previously:", *blocks, "Instructions:"])
@@ -56,14 +46,13 @@ async def render_resume_context(events: StoredEvents) -> str:
 async def render_transcript(
     events: StoredEvents, *, live: bool = False, describe_failure: DescribeFailure | None = None
 ) -> tuple[str, int]:
-    """A session as `get_subagent_session` tells it, and how many messages it has; no text if nothing is to be told.
+    """Return the transcript for `get_subagent_session`, empty if there is nothing to show, and its message count.
 
-    `live` says that its last run may still be at work.
+    `live` means that the last run may still be running.
     """
-    runs = await _render_runs(events, ReadableStyle(), live=live, describe_failure=describe_failure)
-    several = len(runs) > 1
+    runs = await _render_runs(events, lambda: SessionTranscript(describe_failure), live=live)
     blocks = [
-        "\n".join([*([f"=== Run {number}/{len(runs)} ({run.status}) ==="] if several else []), *run.render_lines()])
+        "\n".join([*([f"=== Run {number}/{len(runs)} ({run.status}) ==="] if len(runs) > 1 else []), *run.lines()])
         for number, run in enumerate(runs, 1)
     ]
     if events.damaged_count:
@@ -72,91 +61,133 @@ async def render_transcript(
 
 
 async def find_latest_text(events: StoredEvents) -> str:
-    """The last text of a run that has not ended: of its newest message that has any."""
-    finished, writing = "", list[str]()
-    async for stamped in events:
-        match stamped.event:
+    """Return the text of the newest message that has any, of a run that has not ended."""
+    complete, current = "", list[str]()
+    async for record in events:
+        match record.event:
             case Text(text) if text.strip():
-                writing.append(text)
-            case MessageEnded() if writing:
-                finished, writing = "\n".join(writing), []
-    return "\n".join(writing) or finished
+                current.append(text)
+            case MessageEnded() if current:
+                complete, current = "\n".join(current), []
+    return "\n".join(current) or complete
 
 
-def sanitize_text(text: str) -> str:
-    """Child text as it may leave: verbatim but for what is no text, or would pass for another's."""
-    return defang_markup(strip_control_characters(text))
+class SessionTranscript(TranscriptRenderer):
+    """One run of a session for a reader: texts as they are, tool calls and results in brief."""
+
+    labels: ClassVar[Mapping[str, str]] = {"steering": "[steered]: ", "text": "", "result": "[tool result]: "}
+
+    def __init__(self, describe_failure: DescribeFailure | None = None) -> None:
+        self.status = "running"
+        self.messages = 0
+        self.entries: deque[str] = deque()
+        self.dropped = 0
+        """How many of the oldest entries were dropped."""
+        self._describe_failure = describe_failure
+        self._has_text = False
+        self._has_failed_message = False
+
+    def lines(self) -> list[str]:
+        dropped = [f"[{self.dropped} earlier entries are left out]"] if self.dropped else []
+        return [*dropped, *self.entries]
+
+    def add(self, record: EventRecord) -> int:
+        """Append the entries of an event and return how many characters they have."""
+        entries = list(self.render(record))
+        self.entries += entries
+        return sum(map(len, entries))
+
+    def mark_interrupted(self) -> None:
+        """End a run of which no end was recorded."""
+        if self.status == "running":
+            self.status = "error"
+            self.entries.append(self.error(INTERRUPTED.message))
+
+    def escape(self, text: str) -> str:
+        """Return sanitized text in the form in which it may stand in an entry."""
+        return text
+
+    def error(self, message: str) -> str:
+        return f"[Error: {self.escape(sanitize_text(message)).strip()}]"
+
+    def run_queued(self, event: RunQueued, record: EventRecord) -> Iterable[str]:
+        self.messages += 1
+        return ()
+
+    def steering(self, text: str) -> str:
+        self.messages += 1
+        return self.labels["steering"] + self.escape(sanitize_text(text))
+
+    def text(self, text: str) -> str:
+        self._has_text = True
+        return self.labels["text"] + self.escape(sanitize_text(text))
+
+    def finalized(self, finalization: Finalization) -> str:
+        return self.text(finalization.result or finalization.error or "")
+
+    def tool_call(self, name: str, args: ToolArguments) -> str:
+        return sanitize_text(call_line(name, args)).replace("\n", " ")
+
+    def tool_result(self, name: str, text: str, is_error: bool) -> str:
+        self.messages += 1
+        return self.labels["result"] + self.escape(_shorten_result(text))
+
+    def message_ended(self, error: str | None) -> str | None:
+        self.messages += 1
+        self._has_failed_message = bool(error)
+        return self.error(error) if error else None
+
+    def run_ended(self, event: RunEnded) -> Iterable[str]:
+        failure, describe = event.failure, self._describe_failure
+        self.status = "error" if failure else "completed"
+        if not self._has_text and event.text and event.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
+            self.messages += 1  # the events between start and end have been pruned
+            yield self.text(event.text)
+        # The provider's own message is already an entry.
+        if failure and not (failure.code is ErrorCode.PROVIDER and self._has_failed_message):
+            yield self.error(describe(failure) if describe else failure.message)
 
 
-# -- who tells ---------------------------------------------------------------------------------------
+class ResumeTranscript(SessionTranscript):
+    """One run of a session for the model that continues it: every entry names its role."""
+
+    labels: ClassVar[Mapping[str, str]] = {"steering": "User: ", "text": "Assistant: ", "result": "Tool Result: "}
+
+    def escape(self, text: str) -> str:
+        return _FORGED_LINE.sub("› ", text)
+
+    def run_queued(self, event: RunQueued, record: EventRecord) -> Iterable[str]:
+        return [self.steering(event.task)]
+
+    def tool_call(self, name: str, args: ToolArguments) -> str:
+        return f"Tool Call: {self.escape(sanitize_text(f'{name}({_format_arguments(args)})'))}"
 
 
-class TranscriptStyle(Protocol):
-    """How the parts of a run read; None: not told."""
-
-    def render_task(self, task: str) -> str | None: ...
-
-    def render_steering(self, text: str) -> str: ...
-
-    def render_text(self, text: str) -> str: ...
-
-    def render_call(self, name: str, args: ToolArguments) -> str: ...
-
-    def render_result(self, text: str) -> str: ...
-
-    def render_failure(self, message: str) -> str: ...
-
-
-class ReadableStyle:
-    """For a reader: texts as they are, calls and results in brief."""
-
-    def render_task(self, task: str) -> str | None:
-        return None
-
-    def render_steering(self, text: str) -> str:
-        return f"[steered]: {sanitize_text(text)}"
-
-    def render_text(self, text: str) -> str:
-        return sanitize_text(text)
-
-    def render_call(self, name: str, args: ToolArguments) -> str:
-        return sanitize_text(format_call(name, args)).replace("\n", " ")
-
-    def render_result(self, text: str) -> str:
-        return f"[tool result]: {_shorten_result(text)}"
-
-    def render_failure(self, message: str) -> str:
-        return f"[Error: {sanitize_text(message).strip()}]"
-
-
-class ResumeStyle:
-    """For the run that continues: who said what."""
-
-    def render_task(self, task: str) -> str | None:
-        return f"User: {_indent_speech(task)}"
-
-    def render_steering(self, text: str) -> str:
-        return f"User: {_indent_speech(text)}"
-
-    def render_text(self, text: str) -> str:
-        return f"Assistant: {_indent_speech(text)}"
-
-    def render_call(self, name: str, args: ToolArguments) -> str:
-        return f"Tool Call: {_indent_speech(f'{name}({_format_arguments(args)})')}"
-
-    def render_result(self, text: str) -> str:
-        return f"Tool Result: {_FORGED_LINE.sub('› ', _shorten_result(text))}"
-
-    def render_failure(self, message: str) -> str:
-        return f"[Error: {_indent_speech(message).strip()}]"
-
-
-def _indent_speech(text: str) -> str:
-    return _FORGED_LINE.sub("› ", sanitize_text(text))
+async def _render_runs(
+    events: StoredEvents,
+    new_run: Callable[[], SessionTranscript],
+    *,
+    live: bool = False,
+    limit: int | None = None,
+) -> list[SessionTranscript]:
+    """Return the runs of a session; where a limit of characters is given, with their newest entries."""
+    runs: list[SessionTranscript] = []
+    size = 0
+    async for record in events:
+        if isinstance(record.event, RunQueued) or not runs:
+            runs.append(new_run())
+        size += runs[-1].add(record)
+        while limit is not None and size > limit:
+            oldest = next(run for run in runs if run.entries)
+            oldest.dropped += 1
+            size -= len(oldest.entries.popleft())
+    for run in runs[: -1 if live else None]:
+        run.mark_interrupted()
+    return runs
 
 
 def _format_arguments(args: ToolArguments) -> str:
-    """`src/index.ts` where a path is all that was given, else all of it as JSON."""
+    """Return the only argument if that is a text (`src/index.ts`), else all of them as JSON."""
     match list(args.values()):
         case [str(only)]:
             text = only
@@ -168,109 +199,7 @@ def _format_arguments(args: ToolArguments) -> str:
 
 
 def _shorten_result(text: str) -> str:
-    """The beginning of a tool's result, and `...` if there is more."""
-    head = text[: 8 * MAX_RESULT_CHARS]  # what is shown is found in there, however long the rest is
-    brief = sanitize_text(head)
-    return brief if len(brief) <= MAX_RESULT_CHARS and len(head) == len(text) else f"{brief[:MAX_RESULT_CHARS]}..."
-
-
-# -- what is told ------------------------------------------------------------------------------------
-
-
-class RunText:
-    """One run, as far as it has been told."""
-
-    def __init__(self) -> None:
-        self.status = "running"
-        self.messages = 0
-        self.lines: deque[str] = deque()
-        self.left_out = 0
-        """Lines that were dropped, the oldest."""
-        self.is_silent = True
-        """Whether no text of it was met."""
-        self.has_failed_message = False
-
-    def render_lines(self) -> list[str]:
-        left_out = [f"[{self.left_out} earlier entries are left out]"] if self.left_out else []
-        return [*left_out, *self.lines]
-
-
-async def _render_runs(
-    events: StoredEvents,
-    style: TranscriptStyle,
-    *,
-    live: bool = False,
-    limit: int | None = None,
-    describe_failure: DescribeFailure | None = None,
-) -> list[RunText]:
-    """The runs of a session; the newest lines of them, if they have more characters than the limit."""
-    runs: list[RunText] = []
-    size = 0
-    async for stamped in events:
-        if isinstance(stamped.event, RunQueued) or not runs:
-            runs.append(RunText())
-        for line in _render_event(runs[-1], stamped.event, style, describe_failure):
-            runs[-1].lines.append(line)
-            size += len(line)
-        while limit is not None and size > limit:
-            size -= _drop_oldest_line(runs)
-    for run in runs[: -1 if live else None]:
-        if run.status == "running":
-            run.status = "error"
-            run.lines.append(style.render_failure(INTERRUPTED.message))
-    return runs
-
-
-def _drop_oldest_line(runs: list[RunText]) -> int:
-    """Drops the oldest line of all; how long it was."""
-    oldest = next(run for run in runs if run.lines)
-    oldest.left_out += 1
-    return len(oldest.lines.popleft())
-
-
-def _render_event(
-    run: RunText, event: Event, style: TranscriptStyle, describe_failure: DescribeFailure | None
-) -> list[str]:
-    """What is told of one event; notes in the run what it means for it."""
-    match event:
-        case RunQueued(task=task):
-            run.messages += 1
-            line = style.render_task(task)
-            return [line] if line else []
-        case SteeringDelivered(text):
-            run.messages += 1
-            return [style.render_steering(text)]
-        case Text(text) if text.strip():
-            run.is_silent = False
-            return [style.render_text(text)]
-        case ToolCalled(_, name, args):
-            return [style.render_call(name, args)]
-        case ToolReturned(text=text):
-            run.messages += 1
-            return [style.render_result(text)]
-        case MessageEnded(error=error):
-            run.messages += 1
-            run.has_failed_message = bool(error)
-            return [style.render_failure(error)] if error else []
-        case Finalized(finalization):
-            run.is_silent = False
-            return [style.render_text(finalization.result or finalization.error or "")]
-        case RunEnded():
-            return _render_end(run, event, style, describe_failure)
-        case _:
-            return []
-
-
-def _render_end(
-    run: RunText, event: RunEnded, style: TranscriptStyle, describe_failure: DescribeFailure | None
-) -> list[str]:
-    failure = event.failure
-    run.status = "error" if failure else "completed"
-    lines: list[str] = []
-    if run.is_silent and event.text and event.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
-        run.messages += 1  # the detail has been pruned
-        lines.append(style.render_text(event.text))
-    # A provider's own words stand there already.
-    if failure and not (failure.code is ErrorCode.PROVIDER and run.has_failed_message):
-        lines.append(style.render_failure(describe_failure(failure) if describe_failure else failure.message))
-    return lines
+    """Return the start of a tool's result, sanitized, and `...` if there is more."""
+    head = text[: 8 * MAX_RESULT_CHARS]  # sanitizing removes less than that, however long the rest is
+    clean = sanitize_text(head)
+    return clean if len(clean) <= MAX_RESULT_CHARS and len(head) == len(text) else f"{clean[:MAX_RESULT_CHARS]}..."

@@ -18,6 +18,7 @@ from retinue.model.event_codec import EventRecord
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.runtime.progress import CallProgress, RunState, RunView
 from retinue.support.formatting import SHORT_ID_LENGTH
+from retinue.support.stdio_streams import is_blocked
 from retinue.tui.keys import KeyName
 from retinue.tui.layout import (
     ScreenSize,
@@ -43,7 +44,6 @@ from retinue.tui.renderer import (
     select_styles,
     terminal_size,
 )
-from retinue.tui.stdio_streams import is_blocked
 from retinue.tui.widths import wrap_text
 
 MAX_PAGER_LINES = 5_000

@@ -17,6 +17,7 @@ from retinue.model.events import Notice, RunQueued
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
+from retinue.support.stdio_streams import is_blocked
 from retinue.tui.keys import KeyName
 from retinue.tui.layout import ScreenSize, render_closing, render_frame
 from retinue.tui.renderer import (
@@ -28,7 +29,6 @@ from retinue.tui.renderer import (
     select_styles,
     terminal_size,
 )
-from retinue.tui.stdio_streams import is_blocked
 
 MIN_UPDATE_INTERVAL = 0.1
 """Seconds between two looks: ten pictures a second are enough for any eye."""

@@ -1,22 +1,24 @@
-"""How wide text is on a screen, and how it is made to fit."""
+"""Measure, cut, pad and wrap text by the columns it takes on a terminal."""
 
 from __future__ import annotations
 
-import unicodedata
+import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 ELLIPSIS = "…"
-_WIDE = frozenset("WF")
-_NO_WIDTH = frozenset({"Mn", "Me", "Cf"})
+# Latin letters and the signs of our own screens: one column each, and none of them joins its neighbor. Texts of these
+# alone are measured without the library, so that most commands never import it.
+_NARROW = re.compile(r"[ -~¡-¬®-˿‐-‧›←-⇿─-╿○✓✗⠁-⣿]*")
 
 
 def text_width(text: str) -> int:
-    """The columns a line takes: two for a wide character, none for a combining one."""
-    return len(text) if text.isascii() else sum(map(_character_width, text))
+    """Return the columns of a line, as a terminal draws it: an emoji of several code points takes two."""
+    return len(text) if _NARROW.fullmatch(text) else sum(map(_cluster_width, _clusters(text)))
 
 
 def fit_text(text: str, columns: int) -> str:
-    """The text if it fits into so many columns; else its beginning, and a sign that it goes on."""
+    """Return the text if it fits into the columns, else its start and an ellipsis."""
     if columns <= 0:
         return ""
     if text_width(text) <= columns:
@@ -25,43 +27,52 @@ def fit_text(text: str, columns: int) -> str:
 
 
 def pad_text(text: str, columns: int) -> str:
-    """The text, fitted, and filled up with blanks."""
+    """Return the text fitted into the columns and padded with blanks."""
     fitted = fit_text(text, columns)
     return fitted + " " * (columns - text_width(fitted))
 
 
 def wrap_text(text: str, columns: int, lines: int) -> list[str]:
-    """The text in at most so many lines, broken between words; the last says if there would be more."""
+    """Break the text between words into at most so many lines; the last ends with an ellipsis if text is left."""
     columns = max(columns, 1)
-    found: list[str] = []
+    wrapped: list[str] = []
     rest = text.strip()
     while rest:
         piece = _cut_to_width(rest, columns)
-        if len(found) == lines - 1 or len(piece) == len(rest):
-            found.append(fit_text(rest, columns))
+        if len(wrapped) == lines - 1 or len(piece) == len(rest):
+            wrapped.append(fit_text(rest, columns))
             break
         blank = piece.rfind(" ")
         if blank > 0 and not rest[len(piece)].isspace():
             piece = piece[:blank]
-        found.append(piece.rstrip())
-        rest = rest[max(len(piece), 1) :].lstrip()
-    return found
+        wrapped.append(piece.rstrip())
+        # A cluster wider than all columns is dropped.
+        rest = rest[len(piece or next(_clusters(rest))) :].lstrip()
+    return wrapped
 
 
 def _cut_to_width(text: str, columns: int) -> str:
-    head = text[: max(columns, 0)]
-    if head.isascii() and (len(head) == len(text) or text[len(head)].isascii()):
-        return head  # one column for each character, and no combining one behind them
-    left = columns
-    for index, character in enumerate(text):
-        left -= _character_width(character)
-        if left < 0:
-            return text[:index]
-    return text
+    """Return as many whole grapheme clusters from the start as fit into the columns."""
+    columns = max(columns, 0)
+    if _NARROW.fullmatch(text, 0, columns + 1):
+        return text[:columns]
+    length = 0
+    for cluster in _clusters(text):
+        columns -= _cluster_width(cluster)
+        if columns < 0:
+            break
+        length += len(cluster)
+    return text[:length]
+
+
+def _clusters(text: str) -> Iterator[str]:
+    from wcwidth import iter_graphemes
+
+    return iter_graphemes(text)
 
 
 @lru_cache(maxsize=4096)
-def _character_width(character: str) -> int:
-    if unicodedata.category(character) in _NO_WIDTH:
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in _WIDE else 1
+def _cluster_width(cluster: str) -> int:
+    from wcwidth import wcswidth
+
+    return max(wcswidth(cluster), 0)

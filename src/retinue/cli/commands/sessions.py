@@ -42,9 +42,9 @@ from retinue.model.runs import Limits
 from retinue.model.tasks import Plan, Task
 from retinue.output.truncate import format_size, select_lines
 from retinue.output.untrusted_text import strip_control_characters
-from retinue.sessions.messages import TranscriptRenderer
 from retinue.sessions.store import SessionFilter, SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
+from retinue.transcripts.text import TextTranscript
 from retinue.tui.layout import TreeNode, build_tree
 
 CHILD_MARK = "↳ "
@@ -396,13 +396,13 @@ def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
             async for stamped in _iter_events(retinue, summary.session, tail):
                 print_json_line(to_line(stamped))
             return
-        report, transcript = await _load_report(retinue, summary.session), TranscriptRenderer()
+        report, transcript = await _load_report(retinue, summary.session), TextTranscript()
         tree = await load_tree(retinue, summary)
         if as_json:
             lines = [
                 strip_control_characters(line)
                 async for stamped in _iter_events(retinue, summary.session, tail)
-                for line in transcript.render_lines(stamped)
+                for line in transcript.render(stamped)
             ]
             print_json(
                 {
@@ -418,7 +418,7 @@ def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
         if len(tree) > 1:
             print_lines(["=== Whom it asked ===", *render_tree(tree, time.time()), ""])
         async for stamped in _iter_events(retinue, summary.session, tail):
-            print_lines(map(strip_control_characters, transcript.render_lines(stamped)))
+            print_lines(map(strip_control_characters, transcript.render(stamped)))
         if report:
             print_lines(["", "=== What the last run really did ===", *render_report(report)])
 

@@ -22,14 +22,14 @@ from retinue.ipc.client import ProcessUnreachableError
 from retinue.ipc.federation import RemoteRuns
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
-from retinue.sessions.messages import TranscriptRenderer
 from retinue.sessions.store import LeaseOwner
 from retinue.support.formatting import SHORT_ID_LENGTH
+from retinue.support.stdio_streams import is_closed
+from retinue.transcripts.text import TextTranscript
 from retinue.tui.browser import BrowserCommand, WatchView
 from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.keys import KeyboardReader
 from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
-from retinue.tui.stdio_streams import is_closed
 
 TOOLSET = "fanout"
 """Whose settings say how many lines a window has."""
@@ -144,11 +144,11 @@ class _WatchSession:
             screen.show_message(describe_cancel(run, found=done.found, failure=done.failure))
 
     async def _open_transcript(self, screen: WatchView, run: str) -> None:
-        lines, transcript = list[str](), TranscriptRenderer()
+        lines, transcript = list[str](), TextTranscript()
         try:
             if summary := await self._retinue.session(run):
                 for stamped in await self._retinue.tail(summary.session, MAX_TRANSCRIPT_EVENTS):
-                    lines += transcript.render_lines(stamped)
+                    lines += transcript.render(stamped)
         except RefusedError as refusal:
             lines = [refusal.failure.message]
         screen.open_transcript(run, lines)

@@ -24,9 +24,9 @@ from retinue.runtime.progress import (
     TextItem,
     ToolCallItem,
 )
-from retinue.sessions.messages import format_call
 from retinue.toolsets.base import ToolResult, compute_exit_status, storage_warning
 from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
+from retinue.transcripts.items import call_line
 
 SHOWN_ID_LENGTH = 16
 """Digits of a session id as the toolset shows it."""
@@ -159,7 +159,7 @@ def _render_item(item: ProgressItem) -> str:
         case TextItem(text=text):
             return text
         case ToolCallItem(name=name, args=args):
-            return format_call(name, args)
+            return call_line(name, args)
         case NoticeItem(message=message):
             return f"! {message}"
         case SteeringItem(text=text):

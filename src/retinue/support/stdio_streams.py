@@ -1,6 +1,6 @@
-"""The streams of the process: made to take every character, and given up where nobody reads.
+"""Standard streams: accept every character, and detach from readers that are gone.
 
-Imports nothing heavy: it is what everything else is told through.
+Imports nothing heavy: every error message of the program is printed through these functions.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ SUBSTITUTES = {
     "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"',
     **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
 }  # fmt: skip
-"""For streams that cannot write these; one column each, as they have."""
+"""Replacements for streams whose encoding lacks these characters; one column each, like the originals."""
 
 
 def configure() -> None:
-    """Makes every stream take every character: where its encoding lacks one, something like it is written."""
+    """Make stdout and stderr replace characters that their encoding lacks, and reopen closed streams."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # Closed. Taken up before a file of ours gets its number, and with it what is meant for a stream.
+            # Closed. Occupied now, or a file opened later would get this number and receive the stream's output.
             os.open(os.devnull, os.O_RDWR)
     codecs.register_error("retinue", _substitute)
     for stream in (sys.stdout, sys.stderr):
@@ -34,7 +34,7 @@ def configure() -> None:
 
 
 def flush_stream(stream: IO[Any] | None) -> OSError | None:
-    """Writes what a stream still holds; the error if it will not, and then it is given up."""
+    """Flush a stream; if that fails, detach the stream and return the error."""
     if stream is None:
         return None
     try:
@@ -46,27 +46,27 @@ def flush_stream(stream: IO[Any] | None) -> OSError | None:
 
 
 def detach(stream: IO[Any]) -> None:
-    """Lets all that is still to be written to a stream go nowhere: it would be tried, and fail, again at exit."""
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device, not a path
-        os.dup2(nowhere.fileno(), stream.fileno())
+    """Redirect a stream to the null device: buffered output would fail again at interpreter exit."""
+    with open(os.devnull, "wb") as null_device:  # noqa: PTH123 - a device, not a path
+        os.dup2(null_device.fileno(), stream.fileno())
 
 
 def is_blocked(stream: IO[Any] | None) -> bool:
-    """Whether a write to a stream would have to wait now, for someone who does not read."""
+    """Return whether a write to the stream would block because its reader does not read."""
     try:
         return stream is not None and not select.select([], [stream.fileno()], [], 0)[1]
-    except (OSError, ValueError):  # no file, or a system that cannot tell
+    except (OSError, ValueError):  # no file, or the system cannot select on it
         return False
 
 
 def is_closed(stream: IO[Any] | None) -> bool:
-    """Whether whoever read a stream has left, so that nothing written to it will be read."""
+    """Return whether the reader of the stream has closed its end."""
     if stream is None or not hasattr(select, "poll"):
         return False
     poll = select.poll()
     try:
         poll.register(stream.fileno(), 0)
-        return any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0))
+        return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
     except (OSError, ValueError):  # no file
         return False
 

@@ -1,0 +1,70 @@
+"""The plain-text transcript."""
+
+from retinue.model.event_codec import EventRecord, EventSource
+from retinue.model.events import (
+    Finalized,
+    MessageEnded,
+    ModelChanged,
+    Notice,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    Text,
+    ToolCalled,
+    ToolReturned,
+)
+from retinue.model.results import Finalization
+from retinue.sessions.store import INTERRUPTED
+from retinue.transcripts.items import call_line
+from retinue.transcripts.text import TextTranscript
+
+SESSION = "abcdef01" * 4
+
+
+def queued(task="Find it"):
+    return RunQueued(name="e", agent="explorer", task=task, cwd="/", surface="single")
+
+
+def records(*events, run=SESSION):
+    origin = EventSource(run=run, session=SESSION, root="r", parent_tool_use_id="c")
+    return [EventRecord(origin, seq, 1.0, event) for seq, event in enumerate(events, 1)]
+
+
+def test_call_line_escapes_lone_surrogates_in_arguments():
+    assert call_line("grep", {"ü\ud800": ["\udfff"]}) == '→ grep: {"ü\\ud800":["\\udfff"]}'
+
+
+def test_text_transcript_renders_every_item_in_order():
+    transcript = TextTranscript()
+    events = records(
+        queued(),
+        RunStarted(),
+        Text("I look.\nTwice."),
+        ToolCalled("c1", "grep", {"pattern": "x" * 200}),
+        ToolReturned("c1", "grep", "y" * 600),
+        ToolReturned("c2", "read", "gone", is_error=True),
+        MessageEnded(stop_reason="error", error="overloaded"),
+        ModelChanged("one", "two", "rate_limit"),
+        Notice("storage", "not saved"),
+        Finalized(Finalization("SUCCESS", "all good")),
+        Finalized(Finalization("ERROR", None, "could not")),
+        RunEnded(text="I look."),
+    ) + records(queued("More"), RunEnded(failure=INTERRUPTED), run="12345678" * 4)
+    assert [line for event in events for line in transcript.render(event)] == [
+        "=== Run 1: explorer (abcdef01) ===",
+        "Task: Find it",
+        "I look.\nTwice.",
+        '→ grep: {"pattern":"' + "x" * 108,
+        "[tool result]: " + "y" * 500 + "...",
+        "[tool error]: gone",
+        "[Error: overloaded]",
+        "[model: two (rate_limit)]",
+        "[storage: not saved]",
+        "[finalized SUCCESS]: all good",
+        "[finalized ERROR]: could not",
+        "[completed]",
+        "",
+        "=== Run 2: explorer (12345678) ===",
+        "Task: More",
+        "[Error: Session was interrupted (main agent session ended unexpectedly)]",
+    ]
