@@ -1,1 +1,1 @@
-"""The real Claude Code, through the official Claude Agent SDK: `installation` finds it, `engine` runs it."""
+"""The claude engine, on the official Claude Agent SDK: `installation` finds Claude Code, `engine` runs it."""

@@ -1,4 +1,4 @@
-"""The claude engine: one Claude Code process per run, spoken with through the Claude Agent SDK."""
+"""The claude engine: one Claude Code process per run, connected through the Claude Agent SDK."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from retinue.model.runs import RunSpec
 from retinue.support.tasks import BackgroundTasks
 
 MAX_READERS = 4
-"""Directories that are listed at once, over all runs."""
+"""Session directories listed at once, over all runs."""
 
 
 class ClaudeEngine:
-    """Runs specs on the Claude Code of their environment."""
+    """An engine that runs specs on the Claude Code of their environment."""
 
     def __init__(self, *, owns_process: bool = False, shared_processes: SharedProcessTable | None = None) -> None:
         self._owns_process = owns_process
@@ -99,11 +99,11 @@ class ClaudeEngine:
     async def _run_session(
         self, spec: RunSpec, program: str, session: str, emit: Emit, steering: SteeringChannel, *, resumes: bool
     ) -> None:
-        """Carries the spec out in a session, begun here or gone on with.
+        """Run the spec in a session that is new or resumed.
 
         Raises:
-            EngineError: Claude Code cannot do what the spec asks for, or broke off.
-            Forgotten: it does not know the session.
+            EngineError: Claude Code cannot do what the spec asks for, or exited.
+            SessionNotFoundError: it does not know the session.
         """
         assert self._supervisor is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
@@ -137,7 +137,7 @@ class ClaudeEngine:
                     await _save_session(spec, started.session, emit)
                     started = await run.wait_ended()
                 finally:
-                    steering.close()  # before the client is gone, which could not be told anything
+                    steering.close()  # before the client is closed, which could not receive anything
             if isinstance(started, ResultReceived):
                 raise_if_session_unknown(started)
                 await run.finish(started, spec.limits)
@@ -157,7 +157,7 @@ async def _save_session(spec: RunSpec, session: str, emit: Emit) -> None:
 
 
 async def _check_tools(spec: RunSpec, started: ModelRequestStarted, emit: Emit) -> None:
-    """Checks that this Claude Code has the granted tools.
+    """Check that this Claude Code has the granted tools.
 
     Raises:
         EngineError: it lacks one that the agent needs.

@@ -1,6 +1,6 @@
-"""The Claude Code of this machine: what it can do, where it is, whether it has a login.
+"""The installed Claude Code: capabilities, path and login.
 
-Known without starting it, and without importing the SDK.
+All of it is read without starting Claude Code or importing the SDK.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from retinue.model.errors import ErrorCode
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 CLAUDE_VARIABLE = "RETINUE_CLAUDE"
-"""Names the executable, where it is not the one that comes with the SDK."""
+"""Path of the executable, if it is not the one bundled with the SDK."""
 
 SDK_MODULE = "claude_agent_sdk"
 
@@ -28,7 +28,7 @@ LOGIN_VARIABLES = (
     "CLAUDE_CODE_USE_FOUNDRY",
     "CLAUDE_CODE_USE_VERTEX",
 )
-"""Any of these says how to reach a provider."""
+"""Variables of which each is enough to reach a provider."""
 
 ENVIRONMENT = frozenset(
     {
@@ -49,7 +49,7 @@ ENVIRONMENT = frozenset(
         CLAUDE_VARIABLE,
     }
 )
-"""What a Claude Code process needs of our environment, whichever its provider."""
+"""Variables that a Claude Code process needs, whichever its provider."""
 
 ANTHROPIC = frozenset(
     {
@@ -94,13 +94,13 @@ CLOUDS = {
         }
     ),
 }
-"""The variables that make Claude Code use a cloud, each with all that the cloud's provider needs."""
+"""The variables that switch Claude Code to a cloud, each with the variables of the cloud's provider."""
 TRUE = frozenset({"1", "true", "yes", "on"})
-"""As Claude Code reads a switch."""
+"""Values that Claude Code reads as true."""
 
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content"}),
-    # No `tool_patterns`: beside `Bash(git:*)` Claude Code lets every command run that it takes for read-only.
+    # No `tool_patterns`: beside `Bash(git:*)` Claude Code allows every command it considers read-only.
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     preferences=frozenset({"model", "thinking"}),
     resumes=True,
@@ -113,7 +113,7 @@ CAPABILITIES = EngineCapabilities(
 )
 
 MAX_STATE_BYTES = 64 << 20
-"""Of `.claude.json`, which grows with every project; a larger one is not looked into."""
+"""Size above which `.claude.json`, which grows with every project, is not read."""
 
 
 def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
@@ -123,7 +123,7 @@ def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 def find_claude(environ: Mapping[str, str]) -> str | None:
-    """The program: the one that is named, else the SDK's own, which it was tested with, else that on the PATH."""
+    """Return the program: the configured one, else the SDK's own, which is tested with it, else the one on PATH."""
     import shutil
 
     if named := environ.get(CLAUDE_VARIABLE):
@@ -132,10 +132,10 @@ def find_claude(environ: Mapping[str, str]) -> str | None:
 
 
 def require_claude(environ: Mapping[str, str]) -> str:
-    """The same.
+    """Return the program.
 
     Raises:
-        EngineError: there is none, or no SDK.
+        EngineError: the program or the SDK is missing.
     """
     program = find_claude(environ)
     if why := no_program_reason(environ):
@@ -145,7 +145,7 @@ def require_claude(environ: Mapping[str, str]) -> str:
 
 
 def not_installed_reason(environ: Mapping[str, str]) -> str | None:
-    """Why Claude Code cannot be used here, and what to do; None if it can."""
+    """Return why Claude Code cannot be used and what to do, or None if it can."""
     if why := no_program_reason(environ):
         return why
     if not _has_login(environ):
@@ -157,7 +157,7 @@ def not_installed_reason(environ: Mapping[str, str]) -> str | None:
 
 
 def no_program_reason(environ: Mapping[str, str]) -> str | None:
-    """Why there is no Claude Code here, with a login or without one, and what to do; None if there is."""
+    """Return why no Claude Code program is found, login aside, and what to do; None if one is."""
     if importlib.util.find_spec(SDK_MODULE) is None:
         return "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
     if find_claude(environ):
@@ -183,7 +183,7 @@ def _has_login(environ: Mapping[str, str]) -> bool:
         claude_folder(environ) / ".credentials.json", b"{"
     ):
         return True
-    # On a Mac the login itself is in the keychain: here stands whose it is.
+    # On macOS the login is in the keychain; this file names the account.
     folder = claude_folder(environ) if environ.get("CLAUDE_CONFIG_DIR") else home_folder(environ)
     return _contains_word(folder / ".claude.json", b'"oauthAccount"')
 

@@ -1,4 +1,4 @@
-"""How Claude Code is started for a run: its arguments, its environment, its session."""
+"""Arguments, environment and session of a Claude Code process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from retinue.model.runs import Limits, RunSpec
 from retinue.model.tool_names import is_delegation, to_claude_name
 
 CLAUDE_VARIABLES = {
-    # Nothing is asked of anyone but the provider: no telemetry, no updates, no error reports.
+    # No traffic except to the provider: no telemetry, no updates, no error reports.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    # An agent seen as a subagent has no memory.
+    # A subagent has no memory.
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
-    # A run ends with its answer: what goes on behind it would be cut off, or end it twice.
+    # A run ends with its answer: background work would be cut off, or end the run twice.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
-    # Else our own tools stand behind a search for tools, and are not offered.
+    # Otherwise our own tools are hidden behind a search for tools.
     "ENABLE_TOOL_SEARCH": "false",
-    # The agents there are, are ours: none of Claude Code's own, and no copies of the run itself.
+    # Only our agents exist: none of Claude Code's own, and no copies of the run itself.
     "CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS": "1",
     "CLAUDE_CODE_FORK_SUBAGENT": "0",
     "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
 }
-"""What every child is told."""
+"""Variables set for every child."""
 
 RETRY_VARIABLES = {"CLAUDE_CODE_MAX_RETRIES": "3"}
-"""As pi has it; Claude Code's own ten take minutes to say that a key is wrong. The user's own number wins."""
+"""As many as pi makes; Claude Code's ten take minutes to report a wrong key. The user's own number wins."""
 
 THINKING_OFF = "off"
 EFFORTS = {
@@ -41,23 +41,23 @@ EFFORTS = {
     "xhigh": "xhigh",
     "max": "max",
 }
-"""What Claude Code calls the levels of thinking."""
+"""Claude Code's names for the thinking levels."""
 
 OVERRIDE_SETTINGS = msgspec.json.encode({"disableAllHooks": True, "env": CLAUDE_VARIABLES}).decode()
-"""Settings that win over those that are loaded: no hooks but our own gate, and the switches as they are here."""
+"""Settings that override loaded ones: no hooks but our permission hook, and the switches as set here."""
 
 API_KEY_VARIABLE, AGENT_KEY_SECRET = "ANTHROPIC_API_KEY", "PI_API_KEY"
-"""Where Claude Code looks for a key, and where a spec has that of its agent."""
+"""The variable Claude Code reads its key from, and the one a spec keeps its agent's key in."""
 
 
 def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes: bool) -> ChildCommand:
-    """A process for this run alone. `folder` is one of its own, for what is too long or too private for arguments."""
+    """Return the command of a process for this run; `folder` holds what is too long or too private for arguments."""
     prompts = {"--system-prompt-file": spec.system_prompt, "--append-system-prompt-file": spec.append_prompt}
     servers = {SERVER_NAME: {"type": "sdk", "name": SERVER_NAME}} if list_own_tools(spec) else {}
     arguments = [
         *("--output-format", "stream-json", "--input-format", "stream-json"),
         *("--verbose", "--include-partial-messages"),
-        # Where nobody's settings are read, no servers, plugins, skills or CLAUDE.md of theirs are loaded.
+        # Without settings, no servers, plugins, skills or CLAUDE.md of the user are loaded.
         *(
             f"--setting-sources={','.join(list_setting_sources(spec))}",
             "--settings",
@@ -65,7 +65,7 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
             "--strict-mcp-config",
         ),
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
-        # What exists, and what needs no leave; all else is refused, since nobody is there to be asked.
+        # The tools that exist, and those allowed without asking; others are refused, since nobody can be asked.
         *("--tools", ",".join([*list_builtin_tools(spec), *(NATIVE_DELEGATION_TOOLS if spec.callback else ())])),
         *("--permission-mode", "dontAsk", "--allowedTools", ",".join(list_allowed_tools(spec))),
         f"--resume={session}" if resumes else f"--session-id={session}",
@@ -79,13 +79,13 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
 
 
 def list_setting_sources(spec: RunSpec) -> tuple[str, ...]:
-    """Whose settings are loaded: nobody's where the agent may not have all that they bring."""
+    """Return the setting sources to load; none if the agent may not have everything they add."""
     agent = spec.agent
     return () if agent.no_context_files or agent.no_skills or agent.no_extensions else spec.setting_sources
 
 
 def list_unapplied_preferences(spec: RunSpec) -> Iterator[str]:
-    """What is wished for and cannot be had, each as a sentence."""
+    """Yield a sentence for each preference that is not applied."""
     if spec.setting_sources and not list_setting_sources(spec):
         yield "Claude Code's settings are not loaded (claude_settings): the agent may not have what they bring."
     thinking = spec.agent.thinking
@@ -95,23 +95,23 @@ def list_unapplied_preferences(spec: RunSpec) -> Iterator[str]:
 
 
 def list_builtin_tools(spec: RunSpec) -> list[str]:
-    """The granted tools that are Claude Code's own, by its names."""
+    """Return the granted tools that are Claude Code's own, by its names."""
     own = list_own_tools(spec)
     return [to_claude_name(tool) for tool in spec.grant.tools if tool not in own and not is_delegation(tool)]
 
 
 def list_allowed_tools(spec: RunSpec) -> list[str]:
-    """All that a run may use, by Claude Code's names."""
+    """Return all tools the run may use, by Claude Code's names."""
     return [*list_builtin_tools(spec), *map(to_mcp_tool_name, list_own_tools(spec))]
 
 
 def list_preapproved_tools(spec: RunSpec) -> list[str]:
-    """Those of them that need no word of ours: where nobody's settings are loaded, only granted ones exist."""
+    """Return the allowed tools that skip the permission hook: without settings only granted tools exist."""
     return [] if list_setting_sources(spec) else list_builtin_tools(spec)
 
 
 def find_cost_limit(limits: Limits) -> tuple[float, str] | None:
-    """The dollars at which Claude Code breaks a run off, as nobody else knows them before its end; their setting."""
+    """Return the cost at which Claude Code must stop, and its setting: it alone knows the cost during a run."""
     bounds = ((limits.max_cost, "max_cost"), (limits.max_conversation_cost, "max_conversation_cost"))
     return min(((dollars, name) for dollars, name in bounds if dollars), default=None)
 
@@ -119,7 +119,7 @@ def find_cost_limit(limits: Limits) -> tuple[float, str] | None:
 def _preference_arguments(spec: RunSpec) -> list[str]:
     arguments = []
     if spec.model:
-        # As pi spells it.
+        # pi's spelling.
         arguments.append(f"--model={spec.model.removeprefix('anthropic/')}")
     if effort := EFFORTS.get(spec.agent.thinking or ""):
         arguments += ["--effort", effort]
@@ -135,6 +135,6 @@ def _preference_arguments(spec: RunSpec) -> list[str]:
 def _build_environment(spec: RunSpec) -> dict[str, str]:
     secrets = {name: secret.reveal() for name, secret in spec.secrets.items()}
     key = secrets.pop(AGENT_KEY_SECRET, None)
-    # The key of another provider is not shown to this one.
+    # Keys of other providers are not passed on.
     given = {API_KEY_VARIABLE: key} if key and spec.agent.provider in {None, "anthropic"} else {}
     return {**RETRY_VARIABLES, **spec.environment, **secrets, **given, **CLAUDE_VARIABLES}

@@ -1,4 +1,4 @@
-"""What Claude Code says of a run beside its messages: that it begins, that it is over, what a person should know."""
+"""Messages of Claude Code about the run itself: start, end, and notices."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from retinue.model.events import Event, Notice
 
 
 class ModelRequestStarted(Struct, frozen=True):
-    """Claude Code is about to ask the model."""
+    """Claude Code is about to send the first model request."""
 
     session: str
     tools: tuple[str, ...]
-    """By its names."""
+    """The tools it has, by its names."""
 
 
 class ResultReceived(Struct, frozen=True):
-    """The run is over."""
+    """The run has ended."""
 
     subtype: str
     errors: str = ""
-    """Why, where it is not the provider's fault."""
+    """The reasons, where the provider is not the cause."""
 
 
 class MessageAccepted(Struct, frozen=True):
-    """Claude Code has a text that was said while the agent works."""
+    """Claude Code has accepted a steering message."""
 
     name: str
 
 
 class MessageDelivered(Struct, frozen=True):
-    """Its agent has been given it."""
+    """The agent has received a steering message."""
 
     name: str
 
@@ -43,7 +43,7 @@ ClaudeMessage = Event | ModelRequestStarted | ResultReceived | MessageAccepted |
 
 
 def read_lifecycle(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
-    """What becomes of a text that was sent under a name."""
+    """Yield the new state of a steering message, by the name it was sent under."""
     match record:
         case {"command_uuid": str(name), "state": "queued"}:
             yield MessageAccepted(name)
@@ -52,7 +52,7 @@ def read_lifecycle(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
 
 
 def read_system(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
-    """What a message of the type `system` says."""
+    """Yield the messages in a record of type `system`."""
     match record:
         case {"subtype": "init", "session_id": str(session), "tools": list(tools)}:
             yield ModelRequestStarted(session, tuple(map(to_text, tools)))

@@ -1,16 +1,16 @@
-"""Claude Code's messages → events. Each is looked at once.
+"""Parse Claude Code's messages into events.
 
     system init                        the session and its tools
     system api_retry, compact_boundary notices
-    stream_event                       a message as it is written: its beginning, deltas, usage, stop reason
-    assistant                          one whole block of a message; or an error of the provider, as if it were one
-    user                               results of tools
-    result                             the end of the run, and what it cost
-    command_lifecycle                  what becomes of a text that was said meanwhile
+    stream_event                       a streamed message: its start, deltas, usage, stop reason
+    assistant                          one whole block of a message, or a provider error in the form of a block
+    user                               tool results
+    result                             the end of the run, and its cost
+    command_lifecycle                  the state of a steering message
 
-Claude Code runs tools while the message that calls them is still being written: their results wait for its end. A
-message of which no stream is seen, because Claude Code asked again without one, ends with what comes after it. The
-cost of a run is known at its very end: so the message that looks like the last is held back until then.
+Claude Code runs tools while the message that calls them is still streaming: their results are held until its end. A
+message without a stream, because Claude Code retried without one, ends with the message after it. The cost of a run
+is known at its very end, so the message that may be the last is held back until then.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
 
 def parse_usage(value: Any, before: Usage = Usage()) -> Usage:  # noqa: B008 - it is frozen
-    """What one message used. A later count replaces an earlier one, as far as it says anything."""
+    """Return the usage of one message; a later count replaces an earlier one where it has a value."""
     fields = value if isinstance(value, dict) else {}
     return Usage(
         input=to_number(fields.get("input_tokens")) or before.input,
@@ -66,9 +66,9 @@ def parse_usage(value: Any, before: Usage = Usage()) -> Usage:  # noqa: B008 - i
 
 
 def parse_cost(result: Mapping[str, Any]) -> float | None:
-    """What a run cost in dollars; None where Claude Code does not know the price of a model it used.
+    """Return the cost of a run in dollars, or None if Claude Code does not know the price of a model.
 
-    Not its total, which goes on counting when a session is resumed.
+    This is not its total, which keeps counting when a session is resumed.
     """
     used = result.get("model_usage_since_last_result")
     models = list(used.values()) if isinstance(used, dict) else []
@@ -85,7 +85,7 @@ def _model_cost(model: Any) -> float | None:
 
 
 def join_content(content: Any) -> str:
-    """The text of a result."""
+    """Return the text of a tool result."""
     if isinstance(content, str):
         return content
     return join_text_blocks(content)
@@ -95,7 +95,7 @@ _STOP: Mapping[str, StopReason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_use",
-    # The model goes on by itself.
+    # The model continues by itself.
     "pause_turn": "tool_use",
     "compaction": "tool_use",
     "max_tokens": "length",
@@ -107,7 +107,7 @@ _TRUNCATED_MESSAGE = "The answer broke off before it was complete."
 
 
 class OpenMessage(Struct):
-    """The assistant message that is being written."""
+    """The assistant message that is being streamed."""
 
     id: str
     model: str | None
@@ -115,11 +115,11 @@ class OpenMessage(Struct):
     stop: str = ""
     calls: list[str] = msgspec.field(default_factory=list)
     has_content: bool = False
-    """Whether anything of it was told."""
+    """True once an event of the message was emitted."""
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> OpenMessage:
-        """A message as it begins; all of it, if it was not streamed."""
+        """Return the message at its start, or all of it if it was not streamed."""
         return cls(
             id=to_text(message.get("id")),
             model=to_text(message.get("model")) or None,
@@ -129,7 +129,7 @@ class OpenMessage(Struct):
 
     @property
     def is_truncated(self) -> bool:
-        """Whether it would end here without having come to an end of its own."""
+        """Return whether the message ends here without a stop reason."""
         return self.has_content and not (self.calls or self.stop)
 
     def to_event(self) -> MessageEnded:
@@ -138,7 +138,7 @@ class OpenMessage(Struct):
 
 
 def _stop_reason(message: OpenMessage) -> tuple[StopReason, str | None]:
-    """Why a message ended, and in words if that is an error."""
+    """Return the stop reason of a message, and its text if it is an error."""
     if message.calls:
         return "tool_use", None
     reason = _STOP.get(message.stop, "error")
@@ -155,18 +155,18 @@ def _stop_reason(message: OpenMessage) -> tuple[StopReason, str | None]:
 
 
 SYNTHETIC_MODEL = "<synthetic>"
-"""The model of messages that Claude Code itself has written."""
+"""The model name of messages written by Claude Code itself."""
 
 OUTPUT_LIMIT_NOTICE = (
     "The model reached its output limit and goes on where it stopped: its answer is of several messages."
 )
 
 TOO_LONG_MARKER = "output token maximum"
-"""What it says when the model has reached its output limit time and again: the message before says the same."""
+"""Claude Code's text after the model reached its output limit repeatedly; the message before reports the same."""
 
 
 class ClaudeEventReader(RecordCounts):
-    """The messages of one run."""
+    """Parser for the messages of one run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,9 +177,9 @@ class ClaudeEventReader(RecordCounts):
         """Results of tools called by a message that is not complete."""
         self._held_events: list[Event] = []
         self._hit_output_limit = False
-        """Whether the last message reached the model's output limit; Claude Code then has it go on."""
+        """True if the last message reached the model's output limit; Claude Code then lets the model continue."""
         self.is_within_answer = False
-        """Whether the output has ended while an answer was being written."""
+        """True if the output ended while an answer was being written."""
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[ClaudeMessage]]] = {
             "system": read_system,
             "stream_event": self._read_stream_event,
@@ -191,20 +191,20 @@ class ClaudeEventReader(RecordCounts):
 
     @property
     def has_open_calls(self) -> bool:
-        """Whether a tool call has no result yet."""
+        """Return whether a tool call has no result yet."""
         return bool(self._calls)
 
     def read(self, lines: Iterable[IncomingLine]) -> list[ClaudeMessage]:
-        """What the lines say, with deltas that follow each other as one."""
+        """Parse the lines into messages and merge consecutive deltas."""
         return merge_deltas(chain.from_iterable(map(self._read_line, lines)))
 
     def release_held(self) -> list[Event]:
-        """What was held back; its first is the message that may have been the last."""
+        """Return the events held back; the first is the message that may have been the last."""
         held, self._held_events = self._held_events, []
         return held
 
     def finish(self) -> list[Event]:
-        """What is left when the output has ended."""
+        """Return the remaining events when the output has ended."""
         if self._message:
             self.is_within_answer = self._message.is_truncated
         return self._drain()
@@ -219,7 +219,7 @@ class ClaudeEventReader(RecordCounts):
         kind = to_text(line.value.get("type"))
         if kind != "stream_event":
             self.stdout += line.size
-        # What an agent within Claude Code says is no message of this run.
+        # Messages of an agent inside Claude Code are not messages of this run.
         reader = None if line.value.get("parent_tool_use_id") else self._readers.get(kind)
         return reader(line.value) if reader else ()
 
@@ -253,7 +253,7 @@ class ClaudeEventReader(RecordCounts):
         if not isinstance(message, dict):
             return
         if message.get("model") == SYNTHETIC_MODEL:
-            return  # an error of the provider, which the result says as well
+            return  # an error of the provider, which the result reports too
         if self._message is None or self._message.id != to_text(message.get("id")):
             yield from self._open_message(message)
         for block in content_blocks(message.get("content")):
@@ -287,7 +287,7 @@ class ClaudeEventReader(RecordCounts):
         return ToolCalled(call, *self._calls[call])
 
     def _close_message(self) -> Iterable[Event]:
-        """Ends the message that is being written, if there is one."""
+        """End the message that is being streamed, if there is one."""
         message, self._message = self._message, None
         if message is None or not (message.has_content or message.stop):
             return
@@ -349,14 +349,14 @@ class ClaudeEventReader(RecordCounts):
     def _provider_failure(self, record: Mapping[str, Any], cost: float | None) -> MessageEnded:
         message, self._message = self._message or OpenMessage(id="", model=None, usage=Usage(turns=1)), None
         known = (to_text(record.get("api_error_status")), to_text(record.get("api_error_type")))
-        # Status and kind say more surely than words what it is about.
+        # Status and kind identify the error more reliably than its text.
         error = ": ".join(filter(None, (" ".join(filter(None, known)), to_text(record.get("result")))))
         usage = structs.replace(message.usage, cost=cost)
         return MessageEnded(stop_reason="error", model=message.model, usage=usage, error=error or "no reason given")
 
 
 def _attach_cost(events: list[Event], cost: float | None, broke_off: str | None) -> list[Event]:
-    """The last events of a run and what it cost: by its last message, or by word of why it broke off after that."""
+    """Return the last events of a run with its cost, in its last message or in the reason why it was stopped."""
     if cost is None:
         return events
     for place, event in enumerate(events):
@@ -364,5 +364,5 @@ def _attach_cost(events: list[Event], cost: float | None, broke_off: str | None)
             costly = structs.replace(event, usage=structs.replace(event.usage, cost=cost))
             return [*events[:place], costly, *events[place + 1 :]]
     if broke_off is None:
-        return events  # its answer has been told, and no message may follow that
+        return events  # the answer was already reported, and no message may follow it
     return [*events, MessageEnded(stop_reason="error", usage=Usage(cost=cost), error=broke_off)]

@@ -1,4 +1,4 @@
-"""One run on one Claude Code: the prompt, its messages until it is over, and how its process ended."""
+"""One run on one Claude Code process: the prompt, the messages until the end, and the exit of the process."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from retinue.support.safe_files import FileTooLargeError, read_regular_file
 CLAUDE = ProgramInfo(name="Claude Code", records="messages", check_command="claude -p hello")
 
 STDERR_POLL_INTERVAL = 1.0
-"""Seconds of silence after which what is held back is told, and what was written to stderr is counted."""
+"""Seconds of silence after which held-back events are emitted and stderr is counted."""
 EXIT_GRACE = 1.0
-"""Seconds a process has to end by itself once its run is over."""
+"""Seconds a process has to exit once its run is over."""
 
 SESSION_NOT_FOUND_TEXT = "No conversation found"
-"""What Claude Code says of a session that it does not know."""
+"""Claude Code's text for a session that it does not know."""
 
 
 class SessionNotFoundError(Exception):
-    """Claude Code does not know the session it was to go on with; nothing was asked of a model."""
+    """Raised if Claude Code does not know the session to resume; no model request was made."""
 
 
 class ClaudeRun(ProcessReporter):
-    """Passes on what happens in one run on a Claude Code of its own."""
+    """Reporter of one run on a Claude Code process of its own."""
 
     def __init__(self, process: ChildProcess, wire: ClaudeTransport, emit: Emit, steering: SteeringChannel) -> None:
         self._reader = ClaudeEventReader()
@@ -58,13 +58,13 @@ class ClaudeRun(ProcessReporter):
         self._pending: list[ClaudeMessage] = []
 
     async def wait_started(self) -> ModelRequestStarted | ResultReceived | None:
-        """Passes events on until Claude Code asks the model; None if its output ended before."""
+        """Report events until Claude Code sends its first model request; return None if its output ended before."""
         return await self._wait_for((ModelRequestStarted, ResultReceived))
 
     async def wait_ended(self) -> ResultReceived | None:
-        """Passes events on until the run is over; None if the output ended without a word about that.
+        """Report events until the run is over; return None if the output ended without a result.
 
-        What was said too late for a turn begins another one.
+        A steering message that is too late for a turn starts another one.
         """
         while isinstance(ended := await self._wait_for((ResultReceived,)), ResultReceived):
             if ended.subtype != "success" or not self._steering.is_pending:
@@ -96,7 +96,7 @@ class ClaudeRun(ProcessReporter):
                 return None
 
     async def _receive(self) -> bool:
-        """Whether there was anything more."""
+        """Read and report the next lines; return False at the end of the output."""
         lines = None
         with anyio.move_on_after(STDERR_POLL_INTERVAL):
             lines = await self._wire.receive()
@@ -111,10 +111,10 @@ class ClaudeRun(ProcessReporter):
     # -- the end -------------------------------------------------------------------------------------
 
     async def finish(self, ended: ResultReceived, limits: Limits) -> None:
-        """The run is over; its process has a moment to go.
+        """Report the end of the run and give its process time to exit.
 
         Raises:
-            EngineError: Claude Code broke it off.
+            EngineError: Claude Code stopped the run.
         """
         self._process.answered = True
         await self._emit(Completion.REPORTED)
@@ -124,10 +124,10 @@ class ClaudeRun(ProcessReporter):
             raise EngineError(_stopped_failure(ended, limits))
 
     async def finish_after_exit(self) -> None:
-        """The output has ended without a word about the run.
+        """Report a run whose output ended without a result.
 
         Raises:
-            EngineError: it said nothing, or broke off within a record or an answer.
+            EngineError: it printed nothing, or its output ended within a record or an answer.
         """
         end = await self._report_end(await wait_for_exit(self._process))
         if self._reader.is_truncated and not end.signal:
@@ -135,7 +135,7 @@ class ClaudeRun(ProcessReporter):
         if self._reader.is_within_answer:
             raise CLAUDE.exit_during_answer_error(end)
         if end.signal:
-            return  # that says why, whatever was cut off by it
+            return  # the signal is the reason, whatever it cut off
         if not self._reader.stdout:
             raise CLAUDE.produced_nothing_error(self._process, self._reader, end)
 
@@ -146,7 +146,7 @@ class ClaudeRun(ProcessReporter):
 
 
 def raise_if_session_unknown(ended: ResultReceived) -> None:
-    """Raises `Forgotten` if a session could not be gone on with."""
+    """Raise `SessionNotFoundError` if the session could not be resumed."""
     if SESSION_NOT_FOUND_TEXT in ended.errors:
         raise SessionNotFoundError
 
@@ -181,14 +181,14 @@ class _SessionPointer(Struct):
 
 
 def pointer_path(spec: RunSpec) -> Path:
-    """Where the id of Claude Code's session is written down."""
+    """Return the file that stores the id of Claude Code's session."""
     if spec.native_session:
         return Path(spec.native_session)
     return engine_session_file(Path(spec.native_folder), spec.agent.name, spec.session)
 
 
 def find_resumable_session(spec: RunSpec) -> str | None:
-    """The id of the session to go on with; None where there is none, or Claude Code cannot continue it."""
+    """Return the id of the session to resume, or None if there is none or Claude Code cannot continue it."""
     session = _noted_session(spec)
     record = _record_of(session, spec.environment) if session else None
     return session if record and not _is_damaged(record) else None
@@ -204,12 +204,12 @@ def why_not_resumable(spec: RunSpec) -> str:
 
 
 def new_session_id() -> str:
-    """An id for a session that is to begin: no two may ever have the same, and a run may begin more than once."""
+    """Return a unique id for a new session; a run may start more than one."""
     return str(uuid4())
 
 
 def write_pointer(pointer: Path, session: str) -> None:
-    """Writes down which session was begun."""
+    """Store the id of the session that was started."""
     pointer.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = pointer.with_name(f".{pointer.name}.{session}")
     beside.write_bytes(msgspec.json.encode({"claude": session}) + b"\n")
@@ -231,12 +231,12 @@ def _noted_session(spec: RunSpec) -> str | None:
 
 
 def _record_of(session: str, environ: Mapping[str, str]) -> Path | None:
-    # One folder for each directory in which Claude Code ran; how they are named is its own business.
+    # Claude Code has one folder per working directory; their names are its own.
     return next((claude_folder(environ) / "projects").glob(f"*/{session}.jsonl"), None)
 
 
 def _is_damaged(record: Path) -> bool:
-    """Whether the beginning of the record is lost: Claude Code would continue without it, and not say so."""
+    """Return whether the start of the record is lost: Claude Code would continue without it and not report it."""
     try:
         with record.open("rb") as file:
             first = file.readline(FIRST_LINE_BYTES)

@@ -1,4 +1,4 @@
-"""The Claude Agent SDK, imported here alone: it serves our tools, asks our gate, and hands over the prompt."""
+"""The only module that imports the Claude Agent SDK: it serves our tools, the permission hook and the prompt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
 
 MAX_RESULT_CHARS = 100_000
-"""Characters, more than a tool of ours ever answers; what Claude Code takes for too much it puts aside in a file."""
+"""Characters, more than any of our tools returns; Claude Code moves larger results to a file."""
 NATIVE_DELEGATION_REFUSED = (
     f"This Claude Code would run agents by itself, uncounted. Use the tool {to_mcp_tool_name(SPAWN_TOOL)} instead."
 )
@@ -47,14 +47,14 @@ START_FAILED = (
 
 
 class FinalizeState:
-    """Whether a finalize call was a good one: the run then ends without asking the model again."""
+    """Whether a finalize call was valid: the run then ends without another model request."""
 
     def __init__(self) -> None:
         self.is_done = False
 
 
 async def import_sdk() -> None:
-    """Imports the SDK, which takes a second or two, while others go on; a stopped run does not wait for it."""
+    """Import the SDK, which takes a second or two, in a thread; a stopped run does not wait for it."""
     await anyio.to_thread.run_sync(__import__, "claude_agent_sdk", abandon_on_cancel=True)
 
 
@@ -67,18 +67,18 @@ async def connect_client(
     *,
     preapproved: Collection[str] = (),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
-    """A conversation with the Claude Code at the end of the wire; None if its output ended before it answered.
+    """Connect to the Claude Code at the end of the wire; None if its output ended before it answered.
 
-    It can call the tools of the toolbox, and no others than the allowed ones, by its own names, are executed; of the
-    `unasked` among them it knows that by itself. The agents are announced to its model.
+    Claude Code can call the tools of the toolbox, and executes only the allowed tools, given by its own names; the
+    `preapproved` ones skip the permission hook. The agents are announced to its model.
 
     Raises:
-        EngineError: it does not understand the SDK.
+        EngineError: Claude Code does not understand the SDK.
     """
     from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
 
     finalizing = FinalizeState()
-    # The SDK passes any hook of Claude Code on, but its types list only some of them.
+    # The SDK passes on any hook of Claude Code, but its types list only some of them.
     hooks: Any = {
         "PreToolUse": [_permission_hook(frozenset(allowed), preapproved)],
         "PostToolBatch": [_stop_after_finalize_hook(finalizing)],
@@ -87,13 +87,13 @@ async def connect_client(
         mcp_servers={SERVER_NAME: _tool_server(toolbox, finalizing)} if toolbox.schemas else {},
         agents={agent.name: _agent_definition(agent) for agent in agents},
         hooks=hooks,
-        # A task is text: neither a slash at its beginning nor an @ within it means anything.
+        # The task is plain text: a leading slash or an @ in it has no meaning.
         verbatim_prompts=True,
     )
     client = ClaudeSDKClient(options, transport=cast("Transport", wire))
     try:
         is_connected = await wire.run_unless_ended(client.connect)
-    except Exception as error:  # what a program answers, or does not, the SDK raises as plain ones, too
+    except Exception as error:  # the SDK raises plain exceptions for unexpected answers
         raise engine_error(START_FAILED.format(error), code=ErrorCode.SPAWN_FAILED) from error
     try:
         yield client if is_connected else None
@@ -104,14 +104,14 @@ async def connect_client(
 def _agent_definition(agent: DelegateAgent) -> AgentDefinition:
     from claude_agent_sdk import AgentDefinition
 
-    # An empty list it takes for all; these are only announced, as it runs none of its agents itself.
+    # It reads an empty list as "all"; these agents are only announced, as it runs none itself.
     tools = None if agent.tools is None else list(map(to_claude_name, agent.tools)) or ["none"]
-    # One of them without words, and Claude Code takes none of them.
+    # If one agent has no description, Claude Code rejects all of them.
     return AgentDefinition(agent.description or agent.name, agent.body or agent.name, tools)
 
 
 async def send_text(client: ClaudeSDKClient, name: str, text: str) -> None:
-    """Says something to the agent while it works; what becomes of it is told by this name, a UUID."""
+    """Send a text to the agent while it works; its delivery is reported under this name, a UUID."""
 
     async def messages() -> AsyncIterator[dict[str, Any]]:
         yield {
@@ -125,9 +125,9 @@ async def send_text(client: ClaudeSDKClient, name: str, text: str) -> None:
 
 
 def _permission_hook(allowed: frozenset[str], preapproved: Collection[str]) -> HookMatcher:
-    """The last gate: whatever makes a tool available, only granted ones are executed.
+    """Return the permission hook: whatever makes a tool available, only granted tools are executed.
 
-    To ask it takes Claude Code longer than reading a file does.
+    Calling the hook takes Claude Code longer than reading a file.
     """
     from claude_agent_sdk import HookMatcher
 
@@ -148,8 +148,8 @@ def _permission_hook(allowed: frozenset[str], preapproved: Collection[str]) -> H
 
 
 def _match_all_except(tools: Collection[str]) -> str | None:
-    """The pattern of every other tool; None: of all."""
-    names = [tool for tool in tools if tool.isalnum()]  # in whatever language of patterns
+    """Return the pattern that matches every other tool; None if it matches all."""
+    names = [tool for tool in tools if tool.isalnum()]  # valid in every regular expression dialect
     return f"^(?!(?:{'|'.join(names)})$)" if names else None
 
 
@@ -178,7 +178,7 @@ def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState) -> McpSdkServ
 def _sdk_tool(schema: ToolSchema, toolbox: AgentToolbox, finalizing: FinalizeState) -> SdkMcpTool[Any]:
     from claude_agent_sdk import ToolAnnotations, tool
 
-    # Of the calls of one message, Claude Code carries out only those of tools that read side by side.
+    # Of the calls in one message, Claude Code runs only those of read-only tools in parallel.
     adapted_schema = ToolAnnotations(readOnlyHint=schema.name != FINALIZE_TOOL, maxResultSizeChars=MAX_RESULT_CHARS)
 
     @tool(schema.name, schema.description, schema.schema, adapted_schema)

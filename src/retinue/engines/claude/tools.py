@@ -1,4 +1,4 @@
-"""Map tools of a run on Claude Code: our own tools, and its `Agent` tool for delegation."""
+"""Map the tools of a run on Claude Code: our own tools, and its `Agent` tool for delegation."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_pi_name
 
 SPAWN_TOOL = "spawn_subagent"
 NATIVE_DELEGATION_TOOLS = ("Agent", "Task")
-"""What Claude Code calls its own: to models, and in its lists and older versions."""
+"""Claude Code's names for its delegation tool: for models, in its lists, and in older versions."""
 CALL_ARGUMENT = "retinueCall"
-"""The argument by which our gate tells a tool of ours the id of its call."""
+"""The argument in which the permission hook passes the id of the call to our tool."""
 
 _ARGUMENT_NAMES = {"subagent_type": "agent", "prompt": "task"}
 _DESCRIPTION_ARGUMENT = "description"
-"""What `Agent` takes beside the task."""
+"""Argument of `Agent` beside the task."""
 
 
 def list_delegation_tools(spec: RunSpec) -> tuple[str, ...]:
-    """The names of our tools to delegate with, as far as the run has them."""
+    """Return the names of our delegation tools that the run has."""
     return tuple(filter(is_delegation, spec.grant.tools)) if spec.callback else ()
 
 
 def tool_aliases(spawn: str) -> Mapping[str, str]:
-    """What is carried out by our tool, which Claude Code knows by this name."""
+    """Return the native tool names that our spawn tool implements, mapped to its name."""
     return dict.fromkeys(NATIVE_DELEGATION_TOOLS, spawn)
 
 
 def convert_arguments(arguments: ToolArguments) -> ToolArguments:
-    """The arguments of `Agent` as `spawn_subagent` takes them; its own stay as they are."""
+    """Return the arguments of `Agent` as `spawn_subagent` takes them; those of `spawn_subagent` are unchanged."""
     if not _ARGUMENT_NAMES.keys() & arguments.keys():
         return arguments
     return {
@@ -44,13 +44,13 @@ def convert_arguments(arguments: ToolArguments) -> ToolArguments:
 
 
 SERVER_NAME = "retinue"
-"""The server, as Claude Code sees it, behind which they stand."""
+"""Name of the MCP server under which Claude Code sees our tools."""
 TOOL_PREFIX = f"mcp__{SERVER_NAME}__"
 LS_TOOL = "ls"
 
 
 def list_own_tools(spec: RunSpec) -> tuple[str, ...]:
-    """Their names, as far as the run has them."""
+    """Return the names of our tools that the run has."""
     listing = (LS_TOOL,) if LS_TOOL in spec.grant.tools else ()
     return (*listing, *list_delegation_tools(spec), *((FINALIZE_TOOL,) if spec.finalize else ()))
 
@@ -63,12 +63,12 @@ async def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToo
 
 
 def to_mcp_tool_name(tool: str) -> str:
-    """What Claude Code calls a tool of ours."""
+    """Return Claude Code's name for one of our tools."""
     return f"{TOOL_PREFIX}{tool}"
 
 
 def to_retinue_name(tool: str) -> str:
-    """What we call a tool that Claude Code names."""
+    """Return our name for a tool of Claude Code."""
     if tool in NATIVE_DELEGATION_TOOLS:
         return SPAWN_TOOL
     return tool.removeprefix(TOOL_PREFIX) if tool.startswith(TOOL_PREFIX) else to_pi_name(tool)

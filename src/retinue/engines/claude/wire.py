@@ -1,7 +1,7 @@
-"""The lines to and from one Claude Code: what the SDK is to answer goes to it, all else is kept for the run.
+"""Lines to and from one Claude Code: requests for the SDK go to the SDK, everything else is kept for the run.
 
-The SDK would start the process itself, read its lines with limits of its own, and end it without its descendants.
-So it is given this as its transport: the process is one of our children, and the SDK only speaks with it.
+The SDK would start the process itself, read its lines with limits of its own, and stop it without its descendants.
+With this transport the process is one of our children, and the SDK only exchanges messages with it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from retinue.engines.process.child import ChildExitedError, ChildProcess
 
 CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
 MAX_BUFFERED_BYTES = 8 << 20
-"""Of output that may wait while a run is told what came before."""
+"""Bytes of output that may wait while earlier output is reported."""
 
 
 class IncomingLine(Struct, frozen=True):
-    """One line."""
+    """One line of output."""
 
     size: int
     value: Any
-    """What it says; None if it is no JSON object."""
+    """The JSON object in the line; None if it is none."""
     raw: bytes = b""
-    """Of a line that is none; empty if it was too long to be kept."""
+    """The bytes of a line that is no JSON object; empty if it was too long."""
 
 
 class ReceiveBuffer:
-    """Lines that wait for one who takes them. Nothing is lost if that one is cancelled."""
+    """A queue of lines. Nothing is lost if the reader is cancelled."""
 
     def __init__(self) -> None:
         self._lines: list[IncomingLine] = []
@@ -48,18 +48,18 @@ class ReceiveBuffer:
         self._arrived.set()
 
     def end(self) -> None:
-        """No more will come."""
+        """Mark the end of the lines."""
         self._has_ended = True
         self._arrived.set()
 
     async def wait_for_room(self) -> None:
-        """Returns when not too much waits."""
+        """Wait until the buffer has room."""
         while self._bytes > MAX_BUFFERED_BYTES:
             self._drained = anyio.Event()
             await self._drained.wait()
 
     async def take_all(self) -> list[IncomingLine]:
-        """What waits, all at once, when there is something; nothing at the end."""
+        """Wait for lines and return all of them; empty at the end."""
         while not self._lines and not self._has_ended:
             self._arrived = anyio.Event()
             await self._arrived.wait()
@@ -69,10 +69,10 @@ class ReceiveBuffer:
 
 
 class ClaudeTransport:
-    """As the SDK's `Transport` has it, and beside it `receive` for the run."""
+    """The SDK's `Transport`, and `receive` for the run."""
 
     def __init__(self, process: ChildProcess, aliases: Mapping[str, str] | None = None) -> None:
-        """With `aliases`, tools by the names models call them are carried out by those of other names."""
+        """Store the process; `aliases` maps tool names called by models to the tools that implement them."""
         self._process = process
         self._aliases = aliases
         self._for_run = ReceiveBuffer()
@@ -80,12 +80,12 @@ class ClaudeTransport:
         self._writing = anyio.Lock()
         self._waiting = anyio.CancelScope()
         self.has_ended = False
-        """Whether the process has closed its output, or is gone."""
+        """True once the process has closed its output or exited."""
 
     # -- for the run ---------------------------------------------------------------------------------
 
     async def pump(self) -> None:
-        """Reads until the output ends. To be run beside everything else."""
+        """Read lines until the output ends; runs beside everything else."""
         lines = LineSplitter()
         while chunk := await self._process.receive():
             self._route_lines(lines.feed(chunk))
@@ -98,7 +98,7 @@ class ClaudeTransport:
         self._waiting.cancel()
 
     async def run_unless_ended(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the work was done; it is given up when the output ends, since nobody will answer."""
+        """Do the work and return True; return False if the output ends first, since nobody would answer."""
         with self._waiting:
             if not self.has_ended:
                 await work()
@@ -106,7 +106,7 @@ class ClaudeTransport:
         return False
 
     async def receive(self) -> list[IncomingLine]:
-        """The lines that came since the last ones; none at the end. Nothing is lost if this is cancelled."""
+        """Return the lines since the last call; none at the end. Nothing is lost if this is cancelled."""
         return await self._for_run.take_all()
 
     def _route_lines(self, lines: list[bytes | LineTooLong]) -> None:
@@ -118,7 +118,7 @@ class ClaudeTransport:
     # -- for the SDK ---------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """The process runs already."""
+        """Do nothing: the process is already running."""
 
     def is_ready(self) -> bool:
         return not self.has_ended
@@ -126,7 +126,7 @@ class ClaudeTransport:
     async def write(self, data: str) -> None:
         if self._aliases:
             data, self._aliases = _add_aliases(data, self._aliases), None
-        # A process that is gone reads no answers; the end of its output says so to whom it concerns.
+        # A process that has exited reads no answers; the end of its output reports that.
         with suppress(ChildExitedError):
             async with self._writing:
                 await self._process.send(data.encode())
@@ -144,14 +144,14 @@ class ClaudeTransport:
 
 
 def _add_aliases(request: str, aliases: Mapping[str, str]) -> str:
-    """The SDK's first request with what it has no words for, unlike the one for TypeScript."""
+    """Return the SDK's first request with the tool aliases, which only the TypeScript SDK supports."""
     fields = msgspec.json.decode(request)
     fields["request"]["toolAliases"] = aliases
     return msgspec.json.encode(fields).decode() + "\n"
 
 
 def parse_line(line: bytes | LineTooLong) -> IncomingLine:
-    """What a line says."""
+    """Parse a line."""
     if isinstance(line, LineTooLong):
         return IncomingLine(line.size, None)
     value = decode_line(line)

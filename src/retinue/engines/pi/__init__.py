@@ -1,1 +1,1 @@
-"""The real pi, as an engine: `installation` finds it, `engine` runs it."""
+"""The pi engine: `installation` finds the program, `engine` runs it."""

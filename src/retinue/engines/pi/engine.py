@@ -9,11 +9,15 @@ from anyio.abc import TaskStatus
 from retinue.engines.base import Emit
 from retinue.engines.child_environment import build_prompt
 from retinue.engines.pi.installation import require_pi
-from retinue.engines.pi.launch import PiLaunch, list_unapplied_preferences, plan_launch
+from retinue.engines.pi.launch import (
+    PiLaunch,
+    continue_or_set_aside,
+    list_unapplied_preferences,
+    plan_launch,
+)
 from retinue.engines.pi.oneshot import run_oneshot
 from retinue.engines.pi.pool import PoolLimits, ProcessPool
 from retinue.engines.pi.rpc_process import StaleProcessError
-from retinue.engines.pi.session_file import continue_or_set_aside
 from retinue.engines.process.child import open_child
 from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
@@ -33,11 +37,11 @@ STEERING_UNSUPPORTED = Failure(
     "Nothing was said to it, and it goes on. Stop it, and resume its session with what it should know.",
     "steer",
 )
-"""Of a process that is given its task and nothing else."""
+"""The refusal of a process that reads its task from standard input and nothing after it."""
 
 
 class PiEngine:
-    """Runs specs on the `pi` of their environment."""
+    """An engine that runs specs on the `pi` of their environment."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""pi's lines → events. Each line is looked at once; what only repeats what is known is not decoded at all.
+"""Parse pi's output lines into events. Lines that only repeat earlier lines are not decoded.
 
     session                                  --mode json only
     agent_start, turn_start, message_start   nothing new in them
@@ -68,34 +68,34 @@ REPEATING_TYPES = frozenset({b"message_update", b"tool_execution_update"})
 
 
 _IGNORED_TYPES = frozenset({b"session", b"agent_start", b"turn_start", b"message_start", b"turn_end", b"agent_end"})
-"""Lines in which nothing is new."""
+"""Lines without new information."""
 
 
 class AgentIdle(Struct, frozen=True):
-    """pi will not go on by itself."""
+    """pi reports that its agent is done and will not continue by itself."""
 
 
 class CommandResponse(Struct, frozen=True):
-    """The answer to a command."""
+    """The response to a command."""
 
     id: str
     error: str | None = None
-    """Why it was not done."""
+    """Why the command failed; None if it succeeded."""
 
 
 class UserMessageDelivered(Struct, frozen=True):
-    """The agent was given a message of the user's: its task, or what it was told meanwhile."""
+    """A user message reached the agent: its task or a steering message."""
 
 
 class ExtensionPrompt(Struct, frozen=True):
-    """An extension asks a question, and waits for the answer."""
+    """A question of an extension, which waits for the answer."""
 
     id: str
     title: str
 
 
 class ExtensionReady(Struct, frozen=True):
-    """Our own extension has made the process ready for a run."""
+    """Our own extension has configured the process for a run."""
 
     missing: tuple[str, ...] = ()
     """Tools this pi does not have."""
@@ -105,7 +105,7 @@ PiMessage = Event | AgentIdle | CommandResponse | UserMessageDelivered | Extensi
 
 
 class PiEventReader(RecordCounts):
-    """The lines of one process while it serves one run."""
+    """Parser for the output lines of one process while it serves one run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class PiEventReader(RecordCounts):
         }
 
     def read(self, lines: Iterable[bytes | LineTooLong]) -> list[PiMessage]:
-        """What the lines say, with deltas that follow each other as one."""
+        """Parse the lines into messages and merge consecutive deltas."""
         return merge_deltas(chain.from_iterable(map(self._read_line, lines)))
 
     def _read_line(self, line: bytes | LineTooLong) -> Iterable[PiMessage]:
@@ -162,7 +162,7 @@ class PiEventReader(RecordCounts):
         if not isinstance(message, dict) or role != "assistant":
             return
         if self._is_finalized and message.get("stopReason") == "aborted":
-            return  # our extension has stopped pi before it asked the model again
+            return  # our extension stopped pi before its next model request
         for block in content_blocks(message.get("content")):
             match block.get("type"):
                 case "thinking" if text := to_text(block.get("thinking")):
@@ -187,7 +187,7 @@ class PiEventReader(RecordCounts):
         return ToolCalled(to_text(call), to_text(name), args if isinstance(args, dict) else {"arguments": args})
 
     def _tool_start(self, record: Mapping[str, Any]) -> Iterable[PiMessage]:
-        # A tool called by a tool stands in no message.
+        # A tool called by another tool is part of no message.
         if to_text(record.get("toolCallId")) not in self._reported_calls:
             yield self._tool_called(record.get("toolCallId"), record.get("toolName"), record.get("args"))
 
@@ -195,7 +195,7 @@ class PiEventReader(RecordCounts):
         call, text = to_text(record.get("toolCallId")), _result_text(record.get("partialResult"))
         before = self._partial_results.get(call, "")
         self._partial_results[call] = text
-        # Past pi's own limit only the end of the output is repeated: then all of it is shown as new.
+        # Past pi's own limit an update repeats only the end of the output: then all of it counts as new.
         if news := text.removeprefix(before):
             yield ToolDelta(call, news)
 
@@ -243,7 +243,7 @@ def _read_extension_prompt(record: Mapping[str, Any]) -> Iterable[PiMessage]:
 
 
 def _read_delta(line: bytes) -> Iterable[PiMessage]:
-    """The text that is new in an update. A quote within a string is escaped, so the marks cannot be within one."""
+    """Return the new text of an update. Quotes inside JSON strings are escaped, so the marks match only outside."""
     found = _DELTA.match(line, max(line.find(_EVENT), 0))
     if found and (end := _STRING_END.match(line, found.end())):
         text = decode_line(line[found.end() - 1 : end.end()])
@@ -252,13 +252,13 @@ def _read_delta(line: bytes) -> Iterable[PiMessage]:
 
 
 def _strip_noise(line: bytes) -> bytes:
-    """From the record on: terminals are told things, and byte order marks written, before it."""
+    """Return the line from its first JSON object on, without byte order marks and terminal sequences before it."""
     start = line.find(b'{"')
     return line[start:] if start > 0 else line
 
 
 def _result_text(result: Any) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool's result."""
     return join_text_blocks(result.get("content")) if isinstance(result, dict) else ""
 
 

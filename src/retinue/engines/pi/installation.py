@@ -1,7 +1,4 @@
-"""The pi of this machine: what it can do, where it is, which version, whether it has a provider.
-
-Known without starting it.
-"""
+"""The installed pi: capabilities, path, version and configured providers, all read without starting it."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ from retinue.model.errors import ErrorCode
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 PI_VARIABLE = "RETINUE_PI"
-"""Names the executable, where it is not the `pi` on the path."""
+"""Path of the executable, if it is not the `pi` on PATH."""
 
 Version = tuple[int, ...]
 
 RPC_SINCE: Version = (0, 87)
-"""Older ones are started once per run: their `--mode rpc` cannot be given another prompt and other tools."""
+"""Older versions are started once per run: their `--mode rpc` cannot change prompt and tools."""
 SETTLES_SINCE: Version = (0, 80, 4)
-"""Older ones have no `agent_settled`."""
+"""Older versions have no `agent_settled` event."""
 
 API_KEY_VARIABLES = tuple(
     sorted({name for each in PROVIDERS.values() for names in each.sufficient for name in names})
 )
-"""Variables with which a provider of pi's can be used."""
+"""Variables that make one of pi's providers usable."""
 
 ENVIRONMENT = frozenset(
     {
@@ -45,7 +42,7 @@ ENVIRONMENT = frozenset(
         PI_VARIABLE,
     }
 )
-"""What a pi process needs of our environment, whichever its provider."""
+"""Variables that a pi process needs, whichever its provider."""
 
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -64,25 +61,25 @@ CAPABILITIES = EngineCapabilities(
 
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_PARENT_FOLDERS = 6
-"""Between the program and the package it belongs to."""
+"""Folders searched upwards from the program for the package it belongs to."""
 
 
 class PiInstallation(Struct, frozen=True):
     program: str
-    """As it is started."""
+    """The path it is started by."""
     version: Version | None
-    """None: not known, as of a single binary; taken for a recent one."""
+    """None if unknown, as for a single binary; treated as a recent version."""
     stamp: tuple[int, int]
-    """Size and time of change: after an update no process of before is used again."""
+    """Size and modification time: after an update, processes of the old program are not reused."""
 
     @property
     def supports_rpc(self) -> bool:
-        """Whether one process can serve several runs."""
+        """Return whether one process can serve several runs."""
         return self.version is None or self.version >= RPC_SINCE
 
     @property
     def settles(self) -> bool:
-        """Whether it reports when its agent is done (`agent_settled`)."""
+        """Return whether pi reports when its agent is done (`agent_settled`)."""
         return self.version is None or self.version >= SETTLES_SINCE
 
 
@@ -101,10 +98,10 @@ def find_pi(environ: Mapping[str, str]) -> PiInstallation | None:
 
 
 def require_pi(environ: Mapping[str, str]) -> PiInstallation:
-    """The same.
+    """Return the installed pi.
 
     Raises:
-        EngineError: there is none.
+        EngineError: pi is not installed.
     """
     installation = find_pi(environ)
     if installation is None:
@@ -113,12 +110,12 @@ def require_pi(environ: Mapping[str, str]) -> PiInstallation:
 
 
 def not_installed_reason(environ: Mapping[str, str]) -> str | None:
-    """Why pi cannot be used here, and what to do; None if it can."""
+    """Return why pi cannot be used and what to do, or None if it can."""
     return _describe_missing(environ) if find_pi(environ) is None else None
 
 
 def not_configured_reason(environ: Mapping[str, str]) -> str | None:
-    """Why pi is not chosen by itself: no provider is to be seen, though an extension of it may bring one."""
+    """Return why `auto` does not choose pi: no provider is configured, though an extension may add one."""
     if _has_provider(environ):
         return None
     return (
@@ -145,7 +142,7 @@ def _has_provider(environ: Mapping[str, str]) -> bool:
 
 CONFIG_FILES = ("auth.json", "models.json")
 EMPTY_JSON_BYTES = 4
-"""Bytes of a file in which nothing can be said, such as `{}`."""
+"""Size of a JSON file without content, such as `{}`."""
 
 
 def _has_content(path: Path) -> bool:

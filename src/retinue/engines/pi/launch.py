@@ -1,18 +1,19 @@
-"""How pi is started for a run: its arguments, its environment, and what a process must agree on to serve another."""
+"""Arguments, environment and session file of a pi process, and the key that decides whether it can be reused."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
 from retinue.config.directories import engine_session_file
 from retinue.engines.child_environment import write_prompt_files
 from retinue.engines.pi.installation import PiInstallation
-from retinue.engines.pi.session_file import move_out_of_the_way
 from retinue.engines.process.child import ChildCommand, StdinMode
 from retinue.model.runs import RunSpec
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
@@ -23,32 +24,35 @@ THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 MCP_SINCE = (1, 0)
 
+HEADER_BYTES = 1 << 20
+"""Size of the start of a session file in which its header must end."""
+
 
 class ProcessKey(Struct, frozen=True):
-    """What a process cannot change: runs that agree on all of it may be served by one, one after the other."""
+    """Everything a process cannot change; runs with equal keys can share one process, one after the other."""
 
     program: str
     stamp: tuple[int, int]
     cwd: str
     arguments: tuple[str, ...]
     environment: str
-    """A digest: it holds keys."""
+    """A digest, since the environment contains keys."""
 
 
 class PiLaunch(Struct, frozen=True):
-    """A pi process for a run."""
+    """A pi process to start for a run."""
 
     key: ProcessKey
     session: str | None
-    """The file in which pi keeps the conversation; None: nowhere, as it could not be written."""
+    """The file of pi's own session; None if none could be created."""
     environ: dict[str, str]
 
     def rpc_command(self) -> ChildCommand:
-        """A process that takes commands until its standard input is closed."""
+        """Return the command of a process that takes commands until its standard input is closed."""
         return self._build_command("--mode", "rpc", *self.key.arguments, *self._session_arguments())
 
     def oneshot_command(self, spec: RunSpec, folder: Path) -> ChildCommand:
-        """A process for this run alone, which reads its prompt from its standard input."""
+        """Return the command of a process for this run alone, which reads its prompt from standard input."""
         granted = [tool for tool in list_granted_tools(spec) if not is_delegation(tool)]
         tools = ["--tools", ",".join(granted)] if granted else ["--no-tools"]
         texts = {"--system-prompt": spec.system_prompt, "--append-system-prompt": spec.append_prompt}
@@ -66,7 +70,7 @@ class PiLaunch(Struct, frozen=True):
 
 
 def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:
-    """What it takes to run the spec on this pi."""
+    """Return the launch of the spec on this pi."""
     environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
     digest = hashlib.sha256(repr(sorted(environ.items())).encode()).hexdigest()
     key = ProcessKey(
@@ -84,7 +88,7 @@ def list_granted_tools(spec: RunSpec) -> list[str]:
 
 
 def list_unapplied_preferences(spec: RunSpec, start: PiLaunch) -> Iterator[str]:
-    """What the agent or its session wishes for and does not get, each as a sentence."""
+    """Yield a sentence for each preference of the agent or session that is not applied."""
     agent = spec.agent
     if agent.thinking and agent.thinking not in THINKING_LEVELS:
         levels = ", ".join(THINKING_LEVELS)
@@ -99,7 +103,7 @@ def _build_arguments(spec: RunSpec, installation: PiInstallation) -> list[str]:
     agent = spec.agent
     arguments = ["-e", str(EXTENSION_PATH)]
     if installation.supports_rpc:
-        arguments += ["--no-themes", "-np"]  # of no use without a screen, and they cost time at the start
+        arguments += ["--no-themes", "-np"]  # useless without a screen, and slow to load
     if agent.provider and spec.model:
         arguments += ["--provider", agent.provider]
     if spec.model:
@@ -120,7 +124,7 @@ def _build_arguments(spec: RunSpec, installation: PiInstallation) -> list[str]:
 
 
 def _prepare_session_file(spec: RunSpec) -> str | None:
-    """A file no conversation is in yet; one of an earlier attempt is moved aside, not continued."""
+    """Return the path of a new session file, moving one of an earlier attempt aside; None if none can be written."""
     path = engine_session_file(Path(spec.native_folder), spec.agent.name, spec.session)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -129,3 +133,49 @@ def _prepare_session_file(spec: RunSpec) -> str | None:
     except OSError:
         return None
     return str(path) if os.access(path.parent, os.W_OK | os.X_OK) else None
+
+
+class _Header(Struct, tag="session"):
+    """The first line of a session file."""
+
+    id: str
+
+
+def continue_or_set_aside(spec: RunSpec) -> tuple[RunSpec, str | None]:
+    """Return the spec with a session that pi can continue, and a notice if pi's own file had to be moved aside.
+
+    Without that file the run continues from the stored messages.
+    """
+    if not spec.native_session or _has_header(Path(spec.native_session)):
+        return spec, None
+    path = Path(spec.native_session)
+    try:
+        kept = move_out_of_the_way(path, ".damaged")
+    except OSError as error:
+        fate = f"It could not be moved aside ({error.strerror})."
+    else:
+        fate = f"It was moved to {kept}."
+    notice = f"pi cannot read its own session file {path}. {fate} The session continues from the stored messages."
+    return structs.replace(spec, native_session=None), notice
+
+
+def move_out_of_the_way(path: Path, label: str = "") -> Path:
+    """Rename the file to the first free name with a number, such as `x.1.jsonl`; return where it is now.
+
+    Raises:
+        OSError: it could not be renamed.
+    """
+    names = (path.with_suffix(f"{label}.{number}{path.suffix}") for number in count(1))
+    free = next(name for name in names if not name.exists())
+    return path.rename(free)
+
+
+def _has_header(path: Path) -> bool:
+    """Return whether the file starts with the header that pi requires; pi skips blank lines."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(HEADER_BYTES).lstrip()
+        msgspec.json.decode(beginning.partition(b"\n")[0], type=_Header)
+    except (OSError, ValueError):  # msgspec's errors are value errors
+        return False
+    return True

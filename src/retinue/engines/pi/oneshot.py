@@ -1,4 +1,4 @@
-"""A pi process for one run alone: `--mode json -p`, for older versions and for arguments of the agent's own."""
+"""Run one task on a pi process of its own (`--mode json -p`), for old versions and agents with extra arguments."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from retinue.engines.process.child import ChildExitedError, ChildProcess
 from retinue.model.events import EngineSessionStarted
 
 EXIT_GRACE = 1.0
-"""Seconds a process has to end by itself once it has settled."""
+"""Seconds a process has to exit once its agent is done."""
 
 
 async def run_oneshot(
     process: ChildProcess, prompt: str, session: str | None, emit: Emit, *, settles: bool = True
 ) -> None:
-    """Gives the process its prompt and tells what happens until it has ended, or has settled and will not end.
+    """Send the prompt and report events until the process exits, or is done and does not exit.
 
     `settles` is False for versions that do not report when their agent is done.
 
     Raises:
-        EngineError: it said nothing, or broke off within a record.
+        EngineError: it printed nothing, or its output ended within a record.
     """
     reporter = PiReporter(process, PiEventReader(), emit)
     await reporter.start()
-    with suppress(ChildExitedError):  # its last words say why
+    with suppress(ChildExitedError):  # its exit code and stderr give the reason
         await process.send(prompt.encode())
     process.close_stdin()
     if session:
@@ -50,7 +50,7 @@ async def run_oneshot(
 
 
 async def _report_until_closed(process: ChildProcess, reporter: PiReporter, emit: Emit) -> bool:
-    """Passes events on; whether the process has closed its output, as it should."""
+    """Report events; return whether the process closed its output, as it should."""
     lines, is_idle = LineSplitter(), False
     with anyio.CancelScope() as exit_deadline:
         while True:

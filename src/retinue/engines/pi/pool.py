@@ -1,7 +1,8 @@
-"""Warm pi processes: starting one costs most of a second, a fresh session in one that runs a few hundredths.
+"""A pool of running pi processes: a start takes most of a second, a new session in a running process about 20 ms.
 
-A process serves another run only if that agrees on everything a process cannot change, and only after its last run
-settled cleanly and left nothing behind. It is ended after some runs, when it has grown, and when it was idle long.
+A process serves another run only if the run agrees on everything a process cannot change, and only after its last run
+ended cleanly and left nothing behind. It is stopped after some runs, when its memory has grown, or after a long idle
+time.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from retinue.model.runs import NO_DEADLINE
 from retinue.support.tasks import BackgroundTasks
 
 MIN_TICKS = 8
-"""Ticks, of a hundredth of a second and per core: less tells nothing."""
+"""Clock ticks (10 ms) over all cores below which a sample means nothing."""
 
 
 class CpuSampler:
-    """The time of all cores since it was made, as Linux tells it; elsewhere they count as busy."""
+    """CPU time of all cores since the last sample, on Linux; elsewhere the cores count as busy."""
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._total, self._idle = _read_cpu_ticks()
 
     def is_idle(self) -> bool:
-        """Whether more than the share of their time went unused; then counted anew."""
+        """Return whether more than the share of CPU time was idle since the last sample, and start a new sample."""
         total, idle = _read_cpu_ticks()
         if not self._total or total - self._total < MIN_TICKS:
             return False
@@ -45,7 +46,7 @@ class CpuSampler:
 
 
 def _read_cpu_ticks() -> tuple[int, int]:
-    """Of all cores together: those that passed, and those in which nothing was done."""
+    """Return the ticks of all cores so far: all of them, and the idle ones."""
     try:
         first = Path("/proc/stat").read_text().split("\n", 1)[0]
         numbers = [int(word) for word in first.split()[1:9]]
@@ -55,30 +56,30 @@ def _read_cpu_ticks() -> tuple[int, int]:
 
 
 CPU_POLL_INTERVAL = 0.05
-"""Seconds between two looks at whether the cores have anything to do."""
+"""Seconds between two CPU samples while a run waits for a process."""
 STOP_TIMEOUT = 12.0
-"""Seconds in which the tree of a dismissed process has ended, whatever it does."""
+"""Seconds within which the process tree of a stopped process is gone, whatever it does."""
 
 
 class PoolLimits(Struct, frozen=True, kw_only=True):
-    """How many processes there are, and for how long."""
+    """Limits on the number of processes and their lifetime."""
 
     max_runs: int = 50
-    """After which a process is replaced."""
+    """Runs after which a process is replaced."""
     max_memory_bytes: int = 600 << 20
-    """Beyond which a process is replaced."""
+    """Memory above which a process is replaced."""
     idle_timeout: float = 60.0
     """Seconds a process waits for its next run."""
     max_idle: int = 8
-    """Processes that wait: each holds as much memory as a browser window."""
+    """Waiting processes; each takes as much memory as a browser window."""
     max_starting: int = 0
-    """Processes that start at once; as many are there before a run waits for one that is busy. 0: one per core."""
+    """Processes that start at once, and that exist before a run waits for a busy one. 0: one per core."""
     start_timeout: float = 5.0
-    """Seconds for which one that does not begin keeps others from starting."""
+    """Seconds for which a process that does not become ready occupies a start slot."""
     idle_cpu_share: float = 0.4
-    """Share of the cores' time: where more is nobody's, runs wait for models: another is started. 1: never."""
+    """If more CPU time than this share is idle, runs wait for models, and another process is started. 1: never."""
     start_after: float = 0.25
-    """Seconds without one becoming free or beginning after which another is started for a run that waits."""
+    """Seconds without a free or new process after which another is started for a waiting run."""
 
 
 class ProcessPool:
@@ -90,25 +91,25 @@ class ProcessPool:
         self._group: TaskGroup | None = None
         self._idle: list[_PooledProcess] = []
         self._live: dict[ProcessKey, int] = {}
-        """Processes there are, and those about to be started."""
+        """Number of processes per key, including those about to start."""
         self._target_size = self._limits.max_starting or os.cpu_count() or 1
         self._start_slots = anyio.Semaphore(self._target_size)
         self._starting = 0
         self._changed = anyio.Event()
-        """A process became free, or one that was starting has begun."""
+        """Set when a process becomes free or has started."""
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        """Lives until cancelled; then ends every process."""
+        """Run until cancelled, then stop every process."""
         async with anyio.create_task_group() as self._group:
             task_status.started()
             await anyio.sleep_forever()
 
     @asynccontextmanager
     async def acquire(self, launch: PiLaunch, *, reuse: bool = True) -> AsyncIterator[RpcProcess]:
-        """A process for one run. One that is not clean afterwards has ended, tree and all, when the block is left.
+        """Provide a process for one run; unless it is reusable afterwards, its tree is gone when the block ends.
 
         Raises:
-            EngineError: none could be started.
+            EngineError: no process could be started.
         """
         process = await self._get_or_start(launch, reuse=reuse)
         try:
@@ -135,10 +136,10 @@ class ProcessPool:
         return None
 
     async def _wait_for_free(self, launch: PiLaunch) -> _PooledProcess | None:
-        """A process that becomes free, as long as that is quicker than starting; None: one more is to be started."""
+        """Wait for a process to become free; return None as soon as starting another one is faster."""
         cpu, unchanged_since = CpuSampler(self._limits.idle_cpu_share), anyio.current_time()
         while self._live.get(launch.key, 0) >= self._target_size:
-            # Those that start use the cores, and serve several short runs in the time it takes to start one.
+            # Starting processes use the cores; each serves several short runs in the time another start takes.
             timeout = self._limits.start_timeout if self._starting else self._limits.start_after
             with anyio.move_on_after(min(CPU_POLL_INTERVAL, timeout)) as scope:
                 await self._changed.wait()
@@ -167,7 +168,7 @@ class ProcessPool:
         self._count(launch.key, 1)
         try:
             async with self._start_slots:
-                # While it waited for its turn to start one, another may have become free.
+                # Another process may have become free while this call waited for its start slot.
                 if reuse and (idle_process := self._take_idle(launch)):
                     return idle_process
                 process = _PooledProcess(launch, self._limits)
@@ -191,7 +192,7 @@ class ProcessPool:
             self._notify_change()
 
     async def _run_process(self, process: _PooledProcess) -> None:
-        """The life of one process."""
+        """Run one process until it ends, then remove it from the pool."""
         try:
             await process.run(self._supervisor)
         finally:
@@ -207,7 +208,7 @@ class ProcessPool:
 
 
 class _PooledProcess:
-    """A process with its place in the pool."""
+    """A process of the pool."""
 
     def __init__(self, launch: PiLaunch, limits: PoolLimits) -> None:
         self.key = launch.key
@@ -223,7 +224,7 @@ class _PooledProcess:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it is gone, or about to be."""
+        """Return whether the process has ended or is being stopped."""
         return self._is_gone or self._scope.cancel_called
 
     @property
@@ -248,17 +249,17 @@ class _PooledProcess:
             self._ended.set()
 
     def request_stop(self) -> None:
-        """Begins to end it."""
+        """Start to stop the process."""
         self._scope.cancel()
 
     async def stop(self) -> None:
-        """Returns when nothing of it is left; bounded."""
+        """Stop the process and wait, bounded, until nothing of its tree is left."""
         self.request_stop()
         with anyio.move_on_after(STOP_TIMEOUT, shield=True):
             await self._ended.wait()
 
     def is_reusable(self) -> bool:
-        """Whether it may serve another run."""
+        """Return whether the process may serve another run."""
         rpc, limits = self.rpc, self._limits
         return (
             rpc.is_clean
@@ -268,7 +269,7 @@ class _PooledProcess:
         )
 
     async def _wait_idle(self) -> None:
-        """Until it was idle for long, or somebody ends it."""
+        """Stop the process once it has been idle for too long."""
         async with BackgroundTasks(self._watch_exit):
             while True:
                 since = anyio.current_time() if self.idle_since is None else self.idle_since
@@ -279,13 +280,13 @@ class _PooledProcess:
     async def _watch_exit(self) -> None:
         await self.rpc.child.wait()
         self._is_gone = True
-        # Whoever has it must first read what it wrote; he ends it then.
+        # The run that uses the process must read its last output first, and stops it then.
         if self.idle_since is not None:
             self.request_stop()
 
 
 async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -> None:
-    """Returns when it has begun, or could not, or the time is over; ends it if nobody waits for it any more."""
+    """Wait until the process has started or failed, or the time is over; stop it if the caller is cancelled."""
     try:
         with anyio.move_on_after(timeout):
             await process.started.wait()
@@ -295,7 +296,7 @@ async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -
 
 
 def _memory_bytes(pid: int) -> int:
-    """What the process holds, where the system says so."""
+    """Return the resident memory of the process, 0 if the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -22,14 +22,14 @@ FILE_BYTES = 4 << 20
 
 
 class Provider(Struct, frozen=True):
-    """What a built-in provider of pi reads from the environment."""
+    """The environment variables of one of pi's built-in providers."""
 
     variables: tuple[str, ...]
-    """Passed to a run that uses it; `X_*`: all that begin so."""
+    """Passed to a run that uses the provider; `X_*` means all with this prefix."""
     configured_by: tuple[tuple[str, ...], ...] = ()
-    """Sets of variables of which each is enough to use it; empty: any of its variables."""
+    """Sets of variables, each sufficient to use the provider; empty: any of its variables."""
     is_cloud: bool = False
-    """Whether the variables also open other services of a cloud."""
+    """True if the variables also give access to other services of a cloud."""
 
     @property
     def sufficient(self) -> tuple[tuple[str, ...], ...]:
@@ -126,7 +126,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 _CLAUDE_MODEL = r"(?i)(?:claude|sonnet|opus|haiku)\b.*"
 _REFERENCE = r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[$!])"
-"""How `models.json` and `auth.json` name a variable; `$$` and `$!` are a dollar and an exclamation mark."""
+"""Reference to a variable in `models.json` and `auth.json`; `$$` and `$!` are a dollar and an exclamation mark."""
 _COMMENTS = r'("(?:\\.|[^"\\])*")|//[^\n]*+'
 _TRAILING_COMMAS = r'("(?:\\.|[^"\\])*")|,(\s*+[}\]])'
 
@@ -134,9 +134,9 @@ _TRAILING_COMMAS = r'("(?:\\.|[^"\\])*")|,(\s*+[}\]])'
 def provider_variables(
     models: Sequence[str | None], provider: str | None, environ: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the variables a run on these models may need to reach its providers; `X_*`: all that begin so.
+    """Return the variables a run on these models may need to reach its providers; `X_*` means a prefix.
 
-    `models` are those of the run's attempts, None for pi's default; `provider` is the one its agent names.
+    `models` are those of the run's attempts, None for pi's default; `provider` is named by its agent.
     """
     configuration = PiConfiguration(environ)
     return frozenset(name for model in models for name in _variables(model, provider, configuration))
@@ -170,7 +170,7 @@ class PiConfiguration:
         for entry in (self._custom.get(provider), self._logins.get(provider)):
             names.update(_references(entry))
             key = entry.get("apiKey") if isinstance(entry, dict) else None
-            if isinstance(key, str) and self._environ.get(key):  # as versions before 0.87 name a variable
+            if isinstance(key, str) and self._environ.get(key):  # versions before 0.87 need no dollar
                 names.add(key)
         return names
 
@@ -187,18 +187,18 @@ class PiConfiguration:
         return any(all(self._environ.get(name) for name in names) for names in sufficient)
 
     def providers_named_by(self, model: str) -> list[str]:
-        """Return the providers a model's name names: `provider/model`, or a model that one of them declares."""
+        """Return the providers named by a model: `provider/model`, or those that declare it."""
         known = (*PROVIDERS, *self._custom, *self._logins)
         prefixes = [each for each in known if model.lower().startswith(f"{each}/")]
         if prefixes:
             return [max(prefixes, key=len)]
-        names = {model, model.rpartition(":")[0]}  # with a level of thinking behind it
+        names = {model, model.rpartition(":")[0]}  # without the suffix of a thinking level
         declaring = [provider for provider, entry in self._custom.items() if names & _declared_models(entry)]
         is_claude = compile_pattern(_CLAUDE_MODEL).fullmatch(model) and self.is_configured("anthropic")
         return declaring or (["anthropic"] if is_claude else [])
 
     def default_providers(self) -> list[str]:
-        """Return the providers of which pi uses one if no model is named."""
+        """Return the providers from which pi chooses if no model is named."""
         chosen = [self._settings.get("defaultProvider")]
         enabled = self._settings.get("enabledModels")
         if isinstance(enabled, list) and enabled and isinstance(enabled[0], str):
@@ -217,7 +217,7 @@ def _by_lower_name(value: Any) -> dict[str, Any]:
 
 
 def _references(value: Any) -> Iterator[str]:
-    """Yield the variables that the texts of a configuration value name."""
+    """Yield the variables referenced in a configuration value."""
     if isinstance(value, str):
         for braced, bare in re.findall(_REFERENCE, value):
             if braced or bare:
@@ -234,7 +234,7 @@ def _declared_models(entry: Any) -> set[str]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a file of pi's, which may hold `//` comments and trailing commas; empty if unreadable."""
+    """Return the object in one of pi's files, comments and trailing commas allowed; empty if unreadable."""
     try:
         text = read_regular_file(path, FILE_BYTES).decode("utf-8-sig")
         text = compile_pattern(_COMMENTS).sub(lambda found: found[1] or "", text)

@@ -1,9 +1,9 @@
-"""One pi process that takes commands, and the run it serves: `--mode rpc`.
+"""Run tasks on one pi process that takes commands (`--mode rpc`).
 
-ready         it answers
-switch        to the file of the run's session: nothing of the run before is known there
-configure     its tools and its prompts, through our own extension
-prompt        and then pi's events, until it has settled; what others say to the agent goes to it meanwhile
+ready         pi responds
+switch        to the session file of the run: nothing of the run before is known there
+configure     tools and prompts, through our own extension
+prompt        then pi's events until its agent is done; steering messages are sent meanwhile
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from retinue.model.runs import RunSpec
 from retinue.model.tool_names import DELEGATION_TOOL_NAMES, FINALIZE_TOOL
 
 START_TIMEOUT = 60.0
-"""Seconds in which a process that is going to work has answered: machines under load are slow."""
+"""Seconds within which a working process responds, even on a loaded machine."""
 
 T = TypeVar("T", CommandResponse, AgentIdle)
 
@@ -51,20 +51,20 @@ CONTROL_MESSAGES = (CommandResponse, UserMessageDelivered, ExtensionReady, Agent
 
 
 class StaleProcessError(Exception):
-    """A process that had served a run has ended, and nobody knew yet."""
+    """Raised if a reused process had exited since its last run."""
 
 
 class RpcProcess:
-    """A process and what was said to it. One run at a time."""
+    """A pi process that serves one run at a time."""
 
     def __init__(self, child: ChildProcess, session: str | None) -> None:
         self.child = child
         self.runs = 0
         self.is_clean = False
-        """Whether it may serve another run: its last one settled, and nothing about it is in doubt."""
+        """True if the process may serve another run: the last one ended cleanly and nothing is in doubt."""
         self._is_fresh = True
         self._session = session
-        """The file it is in, as long as nothing was said there."""
+        """The session file that is open, while nothing was written to it."""
         self._lines = LineSplitter()
         self._reader = PiEventReader()
         self._pending: deque[PiMessage] = deque()
@@ -74,17 +74,17 @@ class RpcProcess:
         self._steering = SteeringChannel()
         self._extension_ready: ExtensionReady | None = None
         self._run_started = False
-        """Whether the run has begun: what is said before belongs to none, or to the one before."""
+        """True once the run has started; earlier events belong to no run or to the one before."""
         self._has_task = False
-        """Whether its agent has been given its task."""
+        """True once the agent has received its task."""
         self._initial_descendants = 0
-        """Processes it has from the start, such as servers of its extensions; any more were left by a run."""
+        """Child processes from the start, such as servers of extensions; further ones were left by a run."""
 
     async def wait_ready(self) -> None:
-        """Returns when pi answers.
+        """Wait until pi responds.
 
         Raises:
-            EngineError: it does not.
+            EngineError: it does not respond.
         """
         with anyio.move_on_after(START_TIMEOUT) as scope:
             try:
@@ -99,11 +99,11 @@ class RpcProcess:
             )
 
     async def run(self, spec: RunSpec, session: str | None, emit: Emit, steering: SteeringChannel) -> None:
-        """Carries the spec out in the session of this file, or of none; returns when pi has settled, or is gone.
+        """Run the spec in the session of this file, or in none; return when pi is done or has exited.
 
         Raises:
-            EngineError: pi cannot do what the spec asks for, or broke off.
-            Stale: the process had ended since its last run; nothing was asked of it.
+            EngineError: pi cannot do what the spec asks for, or exited.
+            StaleProcessError: the process had exited since its last run; nothing was sent to it.
         """
         self.is_clean = self.child.answered = False
         self.runs += 1
@@ -140,7 +140,7 @@ class RpcProcess:
             self._reporter = None
 
     async def _open_session(self, session: str | None) -> None:
-        """A session of which nothing is known here but what its file says."""
+        """Open a session that contains only what its file contains."""
         if self._is_fresh and session == self._session:
             pass
         elif session:
@@ -163,9 +163,9 @@ class RpcProcess:
         await self._command("prompt", message=f"/retinue_configure {msgspec.json.encode(config).decode()}")
         ready = self._extension_ready
         if ready is None:
-            # The command may have gone to the model, as if it were a task: this process is of no use.
+            # The command may have reached the model as if it were a task: the process cannot be used.
             raise engine_error(NOT_CONFIGURED, code=ErrorCode.SPAWN_FAILED, reason="extension_missing")
-        # What an agent asked for by name it needs; what it would only have inherited it does without.
+        # Tools named by the agent are required; tools it would only inherit are not.
         requested = {*(spec.agent.tools.allow or ()), *DELEGATION_TOOL_NAMES, FINALIZE_TOOL} - {
             *spec.agent.tools.optional
         }
@@ -188,11 +188,11 @@ class RpcProcess:
         await self._write({"id": name, "type": "steer", "message": _escape_slash(text)})
 
     async def _write(self, message: dict[str, Any]) -> None:
-        async with self._writing:  # what others say comes at any time, and lines must not mix
+        async with self._writing:  # steering messages arrive at any time, and lines must not mix
             await self.child.send(msgspec.json.encode(message) + b"\n")
 
     async def _wait_response(self, number: str) -> None:
-        """Returns when the command was done.
+        """Wait until the command has succeeded.
 
         Raises:
             EngineError: pi refused it.
@@ -202,10 +202,10 @@ class RpcProcess:
             raise PI.start_error(answer.error)
 
     async def _wait_for(self, kind: type[T], matches: Callable[[T], bool] = lambda _: True) -> T:
-        """The first thing of this kind that pi says; what it says before is passed on.
+        """Return the first message of this kind; handle the messages before it.
 
         Raises:
-            ChildGone: it is never said.
+            ChildExitedError: the process ended without it.
         """
 
         def is_awaited(message: PiMessage) -> TypeGuard[T]:
@@ -233,7 +233,7 @@ class RpcProcess:
     async def _handle_message(self, incoming: PiMessage) -> None:
         match incoming:
             case ExtensionPrompt(id=number, title=title):
-                # Nobody is there to answer, and waiting would be for ever.
+                # Nobody can answer, and pi would wait forever.
                 await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
                 if self._reporter:
                     message = f"An extension of pi asked, and nobody could answer: {title}"
@@ -246,18 +246,18 @@ class RpcProcess:
                 else:
                     self._steering.mark_refused(name, steering_refused("pi", error))
             case UserMessageDelivered() if self._reporter:
-                # The first is the task itself. What was told while pi works is given in the order pi took it.
+                # The first user message is the task; later ones are steering messages, in the order pi accepted them.
                 if self._has_task and (text := self._steering.mark_delivered()):
                     await self._reporter.emit(SteeringDelivered(text))
                 self._has_task = True
             case AgentIdle() | UserMessageDelivered():
-                return  # of nothing that is waited for
+                return  # not what is waited for
             case event if self._reporter and (self._run_started or isinstance(event, Notice)):
                 await self._reporter.emit(event)
 
 
 def _escape_slash(prompt: str) -> str:
-    """A task is text: a slash at its beginning must not be taken for a command."""
+    """Return the prompt with a space before a leading slash, so that pi does not take it for a command."""
     return f" {prompt}" if prompt.startswith("/") else prompt
 
 
