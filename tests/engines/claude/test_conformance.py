@@ -1,4 +1,4 @@
-"""The claude engine passes the suite every engine passes, on both event loops."""
+"""The claude engine passes the engine suite on asyncio and trio."""
 
 from pathlib import Path
 
@@ -34,8 +34,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Placed:
-    """The engine as it lives in its place, for one run."""
+class EngineOnLocalExecutor:
+    """The engine on a local executor of its own, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
         async with LocalExecutor(available_engines(spec.environment)) as self._place:
@@ -64,7 +64,7 @@ class TestClaude(EngineSuite):
             environment=environment(self._home),
             native_folder=str(self._home / "native"),
         )
-        return EngineCase(Placed(), spec)
+        return EngineCase(EngineOnLocalExecutor(), spec)
 
     def find_leftovers(self) -> list[str]:
         return alive(self._home)

@@ -1,4 +1,4 @@
-"""What a Claude Code may do that the real one cannot be brought to: each ends as the contract says."""
+"""Faults of Claude Code that the real one cannot be made to show; each ends as the contract promises."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF = (
     {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Half an ans"}},
 )
 WRITES: Deed = {"raw": "".join(json.dumps({"type": "stream_event", "event": event}) + "\n" for event in HALF)}
-"""Begins an answer."""
+"""Starts an answer."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def home(scratch_home: Path) -> Path:
     return scratch_home
 
 
-async def play(
+async def run_actions(
     home: Path, *given: Deed, at_start: tuple[Deed, ...] = (), timeout: float | None = None, **settings: Any
 ) -> RunResult:
     async with claude_stage(home, *at_start) as retinue:
@@ -44,34 +44,34 @@ async def play(
     return result
 
 
-def ended(result: RunResult) -> tuple[ErrorCode | None, str | None]:
+def failure_of(result: RunResult) -> tuple[ErrorCode | None, str | None]:
     return (result.failure.code, result.failure.reason) if result.failure else (None, None)
 
 
-async def test_an_answer_and_an_end(home):
-    result = await play(home, SAY)
+async def test_answer_and_result_complete_the_run(home):
+    result = await run_actions(home, SAY)
     assert (result.failure, result.text, result.actual.notices) == (None, "An answer.", ())
 
 
-async def test_one_that_answers_and_does_not_exit_has_answered(home):
-    result = await play(home, {"stay": True}, SAY)
+async def test_process_that_answers_and_does_not_exit_completes(home):
+    result = await run_actions(home, {"stay": True}, SAY)
     assert (result.failure, result.text, result.exit_code) == (None, "An answer.", 0)
     assert result.elapsed < 10
 
 
 async def test_answer_without_a_result_message_is_kept_when_the_run_times_out(home):
-    result = await play(home, {"silent": True}, SAY, timeout=4)
+    result = await run_actions(home, {"silent": True}, SAY, timeout=4)
     notice = "Timed out after 4s. Consider resuming with a longer timeout."
     assert (result.failure, result.text, result.actual.notices) == (None, "An answer.", (notice,))
 
 
 async def test_message_after_a_complete_message_is_the_answer(home):
-    result = await play(home, {"say": "First."}, {"pause": 2.5}, {"say": "Second."})
+    result = await run_actions(home, {"say": "First."}, {"pause": 2.5}, {"say": "Second."})
     assert (result.failure, result.text, result.actual.notices) == (None, "Second.", ())
 
 
-async def test_one_that_exits_badly_after_its_answer_has_answered(home):
-    result = await play(home, {"silent": True}, SAY, {"exit": 3})
+async def test_bad_exit_after_an_answer_completes_with_a_notice(home):
+    result = await run_actions(home, {"silent": True}, SAY, {"exit": 3})
     assert (result.failure, result.text) == (None, "An answer.")
     assert "Claude Code ended with exit code 3 after its answer." in result.actual.notices
 
@@ -82,7 +82,7 @@ async def test_one_that_exits_badly_after_its_answer_has_answered(home):
 )
 @pytest.mark.parametrize("work", [{"call": "Read"}, WRITES], ids=["between messages", "within a message"])
 async def test_death_within_a_run_is_named_with_the_end_of_its_stderr(home, work, death, how):
-    result = await play(home, work, {"complain": "heap out of memory"}, death)
+    result = await run_actions(home, work, {"complain": "heap out of memory"}, death)
     assert result.failure
     assert how in result.failure.message
     assert result.failure.message.endswith("\nThe end of its stderr:\nheap out of memory")
@@ -90,9 +90,9 @@ async def test_death_within_a_run_is_named_with_the_end_of_its_stderr(home, work
     assert result.actual.process.stderr == "heap out of memory"
 
 
-async def test_one_that_is_killed_is_told_by_its_signal(home):
-    result = await play(home, {"call": "Read"}, {"signal": int(signal.SIGSEGV)})
-    assert (*ended(result), result.exit_code) == (ErrorCode.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
+async def test_killed_process_fails_with_its_signal(home):
+    result = await run_actions(home, {"call": "Read"}, {"signal": int(signal.SIGSEGV)})
+    assert (*failure_of(result), result.exit_code) == (ErrorCode.SIGNALLED, "child_signal", 128 + signal.SIGSEGV)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,9 @@ async def test_one_that_is_killed_is_told_by_its_signal(home):
     ],
     ids=["killed", "asked to end", "gone"],
 )
-async def test_one_that_ends_within_its_answer_is_told_by_its_end_and_what_it_wrote_is_kept(
-    home, last, code, reason, exit_code, how
-):
-    result = await play(home, WRITES, last)
-    assert (*ended(result), result.exit_code) == (code, reason, exit_code)
+async def test_exit_within_an_answer_fails_and_keeps_the_text(home, last, code, reason, exit_code, how):
+    result = await run_actions(home, WRITES, last)
+    assert (*failure_of(result), result.exit_code) == (code, reason, exit_code)
     assert result.failure
     assert result.failure.message == (
         f"Claude Code {how} in the middle of its answer. What it wrote is kept. "
@@ -121,24 +119,24 @@ async def test_one_that_ends_within_its_answer_is_told_by_its_end_and_what_it_wr
     )
 
 
-async def test_one_that_ends_without_an_answer_has_none(home):
-    result = await play(home, {"call": "Read"}, {"exit": 0})
-    assert ended(result) == (ErrorCode.ENGINE, "no_final_message")
+async def test_exit_without_an_answer_fails(home):
+    result = await run_actions(home, {"call": "Read"}, {"exit": 0})
+    assert failure_of(result) == (ErrorCode.ENGINE, "no_final_message")
 
 
-async def test_one_that_breaks_off_within_a_record(home):
-    result = await play(home, {"raw": '{"type":"assistant","mess'}, {"exit": 0})
-    assert ended(result) == (ErrorCode.ENGINE, "truncated_stream")
+async def test_output_that_ends_within_a_record_fails(home):
+    result = await run_actions(home, {"raw": '{"type":"assistant","mess'}, {"exit": 0})
+    assert failure_of(result) == (ErrorCode.ENGINE, "truncated_stream")
 
 
-async def test_one_that_ends_before_it_answers_says_why(home):
-    result = await play(home, at_start=({"complain": "Error: no room on this ship."}, {"exit": 1}))
+async def test_exit_before_the_handshake_fails_with_stderr(home):
+    result = await run_actions(home, at_start=({"complain": "Error: no room on this ship."}, {"exit": 1}))
     assert result.failure
     assert result.failure.code is ErrorCode.SPAWN_FAILED
     assert "no room on this ship" in result.failure.message
 
 
-async def test_one_that_cannot_be_started(home):
+async def test_executable_that_cannot_be_started_fails_with_spawn_failed(home):
     async with claude_stage(home) as retinue:
         (home / "bin" / "fake-claude").write_text("#!/nowhere/at/all\n")
         result = await retinue.run("explorer", deeds(SAY))
@@ -146,9 +144,9 @@ async def test_one_that_cannot_be_started(home):
     assert result.failure.code is ErrorCode.SPAWN_FAILED
 
 
-async def test_one_that_does_not_understand_us(home):
+async def test_program_without_the_protocol_fails_by_name(home):
     async with claude_stage(home) as retinue:
-        (home / "bin" / "fake-claude").write_text("#!/bin/sh\nexec cat\n")  # it says what it is told
+        (home / "bin" / "fake-claude").write_text("#!/bin/sh\nexec cat\n")  # it repeats its input
         result = await retinue.run("explorer", deeds(SAY))
     assert result.failure
     assert result.failure.code is ErrorCode.SPAWN_FAILED
@@ -156,38 +154,38 @@ async def test_one_that_does_not_understand_us(home):
     assert "Nothing was asked of a model." in result.failure.message
 
 
-async def test_lines_of_any_length_and_lines_that_are_none_do_no_harm(home):
+async def test_long_lines_and_noise_do_not_fail_the_run(home):
     noise = {"raw": "Debugger attached.\n\n\u2028\n[]\n17\n"}
-    result = await play(home, noise, {"flood": 17 << 20}, {"flood": 9 << 20}, {"say": "x", "times": 2 << 20})
+    result = await run_actions(home, noise, {"flood": 17 << 20}, {"flood": 9 << 20}, {"say": "x", "times": 2 << 20})
     assert (result.failure, len(result.text)) == (None, 2 << 20)
     assert result.actual.dropped_bytes > 17 << 20
     assert any("too long and is left out" in notice for notice in result.actual.notices)
     assert any("4 lines that are no messages" in notice for notice in result.actual.notices)
 
 
-async def test_a_silent_one_runs_into_its_timeout(home):
-    result = await play(home, {"call": "Read"}, {"hang": True}, timeout=1)
-    assert (*ended(result), result.exit_code) == (ErrorCode.TIMEOUT, "ceiling", 124)
+async def test_silent_process_times_out(home):
+    result = await run_actions(home, {"call": "Read"}, {"hang": True}, timeout=1)
+    assert (*failure_of(result), result.exit_code) == (ErrorCode.TIMEOUT, "ceiling", 124)
 
 
 @pytest.mark.parametrize(("loads", "read"), [("none", "unasked"), ("user", "allow")])
-async def test_the_last_gate_lets_only_granted_tools_through(home, loads, read):
-    """Where no settings are loaded, it is not asked about tools of Claude Code's own that are granted."""
+async def test_permission_hook_allows_only_granted_tools(home, loads, read):
+    """Without loaded settings the hook is not called for granted tools of Claude Code's own."""
     tools = ["Read", "Write", "ReadX", "mcp__retinue__ls", "mcp__retinue__subagent_finalize", "Bash"]
-    result = await play(home, {"gate": tools}, claude_settings=loads)
+    result = await run_actions(home, {"gate": tools}, claude_settings=loads)
     assert result.text == f"{read} deny deny allow deny deny"
 
 
-async def test_an_unknown_end_is_a_failure_of_the_engine(home):
-    result = await play(
+async def test_unknown_result_subtype_fails_with_engine(home):
+    result = await run_actions(
         home, {"raw": '{"type":"result","subtype":"error_x","is_error":true,"errors":["It broke."]}\n'}
     )
-    assert ended(result) == (ErrorCode.ENGINE, "error_x")
+    assert failure_of(result) == (ErrorCode.ENGINE, "error_x")
     assert result.failure
     assert "It broke." in result.failure.message
 
 
-async def test_where_its_session_cannot_be_noted_the_run_goes_on(home):
+async def test_run_continues_when_its_session_id_cannot_be_stored(home):
     async with claude_stage(home, state=home / "state") as retinue:
         (home / "state").mkdir()
         (home / "state" / "native").write_text("in the way")
@@ -197,7 +195,7 @@ async def test_where_its_session_cannot_be_noted_the_run_goes_on(home):
     assert notice.startswith("Claude Code's own session is not kept:")
 
 
-async def test_a_level_of_thinking_it_does_not_know_is_told(home):
+async def test_unknown_thinking_level_is_reported(home):
     agent = Agent(name="deep", body="You think.", tools=("read",), thinking="galactic")
     async with claude_stage(home, agents=[agent]) as retinue:
         result = await retinue.run("deep", deeds(SAY))
@@ -206,18 +204,18 @@ async def test_a_level_of_thinking_it_does_not_know_is_told(home):
     assert notice.startswith("Claude Code has no thinking level 'galactic'")
 
 
-async def test_a_tool_it_turns_out_not_to_have_fails_the_run(home):
+async def test_missing_granted_tool_fails_the_run(home):
     async with claude_stage(home) as retinue:
         program = home / "bin" / "fake-claude"
         program.write_text(program.read_text().replace("tools=tools", 'tools=["Read"]'))
         result = await retinue.run("explorer", deeds(SAY))
-    assert ended(result) == (ErrorCode.UNSUPPORTED, "missing_tool")
+    assert failure_of(result) == (ErrorCode.UNSUPPORTED, "missing_tool")
     assert result.failure
     assert "grep, find" in result.failure.message
 
 
 class SlowImport:
-    """Takes its time in a thread beside the loop, and then there is no SDK."""
+    """A slow import in a thread, after which there is no SDK."""
 
     def __init__(self) -> None:
         self.has_begun, self.may_end, self.has_ended = (threading.Event() for _ in range(3))
@@ -230,7 +228,7 @@ class SlowImport:
             raise ImportError(name)
 
 
-async def test_a_run_that_is_stopped_does_not_wait_until_the_sdk_is_loaded(home, monkeypatch):
+async def test_stopped_run_does_not_wait_for_the_sdk_import(home, monkeypatch):
     loading, results = SlowImport(), []
     monkeypatch.delitem(sys.modules, "claude_agent_sdk", raising=False)
     monkeypatch.setattr(sys, "meta_path", [loading, *sys.meta_path])
@@ -243,6 +241,6 @@ async def test_a_run_that_is_stopped_does_not_wait_until_the_sdk_is_loaded(home,
         await anyio.to_thread.run_sync(loading.has_begun.wait, 30)
         retinue.stop_all()
     (result,) = results
-    assert (*ended(result), loading.has_ended.is_set(), alive(home)) == (ErrorCode.ABORTED, None, False, [])
+    assert (*failure_of(result), loading.has_ended.is_set(), alive(home)) == (ErrorCode.ABORTED, None, False, [])
     loading.may_end.set()
     assert loading.has_ended.wait(30)

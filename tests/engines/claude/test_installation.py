@@ -1,4 +1,4 @@
-"""Whether Claude Code can be used is known without starting it, and what to do if it cannot."""
+"""Detection of Claude Code and its login without starting it, with the next step if it is missing."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from retinue.engines.claude.installation import CLAUDE_VARIABLE, LOGIN_VARIABLES
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """A home without a login, and a program that is never started."""
+    """Return an environment without a login and with a program that is never started."""
     program = tmp_path / "claude"
     program.write_text("#!/bin/false\n")
     program.chmod(0o755)
     return {"HOME": str(tmp_path), "PATH": "", CLAUDE_VARIABLE: str(program)}
 
 
-def test_the_program_is_the_one_that_is_named(environ):
+def test_program_named_by_the_variable_is_used(environ):
     assert find_claude(environ) == environ[CLAUDE_VARIABLE]
     assert find_claude({**environ, CLAUDE_VARIABLE: "/no/such/claude"}) is None
 
 
-def test_without_the_sdk_it_is_said_how_to_install_it(environ, monkeypatch):
+def test_missing_sdk_is_reported_with_the_install_command(environ, monkeypatch):
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     assert not_installed_reason({**environ, "ANTHROPIC_API_KEY": "k"}) == (
         "the Claude Agent SDK is not installed. Install it with `pip install claude-agent-sdk`."
     )
 
 
-def test_a_program_that_is_not_there_is_named(environ):
+def test_missing_program_is_named(environ):
     said = not_installed_reason({**environ, CLAUDE_VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
     assert said == (
         "there is no program /no/such/claude (RETINUE_CLAUDE). Name one that is there, or unset RETINUE_CLAUDE."
     )
 
 
-def test_without_a_login_it_is_said_which_program_gets_one(environ):
+def test_missing_login_is_reported_with_the_login_command(environ):
     assert not_installed_reason(environ) == (
         "Claude Code has no login: no key in the environment, and none of its own in "
         f"{environ['HOME']}/.claude. Start `{environ[CLAUDE_VARIABLE]}` and use /login, or set ANTHROPIC_API_KEY."
@@ -48,7 +48,7 @@ def test_without_a_login_it_is_said_which_program_gets_one(environ):
 
 
 @pytest.mark.parametrize("key", LOGIN_VARIABLES)
-def test_a_key_or_a_cloud_will_do(environ, key):
+def test_key_or_cloud_counts_as_login(environ, key):
     assert not_installed_reason({**environ, key: "1"}) is None
     assert not_installed_reason({**environ, key: ""}) is not None
 
@@ -56,13 +56,13 @@ def test_a_key_or_a_cloud_will_do(environ, key):
 @pytest.mark.parametrize(
     ("folder", "variable"), [(".claude", {}), ("elsewhere", {"CLAUDE_CONFIG_DIR": "~/elsewhere"})]
 )
-def test_a_login_of_its_own_will_do(environ, tmp_path, folder, variable):
+def test_own_login_of_claude_code_counts_as_login(environ, tmp_path, folder, variable):
     (tmp_path / folder).mkdir()
     (tmp_path / folder / ".credentials.json").write_text('{"claudeAiOauth": {}}')
     assert not_installed_reason({**environ, **variable}) is None
 
 
-def test_a_login_in_a_keychain_is_known_by_whose_it_is(environ, tmp_path):
+def test_keychain_login_is_recognized_by_its_account(environ, tmp_path):
     (tmp_path / ".claude.json").write_text('{"projects": {}}')
     assert not_installed_reason(environ) is not None
     (tmp_path / ".claude.json").write_text('{"oauthAccount": {"emailAddress": "a@example.org"}}')

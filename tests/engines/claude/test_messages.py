@@ -1,4 +1,4 @@
-"""What Claude Code writes, line by line as it was recorded, and what is told of it."""
+"""Recorded output of Claude Code parsed into events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.engines.claude.lifecycle import ClaudeMessage, ModelRequestStarted, ResultReceived
-from retinue.engines.claude.messages import ClaudeEventReader
+from retinue.engines.claude.messages import ClaudeEventReader, ClaudeMessage, ModelRequestStarted, ResultReceived
 from retinue.engines.claude.wire import parse_line
 from retinue.engines.json_lines import LineTooLong
 from retinue.model.events import (
@@ -36,7 +35,7 @@ def lines_of(name: str) -> list[bytes]:
     return (RECORDED / f"{name}.jsonl").read_bytes().splitlines()
 
 
-def told(name: str) -> list[ClaudeMessage]:
+def read_recording(name: str) -> list[ClaudeMessage]:
     return ClaudeEventReader().read(map(parse_line, lines_of(name)))
 
 
@@ -48,14 +47,14 @@ def block(**content: object) -> bytes:
     return line(type="assistant", message={"id": "m", "model": "x", "content": [content], "usage": {}})
 
 
-def streamed(**event: object) -> bytes:
+def stream_event(**event: object) -> bytes:
     return line(type="stream_event", event=event)
 
 
-def test_an_answer_after_a_tool():
+def test_answer_after_a_tool_call_is_parsed():
     call, used = "toolu_call_000001_0", {"file_path": "/project/a.txt"}
     first, second = (Usage(input=1154, output=22, turns=1), Usage(input=1239, output=5, cost=0.005056, turns=1))
-    assert rounded(told("answer")) == [
+    assert with_rounded_costs(read_recording("answer")) == [
         ModelRequestStarted(SESSION, ("Read",)),
         ThinkingDelta("Hm."),
         Thinking("Hm."),
@@ -71,8 +70,8 @@ def test_an_answer_after_a_tool():
     ]
 
 
-def test_a_provider_that_fails_is_a_message_that_ended_with_an_error():
-    *_, notice, failed, ended = told("provider_failed")
+def test_provider_error_is_a_message_that_ended_with_an_error():
+    *_, notice, failed, ended = read_recording("provider_failed")
     assert isinstance(notice, Notice)
     assert notice.message == "Claude Code tries again in 0.609s (1 of 1) after: 529 overloaded"
     assert isinstance(failed, MessageEnded)
@@ -82,8 +81,8 @@ def test_a_provider_that_fails_is_a_message_that_ended_with_an_error():
     assert ended == ResultReceived("success")
 
 
-def test_an_answer_that_was_not_streamed_ends_with_what_comes_after_it():
-    begun, notice, *rest = told("unstreamed")
+def test_answer_without_a_stream_ends_with_the_next_message():
+    begun, notice, *rest = read_recording("unstreamed")
     assert isinstance(begun, ModelRequestStarted)
     assert isinstance(notice, Notice)
     assert rest == [
@@ -93,8 +92,12 @@ def test_an_answer_that_was_not_streamed_ends_with_what_comes_after_it():
     ]
 
 
-def test_a_finalization_follows_a_good_call_and_the_run_is_over():
-    events = [event for event in rounded(told("finalized")) if not isinstance(event, TextDelta | ModelRequestStarted)]
+def test_valid_finalize_call_gives_a_finalization_and_ends_the_run():
+    events = [
+        event
+        for event in with_rounded_costs(read_recording("finalized"))
+        if not isinstance(event, TextDelta | ModelRequestStarted)
+    ]
     bad, good = {"status": "SUCCESS", "result": " "}, {"status": "SUCCESS", "result": "found it"}
     name, first, second = "subagent_finalize", "toolu_call_000001_0", "toolu_call_000002_0"
     assert events == [
@@ -110,8 +113,8 @@ def test_a_finalization_follows_a_good_call_and_the_run_is_over():
     ]
 
 
-def test_a_spent_budget_is_the_end_and_what_was_spent_is_told():
-    *_, called, message, broke_off, ended = rounded(told("budget_spent"))
+def test_exceeded_budget_ends_the_run_with_its_cost():
+    *_, called, message, broke_off, ended = with_rounded_costs(read_recording("budget_spent"))
     assert isinstance(called, ToolCalled)
     assert isinstance(message, MessageEnded)
     assert message.stop_reason == "tool_use"
@@ -120,16 +123,16 @@ def test_a_spent_budget_is_the_end_and_what_was_spent_is_told():
     assert ended == ResultReceived("error_max_budget_usd", why)
 
 
-def test_a_budget_that_is_spent_while_a_message_is_written_is_told_with_that_message():
+def test_budget_exceeded_within_a_message_is_reported_with_that_message():
     lines = [record for record in lines_of("budget_spent") if b'"message_stop"' not in record]
-    *_, message, ended = rounded(ClaudeEventReader().read(map(parse_line, lines)))
+    *_, message, ended = with_rounded_costs(ClaudeEventReader().read(map(parse_line, lines)))
     assert message == MessageEnded(
         stop_reason="tool_use", model=MODEL, usage=Usage(input=1169, output=13, cost=0.002468, turns=1)
     )
     assert isinstance(ended, ResultReceived)
 
 
-def test_a_cost_that_comes_after_its_answer_was_told_adds_no_message():
+def test_cost_after_a_reported_answer_adds_no_message():
     reader, lines = ClaudeEventReader(), list(map(parse_line, lines_of("answer")))
     reader.read(lines[:-1])
     assert isinstance(reader.release_held()[0], MessageEnded)
@@ -145,17 +148,17 @@ def test_the_last_message_is_held_back_until_the_run_is_over():
     assert reader.read(lines[-1:]) == [ResultReceived("success")]
 
 
-def test_an_answer_that_broke_off_is_told_before_the_next():
-    start = streamed(type="message_start", message={"id": "m1", "model": "x"})
-    half = streamed(type="content_block_delta", delta={"type": "text_delta", "text": "half"})
-    again = streamed(type="message_start", message={"id": "m2", "model": "x"})
+def test_cut_off_answer_is_reported_before_the_next_message():
+    start = stream_event(type="message_start", message={"id": "m1", "model": "x"})
+    half = stream_event(type="content_block_delta", delta={"type": "text_delta", "text": "half"})
+    again = stream_event(type="message_start", message={"id": "m2", "model": "x"})
     cut, ended = ClaudeEventReader().read(map(parse_line, [start, half, again]))
     assert cut == TextDelta("half")
     assert isinstance(ended, MessageEnded)
     assert (ended.stop_reason, ended.error) == ("error", "The answer broke off before it was complete.")
 
 
-def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
+def test_tool_result_waits_for_the_end_of_its_message():
     def use(call: str) -> bytes:
         return block(type="tool_use", id=call, name="Read", input={})
 
@@ -163,8 +166,8 @@ def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
         content = [{"type": "tool_result", "tool_use_id": call, "content": call}]
         return line(type="user", message={"content": content})
 
-    start = streamed(type="message_start", message={"id": "m", "model": "x", "usage": {"input_tokens": 7}})
-    rest = [streamed(type="message_delta", delta={"stop_reason": "tool_use"}), streamed(type="message_stop")]
+    start = stream_event(type="message_start", message={"id": "m", "model": "x", "usage": {"input_tokens": 7}})
+    rest = [stream_event(type="message_delta", delta={"stop_reason": "tool_use"}), stream_event(type="message_stop")]
     lines = [start, use("c1"), result("c1"), use("c2"), *rest, result("c2")]
     assert ClaudeEventReader().read(map(parse_line, lines)) == [
         ToolCalled("c1", "read", {}),
@@ -179,10 +182,13 @@ def test_a_result_that_comes_before_its_message_has_ended_waits_for_that():
     ("reason", "stop"),
     [("max_tokens", "length"), ("refusal", "error"), ("stop_sequence", "stop"), ("a_new_one", "error")],
 )
-def test_why_a_message_ended(reason, stop):
+def test_stop_reasons_map_to_stop_reasons_of_events(reason, stop):
     reader = ClaudeEventReader()
     reader.read(
-        map(parse_line, [block(type="text", text="x"), streamed(type="message_delta", delta={"stop_reason": reason})])
+        map(
+            parse_line,
+            [block(type="text", text="x"), stream_event(type="message_delta", delta={"stop_reason": reason})],
+        )
     )
     (ended,) = reader.finish()
     assert isinstance(ended, MessageEnded)
@@ -190,7 +196,7 @@ def test_why_a_message_ended(reason, stop):
     assert bool(ended.error) == (stop == "error")
 
 
-def test_what_an_agent_within_says_is_no_message_of_the_run():
+def test_messages_of_native_agents_are_left_out():
     inner = {"id": "m", "model": "x", "content": [{"type": "text", "text": "inner"}]}
     assert (
         ClaudeEventReader().read([parse_line(line(type="assistant", message=inner, parent_tool_use_id="toolu_1"))])
@@ -198,7 +204,7 @@ def test_what_an_agent_within_says_is_no_message_of_the_run():
     )
 
 
-def test_a_result_of_an_earlier_run_is_not_told_again():
+def test_tool_result_of_an_earlier_run_is_left_out():
     result = {"type": "tool_result", "tool_use_id": "old", "content": "x"}
     assert ClaudeEventReader().read([parse_line(line(type="user", message={"content": [result]}))]) == []
 
@@ -214,8 +220,8 @@ def test_lines_that_are_no_messages_are_counted():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_no_line_breaks_the_reader(data):
-    """Real lines in any order, with parts of them replaced by anything."""
+def test_reader_survives_arbitrary_lines(data):
+    """Real lines in any order, with parts replaced by arbitrary values."""
     every = [line for path in sorted(RECORDED.iterdir()) for line in path.read_bytes().splitlines()]
     reader = ClaudeEventReader()
     for record in data.draw(st.lists(st.sampled_from(every), max_size=8)):
@@ -228,13 +234,13 @@ def test_no_line_breaks_the_reader(data):
     reader.finish()
 
 
-def rounded(events: list[ClaudeMessage]) -> list[ClaudeMessage]:
-    """The same, with costs as people write them."""
+def with_rounded_costs(events: list[ClaudeMessage]) -> list[ClaudeMessage]:
+    """Return the events with costs rounded to six digits."""
 
-    def mended(event: ClaudeMessage) -> ClaudeMessage:
+    def round_cost(event: ClaudeMessage) -> ClaudeMessage:
         if isinstance(event, MessageEnded) and event.usage.cost is not None:
             usage = msgspec.structs.replace(event.usage, cost=round(event.usage.cost, 6))
             return msgspec.structs.replace(event, usage=usage)
         return event
 
-    return [mended(event) for event in events]
+    return [round_cost(event) for event in events]

@@ -1,4 +1,4 @@
-"""Which session of Claude Code's belongs to one of ours."""
+"""The Claude Code session that belongs to one of our sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def spec(tmp_path: Path) -> RunSpec:
     return make_run_spec(tmp_path, native_folder=str(tmp_path / "native"), environment={"HOME": str(tmp_path)})
 
 
-def resumed(spec: RunSpec) -> RunSpec:
+def with_session_pointer(spec: RunSpec) -> RunSpec:
     return replace(spec, native_session=str(pointer_path(spec)))
 
 
@@ -31,31 +31,31 @@ def record(home: Path, session: str) -> Path:
     return file
 
 
-def test_a_session_that_was_remembered_is_gone_on_with(spec, tmp_path):
+def test_stored_session_is_resumed(spec, tmp_path):
     write_pointer(pointer_path(spec), SESSION)
     record(tmp_path, SESSION)
-    assert find_resumable_session(resumed(spec)) == SESSION
+    assert find_resumable_session(with_session_pointer(spec)) == SESSION
     assert find_resumable_session(spec) is None, "nobody asked to go on"
     assert stat.S_IMODE(pointer_path(spec).stat().st_mode) == 0o600
 
 
-def test_the_latest_is_remembered(spec, tmp_path):
+def test_latest_session_is_stored(spec, tmp_path):
     latest = new_session_id()
     for session in (SESSION, latest):
         write_pointer(pointer_path(spec), session)
         record(tmp_path, session)
-    assert find_resumable_session(resumed(spec)) == latest
+    assert find_resumable_session(with_session_pointer(spec)) == latest
     assert list(pointer_path(spec).parent.iterdir()) == [pointer_path(spec)]
 
 
-def test_what_claude_code_has_no_record_of_is_not_gone_on_with(spec, tmp_path):
+def test_session_without_a_record_of_claude_code_is_not_resumed(spec, tmp_path):
     write_pointer(pointer_path(spec), SESSION)
     record(tmp_path, SESSION).unlink()
-    assert find_resumable_session(resumed(spec)) is None
+    assert find_resumable_session(with_session_pointer(spec)) is None
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"claude": "../../x"}', '{"claude": "--help"}', "x" * 5000])
-def test_what_is_no_such_note_is_not_believed(spec, content):
+def test_invalid_session_pointer_is_ignored(spec, content):
     pointer_path(spec).parent.mkdir()
     pointer_path(spec).write_text(content)
-    assert find_resumable_session(resumed(spec)) is None
+    assert find_resumable_session(with_session_pointer(spec)) is None

@@ -1,4 +1,4 @@
-"""Runs on Claude Code that are told something while they work, on one that does as it is told."""
+"""Steering of runs on a scripted Claude Code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.model.events import Notice, SteeringDelivered, Text, ToolCalled
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
 
-class Scene:
+class SteeredRun:
     def __init__(self, retinue):
         self.retinue, self.run, self.results = retinue, "", []
 
@@ -29,18 +29,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def at_work(home, *given):
-    """A run from its first tool call on."""
+async def open_run(home, *given):
+    """Yield a run after its first tool call."""
     async with claude_stage(home) as retinue, anyio.create_task_group() as group:
-        scene = Scene(retinue)
+        steered = SteeredRun(retinue)
 
         async def work():
-            scene.results.append(await retinue.run("explorer", deeds(*given)))
+            steered.results.append(await retinue.run("explorer", deeds(*given)))
 
         async with retinue.events(deltas=False) as events:
             group.start_soon(work)
-            scene.run = (await until_told(events, lambda event: isinstance(event, ToolCalled))).origin.run
-        yield scene
+            steered.run = (await until_told(events, lambda event: isinstance(event, ToolCalled))).origin.run
+        yield steered
 
 
 async def refusal(work):
@@ -49,54 +49,54 @@ async def refusal(work):
     return caught.value.failure
 
 
-async def test_what_is_said_reaches_the_agent(scratch_home):
-    async with at_work(scratch_home, {"call": "Read"}, {"hear": "now"}, {"say": "I heard: {heard}"}) as scene:
-        await scene.retinue.steer(scene.run, "mind the gap")
-    assert (scene.result.text, scene.result.actual.notices) == ("I heard: mind the gap", ())
-    assert await scene.events(SteeringDelivered, Text) == [
+async def test_steering_reaches_the_agent(scratch_home):
+    async with open_run(scratch_home, {"call": "Read"}, {"hear": "now"}, {"say": "I heard: {heard}"}) as steered:
+        await steered.retinue.steer(steered.run, "mind the gap")
+    assert (steered.result.text, steered.result.actual.notices) == ("I heard: mind the gap", ())
+    assert await steered.events(SteeringDelivered, Text) == [
         SteeringDelivered("mind the gap"),
         Text("I heard: mind the gap"),
     ]
 
 
-async def test_what_is_said_too_late_for_a_turn_begins_another(scratch_home):
+async def test_steering_after_the_last_turn_starts_another(scratch_home):
     script = ({"call": "Read"}, {"say": "early"}, {"hear": "late"}, {"pause": 2.5}, {"say": "I heard: {heard}"})
-    async with at_work(scratch_home, *script) as scene:
-        await scene.retinue.steer(scene.run, "better, please")
-    assert (scene.result.failure, scene.result.text) == (None, "I heard: better, please")
-    assert await scene.events(SteeringDelivered, Text) == [
+    async with open_run(scratch_home, *script) as steered:
+        await steered.retinue.steer(steered.run, "better, please")
+    assert (steered.result.failure, steered.result.text) == (None, "I heard: better, please")
+    assert await steered.events(SteeringDelivered, Text) == [
         Text("early"),
         SteeringDelivered("better, please"),
         Text("I heard: better, please"),
     ]
 
 
-async def test_what_the_agent_was_never_given_is_told_with_the_result(scratch_home):
-    async with at_work(scratch_home, {"call": "Read"}, {"hear": "drop"}, {"pause": 0.2}, {"say": "done"}) as scene:
-        await scene.retinue.steer(scene.run, "mind the gap")
-    assert (scene.result.failure, scene.result.text) == (None, "done")
-    notices = [event.code for event in await scene.events(Notice)]
+async def test_undelivered_steering_is_reported_with_the_result(scratch_home):
+    async with open_run(scratch_home, {"call": "Read"}, {"hear": "drop"}, {"pause": 0.2}, {"say": "done"}) as steered:
+        await steered.retinue.steer(steered.run, "mind the gap")
+    assert (steered.result.failure, steered.result.text) == (None, "done")
+    notices = [event.code for event in await steered.events(Notice)]
     assert "steer_missed" in notices
 
 
-async def test_who_speaks_to_one_that_dies_is_told(scratch_home):
-    async with at_work(scratch_home, {"call": "Read"}, {"pause": 0.2}, {"exit": 3}) as scene:
-        failure = await refusal(scene.retinue.steer(scene.run, "mind the gap"))
+async def test_steering_of_a_dying_process_is_refused(scratch_home):
+    async with open_run(scratch_home, {"call": "Read"}, {"pause": 0.2}, {"exit": 3}) as steered:
+        failure = await refusal(steered.retinue.steer(steered.run, "mind the gap"))
     assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
 
 
-async def test_who_speaks_to_one_that_is_being_stopped_is_told(scratch_home):
+async def test_steering_of_a_run_being_stopped_is_refused(scratch_home):
     reasons = set()
 
-    async def speak(scene):
-        reasons.add((await refusal(scene.retinue.steer(scene.run, "mind the gap"))).reason)
+    async def steer(steered):
+        reasons.add((await refusal(steered.retinue.steer(steered.run, "mind the gap"))).reason)
 
     script = ({"stay": True}, {"call": "Read"}, {"hang": True})
-    async with at_work(scratch_home, *script) as scene, anyio.create_task_group() as group:
-        scene.retinue.stop(scene.run)
-        while not scene.results:
-            group.start_soon(speak, scene)
+    async with open_run(scratch_home, *script) as steered, anyio.create_task_group() as group:
+        steered.retinue.stop(steered.run)
+        while not steered.results:
+            group.start_soon(steer, steered)
             await anyio.sleep(0.05)
-    assert scene.result.failure.code is ErrorCode.ABORTED
+    assert steered.result.failure.code is ErrorCode.ABORTED
     assert "not_at_work" in reasons
     assert reasons <= {"not_at_work", "ended"}, "the last of them may come when it has ended"

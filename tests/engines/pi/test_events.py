@@ -1,4 +1,4 @@
-"""pi's lines become events; whatever else stands on its output harms nothing."""
+"""pi's output lines parsed into events; anything else on its output is harmless."""
 
 import json
 
@@ -74,11 +74,11 @@ def test_an_assistant_message_is_its_blocks_its_calls_and_its_end():
 
 
 @pytest.mark.parametrize("role", ["system", "toolResult"])
-def test_what_others_say_is_no_message_of_the_agent(role):
+def test_messages_of_other_roles_give_no_events(role):
     assert read(message_end({"type": "text", "text": "x"}, role=role)) == []
 
 
-def test_what_the_user_says_is_told_as_given():
+def test_user_message_is_reported_as_delivered():
     assert read(message_end({"type": "text", "text": "x"}, role="user")) == [UserMessageDelivered()]
 
 
@@ -92,18 +92,18 @@ def test_what_the_user_says_is_told_as_given():
         (["odd"], "error", "pi ended its message with an unknown stop reason: ['odd']"),
     ],
 )
-def test_stop_reasons_are_ours(stop, reason, error):
+def test_pi_stop_reasons_map_to_stop_reasons_of_events(stop, reason, error):
     assert read(message_end(stop=stop)) == [
         MessageEnded(stop_reason=reason, model="local/m", usage=Usage(turns=1), error=error)
     ]
 
 
-def test_the_providers_words_are_kept():
+def test_error_message_of_the_provider_is_kept():
     (ended,) = read(message_end(stop="error", errorMessage="401: no"))
     assert (ended.stop_reason, ended.error) == ("error", "401: no")
 
 
-def test_deltas_that_follow_each_other_are_one():
+def test_consecutive_deltas_are_merged():
     said = read(update("text_delta", "a"), update("text_delta", 'b\n"c"'), update("thinking_delta", "d"))
     assert said == [TextDelta('ab\n"c"'), ThinkingDelta("d")]
 
@@ -121,12 +121,12 @@ def test_a_delta_is_found_beside_the_whole_message_of_older_versions():
     assert read(before) == [TextDelta("é")]
 
 
-def test_other_updates_say_nothing_new():
+def test_updates_without_a_delta_give_no_events():
     assert read(update("toolcall_delta", "{"), line(type="message_update"), b'{"type":"message_update","assist') == []
 
 
-def test_a_tool_tells_what_it_prints_once():
-    def printed(text):
+def test_repeated_tool_output_is_reported_once():
+    def tool_update(text):
         return line(
             type="tool_execution_update",
             toolCallId="c1",
@@ -141,7 +141,7 @@ def test_a_tool_tells_what_it_prints_once():
         result={"content": [{"type": "text", "text": "ab"}]},
         isError=False,
     )
-    assert read(printed("a"), printed("ab"), printed("ab"), printed("zz"), done) == [
+    assert read(tool_update("a"), tool_update("ab"), tool_update("ab"), tool_update("zz"), done) == [
         ToolDelta("c1", "a"),
         ToolDelta("c1", "b"),
         ToolDelta("c1", "zz"),
@@ -149,7 +149,7 @@ def test_a_tool_tells_what_it_prints_once():
     ]
 
 
-def test_a_call_that_stands_in_no_message_is_told_when_it_begins():
+def test_tool_call_outside_any_message_is_reported_at_its_start():
     start = line(type="tool_execution_start", toolCallId="c2", toolName="grep", args={"q": 1})
     in_message = message_end({"type": "toolCall", "id": "c2", "name": "grep", "arguments": {"q": 1}}, stop="toolUse")
     assert read(start) == [ToolCalled("c2", "grep", {"q": 1})]
@@ -186,7 +186,7 @@ def test_a_finalization_the_child_refused_does_not_count():
     ) == [ToolReturned("c", "subagent_finalize", "", is_error=True)]
 
 
-def test_what_pi_does_by_itself_is_noticed():
+def test_retries_compaction_and_extension_errors_are_notices():
     said = read(
         line(type="auto_retry_start", attempt=1, maxAttempts=3, delayMs=2000, errorMessage="500"),
         line(type="compaction_start", reason="threshold"),
@@ -199,7 +199,7 @@ def test_what_pi_does_by_itself_is_noticed():
     ]
 
 
-def test_the_conversation_over_rpc_is_read():
+def test_rpc_responses_and_extension_prompts_are_parsed():
     said = read(
         b'{"id":"r1","type":"response","command":"prompt","success":true}',
         b'{"id":"r2","type":"response","command":"set_model","success":false,"error":"no"}',
@@ -217,7 +217,7 @@ def test_the_conversation_over_rpc_is_read():
     ]
 
 
-def test_noise_is_counted_and_what_follows_is_read():
+def test_noise_is_counted_and_later_records_are_read():
     reader = PiEventReader()
     good = message_end({"type": "text", "text": "x\u2028y"})
     said = reader.read(
@@ -243,20 +243,20 @@ def test_noise_is_counted_and_what_follows_is_read():
         b"3",
     ],
 )
-def test_a_bad_record_costs_only_itself(bad):
+def test_bad_record_does_not_affect_the_next(bad):
     good = message_end({"type": "text", "text": "x"})
     said = read(bad, good)
     assert said[-2:] == read(good)
     assert all(isinstance(one, MessageEnded) for one in said[:-2])
 
 
-def test_half_a_record_at_the_end_is_known():
+def test_output_that_ends_within_a_record_is_truncated():
     reader = PiEventReader()
     reader.read([message_end({"type": "text", "text": "x"}), b'{"type":"agent_e'])
     assert reader.is_truncated
 
 
-def test_half_a_character_is_no_reason_to_lose_a_message():
+def test_message_with_a_lone_surrogate_is_kept():
     said = read(
         b'{"type":"message_end","message":{"role":"assistant","content":[{"type":"text","text":"a\\ud83d"}],"stopReason":"stop"}}'
     )
@@ -277,14 +277,14 @@ def test_usage_is_brought_into_range(usage, expected):
     assert ended.usage == expected
 
 
-def test_what_is_worth_keeping_is_counted_apart():
+def test_repeating_lines_do_not_count_as_durable_output():
     reader = PiEventReader()
     kept = message_end({"type": "text", "text": "x"})
     reader.read([kept, update("text_delta", "abc"), LineTooLong(99)])
     assert (reader.stdout, reader.dropped) == (len(kept), 99)
 
 
-def test_a_line_too_long_is_told():
+def test_too_long_line_is_a_notice():
     assert read(LineTooLong(99)) == [
         Notice("line_too_long", "A line of 99 bytes from pi was too long and is left out.")
     ]
@@ -294,7 +294,7 @@ def test_a_line_too_long_is_told():
 @given(
     st.lists(st.binary(max_size=60) | st.sampled_from([message_end(), update("text_delta", "x"), b"{"]), max_size=8)
 )
-def test_nothing_on_the_output_breaks_the_reader(lines):
+def test_reader_survives_arbitrary_lines(lines):
     PiEventReader().read(LineSplitter().feed(b"\n".join(lines) + b"\n"))
 
 
@@ -337,5 +337,5 @@ kinds = st.sampled_from(
     st.dictionaries(fields, json_values, max_size=5),
     st.dictionaries(st.sampled_from(["role", "content", "usage", "stopReason"]), json_values, max_size=4),
 )
-def test_records_of_any_shape_are_survived(kind, record, message):
+def test_reader_survives_records_of_any_shape(kind, record, message):
     read(line(**{"type": kind, **record}), line(type=kind, message={"role": "assistant", **message}))

@@ -1,4 +1,4 @@
-"""How pi is started: everything an agent can say is passed on or told; nothing secret or long is an argument."""
+"""The start of pi: every field of an agent is passed on or reported; no secret or long text is an argument."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ USUAL = ("-e", str(EXTENSION_PATH), "--no-themes", "-np")
 
 @pytest.fixture
 def spec(tmp_path):
-    def made(agent=None, **fields):
+    def make_spec(agent=None, **fields):
         agent = AgentProfile(name="scout", **(agent or {}))
         fields = {"session": SESSION, "native_folder": str(tmp_path / "native"), **fields}
         return structs.replace(make_run_spec(tmp_path), agent=agent, **fields)
 
-    return made
+    return make_spec
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def spec(tmp_path):
         ({"extra_args": ("--verbose",)}, None, ("--verbose",)),
     ],
 )
-def test_what_an_agent_says_is_an_argument(spec, agent, model, arguments):
+def test_fields_of_an_agent_become_arguments(spec, agent, model, arguments):
     assert plan_launch(spec(agent, model=model), PI).key.arguments == (*USUAL, *arguments)
 
 
-def test_versions_without_mcp_are_not_told_to_leave_it_out(spec):
+def test_versions_without_mcp_get_no_mcp_flag(spec):
     start = plan_launch(spec({"no_extensions": True}), structs.replace(PI, version=(0, 87, 1)))
     assert "--no-mcp" not in start.key.arguments
 
@@ -59,7 +59,7 @@ def test_versions_without_mcp_are_not_told_to_leave_it_out(spec):
         ({"provider": "local"}, "The provider 'local' is not used, as no model is named."),
     ],
 )
-def test_what_cannot_be_passed_on_is_told(spec, agent, sentence):
+def test_unapplied_preferences_are_reported(spec, agent, sentence):
     run = spec(agent)
     (told,) = list_unapplied_preferences(run, plan_launch(run, PI))
     assert told.startswith(sentence)
@@ -67,7 +67,7 @@ def test_what_cannot_be_passed_on_is_told(spec, agent, sentence):
 
 
 @pytest.mark.parametrize("way", ["conversing", "once"])
-def test_neither_prompts_nor_secrets_are_arguments(spec, tmp_path, way):
+def test_prompts_and_secrets_are_not_in_the_arguments(spec, tmp_path, way):
     secret = "hunter2hunter2"
     run = spec(
         prompt="the task " * 9,
@@ -90,7 +90,7 @@ def test_neither_prompts_nor_secrets_are_arguments(spec, tmp_path, way):
         assert (tmp_path / "system-prompt.md").stat().st_mode & 0o777 == 0o600
 
 
-def test_without_tools_pi_is_told_so(spec, tmp_path):
+def test_agent_without_tools_gets_the_no_tools_flag(spec, tmp_path):
     run = spec(grant=ToolGrant())
     assert "--no-tools" in plan_launch(run, PI).oneshot_command(run, tmp_path).argv
 
@@ -106,11 +106,11 @@ def test_without_tools_pi_is_told_so(spec, tmp_path):
         {"agent": AgentProfile(name="scout", no_context_files=True)},
     ],
 )
-def test_runs_that_differ_in_what_a_process_cannot_change_have_another_key(spec, change):
+def test_process_key_depends_on_everything_fixed_at_start(spec, change):
     assert plan_launch(structs.replace(spec(), **change), PI).key != plan_launch(spec(), PI).key
 
 
-def test_runs_that_differ_in_what_a_session_can_change_share_a_key(spec):
+def test_process_key_is_equal_for_other_prompts_and_tools(spec):
     changed = structs.replace(
         spec(),
         system_prompt="other",
@@ -121,7 +121,7 @@ def test_runs_that_differ_in_what_a_session_can_change_share_a_key(spec):
     assert plan_launch(changed, PI).key == plan_launch(spec(), PI).key
 
 
-def test_a_key_does_not_tell_a_secret(spec):
+def test_process_key_contains_no_secret(spec):
     assert "hunter2" not in repr(plan_launch(spec(secrets={"PI_API_KEY": Secret("hunter2hunter2")}), PI).key)
 
 
@@ -135,7 +135,7 @@ def test_the_session_file_is_named_by_agent_and_session(spec, tmp_path):
     )
 
 
-def test_an_earlier_attempt_is_moved_aside_and_not_continued(spec, tmp_path):
+def test_session_file_of_an_earlier_attempt_is_moved_aside(spec, tmp_path):
     for content in ("first", "second"):
         Path(plan_launch(spec(), PI).session or "").write_text(content)
     plan_launch(spec(), PI)
@@ -143,14 +143,14 @@ def test_an_earlier_attempt_is_moved_aside_and_not_continued(spec, tmp_path):
     assert kept == [("1.jsonl", "first"), ("2.jsonl", "second")]
 
 
-def test_a_session_that_is_continued_stays_where_it_is(spec, tmp_path):
+def test_continued_session_file_stays_in_place(spec, tmp_path):
     path = tmp_path / "own.jsonl"
     path.write_text("x")
     assert plan_launch(spec(native_session=str(path)), PI).session == str(path)
     assert path.read_text() == "x"
 
 
-def test_where_nothing_can_be_kept_the_run_goes_on_without(spec, tmp_path):
+def test_run_without_writable_folder_has_no_session_file(spec, tmp_path):
     (tmp_path / "file").write_text("")
     run = spec(native_folder=str(tmp_path / "file" / "native"))
     start = plan_launch(run, PI)

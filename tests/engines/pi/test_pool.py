@@ -1,4 +1,4 @@
-"""Warm processes: which run is served by which process, and that no run sees anything of another."""
+"""The process pool: which process serves which run, and that no run sees anything of another."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def nothing_is_left(scratch_home):
 
 
 async def pid(retinue, **options) -> int:
-    """The process that serves a run."""
+    """Return the id of the process that serves a run."""
     served: int = reported(await play(retinue, do("report"), **options))["pid"]
     return served
 
@@ -62,7 +62,7 @@ AGENTS = [
 ]
 
 
-async def test_what_a_process_cannot_change_takes_another_process(scratch_home):
+async def test_run_with_another_process_key_gets_another_process(scratch_home):
     elsewhere = scratch_home / "elsewhere"
     elsewhere.mkdir()
     async with pi_stage(scratch_home, agents=AGENTS, environ={"FAKE_COLOUR": "red"}) as retinue:
@@ -91,7 +91,7 @@ async def test_an_old_version_has_a_process_per_run(scratch_home):
 # -- nothing of one run is seen by the next ----------------------------------------------------------
 
 
-async def test_no_run_sees_anything_of_the_one_before(scratch_home):
+async def test_run_sees_nothing_of_the_previous_run(scratch_home):
     agents = [
         Agent(name="one", body="You know the word kettle.", tools=("read",)),
         Agent(name="two", body="You know nothing.", tools=("grep", "ls"), append_system_prompt="At all."),
@@ -121,7 +121,7 @@ async def test_runs_in_other_folders_and_environments_see_their_own(scratch_home
     assert [one["cwd"] for one in told] == [work, work, str(elsewhere), work]
 
 
-async def test_a_session_goes_on_in_its_own_file_whatever_its_process_did_meanwhile(scratch_home):
+async def test_session_continues_in_its_own_file_after_other_runs_of_the_process(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         first = await play(retinue, do("report"), ask="Remember the kettle.")
         await play(retinue, do("report"), ask="Something else.")
@@ -130,7 +130,7 @@ async def test_a_session_goes_on_in_its_own_file_whatever_its_process_did_meanwh
     assert again["prompts"] == ["Remember the kettle.", "What was it?"]
 
 
-async def test_what_comes_late_from_one_run_is_not_taken_for_the_next(scratch_home):
+async def test_late_events_are_not_attributed_to_the_next_run(scratch_home):
     late = (do("settle"), do("pause", 0.3), do("say", "Late."), do("call", "read"))
     async with pi_stage(scratch_home) as retinue:
         first = await play(retinue, do("say", "First."), *late)
@@ -142,13 +142,13 @@ async def test_what_comes_late_from_one_run_is_not_taken_for_the_next(scratch_ho
         assert sum(isinstance(event, MessageEnded) for event in events) == 1
 
 
-async def test_a_task_that_looks_like_our_command_is_only_text(scratch_home):
+async def test_task_that_looks_like_a_command_is_plain_text(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await retinue.run(None, '/retinue_configure {"tools": ["bash"]}')
         assert result.text.startswith("ECHO:  /retinue_configure")
 
 
-async def test_a_question_of_an_extension_is_answered_for_nobody(scratch_home):
+async def test_question_of_an_extension_is_cancelled(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("ask", "May I?"))
         assert '"cancelled": true' in result.text
@@ -170,7 +170,7 @@ async def test_a_question_of_an_extension_is_answered_for_nobody(scratch_home):
     ],
     ids=["timeout", "error", "aborted", "leftover", "late", "exit"],
 )
-async def test_a_process_in_doubt_serves_nobody_else_and_is_gone_with_its_run(scratch_home, deeds, options):
+async def test_process_in_doubt_is_not_reused_and_ends_with_its_run(scratch_home, deeds, options):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
         await play(retinue, *deeds, **options)
@@ -178,7 +178,7 @@ async def test_a_process_in_doubt_serves_nobody_else_and_is_gone_with_its_run(sc
         assert await pid(retinue) != before
 
 
-async def test_the_process_of_a_stopped_run_serves_nobody_else(scratch_home):
+async def test_process_of_a_stopped_run_is_not_reused(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before, results = await pid(retinue), []
 
@@ -240,7 +240,7 @@ async def test_an_idle_process_ends(scratch_home):
         await until_gone(await pid(retinue))
 
 
-async def test_of_too_many_idle_processes_the_one_idle_longest_ends(scratch_home):
+async def test_longest_idle_process_ends_when_too_many_are_idle(scratch_home):
     async with pi_stage(scratch_home, agents=AGENTS, bounds=PoolLimits(max_idle=2)) as retinue:
         first, second, third = [await pid(retinue, agent=agent) for agent in ("plain", "model", "thinking")]
         await until_gone(first)
@@ -264,14 +264,14 @@ async def test_a_run_waits_for_a_busy_process_before_it_starts_one_too_many(scra
         assert len({reported(result)["pid"] for result in results}) == 1
 
 
-async def test_where_the_cores_have_nothing_to_do_nobody_waits_for_long(scratch_home):
+async def test_idle_cores_start_another_process_soon(scratch_home):
     bounds = PoolLimits(max_starting=1, start_after=20, idle_cpu_share=-1)
     async with pi_stage(scratch_home, bounds=bounds) as retinue:
         results = await retinue.delegate([task(do("pause", 0.3), do("report"))] * 4)
         assert len({reported(result)["pid"] for result in results}) > 1
 
 
-async def test_patience_ends(scratch_home):
+async def test_waiting_run_starts_another_process_after_the_timeout(scratch_home):
     work = scratch_home / "work"
     bounds = PoolLimits(max_starting=1, start_after=0.05)
     waits = do("bash", "until [ -e go ]; do sleep 0.02; done")
@@ -281,7 +281,7 @@ async def test_patience_ends(scratch_home):
         assert (work / "go").exists()
 
 
-async def test_no_more_processes_start_at_once_than_the_bound_says(scratch_home):
+async def test_simultaneous_starts_are_bounded(scratch_home):
     log = scratch_home / "starts"
     at_start = (do("shell", f"echo + >>{log}"), do("pause", 0.1), do("shell", f"echo - >>{log}"))
     bounds = PoolLimits(max_starting=2, start_after=0)
@@ -317,7 +317,7 @@ async def test_processes_that_hang_at_their_start_do_not_keep_others_from_starti
         assert quick.text == "Done."
 
 
-async def test_without_our_extension_nothing_is_asked(scratch_home):
+async def test_process_without_our_extension_gets_no_prompt(scratch_home):
     async with pi_stage(scratch_home, do("unload")) as retinue:
         result = await play(retinue, do("say", "never"))
         assert ended(result) == (ErrorCode.SPAWN_FAILED, "extension_missing")
@@ -336,8 +336,8 @@ async def test_a_tool_pi_does_not_have_fails_the_run_by_name_unless_it_is_option
         assert likes.text == "Done."
 
 
-async def test_a_tool_that_only_the_host_has_is_done_without(scratch_home):
-    """An agent that names no tools inherits those of its host: it asked for none of them by name."""
+async def test_inherited_tool_that_pi_lacks_is_left_out(scratch_home):
+    """An agent without tool fields inherits its host's tools and requires none of them."""
     async with pi_stage(scratch_home, agents=[Agent(name="plain")]) as retinue:
         call = structs.replace(retinue.call("fanout"), host_tools=("read", "bash", "only_there"))
         plan = Plan(tasks=(task(do("say", "Done."), agent="plain"),))

@@ -1,4 +1,4 @@
-"""Which provider variables a run on pi gets: those of the providers it may use."""
+"""Environment variables of a run on pi: those of the providers it may use."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ CUSTOM = {
 
 
 @pytest.fixture
-def seen(tmp_path: Path):
-    """Returns the names of the variables a run gets, of those set here."""
+def list_variables(tmp_path: Path):
+    """Return a function that lists the variables a run gets, of those set here."""
 
     def names(
         *models: str | None,
@@ -79,19 +79,19 @@ def seen(tmp_path: Path):
         ("cloudflare-workers-ai/@cf/x", {"CLOUDFLARE_API_KEY"}),
     ],
 )
-def test_run_gets_the_variables_of_its_models_provider_only(seen, model, names):
-    assert seen(model) == names
+def test_run_gets_the_variables_of_its_models_provider_only(list_variables, model, names):
+    assert list_variables(model) == names
 
 
-def test_run_gets_the_variables_of_the_agents_provider_only(seen):
-    assert seen("gpt-oss-120b", provider="groq") == {"GROQ_API_KEY"}
-    assert seen("claude", provider="amazon-bedrock") == AWS
-    assert seen("scripted-1", provider="local") == set()
-    assert seen("m", provider="of-an-extension") == set()
+def test_run_gets_the_variables_of_the_agents_provider_only(list_variables):
+    assert list_variables("gpt-oss-120b", provider="groq") == {"GROQ_API_KEY"}
+    assert list_variables("claude", provider="amazon-bedrock") == AWS
+    assert list_variables("scripted-1", provider="local") == set()
+    assert list_variables("m", provider="of-an-extension") == set()
 
 
-def test_run_gets_the_variables_of_every_fallback_model(seen):
-    assert seen("local/scripted-1", "openai/gpt-5.5", "foo/bar") == {"OPENAI_API_KEY", "FOO", "FOO_HEADER"}
+def test_run_gets_the_variables_of_every_fallback_model(list_variables):
+    assert list_variables("local/scripted-1", "openai/gpt-5.5", "foo/bar") == {"OPENAI_API_KEY", "FOO", "FOO_HEADER"}
 
 
 @pytest.mark.parametrize(
@@ -101,47 +101,50 @@ def test_run_gets_the_variables_of_every_fallback_model(seen):
         ({"defaultProvider": "openai"}, {"OPENAI_API_KEY"}),
         ({"defaultProvider": "amazon-bedrock"}, AWS),
         ({"enabledModels": ["groq/*"]}, {"GROQ_API_KEY"}),
-        # pi picks the first of its own list that is configured, as it does with a default without a key.
+        # pi picks the first configured provider of its own list, also if its default has no key.
         ({}, AWS),
         ({"defaultProvider": "mistral"}, AWS),
         ({"defaultProvider": ["openai"], "enabledModels": {"a": 1}}, AWS),
     ],
 )
-def test_run_without_a_model_gets_the_variables_of_pis_default_provider(seen, settings, names):
-    assert seen(None, settings=settings) == names
+def test_run_without_a_model_gets_the_variables_of_pis_default_provider(list_variables, settings, names):
+    assert list_variables(None, settings=settings) == names
 
 
-def test_a_login_counts_as_configured(seen):
-    assert seen(None, settings={"defaultProvider": "mistral"}, auth={"mistral": {"type": "oauth"}}) == set()
+def test_a_login_counts_as_configured(list_variables):
+    assert list_variables(None, settings={"defaultProvider": "mistral"}, auth={"mistral": {"type": "oauth"}}) == set()
 
 
-def test_auth_json_may_name_a_variable(seen):
-    assert seen("mistral/devstral", auth={"mistral": {"type": "api_key", "key": "${FOO}"}}) == {"FOO"}
+def test_auth_json_may_name_a_variable(list_variables):
+    assert list_variables("mistral/devstral", auth={"mistral": {"type": "api_key", "key": "${FOO}"}}) == {"FOO"}
 
 
 @pytest.mark.parametrize("model", ["gpt-5.5", "meta-llama/llama-4", "mistral/devstral", "of-an-extension/m"])
-def test_run_of_unknown_provider_gets_every_key_but_no_cloud_credentials(seen, model):
-    assert seen(model) == {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GROQ_API_KEY", "FOO", "FOO_HEADER"}
+def test_run_of_unknown_provider_gets_every_key_but_no_cloud_credentials(list_variables, model):
+    assert list_variables(model) == {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GROQ_API_KEY", "FOO", "FOO_HEADER"}
 
 
-def test_cloud_that_is_named_gets_its_variables_even_if_a_file_has_the_credentials(seen):
+def test_cloud_that_is_named_gets_its_variables_even_if_a_file_has_the_credentials(list_variables):
     environ = {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "l", "OPENAI_API_KEY": "k"}
-    assert seen("google-vertex/gemini", environ=environ) == {"GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"}
+    assert list_variables("google-vertex/gemini", environ=environ) == {
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_CLOUD_LOCATION",
+    }
 
 
-def test_models_json_with_comments_and_trailing_commas_is_read(seen):
+def test_models_json_with_comments_and_trailing_commas_is_read(list_variables):
     text = '\ufeff{"providers": {"foo": {"apiKey": "$FOO", // the "key"\n "baseUrl": "http://x",},},}'
-    assert seen("foo/bar", models_json=text) == {"FOO"}
+    assert list_variables("foo/bar", models_json=text) == {"FOO"}
 
 
 @pytest.mark.parametrize("apikey", ["FOO", "$FOO"])
-def test_api_key_names_a_variable_with_or_without_a_dollar(seen, apikey):
-    assert seen("foo/bar", models_json=json.dumps({"providers": {"foo": {"apiKey": apikey}}})) == {"FOO"}
+def test_api_key_names_a_variable_with_or_without_a_dollar(list_variables, apikey):
+    assert list_variables("foo/bar", models_json=json.dumps({"providers": {"foo": {"apiKey": apikey}}})) == {"FOO"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"providers": []}', '{"providers": {"local": [1]}}', "\0" * 9])
-def test_unreadable_models_json_gives_no_cloud_credentials(seen, text):
-    assert not seen("local/scripted-1", models_json=text) & CLOUDS.keys()
+def test_unreadable_models_json_gives_no_cloud_credentials(list_variables, text):
+    assert not list_variables("local/scripted-1", models_json=text) & CLOUDS.keys()
 
 
 def test_every_provider_has_variables_or_a_login_only():

@@ -1,4 +1,4 @@
-"""Runs on pi that are told something while they work, on a pi that does as it is told."""
+"""Steering of runs on a scripted pi."""
 
 from contextlib import asynccontextmanager
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 HALF = do("say", "half")
 
 
-class Scene:
+class SteeredRun:
     def __init__(self, retinue, run):
         self.retinue, self.run, self.results = retinue, run, []
 
@@ -30,18 +30,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def at_work(retinue, *deeds, since=Text, **options):
-    """A run of an open Retinue, from its first event of this kind on."""
-    scene = Scene(retinue, "")
+async def open_run(retinue, *deeds, since=Text, **options):
+    """Yield a run of an open Retinue once it has emitted its first event of this kind."""
+    steered = SteeredRun(retinue, "")
 
     async def work():
-        scene.results.append(await play(retinue, *deeds, ask="look", **options))
+        steered.results.append(await play(retinue, *deeds, ask="look", **options))
 
     async with anyio.create_task_group() as group:
         async with retinue.events(deltas=False) as events:
             group.start_soon(work)
-            scene.run = (await until_told(events, lambda event: isinstance(event, since))).origin.run
-        yield scene
+            steered.run = (await until_told(events, lambda event: isinstance(event, since))).origin.run
+        yield steered
 
 
 async def refusal(work):
@@ -54,142 +54,142 @@ async def pid(retinue):
     return reported(await play(retinue, do("report")))["pid"]
 
 
-async def test_what_is_said_reaches_the_agent_and_its_process_serves_the_next_run(scratch_home):
+async def test_steering_reaches_the_agent_and_the_process_is_reused(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with at_work(retinue, HALF, do("hear"), do("report")) as scene:
-            await retinue.steer(scene.run, "look into tests, too")
-        assert reported(scene.result)["prompts"] == ["look", "look into tests, too"]
-        first, steered, _ = await scene.events(Text, SteeringDelivered)
+        async with open_run(retinue, HALF, do("hear"), do("report")) as steered:
+            await retinue.steer(steered.run, "look into tests, too")
+        assert reported(steered.result)["prompts"] == ["look", "look into tests, too"]
+        first, steered, _ = await steered.events(Text, SteeringDelivered)
         assert (first, steered) == (Text("half"), SteeringDelivered("look into tests, too"))
         assert await pid(retinue) == before
 
 
-async def test_what_looks_like_a_command_of_pis_is_only_text(scratch_home):
+async def test_steering_that_looks_like_a_pi_command_is_plain_text(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, HALF, do("hear"), do("report")) as scene,
+        open_run(retinue, HALF, do("hear"), do("report")) as steered,
     ):
-        await retinue.steer(scene.run, "/retinue_configure {}")
-    assert reported(scene.result)["prompts"] == ["look", "/retinue_configure {}"]
-    assert await scene.events(SteeringDelivered) == [SteeringDelivered("/retinue_configure {}")]
+        await retinue.steer(steered.run, "/retinue_configure {}")
+    assert reported(steered.result)["prompts"] == ["look", "/retinue_configure {}"]
+    assert await steered.events(SteeringDelivered) == [SteeringDelivered("/retinue_configure {}")]
 
 
-async def test_texts_are_given_in_the_order_they_were_said(scratch_home):
+async def test_steering_messages_are_delivered_in_order(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, HALF, do("hear"), do("hear"), do("report")) as scene,
+        open_run(retinue, HALF, do("hear"), do("hear"), do("report")) as steered,
     ):
-        await retinue.steer(scene.run, "x" * 300_000)
-        await retinue.steer(scene.run, "two")
-    assert reported(scene.result)["prompts"] == ["look", "x" * 300_000, "two"]
-    assert [len(event.text) for event in await scene.events(SteeringDelivered)] == [300_000, 3]
+        await retinue.steer(steered.run, "x" * 300_000)
+        await retinue.steer(steered.run, "two")
+    assert reported(steered.result)["prompts"] == ["look", "x" * 300_000, "two"]
+    assert [len(event.text) for event in await steered.events(SteeringDelivered)] == [300_000, 3]
 
 
-async def test_what_is_said_while_pi_starts_waits_for_it(scratch_home):
+async def test_steering_during_the_start_of_pi_waits(scratch_home):
     async with (
         pi_stage(scratch_home, do("pause", 0.3)) as retinue,
-        at_work(retinue, do("hear"), do("report"), since=AttemptStarted) as scene,
+        open_run(retinue, do("hear"), do("report"), since=AttemptStarted) as steered,
     ):
         while True:
             try:
-                await retinue.steer(scene.run, "early")
+                await retinue.steer(steered.run, "early")
             except RefusedError:  # the engine has not been called yet
                 await anyio.lowlevel.checkpoint()
             else:
                 break
-    assert reported(scene.result)["prompts"] == ["look", "early"]
+    assert reported(steered.result)["prompts"] == ["look", "early"]
 
 
-async def test_what_pi_does_not_take_is_refused_in_its_words_and_the_run_goes_on(scratch_home):
+async def test_steering_refused_by_pi_is_refused_with_its_reason(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, HALF, do("hear", refuse="The queue is full."), do("say", "done")) as scene,
+        open_run(retinue, HALF, do("hear", refuse="The queue is full."), do("say", "done")) as steered,
     ):
-        failure = await refusal(retinue.steer(scene.run, "more"))
+        failure = await refusal(retinue.steer(steered.run, "more"))
     assert (failure.code, failure.message) == (ErrorCode.ENGINE, "pi did not take it: The queue is full.")
-    assert (scene.result.text, scene.result.actual.notices) == ("done", ())
+    assert (steered.result.text, steered.result.actual.notices) == ("done", ())
 
 
-async def test_what_comes_as_pi_settles_is_refused_and_no_other_run_hears_of_it(scratch_home):
+async def test_steering_at_the_end_of_a_run_is_refused_and_reaches_no_other_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with at_work(retinue, HALF, do("hear", settle=True)) as scene:
-            failure = await refusal(retinue.steer(scene.run, "too late"))
+        async with open_run(retinue, HALF, do("hear", settle=True)) as steered:
+            failure = await refusal(retinue.steer(steered.run, "too late"))
         assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
-        assert scene.result.text == "half"
+        assert steered.result.text == "half"
         assert await pid(retinue) != before
 
 
-async def test_what_pi_took_and_never_gave_its_agent_is_told_and_no_other_run_hears_of_it(scratch_home):
+async def test_undelivered_steering_is_reported_and_reaches_no_other_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with at_work(retinue, HALF, do("hear", drop=True), do("pause", 0.2), do("say", "done")) as scene:
-            await retinue.steer(scene.run, "more")
-        assert await scene.events(SteeringDelivered) == []
+        async with open_run(retinue, HALF, do("hear", drop=True), do("pause", 0.2), do("say", "done")) as steered:
+            await retinue.steer(steered.run, "more")
+        assert await steered.events(SteeringDelivered) == []
         sentence = "The run ended before its agent was given what it was told: more"
-        assert Notice("steer_missed", sentence) in await scene.events(Notice)
+        assert Notice("steer_missed", sentence) in await steered.events(Notice)
         assert await pid(retinue) != before
 
 
 @pytest.mark.parametrize("end", [do("exit", 3), do("die", "KILL")])
-async def test_who_speaks_to_a_pi_that_dies_is_told(scratch_home, end):
+async def test_steering_of_a_dying_pi_is_refused(scratch_home, end):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, HALF, do("pause", 0.2), end) as scene,
+        open_run(retinue, HALF, do("pause", 0.2), end) as steered,
     ):
-        failure = await refusal(retinue.steer(scene.run, "more"))
+        failure = await refusal(retinue.steer(steered.run, "more"))
     assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
 
 
-async def test_who_speaks_to_a_pi_that_is_stopped_meanwhile_is_told(scratch_home):
+async def test_steering_of_a_run_being_stopped_is_refused(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, do("call", "read"), do("hang", deaf=True), since=ToolCalled) as scene,
+        open_run(retinue, do("call", "read"), do("hang", deaf=True), since=ToolCalled) as steered,
     ):
         failures = []
 
         async def steer():
-            failures.append(await refusal(retinue.steer(scene.run, "more")))
+            failures.append(await refusal(retinue.steer(steered.run, "more")))
 
         async with anyio.create_task_group() as group:
             group.start_soon(steer)
             await anyio.lowlevel.checkpoint()
-            retinue.stop(scene.run)
+            retinue.stop(steered.run)
     assert [failure.reason for failure in failures] == ["not_at_work"]
-    assert ended(scene.result)[0] is ErrorCode.ABORTED
+    assert ended(steered.result)[0] is ErrorCode.ABORTED
 
 
-async def test_whoever_leaves_while_he_speaks_leaves_no_half_line(scratch_home):
+async def test_cancelled_steering_leaves_no_partial_line(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        at_work(retinue, HALF, do("pause", 0.3), do("hear"), do("hear"), do("report")) as scene,
+        open_run(retinue, HALF, do("pause", 0.3), do("hear"), do("hear"), do("report")) as steered,
     ):
         with anyio.move_on_after(0.1):
-            await retinue.steer(scene.run, "x" * 300_000)
-        await retinue.steer(scene.run, "two")
-    assert reported(scene.result)["prompts"] == ["look", "x" * 300_000, "two"]
+            await retinue.steer(steered.run, "x" * 300_000)
+        await retinue.steer(steered.run, "two")
+    assert reported(steered.result)["prompts"] == ["look", "x" * 300_000, "two"]
 
 
-async def test_a_pi_that_takes_no_commands_takes_no_words(scratch_home):
+async def test_pi_without_rpc_refuses_steering(scratch_home):
     agent = Agent(name="own", extra_args=("--thinking", "low"))
     for options in ({"version": OLD}, {"agents": [agent]}):
         async with (
             pi_stage(scratch_home, **options) as retinue,
-            at_work(
+            open_run(
                 retinue, HALF, do("pause", 0.3), do("say", "done"), agent="own" if "agents" in options else None
-            ) as scene,
+            ) as steered,
         ):
-            failure = await refusal(retinue.steer(scene.run, "more"))
+            failure = await refusal(retinue.steer(steered.run, "more"))
         assert failure.code is ErrorCode.UNSUPPORTED
         assert failure.message.startswith("This pi takes nothing while its agent works: it is older than 0.87")
-        assert scene.result.text == "done"
+        assert steered.result.text == "done"
         (scratch_home / "bin" / "package.json").unlink(missing_ok=True)
 
 
-async def test_an_answer_is_no_end_while_pi_has_something_to_say_to_its_agent(scratch_home):
-    """The time to say goodbye after an answer does not count for what follows a steer."""
+async def test_run_continues_after_an_answer_while_steering_is_pending(scratch_home):
+    """The grace period after an answer does not count while steering is pending."""
     answer = (do("say", "early"), do("hear"), do("pause", 2.5), do("say", "better"))
-    async with pi_stage(scratch_home) as retinue, at_work(retinue, *answer) as scene:
-        await retinue.steer(scene.run, "better, please")
-    assert (scene.result.text, scene.result.failure) == ("better", None)
+    async with pi_stage(scratch_home) as retinue, open_run(retinue, *answer) as steered:
+        await retinue.steer(steered.run, "better, please")
+    assert (steered.result.text, steered.result.failure) == ("better", None)

@@ -23,7 +23,7 @@ from retinue.engines.claude.launch import (
     list_setting_sources,
     list_unapplied_preferences,
 )
-from retinue.engines.claude.lifecycle import ModelRequestStarted, ResultReceived
+from retinue.engines.claude.messages import ModelRequestStarted, ResultReceived
 from retinue.engines.claude.run import (
     ClaudeRun,
     SessionNotFoundError,

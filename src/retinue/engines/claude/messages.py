@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.engines.claude.lifecycle import ClaudeMessage, ResultReceived, read_lifecycle, read_system
 from retinue.engines.claude.tools import convert_arguments, to_retinue_name
 from retinue.engines.claude.wire import IncomingLine
 from retinue.engines.json_lines import (
@@ -51,6 +50,37 @@ from retinue.model.events import (
 from retinue.model.results import Usage
 from retinue.model.runs import ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
+
+
+class ModelRequestStarted(Struct, frozen=True):
+    """Claude Code is about to send the first model request."""
+
+    session: str
+    tools: tuple[str, ...]
+    """The tools it has, by its names."""
+
+
+class ResultReceived(Struct, frozen=True):
+    """The run has ended."""
+
+    subtype: str
+    errors: str = ""
+    """The reasons, where the provider is not the cause."""
+
+
+class MessageAccepted(Struct, frozen=True):
+    """Claude Code has accepted a steering message."""
+
+    name: str
+
+
+class MessageDelivered(Struct, frozen=True):
+    """The agent has received a steering message."""
+
+    name: str
+
+
+ClaudeMessage = Event | ModelRequestStarted | ResultReceived | MessageAccepted | MessageDelivered
 
 
 def parse_usage(value: Any, before: Usage = Usage()) -> Usage:  # noqa: B008 - it is frozen
@@ -181,12 +211,12 @@ class ClaudeEventReader(RecordCounts):
         self.is_within_answer = False
         """True if the output ended while an answer was being written."""
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[ClaudeMessage]]] = {
-            "system": read_system,
+            "system": _read_system,
             "stream_event": self._read_stream_event,
             "assistant": self._read_assistant,
             "user": self._read_user,
             "result": self._read_result,
-            "command_lifecycle": read_lifecycle,
+            "command_lifecycle": _read_lifecycle,
         }
 
     @property
@@ -366,3 +396,29 @@ def _attach_cost(events: list[Event], cost: float | None, broke_off: str | None)
     if broke_off is None:
         return events  # the answer was already reported, and no message may follow it
     return [*events, MessageEnded(stop_reason="error", usage=Usage(cost=cost), error=broke_off)]
+
+
+def _read_lifecycle(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
+    """Yield the new state of a steering message, by the name it was sent under."""
+    match record:
+        case {"command_uuid": str(name), "state": "queued"}:
+            yield MessageAccepted(name)
+        case {"command_uuid": str(name), "state": "started"}:
+            yield MessageDelivered(name)
+
+
+def _read_system(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
+    """Yield the messages in a record of type `system`."""
+    match record:
+        case {"subtype": "init", "session_id": str(session), "tools": list(tools)}:
+            yield ModelRequestStarted(session, tuple(map(to_text, tools)))
+        case {"subtype": "api_retry"}:
+            attempt, max_attempts = to_number(record.get("attempt")), to_number(record.get("max_retries"))
+            pause = to_number(record.get("retry_delay_ms")) / 1000
+            why = " ".join(filter(None, (to_text(record.get("error_status")), to_text(record.get("error")))))
+            yield Notice(
+                "provider_retry", f"Claude Code tries again in {pause:g}s ({attempt} of {max_attempts}) after: {why}"
+            )
+        case {"subtype": "compact_boundary"}:
+            message = "Claude Code shortens its conversation, as it grew too long for the model."
+            yield Notice("compaction", message)

@@ -14,14 +14,14 @@ from msgspec import Struct
 from retinue.config.directories import claude_folder, engine_session_file
 from retinue.engines.base import Completion, Emit, EngineError
 from retinue.engines.claude.launch import find_cost_limit
-from retinue.engines.claude.lifecycle import (
+from retinue.engines.claude.messages import (
+    ClaudeEventReader,
     ClaudeMessage,
     MessageAccepted,
     MessageDelivered,
     ModelRequestStarted,
     ResultReceived,
 )
-from retinue.engines.claude.messages import ClaudeEventReader
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess
 from retinue.engines.process_reporter import ProcessReporter, ProgramInfo, wait_for_exit

@@ -1,4 +1,4 @@
-"""A Claude Code that does as it is told, and delegates: by our tool and by its own, to runs of any engine."""
+"""Delegation by a scripted Claude Code, by our tool and by its own, to runs of any engine."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def opened(scratch_home: Path) -> Callable[..., Retinue]:
-    """Retinue whose lead is on Claude Code, and whose worker does these steps."""
+def open_retinue(scratch_home: Path) -> Callable[..., Retinue]:
+    """Return a factory of Retinues with a lead on Claude Code and a scripted worker."""
 
-    def made(*steps: Step, **settings: Any) -> Retinue:
+    def make_retinue(*steps: Step, **settings: Any) -> Retinue:
         script: Script = steps or (reply("worked: {task}"),)
         kind = EngineInfo(
             name="scripted",
@@ -55,10 +55,10 @@ def opened(scratch_home: Path) -> Callable[..., Retinue]:
         options: dict[str, Any] = {"engines": kinds, "engine": None, "store": MemoryStore()}
         return claude_stage(scratch_home, agents=[LEAD, WORKER], settings=settings, **options)
 
-    return made
+    return make_retinue
 
 
-async def led(retinue: Retinue, *given: Any):
+async def run_lead(retinue: Retinue, *given: Any):
     plan = Plan(tasks=(Task(agent="lead", prompt=deeds(*given)),))
     async with retinue.events(deltas=False) as watcher:
         (result,) = await retinue.run_plan(plan, retinue.call("nested"))
@@ -70,9 +70,9 @@ async def led(retinue: Retinue, *given: Any):
     [(OURS, {"agent": "worker", "task": "x"}), ("Agent", NATIVE), ("Task", NATIVE)],
     ids=["ours", "its own", "its own by the older name"],
 )
-async def test_a_run_delegates_and_is_told_in_our_words(opened, tool, given):
-    async with opened() as retinue:
-        result, events = await led(retinue, {"delegate": given, "by": tool}, SAY)
+async def test_delegated_result_has_the_text_of_the_nested_toolset(open_retinue, tool, given):
+    async with open_retinue() as retinue:
+        result, events = await run_lead(retinue, {"delegate": given, "by": tool}, SAY)
     assert (result.failure, result.text, ends(events)) == (None, "Done.", [(2, None), (1, None)])
     assert answers(events) == ["worked: x"]
     (call,) = [one.event for one in events if isinstance(one.event, ToolCalled)]
@@ -80,33 +80,33 @@ async def test_a_run_delegates_and_is_told_in_our_words(opened, tool, given):
     assert {one.origin.parent_tool_use_id for one in events if one.origin.depth == 2} == {call.call}
 
 
-async def test_one_that_would_run_agents_by_itself_may_not(opened):
-    async with opened() as retinue:
-        _, events = await led(retinue, {"delegate": NATIVE, "by": "Agent", "old": True}, SAY)
+async def test_native_agent_runs_are_denied(open_retinue):
+    async with open_retinue() as retinue:
+        _, events = await run_lead(retinue, {"delegate": NATIVE, "by": "Agent", "old": True}, SAY)
     assert (answers(events), ends(events)) == ([NATIVE_DELEGATION_REFUSED], [(1, None)])
 
 
-async def test_one_that_is_killed_while_it_waits_ends_what_it_asked_for(opened, scratch_home):
+async def test_killed_parent_ends_its_child_runs(open_retinue, scratch_home):
     async def kill() -> None:
         (lead,) = {int(one.split()[0]) for one in alive(scratch_home) if "fake-claude" in one}
         os.kill(lead, signal.SIGKILL)
 
-    async with opened(RunCallback(kill), HangStep()) as retinue:
-        result, events = await led(retinue, {"delegate": NATIVE, "by": "Agent"}, SAY)
+    async with open_retinue(RunCallback(kill), HangStep()) as retinue:
+        result, events = await run_lead(retinue, {"delegate": NATIVE, "by": "Agent"}, SAY)
     assert result.failure
     assert result.failure.code is ErrorCode.SIGNALLED
     assert ends(events) == [(2, ErrorCode.ABORTED), (1, ErrorCode.SIGNALLED)]
     assert alive(scratch_home) == []
 
 
-async def test_stopping_a_run_ends_what_it_waits_for_even_if_it_does_not_listen(opened, scratch_home):
+async def test_stopping_an_unresponsive_parent_ends_its_child_runs(open_retinue, scratch_home):
     results = []
 
     async def work() -> None:
-        results.append(await led(retinue, {"stay": True}, {"delegate": NATIVE, "by": "Agent"}, SAY))
+        results.append(await run_lead(retinue, {"stay": True}, {"delegate": NATIVE, "by": "Agent"}, SAY))
 
     async with (
-        opened(HangStep()) as retinue,
+        open_retinue(HangStep()) as retinue,
         retinue.events(deltas=False) as watcher,
         anyio.create_task_group() as group,
     ):
