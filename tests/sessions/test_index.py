@@ -6,7 +6,7 @@ from contextlib import closing
 import anyio
 import pytest
 
-from retinue.sessions.index import IndexedRecords, SessionIndex, read_stamps
+from retinue.sessions.index import SessionIndex, read_stamps
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import StateLayout
 from retinue.sessions.store import INTERRUPTED, SessionFilter, SessionState, SessionSummary
@@ -32,8 +32,8 @@ def answer(folder, wanted: SessionFilter, patience: float = 0.05) -> tuple[list[
         read.append(name)
         return find_summary(layout, layout.sessions / name, lambda _: False)
 
-    records = IndexedRecords(lambda: read_stamps(layout.sessions), reading)
-    return list(SessionIndex(layout.index, lock_timeout=patience).list(records, wanted)), read
+    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), reading, lock_timeout=patience)
+    return list(index.list(wanted)), read
 
 
 async def test_only_what_changed_is_read_again(folder):
@@ -114,15 +114,14 @@ async def test_what_a_look_found_is_not_forgotten_where_the_index_can_be_read_an
         session = store.claim()
         await record_run(store, run_spec(session), time=99_000.0)
     layout = StateLayout(folder)
-    index = SessionIndex(layout.index, lock_timeout=0.05)
+
+    def read_summary(name: str) -> CachedSummary | None:
+        return find_summary(layout, layout.sessions / name, lambda _: False)
+
+    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), read_summary, lock_timeout=0.05)
 
     def first(*, look: bool) -> str:
-        def reading(name: str) -> CachedSummary | None:
-            return find_summary(layout, layout.sessions / name, lambda _: False)
-
-        return index.list(
-            IndexedRecords(lambda: read_stamps(layout.sessions), reading, refresh=look), SessionFilter()
-        )[0].session
+        return index.list(SessionFilter(), refresh=look)[0].session
 
     with closing(sqlite3.connect(layout.index, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

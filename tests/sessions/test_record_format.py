@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord, EventSource, to_line
 from retinue.model.events import RunEnded, RunStarted, Text, ToolCalled, ToolReturned
-from retinue.sessions.record_format import NewerVersion, RecordDecoder, SegmentHeader, parse_segment_header
+from retinue.sessions.segments import NewerVersion, RecordDecoder, SegmentHeader, parse_segment_header
 
 SESSION = "a" * 32
 ORIGIN = EventSource(run=SESSION, session=SESSION, root="root-1", parent_tool_use_id="call-1")

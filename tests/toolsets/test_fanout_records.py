@@ -14,7 +14,7 @@ from retinue.model.event_codec import EventRecord, EventSource, to_line
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text, ToolReturned
 from retinue.model.results import AnswerStatus
 from retinue.sessions.paths import StateLayout
-from retinue.sessions.record_format import SegmentHeader
+from retinue.sessions.segments import SegmentHeader
 from retinue.testing.stores import run_spec
 
 OUTPUT, SESSION = "get_subagent_output", "get_subagent_session"

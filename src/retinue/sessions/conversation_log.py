@@ -1,10 +1,10 @@
-"""The log of each root conversation: every durable event of every run under it, from however many processes.
+"""The log of each root conversation: every durable event of every run under it, written by any number of processes.
 
     events.jsonl        the newest
     events.<n>.jsonl    older ones, n rising; the oldest are deleted
 
-The user's vault, if there is one, has another of the same kind, in the words of seed 004 and with nothing else in it.
-Rotated at a size, never cut inside a line. Best effort: nothing is synced, and a fault is told once and then ignored.
+The user's vault, if configured, has another log of the same kind, in the format of `model/sidecar_events.py`.
+Files rotate at a size, never inside a line. Best effort: nothing is synced, and a fault is logged once.
 """
 
 from __future__ import annotations
@@ -20,62 +20,61 @@ from retinue.model.sidecar_events import to_subagent_line
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.lease import try_lock
 from retinue.sessions.paths import StateLayout, open_private, vault_log_folder
-from retinue.sessions.record_format import RecordDecoder
-from retinue.sessions.segments import RecordPosition, SegmentCursor, SegmentedFile
+from retinue.sessions.segments import RecordDecoder, RecordPosition, SegmentCursor, SegmentedFile
 from retinue.sessions.writer import WriterLimits
 
 LOG_STEM = "events"
 LOCK_FILE = "events.lock"
 MAX_WAITING_BYTES = 64 * 1024
-"""Lines that wait for a flush; one write of many costs little more than one of one."""
+"""Lines that wait for a flush; one write of many lines costs little more than one of one line."""
 
 _log = logging.getLogger(__name__)
 
 
 class RootLogs:
-    """The logs this process writes to, each open once, however many runs share it."""
+    """The open logs of this process, each opened once for all runs that share it."""
 
     def __init__(self, layout: StateLayout, limits: WriterLimits) -> None:
         self._layout = layout
         self._limits = limits
-        self._logs: dict[tuple[str, str | None], tuple[RootLog, int]] = {}
+        self._logs: dict[tuple[str, str | None], RootLog] = {}
 
     def open(self, root: str, vault: str | None) -> RootLog:
-        log, users = self._logs.get((root, vault)) or (self._open_log(root, vault), 0)
-        self._logs[root, vault] = (log, users + 1)
+        log = self._logs.get((root, vault))
+        if log is None:
+            folders = [self._layout.root(root)]
+            # A vault that does not exist is a typing error, and is not created.
+            if vault is not None and os.path.isdir(vault):  # noqa: PTH112 - Path.is_dir raises for odd names
+                folders.append(vault_log_folder(Path(vault), root))
+            log = self._logs[root, vault] = RootLog(*(self._open_file(folder) for folder in folders))
+        log.users += 1
         return log
 
     def close(self, root: str, vault: str | None) -> None:
-        """Gives back what one `open` took."""
-        log, users = self._logs.pop((root, vault))
-        if users > 1:
-            self._logs[root, vault] = (log, users - 1)
-        else:
+        """Undo one `open`; the last one closes the log."""
+        log = self._logs[root, vault]
+        log.users -= 1
+        if not log.users:
+            del self._logs[root, vault]
             log.close()
 
-    def _open_log(self, root: str, vault: str | None) -> RootLog:
-        # A vault that is not there is a slip of the pen, and none is made for it.
-        has_vault = vault is not None and os.path.isdir(vault)  # noqa: PTH112 - Path.is_dir raises for odd names
-        return RootLog(
-            self._open_rotating_log(self._layout.root(root)),
-            self._open_rotating_log(vault_log_folder(Path(vault or ""), root)) if has_vault else None,
-        )
-
-    def _open_rotating_log(self, folder: Path) -> RotatingLog:
+    def _open_file(self, folder: Path) -> RotatingLog:
         return RotatingLog(folder, file_bytes=self._limits.log_bytes, files=self._limits.log_files)
 
 
 class RootLog:
-    """The log of one root: our own, and the vault's."""
+    """The log of one root conversation in the state folder, and its copy in the vault."""
 
-    def __init__(self, own: RotatingLog, vault: RotatingLog | None) -> None:
+    def __init__(self, own: RotatingLog, vault: RotatingLog | None = None) -> None:
+        self.users = 0
+        """Runs that write to it."""
         self._own = own
         self._vault = vault
 
-    def append(self, stamped: EventRecord, line: bytes) -> None:
-        """Adds an event, given as it is and as the line of its record."""
+    def append(self, record: EventRecord, line: bytes) -> None:
+        """Add an event, given with its encoded line."""
         self._own.append(line)
-        if self._vault and (sidecar_line := to_subagent_line(stamped)):
+        if self._vault and (sidecar_line := to_subagent_line(record)):
             self._vault.append(sidecar_line)
 
     def flush(self) -> None:
@@ -90,42 +89,42 @@ class RootLog:
 
 
 class RootEventSource:
-    """The events under one root, from the oldest that is kept or only those still to come."""
+    """The events of one root conversation, from the oldest stored one or only new ones."""
 
     def __init__(self, layout: StateLayout, root: str, *, past: bool = True) -> None:
-        """Marks the place from which it reads.
+        """Fix the position from which events are read.
 
         Raises:
-            Refused: `storage`; so does `read`.
+            RefusedError: `storage`.
         """
         self.damaged_count = 0
-        self._what = f"The log of conversation {root}"
+        self._description = f"The log of conversation {root}"
         # Two roots may share a folder where the file system ignores case.
         self._decoder = RecordDecoder(root=root)
-        with faults.raise_storage_errors(self._what):
+        with faults.raise_storage_errors(self._description):
             self._cursor = open_log_cursor(layout.root(root))
             if not past:
                 self._cursor.seek_end()
 
     def read(self) -> list[EventRecord] | None:
-        with faults.raise_storage_errors(self._what):
+        with faults.raise_storage_errors(self._description):
             lines = self._cursor.read()
-        events = [stamped for line in lines for stamped in self._decoder.decode_events(line)]
+        events = [record for line in lines for record in self._decoder.decode_events(line)]
         self.damaged_count = self._decoder.damaged_count + self._cursor.skipped
         return events if lines else None
 
 
 def open_log_cursor(folder: Path) -> SegmentCursor:
-    """The reading end of one log, at the first line that is kept."""
-    parts = SegmentedFile(folder, LOG_STEM)
-    return SegmentCursor(parts, RecordPosition(next(iter(parts.list_closed()), 1)))
+    """Return a cursor at the first stored line of a log."""
+    segments = SegmentedFile(folder, LOG_STEM)
+    return SegmentCursor(segments, RecordPosition(next(iter(segments.list_closed()), 1)))
 
 
 class RotatingLog:
-    """The writing end of one log."""
+    """Writes one log."""
 
     def __init__(self, folder: Path, *, file_bytes: int, files: int) -> None:
-        self._parts = SegmentedFile(folder, LOG_STEM)
+        self._segments = SegmentedFile(folder, LOG_STEM)
         self._file_bytes = file_bytes
         self._files = files
         self._file: int | None = None
@@ -136,14 +135,14 @@ class RotatingLog:
         self._fault_logged = False
 
     def append(self, line: bytes) -> None:
-        """Adds one line, newline included; it is written with the next `flush`, or when many wait."""
+        """Add one line, newline included; it is written by the next `flush`, or when many wait."""
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what waits. Never raises for storage: what cannot be written is lost, and that is told once."""
+        """Write the waiting lines. Never raises for storage: lines that cannot be written are lost, logged once."""
         if not self._waiting:
             return
         data = b"".join(self._waiting)
@@ -155,17 +154,17 @@ class RotatingLog:
             self._close_file()
             if not self._fault_logged:
                 self._fault_logged = True
-                _log.warning("Events are missing from %s: %s", self._parts.newest, error)
+                _log.warning("Events are missing from %s: %s", self._segments.newest, error)
 
     def close(self) -> None:
         self.flush()
         self._close_file()
 
     def _prepare(self, size: int) -> None:
-        """Opens the newest file, which another process may just have rotated, and rotates it when it is full."""
+        """Open the newest file, which another process may just have rotated, and rotate it when it is full."""
         for _ in range(2):
             try:
-                status = self._parts.newest.stat()
+                status = self._segments.newest.stat()
             except FileNotFoundError:
                 self._open()
                 return
@@ -176,7 +175,7 @@ class RotatingLog:
 
     def _open(self) -> None:
         self._close_file()
-        self._file = open_private(self._parts.newest, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        self._file = open_private(self._segments.newest, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         status = os.fstat(self._file)
         self._identity = (status.st_dev, status.st_ino)
         self._is_torn = False
@@ -187,10 +186,10 @@ class RotatingLog:
     def _write(self, data: bytes) -> None:
         assert self._file is not None
         if self._is_torn:
-            # A process that died while writing left a line without an end: ours must not become part of it.
+            # A process that died while writing left a line without newline: ours must not become part of it.
             data, self._is_torn = b"\n" + data, False
         if os.write(self._file, data) != len(data):
-            # Another process may have written behind it already: the rest cannot follow.
+            # Another process may have appended already: the rest cannot follow.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _close_file(self) -> None:
@@ -199,13 +198,13 @@ class RotatingLog:
             self._file = None
 
     def _rotate(self) -> bool:
-        """Closes the newest file, unless another process just did; False while one is at it."""
-        lock = open_private(self._parts.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
+        """Close the newest file, unless another process just did; return False while another is doing so."""
+        lock = open_private(self._segments.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         try:
             if not try_lock(lock):
                 return False
             with contextlib.suppress(FileNotFoundError):
-                status = self._parts.newest.stat()
+                status = self._segments.newest.stat()
                 if self._identity == (status.st_dev, status.st_ino):
                     self._close_newest()
         finally:
@@ -213,8 +212,8 @@ class RotatingLog:
         return True
 
     def _close_newest(self) -> None:
-        older = self._parts.list_closed()
-        self._parts.newest.rename(self._parts.segment_path(older[-1] + 1 if older else 1))
-        # One file has just been added to the older ones, and the newest is still to be made.
+        older = self._segments.list_closed()
+        self._segments.newest.rename(self._segments.segment_path(older[-1] + 1 if older else 1))
+        # One file has just been added to the older ones, and the newest is still to be created.
         for number in older[: max(0, len(older) + 2 - self._files)]:
-            self._parts.segment_path(number).unlink(missing_ok=True)
+            self._segments.segment_path(number).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Makes records durable in groups: all that wait share one trip to a worker thread.
+"""Make records durable in groups: all waiting records share one call in a worker thread.
 
-A thousand runs that want to be synced at once must not mean a thousand trips, and stream events nobody waits for
-still reach the disk within 50 ms or 100 events. What a full disk refused is tried again until it takes it.
+A thousand runs that sync at once must not cost a thousand calls, and stream events that nobody waits for still reach
+the disk within 50 ms or 100 events. Lines that a full disk refused are retried until they are written.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from retinue.sessions.paths import open_folder, sync_file
 from retinue.sessions.writer import UnsyncedFiles
 
 FLUSH_DELAY = 0.05
-"""Seconds within which a stream event reaches the disk."""
+"""Seconds until a stream event reaches the disk."""
 MAX_UNSYNCED_LINES = 100
-"""Events of one record that do not wait that long."""
+"""Events of one record after which it is synced at once."""
 RETRY_INTERVAL = 1.0
-"""Seconds between two tries to finish a record that the disk refused."""
+"""Seconds between two attempts to finish a record that the disk refused."""
 MAX_LATE = 256
-"""Released records that are tried again, each with open files; the oldest is given up."""
+"""Released records that are retried, each with open files; beyond that the oldest is given up."""
 MAX_LATE_BYTES = 64 * 2**20
-"""Of the lines that wait in them."""
+"""Bytes of the lines that wait in released records."""
 _THREADS = 4
 """File systems merge syncs that come at the same time; more threads gain nothing."""
 _MIN_PARALLEL_RECORDS = 8
-"""Fewer records than this are done by one thread."""
+"""Fewer records than this are synced by one thread."""
 _NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -51,7 +51,7 @@ class SyncableRecord(Protocol):
 
 
 class RecordFlusher:
-    """Belongs to one event loop; works while `run` does."""
+    """Syncs the records of one event loop while `run` is running."""
 
     def __init__(self) -> None:
         self._requested: dict[SyncableRecord, None] = {}
@@ -66,12 +66,12 @@ class RecordFlusher:
         self._scope = anyio.CancelScope(shield=True)
         self._is_stopped = False
         self._has_lost_tasks = False
-        """Whether asyncio itself cancelled the tasks, as `asyncio.run` does with all tasks at its end."""
+        """True after asyncio itself cancelled the tasks, as `asyncio.run` does with all tasks at its end."""
 
     async def sync(self, record: SyncableRecord) -> None:
-        """Returns when everything written to the record before the call is durable, or its fault is known.
+        """Return when everything written to the record before the call is durable, or its fault is known.
 
-        From `stop` on it returns at once: there is nobody left to wait for.
+        After `stop` it returns at once.
         """
         if self._is_stopped:
             await anyio.lowlevel.checkpoint()
@@ -84,7 +84,7 @@ class RecordFlusher:
         await self._round_finished.wait()
 
     def schedule(self, record: SyncableRecord, lines: int) -> None:
-        """Syncs the record soon; at once if it has plenty of unsynced lines."""
+        """Sync the record soon; at once if it has many unsynced lines."""
         if record not in self._dirty:
             self._dirty[record] = None
             self._dirtied.set()
@@ -92,7 +92,7 @@ class RecordFlusher:
             self._is_full.set()
 
     def retry_later(self, record: SyncableRecord) -> None:
-        """Finishes a released record as soon as the disk takes what it holds."""
+        """Finish a released record as soon as the disk accepts its lines."""
         self._retrying[record] = None
         self._has_retries.set()
         waiting = sum(late.waiting_bytes for late in self._retrying)
@@ -102,11 +102,11 @@ class RecordFlusher:
             waiting -= oldest.waiting_bytes
             oldest.close()
 
-    def stop_trying(self, record: SyncableRecord) -> None:
+    def stop_retrying(self, record: SyncableRecord) -> None:
         self._retrying.pop(record, None)
 
     async def run(self) -> None:
-        """Works until `stop`. Shielded: runs that are being cancelled still have their end to save."""
+        """Sync records until `stop`. Shielded: runs that are being cancelled still have to save their end."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -120,7 +120,7 @@ class RecordFlusher:
                 self._round_finished.set()
 
     def _sync_now(self, records: Iterable[SyncableRecord]) -> None:
-        """Sync records in the event loop's own thread: no task is left to do it, and few runs end this way."""
+        """Sync records in the event loop's own thread: no task is left to do so, and few runs end this way."""
         for record in records:
             if unsynced := record.take_unsynced():
                 fsync_files([unsynced])
@@ -134,7 +134,7 @@ class RecordFlusher:
     async def _flush(self) -> None:
         while True:
             await self._wake.wait()
-            # A record that asks from here on is served by the next round: what it wrote may come too late for this.
+            # A record that requests a sync from here on belongs to the next round: this one may miss its last lines.
             finished, self._round_finished, self._wake = self._round_finished, anyio.Event(), anyio.Event()
             records, self._requested = self._requested, {}
             work = [(record, unsynced) for record in records if (unsynced := record.take_unsynced())]
@@ -164,8 +164,8 @@ class RecordFlusher:
                 self._retrying.pop(record, None)
                 if not is_finished:
                     if is_wanted:
-                        self._retrying[record] = None  # last in line, so that one bad record holds up no other
-                    break  # the disk still refuses: try again later
+                        self._retrying[record] = None  # moved to the end, so that it delays no other record
+                    break  # the disk still refuses: retry later
             if not self._retrying:
                 self._has_retries = anyio.Event()
 
@@ -184,7 +184,7 @@ class RecordFlusher:
 
 
 def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
-    """Syncs files and folders, each folder once, and notes on each piece of work what went wrong."""
+    """Sync files and folders, each folder once, and set the error of each piece of work that failed."""
     synced: set[Path] = set()
     for unsynced in work:
         try:
@@ -201,7 +201,7 @@ def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
 
 
 def _sync_folder(folder: Path, unsynced: UnsyncedFiles) -> bool:
-    """Whether the folder could be reached at all."""
+    """Sync a folder; return False if it could not be opened."""
     try:
         descriptor = open_folder(folder)
     except OSError as error:
@@ -218,6 +218,6 @@ def _sync(sync: Callable[[int], None], descriptor: int) -> None:
     try:
         sync(descriptor)
     except OSError as error:
-        # Some file systems cannot sync some things: then written is as durable as it gets.
+        # Some file systems cannot sync some files: then written is as durable as it gets.
         if error.errno not in _NOT_SYNCABLE:
             raise

@@ -1,7 +1,7 @@
-"""Ids that nothing else has: the first 8 digits of every session and run are claimed by an exclusive create.
+"""Unique ids: the first 8 digits of every session and run are claimed by an exclusive create.
 
-A session's claim is its folder. A later run's is a small file beside it that names its session, and, once the run
-has begun, where in the record it begins: so any shown form of any id resolves, and costs one look.
+A session's claim is its folder. A later run's claim is a small file beside it that names the session and, once the
+run has started, the position of its first event. So every printed form of an id resolves by reading one file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from retinue.sessions.segments import RecordPosition
 
 
 class RunPointer(Struct, frozen=True):
-    """What the file of a later run says at once."""
+    """The first line in the claim of a later run."""
 
     session: str
     run: str
 
 
 class RunLocation(Struct, frozen=True):
-    """What it says from the run's beginning on."""
+    """The second line, written when the run starts."""
 
     number: int
     """1 for the session's first run."""
@@ -42,9 +42,9 @@ def make_random_id() -> str:
 
 
 def claim_id(layout: StateLayout, session: str | None, new_id: Callable[[], str]) -> str:
-    """A fresh id for a session, or for a later run of the given one.
+    """Return a new id for a session, or for a later run of the given session.
 
-    Where nothing can be written the id is returned all the same: beginning the run will say why.
+    The id is returned even if nothing can be written: opening the record reports why.
     """
     while True:
         fresh = new_id()
@@ -58,7 +58,7 @@ def claim_id(layout: StateLayout, session: str | None, new_id: Callable[[], str]
 
 
 def read_run_pointer(path: Path) -> tuple[RunPointer, RunLocation | None] | None:
-    """What the file of a later run says; None if it is none."""
+    """Return the content of a later run's claim; None if the file is not one."""
     try:
         with open_for_reading(path) as file:
             first, _, second = file.read().partition(b"\n")
@@ -71,7 +71,7 @@ def read_run_pointer(path: Path) -> tuple[RunPointer, RunLocation | None] | None
 
 
 def write_run_location(layout: StateLayout, claimed: RunPointer, location: RunLocation) -> None:
-    """Notes where a later run begins; without the note it is found by reading the record."""
+    """Write where a later run starts; without this line the record has to be searched."""
     path = layout.session(claimed.run)
     with contextlib.suppress(OSError):
         if not path.exists():

@@ -1,4 +1,4 @@
-"""A derived index of sessions in SQLite: saves reading what has not changed. Delete it and it comes back the same."""
+"""A derived index of sessions in SQLite: only changed records are read. A deleted index is rebuilt the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.sessions.paths import open_private
-from retinue.sessions.segments import session_segments
+from retinue.sessions.segments import SegmentedFile
 from retinue.sessions.store import Conversation, SessionFilter, SessionSummary
 from retinue.sessions.summary import CachedSummary
 
@@ -53,11 +53,11 @@ _CONDITIONS = {
 _BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
 MAX_DECODED_SUMMARIES = 20_000
-"""Summaries an index remembers: a server is asked for the same lists again and again."""
+"""Decoded summaries an index caches: a server answers the same lists again and again."""
 
 
 class RecordStamp(Struct, frozen=True):
-    """Tells whether a record has changed."""
+    """Size and time of a record, compared to detect changes."""
 
     size: int
     changed: int
@@ -65,88 +65,77 @@ class RecordStamp(Struct, frozen=True):
 
 
 def read_stamps(sessions: Path) -> dict[str, RecordStamp]:
-    """The records in the folder of sessions, by the name of their own.
+    """Return the stamp of each record in the sessions folder, by the name of its own folder.
 
     Raises:
-        OSError: the folder is there and cannot be read.
+        OSError: the folder exists and cannot be read.
     """
     found = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(sessions) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False) and (status := _newest(Path(entry))):
+            if entry.is_dir(follow_symlinks=False) and (status := _stat_record(Path(entry))):
                 found[entry.name] = RecordStamp(status.st_size, status.st_mtime_ns)
     return found
 
 
-def _newest(folder: Path) -> os.stat_result | None:
-    for path in (session_segments(folder).newest, folder):
-        # Only the folder: claimed and not begun, or killed in the middle of a rotation. Neither: just pruned.
+def _stat_record(folder: Path) -> os.stat_result | None:
+    for path in (SegmentedFile(folder).newest, folder):
+        # Only the folder: claimed without a run, or killed in the middle of a rotation. Neither: just pruned.
         with suppress(OSError):
             return path.lstat()
     return None
 
 
+ReadStamps = Callable[[], Mapping[str, RecordStamp]]
+ReadSummary = Callable[[str], CachedSummary | None]
+"""Reads the summary of the record in the folder of this name."""
+
+
 class _UnusableIndexError(Exception):
-    """The file is not ours to use."""
-
-
-class IndexedRecords:
-    """The records that an index is derived from."""
-
-    def __init__(
-        self,
-        stamps: Callable[[], Mapping[str, RecordStamp]],
-        read: Callable[[str], CachedSummary | None],
-        *,
-        refresh: bool = True,
-    ) -> None:
-        """Reads one by the name of its folder; without a look an index answers as it is."""
-        self.refresh = refresh
-        self._stamps = stamps
-        self._read = read
-        self._seen: dict[str, CachedSummary | None] = {}
-
-    @cached_property
-    def stamps(self) -> Mapping[str, RecordStamp]:
-        return self._stamps()
-
-    def read(self, folder: str) -> CachedSummary | None:
-        """What is in a folder; read at most once."""
-        if folder not in self._seen:
-            self._seen[folder] = self._read(folder)
-        return self._seen[folder]
+    """The file is a link or of a newer version, and must not be used."""
 
 
 class SessionIndex:
-    """Answers lists. Every trouble with its file is its own: the answer then comes straight from the records."""
+    """Lists sessions from an index file; if the file cannot be used, from the records alone."""
 
-    def __init__(self, path: Path, *, lock_timeout: float = 5.0) -> None:
-        """Waits at most `patience` seconds for another process that writes the index."""
+    def __init__(
+        self, path: Path, read_stamps: ReadStamps, read_summary: ReadSummary, *, lock_timeout: float = 5.0
+    ) -> None:
+        """Wait at most `lock_timeout` seconds for another process that writes the index."""
         self._path = path
+        self._read_stamps = read_stamps
+        self._read_summary = read_summary
         self._lock_timeout = lock_timeout
         # Closing a second descriptor of the file would drop the locks of the first.
         self._lock = threading.Lock()
         self._decoded: dict[bytes, SessionSummary] = {}
         self._is_stale = False
-        """Whether the last look is not in the file: it could be read and not written."""
+        """True after changes could be read and not written to the file."""
 
-    def list(self, records: IndexedRecords, session_filter: SessionFilter) -> Sequence[SessionSummary]:
-        """The wanted sessions among these records, last changed first; reads only what has changed."""
-        return self._query(records, lambda database: self._summaries(_list(database, session_filter)))
+    def list(self, session_filter: SessionFilter, *, refresh: bool = True) -> Sequence[SessionSummary]:
+        """Return the sessions that match the filter, last changed first; read only changed records.
+
+        Without `refresh` no record is read, and the list is as last indexed.
+        """
+        return self._query(lambda database: self._decode(_list(database, session_filter)), refresh=refresh)
 
     def conversations(
-        self, records: IndexedRecords, session_filter: SessionFilter, max_sessions: int
+        self, session_filter: SessionFilter, max_sessions: int, *, refresh: bool = True
     ) -> Sequence[Conversation]:
-        """The root conversations of the wanted sessions, with at most so many sessions each."""
-        return self._query(records, lambda database: self._conversations(database, session_filter, max_sessions))
+        """Return the root conversations of matching sessions, with at most `max_sessions` sessions each."""
+        return self._query(
+            lambda database: self._conversations(database, session_filter, max_sessions), refresh=refresh
+        )
 
-    def _query(self, records: IndexedRecords, query: Callable[[sqlite3.Connection], QueryResult]) -> QueryResult:
+    def _query(self, query: Callable[[sqlite3.Connection], QueryResult], *, refresh: bool) -> QueryResult:
         import sqlite3
 
+        # Cached for this query: where the file can be read and not written, all is needed twice.
+        read_stamps, read_summary = cache(self._read_stamps), cache(self._read_summary)
         try:
             with self._lock, closing(self._open()) as database:
-                if _prepare(database) or records.refresh or self._is_stale:
-                    _refresh(database, records)
+                if _prepare(database) or refresh or self._is_stale:
+                    _refresh(database, read_stamps(), read_summary)
                     self._is_stale = False
                 return query(database)
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
@@ -154,7 +143,7 @@ class SessionIndex:
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.executescript(_CREATE)
-            _refresh(database, records)
+            _refresh(database, read_stamps(), read_summary)
             return query(database)
 
     def _conversations(
@@ -167,19 +156,19 @@ class SessionIndex:
                 root=root,
                 updated=updated,
                 count=database.execute(_COUNT, (root,)).fetchone()[0],
-                sessions=self._summaries(database.execute(under, {**values, "under": root, "most": max_sessions})),
+                sessions=self._decode(database.execute(under, {**values, "under": root, "most": max_sessions})),
             )
             for root, updated in database.execute(_ROOTS.format(which=which), values).fetchall()
         ]
 
-    def _summaries(self, rows: Iterable[tuple[bytes]]) -> Sequence[SessionSummary]:
+    def _decode(self, rows: Iterable[tuple[bytes]]) -> Sequence[SessionSummary]:
         found = [summary for (summary,) in rows]
-        known = self._decoded  # by its own name: another thread may begin a new one
+        known = self._decoded  # a local name: another thread may replace the cache
         fresh = [summary for summary in found if summary not in known]
         if len(known) + len(fresh) > MAX_DECODED_SUMMARIES:
             known = self._decoded = {}
             fresh = found
-        # Joined, as one array: a call for each of thousands would cost more than the reading.
+        # Joined as one array: one decoder call for each of thousands would cost more than the query.
         known |= zip(fresh, msgspec.json.decode(b"[%b]" % b",".join(fresh), type=list[SessionSummary]), strict=True)
         return [known[summary] for summary in found]
 
@@ -196,17 +185,17 @@ class SessionIndex:
     def _discard_if_damaged(self, error: Exception) -> None:
         import sqlite3
 
-        # The plain error is one of SQL: the file has other tables than ours.
+        # SQLITE_ERROR is an error of SQL: the file has other tables than ours.
         damaged = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
         if isinstance(error, msgspec.MsgspecError) or getattr(error, "sqlite_errorcode", None) in damaged:
             with suppress(OSError):
-                # The journal first: left beside a new file it would be played back into it.
+                # The journal first: left beside a new file it would be applied to it.
                 self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
                 self._path.unlink(missing_ok=True)
 
 
 def _prepare(database: sqlite3.Connection) -> bool:
-    """Makes the tables ours; whether they are new, and know nothing yet."""
+    """Create the tables if they are missing or old; return whether they are new and empty."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > _VERSION:
         raise _UnusableIndexError
@@ -244,19 +233,19 @@ def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | No
     }
 
 
-def _refresh(database: sqlite3.Connection, records: IndexedRecords) -> None:
-    """Brings the rows up to date with the records, in one short transaction."""
+def _refresh(database: sqlite3.Connection, stamps: Mapping[str, RecordStamp], read_summary: ReadSummary) -> None:
+    """Update the rows from the changed records, in one short transaction."""
     rows = database.execute(
         "SELECT folder, size, changed, settled, CASE settled WHEN 0 THEN summary END FROM sessions"
     )
     known = {folder: (size, changed, settled, summary) for folder, size, changed, settled, summary in rows}
-    removed = known.keys() - records.stamps.keys()
+    removed = known.keys() - stamps.keys()
     fresh = []
-    for folder, stamp in records.stamps.items():
-        # An unsettled row is never trusted: its run ends with its process, without a word in the record.
+    for folder, stamp in stamps.items():
+        # An unsettled row is never trusted: its run may end with its process, without a change of the record.
         if known.get(folder) == (stamp.size, stamp.changed, 1, None):
             continue
-        found = records.read(folder)
+        found = read_summary(folder)
         if found is None:
             removed |= {folder} & known.keys()
             continue

@@ -1,4 +1,4 @@
-"""Sessions in files: an append-only record each, written at once, synced in groups, owned by one process."""
+"""The session store in files: one append-only record per session, written at once, synced in groups."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from retinue.model.errors import RefusedError
+from retinue.model.errors import Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.events import SYNCED_EVENTS, RunEnded
 from retinue.model.runs import RunSpec
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.conversation_log import RootEventSource, RootLogs
+from retinue.sessions.conversation_log import RootEventSource, RootLog, RootLogs
 from retinue.sessions.flusher import RecordFlusher
-from retinue.sessions.ids import RunPointer, claim_id, make_random_id, read_run_pointer
-from retinue.sessions.index import IndexedRecords, RecordStamp, SessionIndex, read_stamps
+from retinue.sessions.ids import (
+    RunLocation,
+    RunPointer,
+    claim_id,
+    make_random_id,
+    read_run_pointer,
+    write_run_location,
+)
+from retinue.sessions.index import RecordStamp, SessionIndex, read_stamps
 from retinue.sessions.lease import (
     SessionLease,
     acquire_lease,
@@ -33,26 +41,28 @@ from retinue.sessions.lease import (
 )
 from retinue.sessions.paths import StateLayout, parse_id_digits
 from retinue.sessions.reader import EventReader, SessionEventSource, read_header, read_last_events
-from retinue.sessions.record_format import SegmentHeader
-from retinue.sessions.recovery import InterruptedRun, recover_runs
-from retinue.sessions.retention import PruneReport, SessionPruner
-from retinue.sessions.segments import session_segments
-from retinue.sessions.session_file import RELEASE_TIMEOUT, FileRecord, OpenSession, create_session, resume_session
+from retinue.sessions.recovery import InterruptedRun, OpenSession, create_session, recover_runs, resume_session
+from retinue.sessions.segments import SegmentedFile, SegmentHeader
 from retinue.sessions.store import EVERY_SESSION, Conversation, LeaseOwner, SessionFilter, SessionSummary
-from retinue.sessions.summary import CachedSummary, find_run_start, find_summary
+from retinue.sessions.summary import CachedSummary, find_summary
 from retinue.sessions.unsaved import UnsavedReader, UnsavedSessions, decode_lines, find_unsaved, summarize
-from retinue.sessions.writer import WriterLimits
+from retinue.sessions.writer import PendingLine, UnsyncedFiles, WriterLimits
+
+if TYPE_CHECKING:
+    from retinue.sessions.retention import PruneReport
 
 POLL_INTERVAL = 0.1
-"""Seconds between two looks of a follower."""
+"""Seconds between two reads of a log that is followed."""
+RELEASE_TIMEOUT = 5.0
+"""Seconds a release waits for a disk that does not respond."""
 _MTIME_RESOLUTION_NS = 2 * 10**9
-"""Nanoseconds in which a folder that changed is read again."""
+"""Nanoseconds after a change in which a folder is read again."""
 _OPEN_RETRY_DELAYS = (0.0, 0.01, 0.03, 0.06)
-"""Pauses before a session is called busy: others look at its lease for an instant, too."""
+"""Pauses before a session is reported as busy: checks of its lease lock it for an instant, too."""
 
 
 class JsonlStore:
-    """The store of one state folder. Reading needs no more; runs are recorded while its `async with` block lasts."""
+    """The store of one state folder. Sessions can be read at any time; runs are recorded inside `async with` only."""
 
     def __init__(
         self,
@@ -63,13 +73,13 @@ class JsonlStore:
         new_id: Callable[[], str] = make_random_id,
     ) -> None:
         self.get_control_address: Callable[[], str | None] = lambda: None
-        """Says on which socket this process takes orders: asked when a run begins, and noted in its lease."""
+        """Returns the control socket of this process: called when a run starts, and written to its lease."""
         self._layout = StateLayout(folder)
-        self._whole = f"The state folder {folder}"
+        self._description = f"The state folder {folder}"
         self._limits = limits
         self._clock = clock
         self._new_id = new_id
-        self._index = SessionIndex(self._layout.index)
+        self._index = SessionIndex(self._layout.index, self._read_stamps, self._find_summary_by_name)
         self._logs = RootLogs(self._layout, limits)
         self._records: dict[str, FileRecord] = {}
         self._names: tuple[int, frozenset[str]] = (0, frozenset())
@@ -105,60 +115,60 @@ class JsonlStore:
         flusher = self._flusher
         if flusher is None:
             raise RuntimeError("runs are recorded within `async with store:` only")
-        opened = await self._open(
-            self._owner(spec.session, spec.run, self.get_control_address()), resumes=spec.resumes
-        )
+        owner = self._make_owner(spec.session, spec.run, self.get_control_address())
+        opened = await self._open(owner, resumes=spec.resumes)
         if opened.interrupted:
             self._log_interruption(opened.interrupted)
         root, vault = spec.lineage.root, spec.vault_path
         record = FileRecord(
             layout=self._layout,
-            claim=RunPointer(spec.session, spec.run),
+            pointer=RunPointer(spec.session, spec.run),
             opened=opened,
             log=self._logs.open(root, vault),
             flusher=flusher,
-            on_closed=partial(self._release_log, spec.session, root, vault),
-            unsaved=partial(self._unsaved.add, spec.session),
+            on_closed=partial(self._forget_record, spec.session, root, vault),
+            keep_unsaved=partial(self._unsaved.add, spec.session),
         )
         self._records[spec.session] = record
         return record
 
     async def find(self, name: str) -> str | None:
         await anyio.lowlevel.checkpoint()
-        session_filter = parse_id_digits(name)
-        if session_filter is None:
+        prefix = parse_id_digits(name)
+        if prefix is None:
             return None
-        if held := find_unsaved(session_filter, self._unwritten(), self._waiting):
-            return held
-        if claimed := read_run_pointer(self._layout.session(session_filter)):
-            found, _ = claimed
-            return self._find_session_id(found.session) if found.run.startswith(session_filter) else None
-        return self._find_session_id(session_filter)
+        unwritten = (session for session, record in self._records.items() if record.waiting_bytes)
+        if unsaved := find_unsaved(prefix, (*unwritten, *self._unsaved), self._waiting_lines):
+            return unsaved
+        if claimed := read_run_pointer(self._layout.session(prefix)):
+            pointer, _ = claimed
+            return self._find_session_id(pointer.session) if pointer.run.startswith(prefix) else None
+        return self._find_session_id(prefix)
 
     async def is_locked(self, session: str) -> bool:
         await anyio.lowlevel.checkpoint()
         return parse_id_digits(session) is not None and self._is_live(session)
 
     async def owner(self, session: str) -> LeaseOwner | None:
-        """Who carries out the session's current run; None if nobody does, or its lease does not say."""
+        """Return the process that executes the session's current run; None if none does or its lease is empty."""
         return read_owner(self._layout.lease(session)) if await self.is_locked(session) else None
 
     async def owners(self) -> Sequence[LeaseOwner]:
-        """Everyone who carries out a run in this state folder at this moment.
+        """Return every process that executes a run in this state folder now.
 
         Raises:
-            Refused: `storage`.
+            RefusedError: `storage`.
         """
 
-        def look() -> Sequence[LeaseOwner]:
-            with faults.raise_storage_errors(self._whole):
+        def read_owners() -> Sequence[LeaseOwner]:
+            with faults.raise_storage_errors(self._description):
                 return tuple(live_owners(self._layout.leases))
 
-        return await anyio.to_thread.run_sync(look)
+        return await anyio.to_thread.run_sync(read_owners)
 
     async def summary(self, session: str) -> SessionSummary | None:
-        if self._waiting(session):
-            events = [stamped async for stamped in self.events(session)]
+        if self._waiting_lines(session):
+            events = [record async for record in self.events(session)]
             return summarize(session, events, live=self._is_live(session))
         found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
         return found.summary if found and session.startswith(found.summary.session) else None
@@ -166,47 +176,42 @@ class JsonlStore:
     async def list(
         self, session_filter: SessionFilter = EVERY_SESSION, *, refresh: bool = True
     ) -> Sequence[SessionSummary]:
-        """Sessions, last changed first; without a look at the records, as they were when someone last looked."""
-        return await anyio.to_thread.run_sync(
-            lambda: self._index.list(self._indexed_records(refresh=refresh), session_filter)
-        )
+        """Return the sessions that match the filter, last changed first; without `refresh`, as last indexed."""
+        return await anyio.to_thread.run_sync(partial(self._index.list, session_filter, refresh=refresh))
 
     async def conversations(
         self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int, refresh: bool = True
     ) -> Sequence[Conversation]:
-        def answer() -> Sequence[Conversation]:
-            return self._index.conversations(self._indexed_records(refresh=refresh), session_filter, max_sessions)
-
-        return await anyio.to_thread.run_sync(answer)
+        return await anyio.to_thread.run_sync(
+            partial(self._index.conversations, session_filter, max_sessions, refresh=refresh)
+        )
 
     async def names(self) -> frozenset[str]:
-        """The first digits of every id there is, of sessions and of later runs; quick however many there are.
+        """Return the first digits of every id, of sessions and of later runs; fast for any number of them.
 
         Raises:
-            Refused: `storage`.
+            RefusedError: `storage`.
         """
 
-        def look() -> frozenset[str]:
-            with faults.raise_storage_errors(self._whole), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        def read_names() -> frozenset[str]:
+            missing = (FileNotFoundError, NotADirectoryError)
+            with faults.raise_storage_errors(self._description), contextlib.suppress(*missing):
                 changed = self._layout.sessions.stat().st_mtime_ns
-                # A clock that ticks coarsely: what changed a moment ago may change again at the same time.
+                # File systems have coarse clocks: a folder may change twice at the same time.
                 if changed != self._names[0] or time.time_ns() - changed < _MTIME_RESOLUTION_NS:
                     self._names = (changed, frozenset(os.listdir(self._layout.sessions)))  # noqa: PTH208 - the names
                 return self._names[1]
             return frozenset()
 
-        return await anyio.to_thread.run_sync(look)
+        return await anyio.to_thread.run_sync(read_names)
 
     def events(self, session: str, *, run: str | None = None) -> EventReader | UnsavedReader:
-        stored, waiting = self._reader(session, run), self._waiting(session)
+        stored = EventReader(SessionEventSource(self._layout, self._folder(session), session, run))
+        waiting = self._waiting_lines(session)
         return UnsavedReader(stored, decode_lines(waiting, run)) if waiting else stored
 
-    def _reader(self, session: str, run: str | None = None) -> EventReader:
-        locate = partial(find_run_start, self._layout, run) if run else None
-        return EventReader(SessionEventSource(self._folder(session), session, run, locate))
-
     async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
-        waiting = decode_lines(self._waiting(session)[-count:]) if count > 0 else []
+        waiting = decode_lines(self._waiting_lines(session)[-count:]) if count > 0 else []
         if len(waiting) == count:
             return waiting
         stored = await anyio.to_thread.run_sync(
@@ -215,46 +220,48 @@ class JsonlStore:
         return [*stored, *waiting]
 
     async def recover(self) -> Sequence[SessionSummary]:
-        def work() -> tuple[Sequence[InterruptedRun], Sequence[CachedSummary | None]]:
+        def end_runs() -> tuple[Sequence[InterruptedRun], Sequence[CachedSummary | None]]:
             runs = list(recover_runs(self._layout, self._limits, self._clock))
             return runs, [self._find_summary(self._layout.session(run.ended.origin.session)) for run in runs]
 
-        runs, found = await anyio.to_thread.run_sync(work)
+        runs, found = await anyio.to_thread.run_sync(end_runs)
         for run in runs:
             self._log_interruption(run)
         return [one.summary for one in found if one]
 
     async def prune(self, *, older_than: float, keep_results: bool = True, vault: Path | None = None) -> PruneReport:
-        """Forgets sessions and root logs unchanged for so many seconds: their detail, or all of them."""
-        await self.recover()  # what pruning would have to end is told in the logs, too
+        """Delete the details of sessions and logs unchanged for so many seconds, or all of them without results."""
+        from retinue.sessions.retention import SessionPruner
+
+        await self.recover()  # runs that pruning would have to end are then recorded in the logs, too
         pruner = SessionPruner(
             self._layout,
             self._limits,
             now=self._clock(),
             older_than=older_than,
-            acquire_lease=self._take_for_pruning,
+            acquire_lease=self._acquire_for_pruning,
             vault=vault,
         )
 
-        def work() -> PruneReport:
-            with faults.raise_storage_errors(self._whole):
+        def prune() -> PruneReport:
+            with faults.raise_storage_errors(self._description):
                 return pruner.prune(keep_results=keep_results)
 
-        return await anyio.to_thread.run_sync(work)
+        return await anyio.to_thread.run_sync(prune)
 
     def root_events(self, root: str) -> EventReader:
-        """Every durable event under a root that is kept, in the order they were written."""
+        """Return all stored events of a root conversation, in the order they were written."""
         return EventReader(RootEventSource(self._layout, root))
 
     def follow(self, root: str, *, past: bool = True) -> EventReader:
-        """The events under a root as they are written, for ever; with those of the past first, or without."""
+        """Return the events of a root conversation as they are written, without end; stored ones first if `past`."""
         return EventReader(RootEventSource(self._layout, root, past=past), poll=POLL_INTERVAL)
 
     @cached_property
     def _host_and_boot(self) -> tuple[str, str | None]:
         return socket.gethostname(), boot_id()
 
-    def _owner(self, session: str, run: str, control: str | None = None) -> LeaseOwner:
+    def _make_owner(self, session: str, run: str, control: str | None = None) -> LeaseOwner:
         host, boot = self._host_and_boot
         return LeaseOwner(
             session=session,
@@ -269,24 +276,24 @@ class JsonlStore:
     async def _open(self, owner: LeaseOwner, *, resumes: bool) -> OpenSession:
         for pause in _OPEN_RETRY_DELAYS:
             await anyio.sleep(pause)
-            if resumes and (held := self._records.get(owner.session)) and held.is_late:
-                return held.hand_over()
-            if resumes and self._unsaved.lines(owner.session):
-                raise RefusedError(faults.not_resumable(owner.session))
-            if resumes:
-                opened = await self._resume_in_thread(owner)
-            else:
+            if not resumes:
                 # A few quick calls, and appending blocks the loop no less; an old session must be read.
                 opened = create_session(self._layout, self._limits, owner)
+            elif (record := self._records.get(owner.session)) and record.is_late:
+                return record.hand_over()
+            elif self._unsaved.lines(owner.session):
+                raise RefusedError(faults.only_in_memory_failure(owner.session))
+            else:
+                opened = await self._resume_in_thread(owner)
             if opened:
                 return opened
         raise RefusedError(busy_failure(owner.session, read_owner(self._layout.lease(owner.session))))
 
     async def _resume_in_thread(self, owner: LeaseOwner) -> OpenSession | None:
-        """The session, opened in a thread; whoever is cancelled meanwhile leaves it free."""
+        """Open an existing session in a thread; release it if the task is cancelled meanwhile."""
         found: list[OpenSession | RefusedError | None] = []
 
-        async def work() -> None:
+        async def resume() -> None:
             try:
                 found.append(
                     await anyio.to_thread.run_sync(resume_session, self._layout, self._limits, owner, self._clock)
@@ -295,21 +302,21 @@ class JsonlStore:
                 found.append(refusal)
 
         try:
-            # In a task of its own: asyncio's own cancelling knows no shields, and would leave the thread alone.
+            # In a task of its own: asyncio's own cancellation ignores shields, and would leave the thread alone.
             async with anyio.create_task_group() as group:
-                group.start_soon(work)
+                group.start_soon(resume)
         except anyio.get_cancelled_exc_class():
             for opened in found:
                 if isinstance(opened, OpenSession):
                     self._abandon(opened)
             raise
-        (answer,) = found
-        if isinstance(answer, RefusedError):
-            raise answer
-        return answer
+        (result,) = found
+        if isinstance(result, RefusedError):
+            raise result
+        return result
 
     def _abandon(self, opened: OpenSession) -> None:
-        """Closes a session in which nothing has begun."""
+        """Close a session whose run was never started."""
         if opened.interrupted:
             self._log_interruption(opened.interrupted)
         opened.writer.close()
@@ -317,49 +324,179 @@ class JsonlStore:
             opened.lease.release()
 
     def _folder(self, session: str) -> Path:
-        """The folder of a session; for what is no id, one that never exists."""
+        """Return the folder of a session; for an invalid id, one that never exists."""
         return self._layout.session(session) if parse_id_digits(session) else self._layout.sessions / "-"
 
-    def _take_for_pruning(self, session: str) -> SessionLease | None:
-        return acquire_lease(self._layout.lease(session), self._owner(session, "(pruning)"))
+    def _acquire_for_pruning(self, session: str) -> SessionLease | None:
+        return acquire_lease(self._layout.lease(session), self._make_owner(session, "(pruning)"))
 
-    def _indexed_records(self, *, refresh: bool) -> IndexedRecords:
-        sessions = self._layout.sessions
+    def _read_stamps(self) -> Mapping[str, RecordStamp]:
+        with faults.raise_storage_errors(self._description):
+            return read_stamps(self._layout.sessions)
 
-        def all_stamps() -> Mapping[str, RecordStamp]:
-            with faults.raise_storage_errors(self._whole):
-                return read_stamps(sessions)
-
-        return IndexedRecords(all_stamps, lambda name: self._find_summary(sessions / name), refresh=refresh)
+    def _find_summary_by_name(self, name: str) -> CachedSummary | None:
+        return self._find_summary(self._layout.sessions / name)
 
     def _find_summary(self, folder: Path) -> CachedSummary | None:
         return find_summary(self._layout, folder, self._is_live)
 
-    def _waiting(self, session: str) -> Sequence[bytes]:
-        """The lines of a session that are not written: of a run that goes on or has ended, or that was given up."""
+    def _waiting_lines(self, session: str) -> Sequence[bytes]:
+        """Return the lines of a session that are not written, of open records and of those given up."""
         record = self._records.get(session)
         return (*self._unsaved.lines(session), *(record.waiting if record else ()))
-
-    def _unwritten(self) -> Sequence[str]:
-        """The sessions of which something is not written."""
-        return (*(session for session, record in self._records.items() if record.waiting_bytes), *self._unsaved)
 
     def _is_live(self, session: str) -> bool:
         if record := self._records.get(session):
             return not record.is_late
         return is_held(self._layout.lease(session))
 
-    def _find_session_id(self, session_filter: str) -> str | None:
-        """The full id of the session whose id begins like this; None if none has begun."""
-        with faults.raise_storage_errors(f"Session {session_filter}"):
-            head = read_header(session_segments(self._folder(session_filter)))
-        return head.id if isinstance(head, SegmentHeader) and head.id.startswith(session_filter) else None
+    def _find_session_id(self, prefix: str) -> str | None:
+        """Return the full id of the session whose id starts with the prefix; None if none has a record."""
+        with faults.raise_storage_errors(f"Session {prefix}"):
+            head = read_header(SegmentedFile(self._folder(prefix)))
+        return head.id if isinstance(head, SegmentHeader) and head.id.startswith(prefix) else None
 
     def _log_interruption(self, run: InterruptedRun) -> None:
         root, vault = run.ended.origin.root, run.vault
         self._logs.open(root, vault).append(run.ended, to_line(run.ended))
         self._logs.close(root, vault)
 
-    def _release_log(self, session: str, root: str, vault: str | None) -> None:
+    def _forget_record(self, session: str, root: str, vault: str | None) -> None:
         self._records.pop(session, None)
         self._logs.close(root, vault)
+
+
+class FileRecord:
+    """A run's record in files. Everything but the sync itself happens in the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        layout: StateLayout,
+        pointer: RunPointer,
+        opened: OpenSession,
+        log: RootLog,
+        flusher: RecordFlusher,
+        on_closed: Callable[[], None],
+        keep_unsaved: Callable[[list[bytes]], None],
+    ) -> None:
+        self._layout = layout
+        self._pointer = pointer
+        self._number = opened.number
+        self._lease = opened.lease
+        self._writer = opened.writer
+        self._log = log
+        self._flusher = flusher
+        self._on_closed = on_closed
+        self._keep_unsaved = keep_unsaved
+        self._is_located = opened.number == 1
+        self._is_syncing = False
+        self._has_events = False
+        self._has_ended = False
+        self._is_released = False
+        self._is_closed = False
+        self._missed_some = False
+
+    @property
+    def file(self) -> str | None:
+        nothing_written = self._writer.fault and not self._writer.first_position
+        return None if nothing_written else str(self._writer.path)
+
+    @property
+    def fault(self) -> Failure | None:
+        return faults.closed_failure(self._writer.path) if self._missed_some else self._writer.fault
+
+    @property
+    def is_late(self) -> bool:
+        """True while the run has ended and some of its lines still wait to be written."""
+        return self._is_released and self._writer.is_behind
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Lines that wait to be written."""
+        return self._writer.waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._writer.waiting_bytes
+
+    def append(self, record: EventRecord) -> None:
+        if self._is_closed:
+            # Without the lease another process may own the file by now.
+            self._missed_some = True
+            return
+        data = to_line(record)
+        is_transition = isinstance(record.event, SYNCED_EVENTS)
+        self._writer.write(PendingLine(data, record.seq, is_transition))
+        self._log.append(record, data)
+        self._has_events = True
+        if is_transition:
+            self._has_ended = isinstance(record.event, RunEnded)
+        else:
+            # The caller syncs after a transition; nobody waits for a stream event.
+            self._flusher.schedule(self, self._writer.unsynced_lines)
+
+    async def sync(self) -> None:
+        if self._is_closed:
+            await anyio.lowlevel.checkpoint()
+            return
+        self._log.flush()
+        if self._writer.is_behind:
+            self._writer.retry()
+        if not self._is_located and self._writer.first_position:
+            self._is_located = True
+            write_run_location(self._layout, self._pointer, RunLocation(self._number, self._writer.first_position))
+        if self._is_syncing or self._writer.has_unsynced:
+            await self._flusher.sync(self)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    async def release(self) -> None:
+        if self._is_released:
+            return
+        self._is_released = True
+        if not await self.finish():
+            self._flusher.retry_later(self)
+
+    async def finish(self) -> bool:
+        """Close the record if all of it could be written; return False while lines still wait."""
+        if self._is_closed:
+            return True
+        if self._is_syncing or self._writer.is_behind or self._writer.has_unsynced:
+            with anyio.move_on_after(RELEASE_TIMEOUT, shield=True):
+                await self.sync()
+        if not self._writer.is_behind:
+            self.close()
+        return not self._writer.is_behind
+
+    def hand_over(self) -> OpenSession:
+        """Hand the session and its waiting lines to the record of the next run."""
+        self._flusher.stop_retrying(self)
+        self._is_closed = True
+        self._on_closed()
+        return OpenSession(lease=self._lease, writer=self._writer, number=self._number + 1)
+
+    def close(self) -> None:
+        """Release the session, also if lines are not written."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_released = True
+        if self._writer.is_behind:
+            self._keep_unsaved(self._writer.waiting)
+        if self._lease is not None:
+            if self._writer.is_behind or (self._has_events and not self._has_ended):
+                self._lease.abandon()
+            else:
+                self._lease.release()
+        self._writer.close()
+        self._on_closed()
+
+    def take_unsynced(self) -> UnsyncedFiles | None:
+        self._log.flush()
+        work = self._writer.take_unsynced()
+        self._is_syncing = work is not None
+        return work
+
+    def mark_synced(self, work: UnsyncedFiles) -> None:
+        self._is_syncing = False
+        self._writer.mark_synced(work)

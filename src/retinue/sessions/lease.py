@@ -1,4 +1,4 @@
-"""One run at a time per session: a locked file that dies with its process, because the lock does."""
+"""Leases allow one run at a time per session: a locked file, whose lock ends with the process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _LOCK_HELD_ERRNOS = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 
 
 class SessionLease:
-    """A held lock. Ends with `release`, with `abandon`, or with the process."""
+    """A held lock. It ends with `release`, with `abandon`, or with the process."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Gives the session free. Does nothing the second time: by then the file may be another's."""
+        """Release the session. A second call does nothing: by then the file may belong to another process."""
         if self._descriptor is None:
             return
         if os.name != "nt":
-            # Unlinked while locked: whoever opened it meanwhile finds another file, or none, and looks again.
+            # Unlinked while locked: a process that opened it meanwhile sees another file, or none, and tries again.
             self._unlink()
             self.abandon()
         else:
@@ -39,7 +39,7 @@ class SessionLease:
             self._unlink()
 
     def abandon(self) -> None:
-        """Gives the lock up and leaves the file, so that recovery will end what is not ended."""
+        """Drop the lock and leave the file, so that recovery ends the unfinished run."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -50,15 +50,15 @@ class SessionLease:
 
 
 def acquire_lease(path: Path, owner: LeaseOwner) -> SessionLease | None:
-    """The lease for the owner; None while another process, or another run of this one, holds it.
+    """Acquire the lease for the owner; return None while another process, or another run of this one, holds it.
 
     Raises:
-        OSError: no lease can be taken here at all.
+        OSError: no lease can be acquired here at all.
     """
     descriptor = _lock(path, os.O_CREAT)
     if descriptor is None:
         return None
-    # The lock is the lease; the content only says whose it is, and a full disk must not cost the session.
+    # The lock is the lease; the content only names the owner, and a full disk must not cost the session.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -67,7 +67,7 @@ def acquire_lease(path: Path, owner: LeaseOwner) -> SessionLease | None:
 
 
 def adopt_lease(path: Path) -> SessionLease | None:
-    """The lease of a run whose process is gone; None if it has an owner, or no longer exists."""
+    """Acquire the lease of a run whose process is gone; return None if it has an owner or no longer exists."""
     try:
         descriptor = _lock(path, 0)
     except OSError:
@@ -76,13 +76,13 @@ def adopt_lease(path: Path) -> SessionLease | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a live process holds the lease."""
+    """Return whether a live process holds the lease."""
     try:
         descriptor = open_private(path, os.O_RDWR)
     except OSError:
         return False
     try:
-        # Shared, so that two who look at the same time do not take each other for an owner.
+        # Shared, so that two checks at the same time do not mistake each other for an owner.
         return not try_lock(descriptor, shared=True)
     except OSError:
         return False
@@ -91,17 +91,17 @@ def is_held(path: Path) -> bool:
 
 
 def read_owner(path: Path) -> LeaseOwner | None:
-    """Who wrote the lease, alive or not."""
+    """Return the process that wrote the lease, alive or not; None if the content cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError), open_for_reading(path) as file:
         return msgspec.json.decode(file.read(), type=LeaseOwner)
     return None
 
 
 def live_owners(leases: Path) -> Iterator[LeaseOwner]:
-    """The owners of all leases that are held.
+    """Yield the owners of all held leases.
 
     Raises:
-        OSError: the leases cannot be looked at.
+        OSError: the leases cannot be listed.
     """
     with contextlib.suppress(FileNotFoundError):
         for path in sorted(leases.iterdir()):
@@ -116,7 +116,7 @@ def boot_id() -> str | None:
 
 
 def busy_failure(session: str, owner: LeaseOwner | None) -> Failure:
-    """Why a session cannot be continued now."""
+    """Return the refusal to resume a session that is running."""
     what, advice = f"Session {session} is still running", "Wait for it to end"
     detail: dict[str, str | int | float] = {"session": session}
     if owner:
@@ -128,7 +128,7 @@ def busy_failure(session: str, owner: LeaseOwner | None) -> Failure:
 
 
 def _lock(path: Path, flags: int) -> int | None:
-    """A locked descriptor of the file; None where another holds it or it is gone."""
+    """Open and lock the file; return None if another process holds the lock or the file is gone."""
     while True:
         try:
             descriptor = open_private(path, os.O_RDWR | flags)
@@ -146,7 +146,7 @@ def _lock(path: Path, flags: int) -> int | None:
         os.close(descriptor)
         if not locked:
             return None
-        # Its owner released it between our open and our lock: the name now means another file, or none.
+        # Its owner released it between our open and our lock: the path is now another file, or none.
 
 
 def _is_same_file(path: Path, descriptor: int) -> bool:
@@ -159,9 +159,9 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
 if sys.platform == "win32":
     import msvcrt
 
-    def try_lock(descriptor: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - there are none here
-        """Locks a file for this descriptor until it is closed; False while another has it."""
-        # Locks are mandatory here: the locked byte stands far behind the content, which others read.
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - Windows has no shared locks
+        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
+        # Locks are mandatory here: the locked byte is far behind the content, which others read.
         os.lseek(descriptor, 2**30, os.SEEK_SET)
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
@@ -175,7 +175,7 @@ else:
     import fcntl
 
     def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-        """Locks a file for this descriptor until it is closed; False while another has it."""
+        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
         except OSError as error:

@@ -15,6 +15,7 @@ from retinue.model.runs import RunSpec
 from retinue.sessions.ids import make_random_id
 from retinue.sessions.lease import busy_failure
 from retinue.sessions.paths import SHORT_ID_LENGTH, parse_id_digits
+from retinue.sessions.reader import RunStart
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,
@@ -23,7 +24,7 @@ from retinue.sessions.store import (
     group_conversations,
     sort_sessions,
 )
-from retinue.sessions.summary import RunStart, build_facts, build_summary
+from retinue.sessions.summary import build_summary
 
 
 class MemoryStore:
@@ -122,8 +123,8 @@ class Session:
         started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
         begins = RunStart(len(queued), queued[-1], next(started, None)) if queued else None
         first = RunStart(1, queued[0]) if queued else None
-        facts = build_facts(self.id, self.events[0].time, begins, reversed(self.events), first=first)
-        return build_summary(facts, live=self.is_busy)
+        newest_first = reversed(self.events)
+        return build_summary(self.id, self.events[0].time, begins, newest_first, lambda _: self.is_busy, first=first)
 
 
 class MemoryRecord:

@@ -1,11 +1,11 @@
-"""The places inside the state folder, and how folders and files are made: 0700 and 0600, never through a link.
+"""Paths inside the state folder, and private files: folders 0700, files 0600, never through a link.
 
-sessions/<8 hex>/session.jsonl      the newest part of a session's record; older ones: session.<n>.jsonl
-sessions/<8 hex>/session.torn       what was cut off behind its last whole record, if anything was
+sessions/<8 hex>/session.jsonl      the newest segment of a session's record; older ones: session.<n>.jsonl
+sessions/<8 hex>/session.torn       bytes cut off after the last whole record, if any
 sessions/<8 hex>                    a file: the claim of a later run's id
-leases/<8 hex>                      locked by the process that carries out the session's current run
+leases/<8 hex>                      locked by the process that executes the session's current run
 roots/<root>/events.jsonl           every durable event of one root conversation
-serving/<port>                      locked by the process that serves there; says its address
+serving/<port>                      locked by the process that serves there; contains its address
 index.sqlite                        derived; may be deleted
 """
 
@@ -31,14 +31,14 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class StateLayout:
-    """The places inside one state folder."""
+    """The paths inside one state folder."""
 
     def __init__(self, folder: Path) -> None:
         self.sessions = folder / "sessions"
         self.leases = folder / "leases"
         self.roots = folder / "roots"
         self.trash = folder / "trash"
-        """What is being deleted: moved here first, so that a half-deleted session is never seen."""
+        """Folders being deleted: moved here first, so that a half-deleted session is never seen."""
         self.index = folder / "index.sqlite"
 
     def session(self, session: str) -> Path:
@@ -52,16 +52,16 @@ class StateLayout:
 
 
 def parse_id_digits(name: str) -> str | None:
-    """The hex digits of an id or prefix in any shown form; None if it cannot be one."""
+    """Return the hex digits of an id or prefix in any printed form; None if the name cannot be an id."""
     found = name.strip().replace("-", "").lower()
     return found if _DIGITS.fullmatch(found) else None
 
 
 def short_id(name: str) -> str:
-    """The digits of an id that its files are named by.
+    """Return the digits of an id that name its files.
 
     Raises:
-        ValueError: it is no id, so no path may be made of it.
+        ValueError: the name is no id, so it must not become a path.
     """
     found = parse_id_digits(name)
     if found is None:
@@ -70,7 +70,7 @@ def short_id(name: str) -> str:
 
 
 def make_safe_name(name: str) -> str:
-    """A foreign id as the name of a folder: itself where that is safe, else made so and told apart by a hash."""
+    """Return a folder name for a foreign id: the id itself if that is safe, else a readable part and a hash."""
     from hashlib import sha256
 
     if _PLAIN_NAME.fullmatch(name):
@@ -80,7 +80,7 @@ def make_safe_name(name: str) -> str:
 
 
 def vault_logs_folder(vault: Path) -> Path:
-    """Where seed 004 keeps the events of every root conversation, a folder each."""
+    """Return the folder of a vault that has one event log folder for each root conversation."""
     return vault / ".orion" / "subagent-events"
 
 
@@ -89,13 +89,13 @@ def vault_log_folder(vault: Path, root: str) -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and what is missing above it, 0700 whatever the umask; an existing one is left as it is."""
+    """Create a folder and its missing parents with mode 0700 under any umask; leave an existing folder as it is."""
     missing, made = [path], None
     while missing:
         try:
             _make_one(missing[-1])
         except FileNotFoundError:
-            # What is above it is there, and still it cannot be made: so it is in /proc.
+            # The parent exists and the folder still cannot be created: a path in /proc.
             if missing[-1].parent in {made, missing[-1]}:
                 raise
             missing.append(missing[-1].parent)
@@ -114,9 +114,9 @@ def _make_one(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a file only its owner may read; a link, or no file, in its place is an error.
+    """Open a file that only its owner may read and return the descriptor; a link or a special file is an error.
 
-    With `O_CREAT`, folders that are missing above it are made.
+    With `O_CREAT`, missing parent folders are created.
     """
     try:
         descriptor = _open(path, flags | _NO_LINK)
@@ -131,10 +131,10 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def open_for_reading(path: Path) -> BinaryIO:
-    """A regular file, unbuffered.
+    """Open a regular file, unbuffered.
 
     Raises:
-        OSError: there is none, something else is in its place, or it cannot be read.
+        OSError: the file does not exist, is not a regular file, or cannot be read.
     """
     return os.fdopen(_open(path, os.O_RDONLY), "rb", buffering=0)
 
@@ -162,12 +162,12 @@ def _not_a_file_error(path: Path, mode: int) -> OSError:
 
 
 def sync_file(descriptor: int) -> None:
-    """Makes a file's content durable."""
+    """Make a file's content durable."""
     # macOS has no fdatasync, and its fsync does not empty the drive's own cache.
     getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def open_folder(path: Path) -> int:
-    """A descriptor by which a folder's entries can be made durable, where the system can."""
-    # Windows opens no folders; there the entries are as durable as the file.
+    """Open a folder to make its entries durable, and return the descriptor."""
+    # Windows cannot open folders; there the entries are as durable as the file.
     return os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))

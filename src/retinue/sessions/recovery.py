@@ -1,6 +1,6 @@
-"""After a crash: ends the runs whose process is gone, and makes their records fit to be appended to.
+"""Open records for writing: create and resume sessions, and end the runs whose process is gone.
 
-Recovery looks only at the leases, so its cost is that of what broke.
+Recovery reads only the leases and the records of dead processes, so its cost is that of the damage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.model.errors import RefusedError
+from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import (
     AttemptStarted,
@@ -29,34 +29,125 @@ from retinue.model.events import (
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, Usage, compute_exit_code
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.flusher import fsync_files
-from retinue.sessions.lease import SessionLease, adopt_lease
+from retinue.sessions.lease import SessionLease, acquire_lease, adopt_lease
 from retinue.sessions.paths import StateLayout, open_private
 from retinue.sessions.reader import TORN_FILE, read_header, read_record_backwards
-from retinue.sessions.record_format import NewerVersion, RecordDecoder, SegmentHeader, parse_segment_header
-from retinue.sessions.segments import SegmentedFile, read_backwards, session_segments
-from retinue.sessions.store import INTERRUPTED
+from retinue.sessions.segments import (
+    NewerVersion,
+    RecordDecoder,
+    SegmentedFile,
+    SegmentHeader,
+    parse_segment_header,
+    read_backwards,
+)
+from retinue.sessions.store import INTERRUPTED, LeaseOwner, SessionSummary
+from retinue.sessions.summary import read_summary
 from retinue.sessions.writer import PendingLine, RecordWriter, WriterLimits
 
 _SCAN_DELAY = 0.02
-"""Seconds before a second look at leases that seemed held: others look at them for an instant, too."""
+"""Seconds before a second check of leases that seemed held: other checks lock them for an instant, too."""
 _MAX_TORN_BYTES = 2**20
-"""Of a torn record, kept for whoever wants to look at it."""
+"""Bytes kept of a torn record, for inspection."""
 
 
 class InterruptedRun(Struct, frozen=True):
-    """The end that a run was missing."""
+    """The end that recovery wrote for a run."""
 
     ended: EventRecord
     """Its `run_ended`."""
     vault: str | None
-    """Where that is told, too."""
+    """The vault whose log gets the event, too."""
+
+
+class OpenSession(Struct, frozen=True, kw_only=True):
+    """A session ready for one more run."""
+
+    lease: SessionLease | None
+    writer: RecordWriter
+    number: int
+    """The number of the run, from 1."""
+    interrupted: InterruptedRun | None = None
+    """The end that the previous run was missing."""
+
+
+# -- opening a session -----------------------------------------------------------------------------
+
+
+def create_session(layout: StateLayout, limits: WriterLimits, owner: LeaseOwner) -> OpenSession | None:
+    """Create a session; return None while another process holds its lease.
+
+    A session that cannot be written is created all the same: the fault of its writer gives the reason.
+    """
+    lease: SessionLease | None = None
+    # Nobody else knows the id: without a lease only the report of a crash is less exact.
+    with contextlib.suppress(OSError):
+        lease = acquire_lease(layout.lease(owner.session), owner)
+        if lease is None:
+            return None
+    header = SegmentHeader(id=owner.session, created=owner.started)
+    writer = RecordWriter(layout.session(owner.session), header, limits)
+    writer.open()
+    return OpenSession(lease=lease, writer=writer, number=1)
+
+
+def resume_session(
+    layout: StateLayout, limits: WriterLimits, owner: LeaseOwner, clock: Callable[[], float]
+) -> OpenSession | None:
+    """Open an existing session, repaired if its last owner died; return None while its lease is held.
+
+    Raises:
+        RefusedError: `session_not_found` or `storage`.
+    """
+    folder, session = layout.session(owner.session), owner.session
+    with faults.raise_storage_errors(f"Session {session}"):
+        _read_known_header(folder, session)
+        lease = acquire_lease(layout.lease(session), owner)
+        if lease is None:
+            return None
+        try:
+            # Read again under the lease: the session may have been pruned since.
+            head = _read_known_header(folder, session)
+            number = _count_runs(layout, folder, session) + 1
+            writer, interrupted = _reopen_record(folder, head, limits, clock())
+        except BaseException:
+            lease.abandon()
+            raise
+        return OpenSession(lease=lease, writer=writer, number=number, interrupted=interrupted)
+
+
+def _read_known_header(folder: Path, session: str) -> SegmentHeader:
+    head = None if folder.is_symlink() else read_header(SegmentedFile(folder))
+    if isinstance(head, NewerVersion):
+        raise RefusedError(faults.too_new_failure(session, head))
+    if head is None or head.id != session:
+        raise _session_not_found(session, folder)
+    return head
+
+
+def _count_runs(layout: StateLayout, folder: Path, session: str) -> int:
+    summary = read_summary(layout, folder, lambda _: False)
+    if not isinstance(summary, SessionSummary):
+        raise _session_not_found(session, folder)
+    return summary.runs
+
+
+def _session_not_found(session: str, folder: Path) -> RefusedError:
+    message = (
+        f"Session {session} was not found in {folder.parent}. It may have been pruned, or the id is not right: "
+        f"`retinue sessions list` shows those that exist."
+    )
+    return RefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message, detail={"session": session}))
+
+
+# -- after a crash ---------------------------------------------------------------------------------
 
 
 def recover_runs(layout: StateLayout, limits: WriterLimits, clock: Callable[[], float]) -> Iterator[InterruptedRun]:
-    """Ends what nobody carries out any more; yields the end of each, once it is durable.
+    """End the runs whose process is gone, and yield the end of each once it is durable.
 
     Safe against a second process that does the same, and against being killed at any point: the end is written
-    under the lease, and the lease goes only after it. What cannot be read now is left for the next time.
+    under the lease, and the lease is released only after it. A record that cannot be read now is left for the next
+    recovery.
     """
     for path, lease in _adopt_orphans(layout.leases):
         try:
@@ -70,7 +161,7 @@ def recover_runs(layout: StateLayout, limits: WriterLimits, clock: Callable[[], 
 
 
 def _adopt_orphans(leases: Path) -> Iterator[tuple[Path, SessionLease]]:
-    """The leases that nobody holds, adopted."""
+    """Adopt and yield the leases that no process holds."""
     held: list[Path] = []
     with contextlib.suppress(OSError):
         held = sorted(leases.iterdir())
@@ -86,52 +177,48 @@ def _adopt_orphans(leases: Path) -> Iterator[tuple[Path, SessionLease]]:
 
 
 def end_run(folder: Path, limits: WriterLimits, now: float) -> InterruptedRun | None:
-    """Ends the last run of the session in a folder, if it has not ended. The caller holds its lease.
+    """End the last run of the session in a folder, if it has not ended. The caller holds its lease.
 
     Raises:
-        OSError: it cannot be read now.
-        Refused: `storage`: it cannot be written now, or is of a newer format.
+        OSError: the record cannot be read now.
+        RefusedError: `storage`: the record cannot be written now, or has a newer format.
     """
-    head = read_header(session_segments(folder))
+    head = read_header(SegmentedFile(folder))
     if head is None:
         return None
     if isinstance(head, NewerVersion):
         raise RefusedError(faults.too_new_failure(folder.name, head))
-    writer, ended = reopen_record(folder, head, limits, now)
+    writer, ended = _reopen_record(folder, head, limits, now)
     writer.close()
     return ended
 
 
-def reopen_record(
+def _reopen_record(
     folder: Path, head: SegmentHeader, limits: WriterLimits, now: float
 ) -> tuple[RecordWriter, InterruptedRun | None]:
-    """A writer that goes on with a record, and the end that its last run was missing, durably written by now.
+    """Return a writer that continues a record, and the missing end of its last run, which is durable by then.
 
     A torn tail is cut off first. The caller holds the session's lease.
 
     Raises:
         OSError: the record cannot be repaired now.
-        Refused: `storage`.
+        RefusedError: `storage`.
     """
     writer = RecordWriter(folder, head, limits, _repair_tail(folder))
     try:
-        ended = _find_interruption(session_segments(folder), head, now)
-        if ended:
-            _write_durably(writer, head, ended.ended)
+        interrupted = _find_interruption(folder, head, now)
+        if interrupted:
+            _write_durably(writer, head, interrupted.ended)
     except BaseException:
         writer.close()
         raise
-    return writer, ended
-
-
-# -- the torn tail ---------------------------------------------------------------------------------
+    return writer, interrupted
 
 
 def _repair_tail(folder: Path) -> int | None:
-    """Repairs the end of the newest part; returns its size, None if rotation had not made it yet."""
-    path = session_segments(folder).newest
+    """Repair the end of the newest segment and return its size; None if rotation had not created it yet."""
     try:
-        descriptor = open_private(path, os.O_RDWR | os.O_APPEND)
+        descriptor = open_private(SegmentedFile(folder).newest, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return None
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
@@ -156,9 +243,6 @@ def _save_torn(folder: Path, torn: bytes) -> None:
             os.close(descriptor)
 
 
-# -- the missing end -------------------------------------------------------------------------------
-
-
 def _write_durably(writer: RecordWriter, head: SegmentHeader, ended: EventRecord) -> None:
     writer.write(PendingLine(to_line(ended), ended.seq, is_required=True))
     if work := writer.take_unsynced():
@@ -169,23 +253,19 @@ def _write_durably(writer: RecordWriter, head: SegmentHeader, ended: EventRecord
         raise RefusedError(faults.not_continued_failure(head.id, error, writer.path) if error else writer.fault)
 
 
-def _find_interruption(parts: SegmentedFile, head: SegmentHeader, now: float) -> InterruptedRun | None:
-    """The end that the last run is missing, with what it had; None if it has ended or there is none."""
-    found = _UnfinishedRun()
-    for stamped in _read_newest_first(parts, head):
-        if found.add_earlier(stamped):
-            break
-    return found.build_end(now)
-
-
-def _read_newest_first(parts: SegmentedFile, head: SegmentHeader) -> Iterator[EventRecord]:
+def _find_interruption(folder: Path, head: SegmentHeader, now: float) -> InterruptedRun | None:
+    """Return the missing end of the last run with its partial results; None if it has ended or there is none."""
+    unfinished = _UnfinishedRun()
     decoder = RecordDecoder(head.id)
-    for _, line in read_record_backwards(parts, head):
-        yield from reversed(list(decoder.decode_events(line)))
+    for _, line in read_record_backwards(SegmentedFile(folder), head):
+        for record in reversed(list(decoder.decode_events(line))):
+            if unfinished.add_earlier(record):
+                return unfinished.build_end(now)
+    return unfinished.build_end(now)
 
 
 class _UnfinishedRun:
-    """Gathers what a run had, reading it from its end."""
+    """Collects the partial results of a run, reading its events from the end."""
 
     def __init__(self) -> None:
         self._last: EventRecord | None = None
@@ -198,18 +278,18 @@ class _UnfinishedRun:
         self._finalized: Finalization | None = None
         self._vault: str | None = None
 
-    def add_earlier(self, stamped: EventRecord) -> bool:
-        """Takes the event before those it has; True when there are no more of the run."""
-        last = self._last = self._last or stamped
-        if stamped.origin.run != last.origin.run:
+    def add_earlier(self, record: EventRecord) -> bool:
+        """Add the event before those already added; return True when the run has no more."""
+        last = self._last = self._last or record
+        if record.origin.run != last.origin.run:
             return True
-        match stamped.event:
+        match record.event:
             case RunEnded():
                 self._has_ended = True
             case RunQueued(vault=vault):
                 self._vault = vault
             case RunStarted():
-                self._started = stamped.time
+                self._started = record.time
             case Text(text) if text.strip() and not self._texts_done:
                 self._texts.append(text)
             case MessageEnded(turn=turn):
@@ -221,7 +301,7 @@ class _UnfinishedRun:
                 self._texts_done = bool(self._texts)
             case Finalized(finalization):
                 self._finalized = self._finalized or finalization
-        return isinstance(stamped.event, RunEnded | RunQueued)
+        return isinstance(record.event, RunEnded | RunQueued)
 
     def build_end(self, now: float) -> InterruptedRun | None:
         last = self._last

@@ -1,4 +1,4 @@
-"""What is forgotten, and when: first the detail of old sessions, results last, nothing that is in use."""
+"""Prune old sessions and logs: details first, results only on request, nothing that is in use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import to_line
@@ -26,44 +26,37 @@ from retinue.sessions.paths import (
     vault_logs_folder,
 )
 from retinue.sessions.reader import TORN_FILE, find_start, read_header
-from retinue.sessions.record_format import RecordDecoder, SegmentHeader
 from retinue.sessions.recovery import end_run
-from retinue.sessions.segments import SegmentCursor, SegmentedFile, session_segments
+from retinue.sessions.segments import RecordDecoder, SegmentCursor, SegmentedFile, SegmentHeader
 from retinue.sessions.writer import WriterLimits
 
 UNUSED_CLAIM_AGE = 3600.0
-"""Seconds after which an id that was claimed and never used is free again."""
+"""Seconds after which an id that was claimed and never used is released."""
 RESULT_EVENTS = (RunQueued, RunStarted, EngineSessionStarted, RunEnded)
-"""What remains of a thinned session: enough to list it, show its answers and continue it."""
+"""Events that remain of a thinned session: enough to list it, show its answers and resume it."""
 
 
 class PruneReport(Struct, frozen=True, kw_only=True):
-    """What pruning did."""
+    """Counts of what pruning deleted."""
 
     thinned: int = 0
-    """Sessions that lost their detail and kept their results."""
+    """Sessions that lost their details and kept their results."""
     removed: int = 0
-    """Sessions that are gone."""
+    """Sessions that were deleted."""
     skipped: int = 0
-    """Old sessions left alone: in use, or the disk would not."""
+    """Old sessions that were not changed: in use, or the disk refused."""
     logs: int = 0
-    """Files of root logs that are gone."""
+    """Deleted files of root conversation logs."""
     freed_bytes: int = 0
 
     def __add__(self, other: PruneReport) -> PruneReport:
-        return PruneReport(
-            thinned=self.thinned + other.thinned,
-            removed=self.removed + other.removed,
-            skipped=self.skipped + other.skipped,
-            logs=self.logs + other.logs,
-            freed_bytes=self.freed_bytes + other.freed_bytes,
-        )
+        return PruneReport(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 class SessionPruner:
-    """One sweep through a state folder. `take` leases a session, so that nobody begins a run in it meanwhile.
+    """Prunes one state folder. `acquire_lease` leases a session, so that no run is started in it meanwhile.
 
-    Of the logs in a `vault`, only those of conversations we know are ours to remove.
+    Of the logs in a `vault`, only those of conversations in the state folder are deleted.
     """
 
     def __init__(
@@ -84,9 +77,9 @@ class SessionPruner:
         self._vault = vault
 
     def prune(self, *, keep_results: bool) -> PruneReport:
-        """Thins sessions unchanged for long, or removes them whole; removes root logs as old, and what is unused."""
-        self._empty_trash()
-        claims = self._claims()
+        """Thin old sessions, or delete them without `keep_results`; delete old logs and unused claims."""
+        _remove_tree(self._layout.trash)  # left by an earlier call that was killed
+        claims = self._read_claims()
         report = PruneReport()
         for folder in self._folders():
             report += self._prune_session(folder, claims, keep_results=keep_results)
@@ -96,8 +89,8 @@ class SessionPruner:
     def _folders(self) -> list[Path]:
         return [path for path in _list_entries(self._layout.sessions) if path.is_dir() and not path.is_symlink()]
 
-    def _claims(self) -> dict[str, list[Path]]:
-        """The files that claim the ids of later runs, by session; under no session those that name none."""
+    def _read_claims(self) -> dict[str, list[Path]]:
+        """Return the claims of later runs by session; those that cannot be read under the empty name."""
         found: dict[str, list[Path]] = {}
         for path in _list_entries(self._layout.sessions):
             if path.is_file() and not path.is_symlink():
@@ -107,7 +100,7 @@ class SessionPruner:
 
     def _prune_session(self, folder: Path, claims: dict[str, list[Path]], *, keep_results: bool) -> PruneReport:
         try:
-            head = read_header(session_segments(folder))
+            head = read_header(SegmentedFile(folder))
             if not isinstance(head, SegmentHeader) or not self._is_old(folder):
                 return PruneReport()
             lease = self._acquire_lease(head.id)
@@ -123,31 +116,31 @@ class SessionPruner:
         return report
 
     def _prune_leased(self, folder: Path, claims: list[Path], *, keep_results: bool) -> PruneReport:
-        # What had to be ended first, or was continued until a moment ago, is not old.
+        # A session that had to be ended first, or was resumed until a moment ago, is not old.
         if end_run(folder, self._limits, self._now) or not self._is_old(folder):
             return PruneReport()
         return thin_record(folder) if keep_results else self._remove(folder, claims)
 
     def _is_old(self, folder: Path) -> bool:
-        changed = [path.stat().st_mtime for path in session_segments(folder).list_files()]
+        changed = [path.stat().st_mtime for path in SegmentedFile(folder).list_files()]
         return bool(changed) and max(changed) < self._before
 
     def _remove(self, folder: Path, claims: list[Path]) -> PruneReport:
-        freed = sum(path.stat().st_size for path in (*session_segments(folder).list_files(), *claims))
+        freed = sum(path.stat().st_size for path in (*SegmentedFile(folder).list_files(), *claims))
         make_folder(self._layout.trash)
         doomed = self._layout.trash / f"{folder.name}.{make_random_id()}"
         folder.rename(doomed)
         for path in claims:
             path.unlink(missing_ok=True)
-        _remove(doomed)
+        _remove_tree(doomed)
         return PruneReport(removed=1, freed_bytes=freed)
 
     def _free_unused(self, claims: dict[str, list[Path]]) -> None:
-        """Gives back ids whose session never began or is gone."""
+        """Release the ids whose session never had a run or is gone."""
         for folder in self._folders():
             with contextlib.suppress(OSError):
                 if folder.stat().st_mtime < self._now - UNUSED_CLAIM_AGE:
-                    # Fails, as it should, unless the folder is empty.
+                    # Fails, as it should, if the folder is not empty.
                     folder.rmdir()
         for session, paths in claims.items():
             if parse_id_digits(session) and self._layout.session(session).exists():
@@ -176,55 +169,51 @@ class SessionPruner:
         if not SegmentedFile(folder, LOG_STEM).list_files():
             with contextlib.suppress(OSError):
                 (folder / LOCK_FILE).unlink(missing_ok=True)
-                folder.rmdir()  # fails, as it should, where someone else keeps something there
+                folder.rmdir()  # fails, as it should, if other files are in it
         return report
-
-    def _empty_trash(self) -> None:
-        """Removes what an earlier sweep had moved and did not come to delete."""
-        _remove(self._layout.trash)
 
 
 def thin_record(folder: Path) -> PruneReport:
-    """Keeps of a record only its results. The caller holds the session's lease.
+    """Reduce a record to its results. The caller holds the session's lease.
 
     Raises:
-        OSError: it could not be done; the record is as before.
+        OSError: the record could not be rewritten and is unchanged.
     """
-    parts = session_segments(folder)
-    head = read_header(parts)
+    segments = SegmentedFile(folder)
+    head = read_header(segments)
     if not isinstance(head, SegmentHeader):
         return PruneReport()
-    before = parts.list_files()
+    before = segments.list_files()
     old_size = sum(path.stat().st_size for path in before)
     remaining = folder / "session.kept"
     descriptor = open_private(remaining, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(replace(head, first=head.part).to_line())
-        file.writelines(_read_results(parts, head))
+        file.writelines(_read_results(segments, head))
         file.flush()
         sync_file(file.fileno())
         new_size = file.tell()
     if new_size >= old_size:
         remaining.unlink()
         return PruneReport()
-    # Its age stays what it was: thinning is not use.
+    # The time of the last change is preserved: thinning is not use.
     changed = max(path.stat().st_mtime_ns for path in before)
     os.utime(remaining, ns=(changed, changed))
-    # From here on the older parts no longer count, whether they are deleted or not.
-    remaining.replace(parts.newest)
+    # From here on the older segments no longer count, even if they are not deleted.
+    remaining.replace(segments.newest)
     descriptor = open_folder(folder)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    for path in (*map(parts.segment_path, parts.list_closed()), folder / TORN_FILE):
+    for path in (*map(segments.segment_path, segments.list_closed()), folder / TORN_FILE):
         path.unlink(missing_ok=True)
     return PruneReport(thinned=1, freed_bytes=old_size - new_size)
 
 
-def _read_results(parts: SegmentedFile, head: SegmentHeader) -> Iterator[bytes]:
+def _read_results(segments: SegmentedFile, head: SegmentHeader) -> Iterator[bytes]:
     decoder = RecordDecoder(head.id)
-    cursor = SegmentCursor(parts, find_start(parts, head))
+    cursor = SegmentCursor(segments, find_start(segments, head))
     while lines := cursor.read():
         for line in lines:
             yield from (
@@ -236,7 +225,7 @@ def _list_entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _remove(folder: Path) -> None:
+def _remove_tree(folder: Path) -> None:
     from shutil import rmtree
 
     rmtree(folder, ignore_errors=True)

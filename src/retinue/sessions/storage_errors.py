@@ -1,4 +1,4 @@
-"""What to say when the disk will not have it: errno → a failure that tells what is not saved and what to do."""
+"""Failures of the storage: errno → a failure that names what is not saved and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from retinue.model.errors import ErrorCode, Failure, RefusedError
-from retinue.sessions.record_format import NewerVersion
+from retinue.sessions.segments import NewerVersion
 
 _REASONS = {
     errno.ENOSPC: ("storage_full", "Free some space"),
@@ -25,7 +25,7 @@ _OTHER_REASON = ("storage_error", "Check the folder and its disk, or name anothe
 
 
 def not_saved_failure(error: OSError, path: Path, since: int | None) -> Failure:
-    """Writing fails at present; everything since an event, or since the beginning, waits in memory."""
+    """Return the fault of a record that cannot be written now; events since `since` wait in memory."""
     reason, advice = _reason_and_advice(error)
     beginning = "its beginning" if since is None else f"event {since}"
     return _storage_failure(
@@ -36,7 +36,7 @@ def not_saved_failure(error: OSError, path: Path, since: int | None) -> Failure:
 
 
 def dropped_failure(count: int, path: Path) -> Failure:
-    """Writing works again, and part of what happened meanwhile is lost."""
+    """Return the fault of a record that is writable again after events were lost."""
     return _storage_failure(
         f"{count} events of this run did not fit into memory while {path} could not be written, and are lost. "
         f"Its state and its answer are saved.",
@@ -45,7 +45,7 @@ def dropped_failure(count: int, path: Path) -> Failure:
 
 
 def not_synced_failure(error: OSError, path: Path) -> Failure:
-    """The disk took the bytes and then could not promise to have them."""
+    """Return the fault of a record whose bytes were accepted and could not be made durable."""
     return _storage_failure(
         f"The disk reported an error while saving this run: {_describe_error(error)} ({path}). What is stored of "
         f"it may be incomplete, whatever later writes say. Keep the answer elsewhere and check the disk.",
@@ -70,7 +70,7 @@ def closed_failure(path: Path) -> Failure:
 
 
 def unreadable_failure(what: str, error: OSError) -> Failure:
-    """Something that exists, and whose files the system will not give."""
+    """Return the failure of an existing object whose files cannot be read."""
     reason, advice = _reason_and_advice(error)
     where = f" ({error.filename})" if error.filename else ""
     return _storage_failure(
@@ -80,7 +80,7 @@ def unreadable_failure(what: str, error: OSError) -> Failure:
 
 
 def not_continued_failure(session: str, error: OSError, path: Path) -> Failure:
-    """The run before was interrupted, and that cannot be written down: so no other may follow it."""
+    """Return the refusal to resume an interrupted session whose end cannot be written."""
     reason, advice = _reason_and_advice(error)
     return _storage_failure(
         f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
@@ -90,8 +90,8 @@ def not_continued_failure(session: str, error: OSError, path: Path) -> Failure:
     )
 
 
-def not_resumable(session: str) -> Failure:
-    """The session is in memory only, and so much waits to be written that it was given up."""
+def only_in_memory_failure(session: str) -> Failure:
+    """Return the refusal to resume a session whose lines could not be written and are only in memory."""
     return _storage_failure(
         f"Session {session} cannot be continued: it could not be written and is only kept in memory. Nothing was "
         "started. Start a new session.",
@@ -101,10 +101,10 @@ def not_resumable(session: str) -> Failure:
 
 @contextmanager
 def raise_storage_errors(what: str) -> Iterator[None]:
-    """Turns what the system will not give into a refusal.
+    """Convert an `OSError` of the block into a refusal about `what`.
 
     Raises:
-        Refused: `storage`.
+        RefusedError: `storage`.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Appends lines to a session's record: whole or not at all, rotated at a cap, held while the disk refuses them."""
+"""Append lines to a session's record: whole or not at all, rotated at a size, held while the disk refuses them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from msgspec.structs import replace
 from retinue.model.errors import Failure
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.paths import open_private, sync_file
-from retinue.sessions.record_format import SegmentHeader
-from retinue.sessions.segments import RecordPosition, session_segments
+from retinue.sessions.segments import RecordPosition, SegmentedFile, SegmentHeader
 
-_MAX_CLOSED_PARTS = 4
-"""Closed parts of one record that wait to be synced, each with a descriptor."""
+_MAX_CLOSED_SEGMENTS = 4
+"""Closed segments of one record that wait to be synced, each with a descriptor."""
 
 
 class WriterLimits(Struct, frozen=True, kw_only=True):
-    """How much is written and kept."""
+    """The sizes at which files rotate and lines are dropped."""
 
     part_bytes: int = 16 * 2**20
-    """A part of a record that would grow beyond is closed and a new one begun."""
+    """A segment that would grow beyond this is closed and a new one is started."""
     pending_bytes: int = 8 * 2**20
-    """Lines of one run that wait in memory while the disk refuses them."""
+    """Lines of one run that may wait in memory while the disk refuses them."""
     log_bytes: int = 16 * 2**20
-    """One file of a root's log."""
+    """One file of a root conversation's log."""
     log_files: int = 8
 
 
@@ -41,30 +40,30 @@ class PendingLine(Struct, frozen=True):
 
 
 class UnsyncedFiles(Struct):
-    """What has to be made durable, and what came of it."""
+    """Files and folders to make durable, and the outcome."""
 
     files: list[int]
     closed: list[int]
-    """Files of parts that rotation closed; nobody writes to them any more."""
+    """Files of segments that rotation closed; they are no longer written."""
     folders: list[Path]
     """Folders with new entries."""
     error: OSError | None = None
     unreached: OSError | None = None
-    """Why a folder could not even be opened; that can be tried again."""
+    """The error of a folder that could not even be opened; that can be retried."""
 
 
 class RecordWriter:
-    """The writing end of one record. All methods belong to one thread; none raises for storage."""
+    """Writes one record. All methods belong to one thread; none raises for storage."""
 
     def __init__(self, folder: Path, header: SegmentHeader, limits: WriterLimits, size: int | None = None) -> None:
-        """Begins a record, or goes on with one whose newest part has this size."""
+        """Start a record, or continue one whose newest segment has this size."""
         self.fault: Failure | None = None
         self.error: OSError | None = None
-        """What the system said when it last refused something."""
-        self.last_position: RecordPosition | None = None
-        """Where the first line written by this writer stands."""
+        """The last error of the system."""
+        self.first_position: RecordPosition | None = None
+        """The position of the first line written by this writer."""
         self.unsynced_lines = 0
-        self._parts = session_segments(folder)
+        self._segments = SegmentedFile(folder)
         self._header = header
         self._part_bytes = limits.part_bytes
         self._pending_limit = limits.pending_bytes
@@ -81,16 +80,16 @@ class RecordWriter:
 
     @property
     def path(self) -> Path:
-        return self._parts.newest
+        return self._segments.newest
 
     @property
     def is_behind(self) -> bool:
-        """Whether lines wait to be written."""
+        """True while lines wait to be written."""
         return bool(self._pending)
 
     @property
     def waiting(self) -> list[bytes]:
-        """The lines that wait to be written."""
+        """Lines that wait to be written."""
         return [line.data for line in self._pending]
 
     @property
@@ -99,11 +98,11 @@ class RecordWriter:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether something is written that may not be durable yet."""
+        """True while written lines or entries may not be durable."""
         return bool(self.unsynced_lines) or self._new_entries
 
     def open(self) -> None:
-        """Makes the files, so that a fault is known before anything is written."""
+        """Create the files, so that a fault is known before anything is written."""
         try:
             self._ensure_open()
         except OSError as error:
@@ -124,7 +123,7 @@ class RecordWriter:
                 self._clear_fault()
 
     def retry(self) -> None:
-        """Writes what waits, as far as the disk takes it."""
+        """Write the waiting lines until the disk refuses one."""
         waiting, self._pending, self._pending_bytes = self._pending, [], 0
         for number, line in enumerate(waiting):
             try:
@@ -137,21 +136,21 @@ class RecordWriter:
         self._clear_fault()
 
     def take_unsynced(self) -> UnsyncedFiles | None:
-        """What is written and not yet durable; None if all is. The caller makes it so, then says `synced`."""
+        """Return the files to make durable; None if all are. The caller syncs them, then calls `mark_synced`."""
         if not self.has_unsynced:
             return None
         work = UnsyncedFiles(
             files=[] if self._file is None else [self._file],
             closed=self._closed,
-            folders=[self._parts.folder, self._parts.folder.parent] if self._new_entries else [],
+            folders=[self._segments.folder, self._segments.folder.parent] if self._new_entries else [],
         )
         self.unsynced_lines, self._closed, self._new_entries = 0, [], False
         return work
 
     def mark_synced(self, work: UnsyncedFiles) -> None:
-        """Notes what came of making it durable."""
+        """Update the fault from the outcome of a sync."""
         if work.error is not None:
-            # The kernel may have dropped the pages: that a later sync succeeds proves nothing.
+            # The kernel may have dropped the pages: a later successful sync proves nothing.
             self.error = work.error
             self._lasting_fault = self._lasting_fault or faults.not_synced_failure(work.error, self.path)
         elif self._file is not None and os.fstat(self._file).st_nlink == 0:
@@ -170,7 +169,7 @@ class RecordWriter:
         self._closed, self._file = [], None
 
     def _write_line(self, data: bytes) -> None:
-        """Writes all of a line or, as far as anyone reading can tell, nothing of it."""
+        """Write a whole line or, as far as any reader can see, nothing of it."""
         if self._file is None or self._torn or not self._size:
             self._ensure_open()
         if self._size + len(data) > self._part_bytes and self._size > len(self._header.to_line()):
@@ -179,8 +178,8 @@ class RecordWriter:
         start = self._size
         self._write_bytes(data)
         self.unsynced_lines += 1
-        if self.last_position is None:
-            self.last_position = RecordPosition(self._header.part, start)
+        if self.first_position is None:
+            self.first_position = RecordPosition(self._header.part, start)
 
     def _write_bytes(self, data: bytes) -> None:
         assert self._file is not None
@@ -188,13 +187,13 @@ class RecordWriter:
         if written != len(data):
             self._torn = True
             while written < len(data):
-                # The rest either goes through or says why not.
+                # The rest is either written or raises the reason.
                 written += os.write(self._file, data[written:])
             self._torn = False
         self._size += len(data)
 
     def _repair_tail(self) -> None:
-        """Cuts off a line that went through in part."""
+        """Cut off a line that was written in part."""
         if self._torn and self._file is not None:
             os.ftruncate(self._file, self._size)
             self._torn = False
@@ -211,16 +210,16 @@ class RecordWriter:
 
     def _rotate(self) -> None:
         assert self._file is not None
-        self.path.rename(self._parts.segment_path(self._header.part))
+        self.path.rename(self._segments.segment_path(self._header.part))
         self._closed.append(self._file)
-        if len(self._closed) > _MAX_CLOSED_PARTS:
+        if len(self._closed) > _MAX_CLOSED_SEGMENTS:
             self._sync_oldest()
         self._file, self._size, self._exists = None, 0, False
         self._header = replace(self._header, part=self._header.part + 1)
         self._new_entries = True
 
     def _sync_oldest(self) -> None:
-        """Makes a closed part durable here and now: the flusher does not keep up."""
+        """Make a closed segment durable in this thread: the flusher does not keep up."""
         descriptor = self._closed.pop(0)
         try:
             sync_file(descriptor)
@@ -247,7 +246,7 @@ class RecordWriter:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drops the oldest stream events until half the room is free; transitions stay."""
+        """Drop the oldest stream events until half the space is free; state transitions stay."""
         remaining: list[PendingLine] = []
         excess = self._pending_bytes - self._pending_limit // 2
         for line in self._pending:
