@@ -23,6 +23,7 @@ from docs.words import FAILURES, KEYS, RESERVED, UNUSED, VALUES
 
 # The alias table is the agents' own matter; only its documentation looks at it from outside.
 from retinue.agents.fields import _FIELD_SPECS
+from retinue.composition import TOOLSET_DEFAULTS
 from retinue.config import settings
 from retinue.model import errors, event_codec, events, results, runs
 from retinue.toolsets.base import REFUSAL_CODES, REFUSED_EXIT_CODE
@@ -87,7 +88,7 @@ def _unused_settings() -> str:
 
 def _default(name: str) -> str:
     general = _value(getattr(settings.Settings(), name))
-    own = [f"{surface} {_value(own[name])}" for surface, own in settings.TOOLSET_DEFAULTS.items() if name in own]
+    own = [f"{surface} {_value(own[name])}" for surface, own in TOOLSET_DEFAULTS.items() if name in own]
     return f"{general} ({', '.join(own)})" if own else general
 
 

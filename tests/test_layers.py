@@ -92,6 +92,38 @@ def test_imports_point_strictly_down(module):
         assert theirs < mine or same_folder or is_started, f"{module} must not import {other}"
 
 
+NAMED_PARTS = {"single", "sticky", "fanout", "nested", "pi", "claude", "offline", "scripted"}
+"""The toolsets and the engines."""
+OTHER_MEANINGS = {
+    "model.tasks": {"single"},  # a mode of a plan
+    "agents.dialects": {"pi", "claude"},  # file formats of agents, and the engine that such a file asks for
+}
+"""Modules in which such a word means something else."""
+BELOW_NAMED_PARTS = (
+    "model",
+    "support",
+    "config",
+    "agents",
+    "prompts",
+    "guards",
+    "output",
+    "sessions",
+    "transcripts",
+    "runtime",
+)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.split(".")[0] in BELOW_NAMED_PARTS])
+def test_no_toolset_and_no_engine_is_named_below_its_folder(module):
+    """Toolsets and engines say what they need by flags, so that a new one changes nothing below them."""
+    found = {
+        node.value
+        for node in ast.walk(ast.parse(MODULES[module].read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() in NAMED_PARTS
+    }
+    assert found <= OTHER_MEANINGS.get(module, set())
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("engines")])
 def test_engines_look_nothing_up(module):
     forbidden = ("sessions", "agents", "guards", "config.settings", "runtime")

@@ -22,7 +22,7 @@ from retinue.agents.dialects import AgentSource, read_agent
 from retinue.agents.registry import AgentRegistry, AgentSet
 from retinue.agents.search_paths import SearchPaths
 from retinue.agents.trust import TrustStore
-from retinue.composition import TOOLSETS, available_engines
+from retinue.composition import DELEGATION_TOOLS, FOREIGN_SETTINGS, TOOLSET_DEFAULTS, TOOLSETS, available_engines
 from retinue.config.directories import home_folder, state_folder
 from retinue.config.run_environment import read_depth, read_tool_ceiling
 from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
@@ -35,7 +35,6 @@ from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.output.redaction.redactor import Redactor, find_secrets
-from retinue.runtime.delegation import DELEGATION_TOOLSET
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import LocalExecutor
 from retinue.runtime.orchestrator import ABORTED, OnRunsStarted, Orchestrator
@@ -84,7 +83,7 @@ class Retinue(StoredSessions):
         self._environ: Mapping[str, str] = dict(os.environ) if environ is None else environ
         self._cwd = str(Path(cwd or "").absolute())
         self._setting_overrides = _validate_settings({**(settings or {}), **({"engine": engine} if engine else {})})
-        self._settings = SettingsFiles(self._environ)
+        self._settings = SettingsFiles(self._environ, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
         self._state = Path(state) if state else state_folder(self._environ)
         self._trust = TrustStore(self._state / "trust.json")
         self._catalog = AgentRegistry(SearchPaths(self._environ), self._trust, program=agents)
@@ -150,12 +149,19 @@ class Retinue(StoredSessions):
             door = await stack.enter_async_context(ControlServer(self._environ))
             place = await stack.enter_async_context(LocalExecutor(self._engine_infos))
             planner = Planner(
-                self._settings, self._catalog, self._engine_infos, self._store, self._state, self._environ
+                self._settings,
+                self._catalog,
+                self._engine_infos,
+                self._store,
+                self._state,
+                self._environ,
+                DELEGATION_TOOLS,
             )
             orchestrator = Orchestrator(planner, place, self._store, EventBus(), self._redactor)
             stack.push_async_callback(orchestrator.close)
             door.bind(
-                orchestrator, lambda: TOOLSETS[DELEGATION_TOOLSET](orchestrator, str(home_folder(self._environ)))
+                orchestrator,
+                lambda: TOOLSETS[DELEGATION_TOOLS.toolset].make(orchestrator, str(home_folder(self._environ))),
             )
             orchestrator.delegation.get_address = door.address
             if isinstance(self._store, JsonlStore):
@@ -284,6 +290,7 @@ class Retinue(StoredSessions):
     ) -> CallContext:
         """A call from this process: its place in the tree and its authority are what the environment says."""
         depth, max_depth = read_depth(self._environ)
+        info = TOOLSETS.get(toolset)  # a server may call with tools of its own
         return CallContext(
             toolset=toolset,
             cwd=self._cwd,
@@ -294,6 +301,8 @@ class Retinue(StoredSessions):
             else self._setting_overrides,
             max_depth=max_depth,
             finalize=finalize,
+            bounded_prompt=info is not None and info.bounded_prompt,
+            resume_as_transcript=info is not None and info.resume_as_transcript,
             offline_may_answer=self._offline_may_answer,
         )
 
@@ -333,7 +342,7 @@ class Retinue(StoredSessions):
         """
         if name not in TOOLSETS:
             raise ValueError(f"Unknown surface {name!r}; known: {', '.join(TOOLSETS)}")
-        return TOOLSETS[name](self._orchestrator, str(home_folder(self._environ)))
+        return TOOLSETS[name].make(self._orchestrator, str(home_folder(self._environ)))
 
     # -- what there is -----------------------------------------------------------------------------
 
@@ -413,7 +422,7 @@ def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAs
 def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings a program gave: it wants to know at once if one of them is wrong."""
     layer = {name: value for name, value in settings.items() if value is not None}
-    for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)]).problems:
+    for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)], TOOLSET_DEFAULTS).problems:
         raise ValueError(problem.message)
     return layer
 

@@ -1,12 +1,16 @@
-"""The parts there are, by name: engines and surfaces, each imported when it is used."""
+"""The engines and toolsets of this installation by name, each imported when it is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
+from retinue.config.settings_files import ForeignSettings, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
+from retinue.runtime.delegation import DelegationTools
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.toolsets.base import Toolset
 
@@ -56,6 +60,8 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
             not_installed_reason=lambda: claude_code.not_installed_reason(environ),
             not_installed_reason_with_key=lambda: claude_code.no_program_reason(environ),
             provider_variables=lambda _models, _provider: claude_code.provider_variables(environ),
+            api_key_variable="ANTHROPIC_API_KEY",
+            setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
             summary="Claude Code, with your own key or login",
         ),
         "offline": EngineInfo(
@@ -95,16 +101,49 @@ def _make_fanout_toolset(orchestrator: Orchestrator, home: str) -> Toolset:
     return FanoutToolset(orchestrator, home)
 
 
-def _make_nested_toolset(orchestrator: Orchestrator, _: str) -> Toolset:
+def _make_nested_toolset(orchestrator: Orchestrator, _home: str) -> Toolset:
     from retinue.toolsets.nested import NestedToolset
 
     return NestedToolset(orchestrator)
 
 
-TOOLSETS: Mapping[str, Callable[[Orchestrator, str], Toolset]] = {
-    "single": _make_single_toolset,
-    "sticky": _make_sticky_toolset,
-    "fanout": _make_fanout_toolset,
-    "nested": _make_nested_toolset,
+class ToolsetInfo(Struct, frozen=True, kw_only=True):
+    """A toolset of this installation, known without importing it."""
+
+    make: Callable[[Orchestrator, str], Toolset]
+    """Makes the toolset, given the user's home folder."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The settings whose default differs from the general one."""
+    bounded_prompt: bool = False
+    resume_as_transcript: bool = False
+    """Both as in `CallContext`: the prompt and the way to resume that callers of the toolset expect."""
+
+
+TOOLSETS: Mapping[str, ToolsetInfo] = {
+    "single": ToolsetInfo(
+        make=_make_single_toolset,
+        defaults={
+            "timeout": 900.0,
+            "idle_timeout": 180.0,
+            "extend_timeout_debounce": 0.0,
+            "ceiling_factor": 1.0,
+            "max_depth": 1,
+            "allow_write": False,
+            "retry_attempts": 2,
+        },
+        bounded_prompt=True,
+    ),
+    "sticky": ToolsetInfo(make=_make_sticky_toolset, defaults={"extend_timeout_debounce": 0.0, "max_depth": 1}),
+    "fanout": ToolsetInfo(make=_make_fanout_toolset, defaults={"timeout": 600.0}, resume_as_transcript=True),
+    "nested": ToolsetInfo(make=_make_nested_toolset),
 }
-"""The families of tools."""
+
+TOOLSET_DEFAULTS = {name: info.defaults for name, info in TOOLSETS.items()}
+
+FOREIGN_SETTINGS = (
+    ForeignSettings("fanout", "settings.json", parse_pi_subagents, in_projects=True),
+    ForeignSettings("single", "extensions/devkit-pi/config.json", parse_devkit),
+)
+"""Settings files of the pi extensions that the toolsets are compatible with."""
+
+DELEGATION_TOOLS = DelegationTools("nested", ("spawn_subagent", "agent_info"))

@@ -4,18 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from retinue.composition import FOREIGN_SETTINGS, TOOLSET_DEFAULTS
+from retinue.config import settings as config_settings
 from retinue.config.settings import (
     SETTING_RULES,
-    TOOLSET_DEFAULTS,
+    ResolvedSettings,
     SettingProblem,
     Settings,
     SettingsLayer,
     SettingValue,
     environment_layer,
-    resolve_settings,
 )
 from retinue.config.settings_files import SettingsFiles
 from retinue.model.runs import Limits
+
+
+def resolve_settings(toolset: str, layers: list[SettingsLayer]) -> ResolvedSettings:
+    return config_settings.resolve_settings(toolset, layers, TOOLSET_DEFAULTS)
 
 
 def user(**values) -> SettingsLayer:
@@ -127,7 +132,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def settings_of(home: Path, cwd: Path, surface: str = "fanout"):
-    return SettingsFiles({"HOME": str(home)}).resolve(surface, cwd)
+    return SettingsFiles({"HOME": str(home)}, TOOLSET_DEFAULTS, FOREIGN_SETTINGS).resolve(surface, cwd)
 
 
 def test_the_users_and_the_projects_files_are_read(scratch_home, tmp_path):
@@ -173,7 +178,7 @@ def test_a_broken_file_is_named_and_the_rest_goes_on(scratch_home, tmp_path, con
 
 def test_a_changed_file_is_read_again(scratch_home, tmp_path):
     path = write(scratch_home / ".config/retinue/config.toml", "timeout = 300")
-    files = SettingsFiles({"HOME": str(scratch_home)})
+    files = SettingsFiles({"HOME": str(scratch_home)}, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
     assert files.resolve("fanout", tmp_path).settings.timeout == 300
     write(path, "timeout = 4000")
     assert files.resolve("fanout", tmp_path).settings.timeout == 4000

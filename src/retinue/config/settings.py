@@ -1,13 +1,13 @@
-"""Layered settings: call > environment > project > user > surface default, each value with its source.
+"""Layered settings: call > environment > project > user > toolset default, each value with its source.
 
-A project's files may only lower limits or set what is displayed; anything else found there is ignored and named.
-Values out of range are clamped, values of a wrong type are ignored; both are named, never silent.
+A project's files may only lower limits or set what is displayed; anything else in them is ignored and reported.
+Values out of range are clamped, values of a wrong type are ignored; both are reported, never silent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal
@@ -22,7 +22,7 @@ FALSE_WORDS = ("0", "false", "no", "off")
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Every setting with its general default; `SURFACES` says where a surface's differs."""
+    """Every setting with its general default; a toolset may have other defaults."""
 
     enabled: bool = True
     engine: str = "auto"
@@ -32,7 +32,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Seconds without an event while no tool runs; 0 is off."""
     ceiling_factor: float = 4.0
     extend_timeout_debounce: float = 30.0
-    """Seconds each tool call after the timeout buys; 0 makes the timeout hard."""
+    """Seconds each tool call after the timeout adds; 0 makes the timeout hard."""
     looping_tool_count: int = 5
     looping_pair_count: int = 20
     max_tasks: int = 16
@@ -47,23 +47,23 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_conversation_cost: float = 0.0
     allow_write: bool = True
     project_agents: Literal["ask", "allow", "deny"] = "ask"
-    """`ask`, `allow` or `deny`: whether a project's own agents run before they were accepted."""
+    """`ask`, `allow` or `deny`: whether a project's own agents run before the user accepted them."""
     vault: str | None = None
     finalize_retries: int = 2
     retry_attempts: int = 1
     max_lines_per_window: int = 15
     max_task_bytes: int = 2**20
     resume: Literal["text", "native"] = "text"
-    """`text` or `native`: how `fanout` continues a session."""
+    """`text` or `native`: how a session is continued where the toolset continues it from its transcript."""
     warm_pool: bool = True
     """Whether an engine's process may serve one run after the other."""
     claude_settings: Literal["none", "user", "project", "both"] = "none"
-    """Whose settings of Claude Code's own its runs load: `none`, `user`, `project` or `both`."""
+    """Which of Claude Code's own settings its runs load: `none`, `user`, `project` or `both`."""
     policy: bool = False
-    """Whether a host's model is told when to delegate, and to whom."""
+    """Whether a host's model gets a hint when to delegate, and to which agents."""
 
     def limits(self) -> Limits:
-        """What bounds one run under these settings."""
+        """Return the limits of one run under these settings."""
         return Limits(
             timeout=self.timeout,
             grace=self.extend_timeout_debounce,
@@ -83,42 +83,30 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
 
-TOOLSET_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "single": {
-        "timeout": 900.0,
-        "idle_timeout": 180.0,
-        "extend_timeout_debounce": 0.0,
-        "ceiling_factor": 1.0,
-        "max_depth": 1,
-        "allow_write": False,
-        "retry_attempts": 2,
-    },
-    "sticky": {"extend_timeout_debounce": 0.0, "max_depth": 1},
-    "fanout": {"timeout": 600.0},
-    "nested": {},
-}
+ToolsetDefaults = Mapping[str, Mapping[str, Any]]
+"""The settings whose default differs from the general one, by toolset; it names every toolset."""
 
 
 class ProjectPolicy(Enum):
-    """What a project's own file may do with a setting."""
+    """Effect of a setting in a project's own file."""
 
     LOWER = "lower"
-    """Only make it stricter."""
+    """The value applies only where it is stricter."""
     DISPLAY = "display"
-    """Set it: it changes nothing but what is shown."""
+    """The value applies: it changes nothing but the display."""
     IGNORED = "ignored"
 
 
 class SettingRule(Struct, frozen=True):
-    """The rules of one setting."""
+    """Range, choices and project policy of one setting."""
 
     low: float = 0.0
     high: float = 2.0**53
-    """Beyond it numbers are not exact, and no limit means anything."""
+    """Larger numbers are not exact, and no limit means anything."""
     in_project: ProjectPolicy = ProjectPolicy.LOWER
     choices: tuple[str, ...] = ()
     zero_is_off: bool = False
-    """Then 0 is the laxest value, not the strictest."""
+    """0 switches the limit off: it is the laxest value, not the strictest."""
     note: str = ""
 
 
@@ -185,7 +173,7 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     name: str
     """`call`, `environment`, or the file."""
     values: Mapping[str, Any]
-    """Flat keys, and a table per surface."""
+    """Flat keys, and a table per toolset."""
     is_project: bool = False
 
 
@@ -195,26 +183,26 @@ class SettingValue(Struct, frozen=True):
 
 
 class SettingProblem(Struct, frozen=True):
-    """Something in a source that was not taken as it stands."""
+    """A value or key of a source that was ignored or changed."""
 
     source: str
     message: str
 
 
 class ResolvedSettings(Struct, frozen=True):
-    """Settings with where each value came from and what was not taken."""
+    """Settings with the source of each value and the problems found in the sources."""
 
     settings: Settings
     sources: Mapping[str, SettingValue]
     problems: tuple[SettingProblem, ...]
 
 
-def resolve_settings(toolset: str, layers: list[SettingsLayer]) -> ResolvedSettings:
-    """Merges the layers, strongest first, over the surface's defaults."""
+def resolve_settings(toolset: str, layers: list[SettingsLayer], defaults: ToolsetDefaults) -> ResolvedSettings:
+    """Merge the layers, strongest first, over the defaults of the toolset."""
     problems: list[SettingProblem] = []
-    sources = dict(_toolset_defaults(toolset))
+    sources = dict(_default_values(toolset, tuple(defaults.get(toolset, {}).items())))
     for layer in reversed(layers):
-        for key, value in _layer_entries(layer, toolset, problems):
+        for key, value in _layer_entries(layer, toolset, defaults, problems):
             accepted = _validate_value(layer, key, value, sources[key].value, problems)
             if accepted is not None:
                 sources[key] = SettingValue(accepted.value, layer.name)
@@ -223,8 +211,8 @@ def resolve_settings(toolset: str, layers: list[SettingsLayer]) -> ResolvedSetti
 
 
 @lru_cache(maxsize=16)
-def _toolset_defaults(toolset: str) -> Mapping[str, SettingValue]:
-    default = structs.asdict(structs.replace(Settings(), **TOOLSET_DEFAULTS.get(toolset, {})))
+def _default_values(toolset: str, own: tuple[tuple[str, Any], ...]) -> Mapping[str, SettingValue]:
+    default = structs.asdict(Settings(**dict(own)))
     return {key: SettingValue(value, f"default of {toolset}") for key, value in default.items()}
 
 
@@ -233,11 +221,14 @@ def environment_layer(environ: Mapping[str, str]) -> SettingsLayer:
     return SettingsLayer(name="environment", values=found)
 
 
-def _layer_entries(layer: SettingsLayer, toolset: str, problems: list[SettingProblem]) -> Iterator[tuple[str, Any]]:
+def _layer_entries(
+    layer: SettingsLayer, toolset: str, toolsets: Container[str], problems: list[SettingProblem]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a layer, those of the toolset's own table last; report unknown keys."""
     for key, value in layer.values.items():
         if key in SETTING_RULES:
             yield key, value
-        elif key not in TOOLSET_DEFAULTS:
+        elif key not in toolsets:
             problems.append(
                 SettingProblem(layer.name, f"unknown setting {key!r} ignored; known: {', '.join(SETTING_RULES)}")
             )
@@ -258,7 +249,7 @@ class _AcceptedValue(Struct, frozen=True):
 def _validate_value(
     layer: SettingsLayer, key: str, value: Any, weaker: Any, problems: list[SettingProblem]
 ) -> _AcceptedValue | None:
-    """The value as it will be used, or None if it is not taken."""
+    """Return the value that applies, or None if it is ignored."""
     rule = SETTING_RULES[key]
     if layer.is_project and rule.in_project is ProjectPolicy.IGNORED:
         problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))

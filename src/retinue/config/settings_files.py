@@ -1,4 +1,4 @@
-"""The files settings are found in: ours, and those of the systems people already have."""
+"""Settings files: Retinue's own, and those of the pi extensions that toolsets are compatible with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.config.directories import config_folder, expand_user_path, find_project_levels, pi_folder
 from retinue.config.settings import (
     ResolvedSettings,
     SettingProblem,
     SettingsLayer,
+    ToolsetDefaults,
     environment_layer,
     resolve_settings,
 )
@@ -22,23 +23,44 @@ from retinue.support.cache import IdentityCache
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 MAX_FILE_BYTES = 256 * 1024
-"""Of a settings file; ours are a few lines."""
+"""Largest settings file that is read."""
 
 ParseContent = Callable[[bytes], Mapping[str, Any]]
-"""The content of a file as the values of a layer; raises ValueError."""
+"""Turns the content of a file into the values of a layer; raises ValueError."""
 SettingsLocation = tuple[Path, ParseContent, bool]
-"""A file, how it is read, and whether it is a project's."""
+"""A file, its parser, and whether the file is a project's."""
 FileContent = tuple[Mapping[str, Any], SettingProblem | None]
-"""What a file says, and what was wrong with it."""
+"""The values of a file, and the problem that kept it from being read."""
+
+
+class ForeignSettings(Struct, frozen=True):
+    """Settings file of a pi extension, whose values apply to one toolset."""
+
+    toolset: str
+    path: str
+    """Below pi's folder."""
+    parse: ParseContent
+    in_projects: bool = False
+    """Whether a project may have such a file, too, in its `.pi` folder."""
+
+    def parse_table(self, content: bytes) -> Mapping[str, Any]:
+        """Return the values of the file as the table of its toolset; none if it has none."""
+        values = self.parse(content)
+        return {self.toolset: values} if values else {}
+
 
 _ABSENT_FILE: FileContent = ({}, None)
 
 
 class SettingsFiles:
-    """Settings of a process: read when asked for, and again only when a file has changed."""
+    """Settings of a process: read on demand, and again only when a file has changed."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], defaults: ToolsetDefaults, foreign: Sequence[ForeignSettings] = ()
+    ) -> None:
         self._environ = environ
+        self._defaults = defaults
+        self._foreign = foreign
         self._environment_layer = environment_layer(environ)
         self._user = config_folder(environ), pi_folder(environ)
         self._contents: dict[Path, tuple[tuple[int, int, int], FileContent]] = {}
@@ -46,7 +68,7 @@ class SettingsFiles:
         self._resolved = IdentityCache[tuple[str, Path], ResolvedSettings]()
 
     def resolve(self, toolset: str, cwd: Path, call: Mapping[str, Any] | None = None) -> ResolvedSettings:
-        """The settings of a call made in `cwd` on a surface; what came with the call does not change after it."""
+        """Return the settings of a call made in `cwd` with a toolset; `call` must not change later."""
         locations = self._find_locations(cwd)
         contents = [self._load_content(path, read) for path, read, _ in locations]
         merge = partial(self._merge_layers, toolset, call, locations, contents)
@@ -65,14 +87,14 @@ class SettingsFiles:
                 layers.append(SettingsLayer(name=str(path), values=values, is_project=is_project))
             if problem:
                 problems.append(problem)
-        found = resolve_settings(toolset, layers)
+        found = resolve_settings(toolset, layers, self._defaults)
         settings = found.settings
         if settings.vault:
             settings = structs.replace(settings, vault=str(expand_user_path(settings.vault, self._environ)))
         return ResolvedSettings(settings, found.sources, (*problems, *found.problems))
 
     def _find_locations(self, cwd: Path) -> list[SettingsLocation]:
-        """The files to look at from a directory. Every call asks, and joining paths costs more than the looks."""
+        """Return the files that apply in a directory. Cached: joining paths costs more than the file checks."""
         levels = find_project_levels(cwd)
         cached = self._locations.get(levels)
         if cached is None:
@@ -81,18 +103,18 @@ class SettingsFiles:
 
     def _build_locations(self, levels: Sequence[Path], user: Path, pi: Path) -> list[SettingsLocation]:
         locations: list[SettingsLocation] = []
+        foreign = self._foreign
         for level in levels:
             locations.append((level / ".retinue" / "config.toml", _parse_own, True))
-            locations.append((level / ".pi" / "settings.json", _parse_harms_haus, True))
+            locations += [(level / ".pi" / each.path, each.parse_table, True) for each in foreign if each.in_projects]
         locations.append((user / "config.toml", _parse_own, False))
-        locations.append((pi / "settings.json", _parse_harms_haus, False))
-        locations.append((pi / "extensions" / "devkit-pi" / "config.json", _parse_devkit, False))
-        # A working directory of ~ makes a user's file look like a project's: the user's reading wins.
+        locations += [(pi / each.path, each.parse_table, False) for each in foreign]
+        # With the home directory as working directory a user's file is also a project's: it counts as the user's.
         user_files = {path for path, _, is_project in locations if not is_project}
         return [location for location in locations if not (location[2] and location[0] in user_files)]
 
     def _load_content(self, path: Path, read: ParseContent) -> FileContent:
-        """What the file says; the same object as long as it does not change."""
+        """Return the content of the file: the same object as long as the file does not change."""
         try:
             status = path.stat()
         except OSError:
@@ -119,8 +141,8 @@ def _parse_own(content: bytes) -> Mapping[str, Any]:
     return tomllib.loads(content.decode("utf-8-sig"))
 
 
-def _parse_harms_haus(content: bytes) -> Mapping[str, Any]:
-    """Seed 003's settings; they speak of its own surface."""
+def parse_pi_subagents(content: bytes) -> Mapping[str, Any]:
+    """Return the `subagents` settings of a pi settings file."""
     match _parse_json(content):
         case {"subagents": dict(found)}:
             names = {
@@ -128,12 +150,12 @@ def _parse_harms_haus(content: bytes) -> Mapping[str, Any]:
                 "extend_timeout_debounce": "extend_timeout_debounce",
                 "looping_tool_count": "looping_tool_count",
             }
-            return {"fanout": {names[key]: value for key, value in found.items() if key in names}}
+            return {names[key]: value for key, value in found.items() if key in names}
     return {}
 
 
-def _parse_devkit(content: bytes) -> Mapping[str, Any]:
-    """Seed 000's settings; milliseconds there are seconds here."""
+def parse_devkit(content: bytes) -> Mapping[str, Any]:
+    """Return the settings of the devkit-pi extension, with its milliseconds as seconds."""
     match _parse_json(content):
         case {"subagents": dict(found)}:
             pass
@@ -151,7 +173,7 @@ def _parse_devkit(content: bytes) -> Mapping[str, Any]:
             values["retry_attempts"] = attempts
     if found.get("projectAgentPolicy") == "allow":
         values["project_agents"] = "allow"
-    return {"single": values}
+    return values
 
 
 def _parse_json(content: bytes) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from anyio.abc import TaskStatus
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event
@@ -102,6 +102,10 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         frozenset()
     )
     """Return the variables the providers of a run need, from the models of its attempts and its agent's provider."""
+    api_key_variable: str = "PI_API_KEY"
+    """Under which name of `RunSpec.secrets` it expects the API key that an agent brings."""
+    setting_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The `RunSpec.setting_sources` of each choice a user has, if the engine's program has settings of its own."""
     automatic: bool = True
     """Whether `auto` may choose it."""
     uses_models: bool = True

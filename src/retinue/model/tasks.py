@@ -102,5 +102,9 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """What is to be known of the call itself, such as input that was ignored; its runs tell it."""
     offline_may_answer: bool = False
     """Whether `auto` may fall back to rules: true where a person reads the answer."""
+    bounded_prompt: bool = False
+    """Whether the system prompt frames the agent's own: that it is a subagent, what it may do, which tools it has."""
+    resume_as_transcript: bool = False
+    """Whether a session is continued from its transcript, on every engine, instead of by the engine."""
     records_refusals: bool = True
     """Whether a task that fails before it starts leaves a session, as hosts expect of their tools."""

@@ -21,10 +21,6 @@ from retinue.model.tool_names import is_delegation
 from retinue.runtime.concurrency import RunLimiter, RunSlot
 from retinue.support.tasks import BackgroundTasks
 
-DELEGATION_TOOLSET = "nested"
-"""The surface whose tools a run delegates with, whatever surface it was itself asked for by."""
-DELEGATION_TOOLS = ("spawn_subagent", "agent_info")
-
 MAX_CONNECTIONS = 16
 """Of one run at once: no model asks for more, and a child that floods us gets no further."""
 MAX_CALL_ID_CHARS = 1024
@@ -32,12 +28,19 @@ MAX_CALL_ID_CHARS = 1024
 TOKEN_BYTES = 32
 
 
-def child_context(call: CallContext, spec: RunSpec, max_depth: int) -> CallContext | None:
-    """The call as which a run delegates: nothing in it is more than the run has. None: it may not."""
+class DelegationTools(Struct, frozen=True):
+    """The tools that runs delegate with, whatever toolset they were called by."""
+
+    toolset: str
+    names: tuple[str, ...]
+
+
+def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str) -> CallContext | None:
+    """Return the context of the calls a run makes, with no more rights than the run; None if it may make none."""
     if not spec.agent.tools.delegates or not any(map(is_delegation, spec.grant.tools)):
         return None
     return CallContext(
-        toolset=DELEGATION_TOOLSET,
+        toolset=toolset,
         cwd=spec.cwd,
         lineage=spec.lineage,
         authority=spec.authority,

@@ -33,7 +33,7 @@ from retinue.model.runs import Limits, RunSpec
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import render_system_prompt
 from retinue.prompts.files import read_file_blocks
-from retinue.runtime import delegation as home
+from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
@@ -87,16 +87,6 @@ def _without_engine_session(spec: RunSpec) -> RunSpec:
     return structs.replace(spec, notices=(*spec.notices, notice))
 
 
-BOUNDED_PROMPT_TOOLSET = "single"
-"""The surface whose seed tells every child what it is; others promise the agent's prompt as it stands."""
-
-TRANSCRIPT_RESUME_TOOLSET = "fanout"
-"""The surface whose seed continues a session by telling it, on every engine; others leave that to the engine."""
-
-_SETTING_SOURCES = {"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")}
-"""What the choices of `claude_settings` mean."""
-
-
 ENGINE_MISSING = "engine_missing"
 
 
@@ -148,6 +138,7 @@ class Planner:
         store: SessionStore,
         state: Path,
         environ: Mapping[str, str],
+        delegation_tools: DelegationTools,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -156,6 +147,7 @@ class Planner:
         self._engine_session_dir = state / "native"
         self._index = AgentIndex(state / "agents.sqlite")
         self._environ = environ
+        self._delegation_tools = delegation_tools
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
         """What children see, which is much the same for most: runs that see the same share it."""
 
@@ -214,13 +206,17 @@ class Planner:
         return [
             structs.replace(
                 one,
-                child_context=_child_context(one.spec, admitted),
+                child_context=self._child_context(one.spec, admitted),
                 asked_session=task.session or "",
                 # A missing engine is not wrong input: the run failed, and its session tells why.
                 is_recorded=keeps or not one.failure or one.failure.reason == ENGINE_MISSING,
             )
             for one, task in zip(planned, plan.tasks, strict=True)
         ]
+
+    def _child_context(self, spec: RunSpec, admitted: AdmittedCall) -> CallContext | None:
+        max_depth = _max_child_depth(spec.agent, admitted)
+        return child_context(admitted.call, spec, max_depth, self._delegation_tools.toolset)
 
     async def _find_session(self, task: Task, call: CallContext) -> SessionSummary | None:
         """The session a task continues."""
@@ -272,10 +268,10 @@ class Planner:
             engine=kind.name,
             model=_choose_model(agent, admitted),
             allow_process_reuse=admitted.settings.warm_pool,
-            setting_sources=_SETTING_SOURCES[admitted.settings.claude_settings],
+            setting_sources=kind.setting_sources.get(admitted.settings.claude_settings, ()),
             environment=self._build_environment(spec, kind, previous_session, admitted),
             native_folder=call.native_folder or f"{self._engine_session_dir}{os.sep}{kind.name}",
-            secrets={"PI_API_KEY": found.api_key} if found.api_key else {},
+            secrets={kind.api_key_variable: found.api_key} if found.api_key else {},
             unsupported_preferences=_unsupported_preferences(agent, kind, _choose_model(agent, admitted)),
             notices=(*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(admitted.settings)),
         )
@@ -295,7 +291,7 @@ class Planner:
             authority=call.authority,
             inherited=_inherited_tools(call, task, kind),
             allow_write=may_write,
-            delegation_tools=home.DELEGATION_TOOLS
+            delegation_tools=self._delegation_tools.names
             if spec.lineage.depth < _max_child_depth(spec.agent, admitted)
             else (),
         )
@@ -303,7 +299,7 @@ class Planner:
             return PlannedRun(spec, grant)
         failure = (
             find_unenforceable(spec.agent, engine=kind.name, capabilities=kind.capabilities, limits=spec.limits)
-            or (validate_can_resume(kind) if spec.resumes and spec.toolset != TRANSCRIPT_RESUME_TOOLSET else None)
+            or (validate_can_resume(kind) if spec.resumes and not call.resume_as_transcript else None)
             or (validate_can_finalize(kind) if spec.finalize else None)
         )
         skills = admitted.skills.render_for_agent(
@@ -311,13 +307,12 @@ class Planner:
         )
         if isinstance(skills, Failure):
             return PlannedRun(spec, failure or skills)
-        bounded = spec.toolset == BOUNDED_PROMPT_TOOLSET
         writes = may_write and not spec.agent.tools.readonly
         spec = structs.replace(
             spec,
             grant=grant,
             authority=child_tool_ceiling(spec.agent, grant),
-            system_prompt=render_system_prompt(spec.agent, grant, bounded=bounded, may_write=writes),
+            system_prompt=render_system_prompt(spec.agent, grant, bounded=call.bounded_prompt, may_write=writes),
             append_prompt="\n\n".join(filter(None, (spec.agent.append_system_prompt.strip(), skills))),
         )
         if failure:
@@ -334,7 +329,7 @@ class Planner:
             and kind.capabilities.resumes
             and can_resume_natively(spec, previous_session)
         )
-        if spec.toolset == TRANSCRIPT_RESUME_TOOLSET and not is_native:
+        if call.resume_as_transcript and not is_native:
             return structs.replace(
                 planned, resume_blocks=(await render_resume_context(self._store.events(spec.session)),)
             )
@@ -424,10 +419,6 @@ def _max_child_depth(agent: AgentProfile, admitted: AdmittedCall) -> int:
     """How deep a run's own children may stand; an agent may lower that for them."""
     own = agent.max_subagent_depth
     return admitted.max_depth if own is None else min(own, admitted.max_depth)
-
-
-def _child_context(spec: RunSpec, admitted: AdmittedCall) -> CallContext | None:
-    return home.child_context(admitted.call, spec, _max_child_depth(spec.agent, admitted))
 
 
 def _vault_notices(settings: Settings) -> tuple[str, ...]:

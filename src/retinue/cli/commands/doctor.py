@@ -27,7 +27,7 @@ from retinue.cli.options import cwd_option, json_option
 from retinue.cli.printing import help_examples, print_json, print_lines, render_table, stdout_columns
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
-from retinue.config.settings import SETTING_RULES, TOOLSET_DEFAULTS, SettingProblem
+from retinue.config.settings import SETTING_RULES, SettingProblem
 from retinue.hosts.config_paths import HostMachine
 from retinue.hosts.status import HostStatus, find_installations, probe_hosts
 from retinue.model.errors import RefusedError
@@ -98,7 +98,7 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
     engines = tuple(list_engine_status(retinue))
     state = await _check_state(retinue)
     problems = tuple(
-        dict.fromkeys(problem for name in TOOLSET_DEFAULTS for problem in retinue.settings(name).problems)
+        dict.fromkeys(problem for name in retinue.toolsets for problem in retinue.settings(name).problems)
     )
     installed = tuple(find_installations(HostMachine(os.environ), Path(retinue.cwd)))
     roster, hosts = retinue.roster(), await probe_hosts(installed, retinue.cwd)
@@ -183,7 +183,7 @@ def _folder_size(folder: Path) -> int:
 
 
 def _list_settings(retinue: Retinue) -> Iterator[SettingStatus]:
-    found = {surface: retinue.settings(surface).sources for surface in TOOLSET_DEFAULTS}
+    found = {surface: retinue.settings(surface).sources for surface in retinue.toolsets}
     for name in SETTING_RULES:
         yield SettingStatus(
             name,

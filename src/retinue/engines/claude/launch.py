@@ -46,7 +46,7 @@ EFFORTS = {
 OVERRIDE_SETTINGS = msgspec.json.encode({"disableAllHooks": True, "env": CLAUDE_VARIABLES}).decode()
 """Settings that override loaded ones: no hooks but our permission hook, and the switches as set here."""
 
-API_KEY_VARIABLE, AGENT_KEY_SECRET = "ANTHROPIC_API_KEY", "PI_API_KEY"
+API_KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """The variable Claude Code reads its key from, and the one a spec keeps its agent's key in."""
 
 
@@ -134,7 +134,7 @@ def _preference_arguments(spec: RunSpec) -> list[str]:
 
 def _build_environment(spec: RunSpec) -> dict[str, str]:
     secrets = {name: secret.reveal() for name, secret in spec.secrets.items()}
-    key = secrets.pop(AGENT_KEY_SECRET, None)
+    key = secrets.pop(API_KEY_VARIABLE, None)
     # Keys of other providers are not passed on.
     given = {API_KEY_VARIABLE: key} if key and spec.agent.provider in {None, "anthropic"} else {}
     return {**RETRY_VARIABLES, **spec.environment, **secrets, **given, **CLAUDE_VARIABLES}

@@ -10,7 +10,8 @@ from msgspec import structs
 from retinue.agents.agent import Agent, SourceLayer
 from retinue.agents.registry import AgentListing, AgentSet, DefinitionStatus
 from retinue.client import Retinue
-from retinue.config.settings import SETTING_RULES, TOOLSET_DEFAULTS, Settings
+from retinue.composition import TOOLSETS
+from retinue.config.settings import SETTING_RULES, Settings
 from retinue.engines.base import EngineInfo
 from retinue.model.errors import ErrorCode, Failure, refuse
 from retinue.servers.http.installation import (
@@ -144,7 +145,7 @@ class InstallationInfo:
             known = ", ".join(self._retinue.toolsets)
             raise refuse(ErrorCode.INVALID_INPUT, f"Unknown surface: {surface[:100]}. Surfaces: {known}")
         found = self._retinue.settings(surface)
-        defaults = structs.replace(Settings(), **TOOLSET_DEFAULTS[surface])
+        defaults = structs.replace(Settings(), **TOOLSETS[surface].defaults)
         rows = [
             SettingRow(
                 name=name,
