@@ -36,7 +36,7 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev ## Rewrite the reference pages from the code
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs._generate.reference
 
 bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 	$(BIN)/python -m benchmarks

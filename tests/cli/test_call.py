@@ -18,7 +18,7 @@ def called(result):
 
 
 def test_the_result_of_the_tool_is_all_there_is_on_stdout(cli):
-    result = cli("call", "subagent", TASK, "--surface", "single", *SCRIPTED)
+    result = cli("call", "subagent", TASK, "--toolset", "single", *SCRIPTED)
     found = called(result)
     assert result.exit_code == 0
     assert list(found) == ["content", "details"]
@@ -119,7 +119,7 @@ def test_a_junk_environment_takes_no_answer_away(cli, junk):
     ("arguments", "text"),
     [
         (("subagnt", "{}"), "Unknown tool: subagnt. Did you mean subagent? Tools of single: subagent"),
-        (("subagent", "{}", "--surface", "dual"), "Unknown surface: dual. Surfaces: "),
+        (("subagent", "{}", "--toolset", "dual"), "Unknown toolset: dual. Toolsets: "),
     ],
 )
 def test_a_tool_or_surface_nobody_knows_is_answered_too(cli, arguments, text):
@@ -160,7 +160,7 @@ def test_partial_results_are_lines_before_the_result(cli):
 
 
 def test_tools_are_shown_as_a_host_would_register_them(cli):
-    (tool,) = json.loads(cli("tools", "--surface", "single", "--json").stdout)["tools"]
+    (tool,) = json.loads(cli("tools", "--toolset", "single", "--json").stdout)["tools"]
     assert list(tool) == ["name", "description", "inputSchema"]
     assert tool["name"] == "subagent"
     assert "- explorer: " in tool["description"]
@@ -192,3 +192,10 @@ def test_plan_with_a_key_twice_is_refused_by_name(cli):
     result = cli("delegate", "-", *SCRIPTED, stdin='{"tasks": [{"agent": "explorer", "prompt": "a", "prompt": "b"}]}')
     assert result.exit_code == 2
     assert "- is no plan: it has the key 'prompt' twice." in result.stderr
+
+
+def test_surface_is_accepted_as_the_former_name_of_toolset(cli):
+    old, new = (cli("call", "subagnt", "{}", name, "fanout") for name in ("--surface", "--toolset"))
+    assert (old.exit_code, old.stdout) == (new.exit_code, new.stdout)
+    assert "Tools of fanout" in old.stdout
+    assert "--surface" not in cli("call", "--help").stdout

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-FANOUT = ("--surface", "fanout", "--engine", "scripted")
+FANOUT = ("--toolset", "fanout", "--engine", "scripted")
 
 
 def call(cli, tool, arguments, *options, **how):
@@ -57,7 +57,7 @@ def test_partial_results_come_first_where_they_are_asked_for(cli):
 
 
 def test_the_tools_are_shown_as_a_host_would_register_them(cli):
-    tools = json.loads(cli("tools", "--surface", "fanout", "--json").stdout)["tools"]
+    tools = json.loads(cli("tools", "--toolset", "fanout", "--json").stdout)["tools"]
     assert [tool["name"] for tool in tools] == [
         "delegate_to_subagents",
         "get_subagent_output",
@@ -80,7 +80,7 @@ def test_offline_engine_resumes_with_the_words_of_the_user(cli, place):
     (place / "src").mkdir()
     (place / "src" / "bus.py").write_text('"""The event bus."""\n\n\nclass EventBus:\n    pass\n')
     (place / "src" / "app.py").write_text("from src.bus import EventBus\n\nEventBus()\n")
-    offline = ("--surface", "fanout", "--engine", "offline")
+    offline = ("--toolset", "fanout", "--engine", "offline")
 
     def ask(prompt: str, **task: str) -> tuple[str, str]:
         given = json.dumps({"tasks": [{"name": "a", "prompt": prompt, "profile": "explorer", **task}]})

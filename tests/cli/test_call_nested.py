@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-NESTED = ("--surface", "nested", "--engine", "scripted")
+NESTED = ("--toolset", "nested", "--engine", "scripted")
 TASK = {"agent": "explorer", "task": "look"}
 
 
@@ -18,7 +18,7 @@ def call(cli, arguments, *options, script=None, tool="spawn_subagent", **environ
 
 
 def told(cli, *arguments):
-    return [json.loads(line) for line in cli("events", *arguments, "--surface", "nested").stdout.splitlines()]
+    return [json.loads(line) for line in cli("events", *arguments, "--toolset", "nested").stdout.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_with_a_vault_its_log_has_the_same_lines(cli, place):
     (place / "vault").mkdir()
     call(cli, TASK, "--root", "c1", RETINUE_VAULT=str(place / "vault"))
     log = place / "vault" / ".orion" / "subagent-events" / "c1" / "events.jsonl"
-    assert log.read_bytes() == cli("events", "c1", "--surface", "nested").stdout_bytes
+    assert log.read_bytes() == cli("events", "c1", "--toolset", "nested").stdout_bytes
 
 
 def test_agent_info_answers_on_the_command_line(cli):
@@ -85,9 +85,9 @@ def test_agent_info_answers_on_the_command_line(cli):
 
 
 def test_the_tools_are_shown_as_a_host_would_register_them(cli):
-    tools = json.loads(cli("tools", "--surface", "nested", "--json").stdout)["tools"]
+    tools = json.loads(cli("tools", "--toolset", "nested", "--json").stdout)["tools"]
     assert [tool["name"] for tool in tools] == ["spawn_subagent", "agent_info"]
 
 
 def test_no_other_surface_has_words_of_its_own_for_events(cli):
-    assert cli("events", "--surface", "single").exit_code == 2
+    assert cli("events", "--toolset", "single").exit_code == 2

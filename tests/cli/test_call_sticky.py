@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-STICKY = ("--surface", "sticky", "--engine", "scripted")
+STICKY = ("--toolset", "sticky", "--engine", "scripted")
 
 
 def call(cli, *, script=None, **arguments):
@@ -44,5 +44,5 @@ def test_a_session_goes_on_in_another_process_and_nowhere_else(cli, place, monke
 
 
 def test_the_tool_is_shown_as_a_host_would_register_it(cli):
-    (tool,) = json.loads(cli("tools", "--surface", "sticky", "--json").stdout)["tools"]
+    (tool,) = json.loads(cli("tools", "--toolset", "sticky", "--json").stdout)["tools"]
     assert (tool["name"], list(tool["inputSchema"]["properties"])) == ("subagent", ["agent", "task", "sessionId"])

@@ -59,7 +59,7 @@ def test_where_we_are_installed_looking_at_another_change_says_so(cli):
 
 def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
     config.write_text(CONFIG)
-    done = cli("install", "claude", "--yes", "--json", "--surface", "sticky")
+    done = cli("install", "claude", "--yes", "--json", "--toolset", "sticky")
     told = json.loads(done.stdout)
     change = told.pop("change")
     assert told == {
@@ -74,7 +74,7 @@ def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
     assert json.loads(config.read_text())["mcpServers"]["retinue"] == {
         "type": "stdio",
         "command": command,
-        "args": [*arguments, "mcp", "--surface", "sticky"],
+        "args": [*arguments, "mcp", "--toolset", "sticky"],
         "env": {},
     }
     assert SECRET in config.read_text()
@@ -133,7 +133,7 @@ def test_doctor_starts_us_as_each_host_would_and_says_what_it_is_offered(cli):
     assert installed_in(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
     cli("install", "pi", "--yes", "--", "--engine", "offline")
     cli("install", "claude", "--yes", "--", "--engine", "offline")
-    cli("install", "codex", "--yes", "--surface", "nested", "--", "--engine", "offline")
+    cli("install", "codex", "--yes", "--toolset", "nested", "--", "--engine", "offline")
     done = cli("doctor")
     assert done.exit_code == 0
     assert [(line[0], line[1], line[-6:]) for line in installed_in(done)] == [
@@ -164,12 +164,12 @@ def test_doctor_says_what_does_not_lead_to_us(cli, config):
 def test_doctor_says_why_a_host_gets_no_tools_from_what_it_starts(cli, config):
     cli("install", "claude", "--yes")
     entry = json.loads(config.read_text())
-    entry["mcpServers"]["retinue"]["args"] = ["mcp", "--surface", "single,sticky"]
+    entry["mcpServers"]["retinue"]["args"] = ["mcp", "--toolset", "single,sticky"]
     config.write_text(json.dumps(entry))
     done = cli("doctor")
     assert done.exit_code == 1
     assert (
-        f"Claude Code cannot use what it starts ({own_command()[0]} mcp --surface single,sticky): it said: "
+        f"Claude Code cannot use what it starts ({own_command()[0]} mcp --toolset single,sticky): it said: "
         "The surfaces single and sticky both have a tool subagent: mount one of them." in done.stdout
     )
 
@@ -207,12 +207,12 @@ def test_who_installs_us_without_an_engine_is_told_that_calls_will_be_refused(cl
 def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config):
     assert (
         cli(
-            "install", "claude", "--yes", "--surface", "fanout", "--", "--background", "--engine", "offline"
+            "install", "claude", "--yes", "--toolset", "fanout", "--", "--background", "--engine", "offline"
         ).exit_code
         == 0
     )
     entry = json.loads(config.read_text())["mcpServers"]["retinue"]
-    assert entry["args"][-6:] == ["mcp", "--surface", "fanout", "--background", "--engine", "offline"]
+    assert entry["args"][-6:] == ["mcp", "--toolset", "fanout", "--background", "--engine", "offline"]
     assert cli("doctor", "--json").exit_code == 0
 
 
@@ -225,9 +225,9 @@ def test_the_extension_of_pi_hands_it_on(cli):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("claude", "--surface", "singel"), "Unknown surface: singel. Did you mean single?"),
-        (("claude", "--surface", "single,sticky"), "both have a tool subagent: mount one of them."),
-        (("pi", "--surface", "single,fanout"), "Unknown surface: single,fanout."),
+        (("claude", "--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
+        (("claude", "--toolset", "single,sticky"), "both have a tool subagent: mount one of them."),
+        (("pi", "--toolset", "single,fanout"), "Unknown toolset: single,fanout."),
         (("claude", "--", "--bogus"), "No such option '--bogus'."),
         (("claude", "--", "--timeout", "soon"), "Invalid value for '--timeout'"),
         (("claude", "--", "--http", "80"), "a host starts its own."),

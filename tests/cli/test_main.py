@@ -82,7 +82,7 @@ def test_before_the_first_signal_can_be_heard_nothing_heavy_is_imported():
         (["sesions"], "Did you mean sessions?"),
         (["run", "--tmeout", "3", "explorer", "x"], "Did you mean '--timeout'?"),
         (["agents", "shw"], "Did you mean"),
-        (["tools", "--surface", "singl"], "Did you mean single?"),
+        (["tools", "--toolset", "singl"], "Did you mean single?"),
         (["run", "explrer", "x"], "Did you mean explorer?"),
         (["run", "explorer", "x", "--engine", "ofline"], "Did you mean offline?"),
         (["chain", "--step", "explorer", "x", "--step", "testr", "y"], "Did you mean tester?"),

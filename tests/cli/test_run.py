@@ -319,7 +319,7 @@ def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_ther
         (("agents", "check", "nofile"), "invalid_input"),
         (("events", "nope"), "session_not_found"),
         (("events", ""), "invalid_input"),
-        (("tools", "--surface", "nope"), "invalid_input"),
+        (("tools", "--toolset", "nope"), "invalid_input"),
         (("doctor", "--cwd", "nofolder"), "invalid_input"),
         (("demo", "--cwd", "nofolder"), "invalid_input"),
     ],

@@ -12,10 +12,10 @@ from typing import get_args
 import msgspec
 import pytest
 import yaml
-from docs.generate import FOLDER, page
-from docs.generate import PAGES as REFERENCE
-from docs.live_view import PICTURE, svg
-from docs.pi_extension import FILE, toolsets_file
+from docs._generate.live_view import PICTURE, svg
+from docs._generate.pi_extension import FILE, toolsets_file
+from docs._generate.reference import FOLDER, page
+from docs._generate.reference import PAGES as REFERENCE
 from tests.docs.pages import PAGES, ROOT, Walk, anchors, blocks, commands, links, prose
 from tests.test_layers import LAYERS
 

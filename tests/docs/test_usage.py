@@ -1,9 +1,9 @@
 """What reference pages claim of unused settings, keys and codes is read from the sources, and is so."""
 
 import pytest
-from docs.generate import page
-from docs.usage import unreported_codes, unused_agent_fields, unused_settings
-from docs.words import UNUSED
+from docs._generate.reference import page
+from docs._generate.texts import UNUSED
+from docs._generate.usage import unreported_codes, unused_agent_fields, unused_settings
 from msgspec import structs
 from tests.support.retinue_factory import plan_of, scripted, stage
 

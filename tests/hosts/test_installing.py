@@ -42,7 +42,7 @@ def install(host: Host, file: Path, **more: Any) -> ConfigChange:
     change = plan_install(
         file,
         host.editor,
-        host.make_entry(more.get("command", COMMAND), more.get("surface"), more.get("arguments", ())),
+        host.make_entry(more.get("command", COMMAND), more.get("toolset"), more.get("arguments", ())),
     )
     apply_change(change)
     return change
@@ -114,7 +114,7 @@ def test_without_a_file_one_is_made_and_undoing_it_removes_it(host, tmp_path):
 def test_an_entry_of_an_earlier_installation_is_replaced(host, file):
     original = file.read_bytes() if file.exists() else None
     install(host, file, command=("/old/retinue",))
-    install(host, file, surface="nested")
+    install(host, file, toolset="nested")
     assert host.editor.find_entry(file.read_text()) == host.make_entry(COMMAND, "nested", ())
     assert "/old/retinue" not in file.read_text()
     uninstall(host, file)

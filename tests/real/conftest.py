@@ -107,7 +107,7 @@ def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
                     "call",
                     tool,
                     json.dumps(arguments),
-                    "--surface",
+                    "--toolset",
                     surface,
                     *options,
                 ],

@@ -18,6 +18,14 @@ from retinue.cli.main import report_cancelled
 from retinue.cli.printing import is_color_disabled
 from retinue.support.formatting import suggest_spelling
 
+OLD_OPTION_NAMES = {"surface": "toolset"}
+"""Former names of options, accepted for one version and not shown in any help."""
+
+
+def normalize_option_name(name: str) -> str:
+    """Return the present name of an option that may be typed by its former one."""
+    return OLD_OPTION_NAMES.get(name, name)
+
 
 class LazyCommand(NamedTuple):
     """A command before it is imported."""
@@ -56,10 +64,10 @@ COMMAND_SECTIONS = {
         "uninstall": LazyCommand("install:uninstall", "Take our tools out of another program's configuration."),
     },
     "For programs": {
-        "call": LazyCommand("call:call", "Call a surface's tool with JSON and print its result."),
-        "mcp": LazyCommand("mcp:mcp", "Serve the tools of surfaces to a host that speaks MCP."),
-        "bridge": LazyCommand("bridge:bridge", "Carry a surface's tools to an extension inside a host."),
-        "tools": LazyCommand("tools:tools", "Show a surface's tools as a host would register them."),
+        "call": LazyCommand("call:call", "Call a toolset's tool with JSON and print its result."),
+        "mcp": LazyCommand("mcp:mcp", "Serve toolsets to a host that speaks MCP."),
+        "bridge": LazyCommand("bridge:bridge", "Carry a toolset's tools to an extension inside a host."),
+        "tools": LazyCommand("tools:tools", "Show a toolset's tools as a host would register them."),
         "completion": LazyCommand("completion:completion", "Print the completion script of a shell."),
     },
 }
@@ -126,7 +134,11 @@ def _report_exception(error: Exception, typed: Sequence[str]) -> int:
     cls=LazyGroup,
     sections=COMMAND_SECTIONS,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "token_normalize_func": normalize_option_name,
+    },
     epilog="Begin with `retinue demo`. Each command has its own help: `retinue run --help`.",
 )
 @click.version_option(__version__, message="retinue %(version)s")

@@ -88,7 +88,7 @@ def run_with_live_view(
     work: Callable[[], Awaitable[WorkResult]],
     options: RunOptions,
     *,
-    surface: str,
+    toolset: str,
     shows_progress: bool = True,
 ) -> WorkResult:
     """Opens Retinue and does the work in it; shows it meanwhile on stderr, and stops its runs on a signal.
@@ -99,11 +99,11 @@ def run_with_live_view(
 
     async def run_work() -> WorkResult | RefusedError:
         async with retinue:
-            for warning in _startup_warnings(retinue, surface):
+            for warning in _startup_warnings(retinue, toolset):
                 print_warning(warning, quiet=options.quiet)
             return await _run_watched(retinue, work, view, options)
 
-    view = _make_view(retinue, surface, options, shows_progress=shows_progress)
+    view = _make_view(retinue, toolset, options, shows_progress=shows_progress)
     with _log_to_view(view):
         found = anyio.run(run_work)
     if is_blocked(sys.stderr) and not sys.stderr.isatty():
@@ -138,11 +138,11 @@ async def _run_watched(
 # -- what is shown ---------------------------------------------------------------------------------
 
 
-def _make_view(retinue: Retinue, surface: str, options: RunOptions, *, shows_progress: bool) -> EventView:
+def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool) -> EventView:
     stream = sys.stderr
     if stream is None or options.quiet:
         return LinesView(stream, storage_losses)
-    settings = retinue.settings(surface).settings
+    settings = retinue.settings(toolset).settings
     is_auto_engine = settings.engine == "auto"
     about = {kind.name: kind.summary for kind in retinue.engines.values()} if is_auto_engine else {}
     note = EngineNote(about)
@@ -171,14 +171,14 @@ def _log_to_view(view: EventView) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _startup_warnings(retinue: Retinue, surface: str) -> Iterator[str]:
+def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
     """What a user should know before anything runs."""
     if count := len(retinue.recovered_sessions):
         ids = ", ".join(summary.session[:SHORT_ID_LENGTH] for summary in retinue.recovered_sessions[:MAX_NAMED])
         were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
         more = ", …" if count > MAX_NAMED else ""
         yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
-    if problems := retinue.settings(surface).problems:
+    if problems := retinue.settings(toolset).problems:
         values = pluralize(len(problems), "setting was", "settings were")
         yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
 
@@ -218,24 +218,24 @@ LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
 """What decides about a tool that was taken, by who took it."""
 
 
-def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, surface: str, options: RunOptions) -> NoReturn:
+def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str, options: RunOptions) -> NoReturn:
     """Carries a plan out, tells what came of it, and ends the command with its exit code."""
     ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
-    results = run_plan(retinue, plan, surface, options)
+    results = run_plan(retinue, plan, toolset, options)
     print_results(results, retinue, plan.mode, options)
     ctx.exit(_exit_status(results))
 
 
-def run_plan(retinue: Retinue, plan: Plan, surface: str, options: RunOptions) -> tuple[RunResult, ...]:
-    """Carries the plan out on the surface's terms.
+def run_plan(retinue: Retinue, plan: Plan, toolset: str, options: RunOptions) -> tuple[RunResult, ...]:
+    """Carries the plan out on the toolset's terms.
 
     Raises:
         Declined: nothing ran: the call was refused, or its only task could not begin.
     """
-    call = structs.replace(retinue.call(surface), records_refusals=False)
+    call = structs.replace(retinue.call(toolset), records_refusals=False)
     single_result = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
-        results = run_with_live_view(retinue, lambda: retinue.run_plan(plan, call), options, surface=surface)
+        results = run_with_live_view(retinue, lambda: retinue.run_plan(plan, call), options, toolset=toolset)
     except RefusedError as refusal:
         raise _refused_error(refusal.failure, retinue, single_result) from refusal
     if single_result and (failure := results[0].failure) and not results[0].was_started:

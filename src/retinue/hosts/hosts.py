@@ -41,7 +41,7 @@ class Host(Struct, frozen=True, kw_only=True):
     project_path: str
     """The configuration of a project, below its folder."""
     make_entry: Callable[[Sequence[str], str | None, Sequence[str]], ConfigEntry]
-    """What is written, for a command that starts us, the surfaces that were asked for and what else it is given."""
+    """What is written, for a command that starts us, the toolsets that were asked for and what else it is given."""
     speaks_mcp: bool = True
 
     def config_path(self, machine: HostMachine, project: Path | None) -> Path:
@@ -58,40 +58,40 @@ def own_command(python: str = sys.executable) -> tuple[str, ...]:
     return (script,) if script else (python, "-P", "-m", SERVER_NAME)
 
 
-def _pi_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+def _pi_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
     given = {"arguments": list(more)} if more else {}
-    return {"extension": EXTENSION_PATH.as_uri(), "command": list(command), "surface": surface or "fanout", **given}
+    return {"extension": EXTENSION_PATH.as_uri(), "command": list(command), "surface": toolset or "fanout", **given}
 
 
-def _mcp_command(command: Sequence[str], surface: str | None, more: Sequence[str]) -> list[str]:
-    return [*command, "mcp", *(["--surface", surface] if surface else []), *more]
+def _mcp_command(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> list[str]:
+    return [*command, "mcp", *(["--toolset", toolset] if toolset else []), *more]
 
 
-def _plain_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
-    program, *arguments = _mcp_command(command, surface, more)
+def _plain_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
+    program, *arguments = _mcp_command(command, toolset, more)
     return {"command": program, "args": arguments}
 
 
-def _stdio_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
-    return {"type": "stdio", **_plain_entry(command, surface, more)}
+def _stdio_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {"type": "stdio", **_plain_entry(command, toolset, more)}
 
 
-def _claude_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
-    return {**_stdio_entry(command, surface, more), "env": {}}
+def _claude_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_stdio_entry(command, toolset, more), "env": {}}
 
 
-def _codex_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
-    return {**_plain_entry(command, surface, more), "tool_timeout_sec": TOOL_TIMEOUT}
+def _codex_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_plain_entry(command, toolset, more), "tool_timeout_sec": TOOL_TIMEOUT}
 
 
-def _gemini_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
-    return {**_plain_entry(command, surface, more), "timeout": TOOL_TIMEOUT * 1000}
+def _gemini_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
+    return {**_plain_entry(command, toolset, more), "timeout": TOOL_TIMEOUT * 1000}
 
 
-def _opencode_entry(command: Sequence[str], surface: str | None, more: Sequence[str]) -> ConfigEntry:
+def _opencode_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:
     return {
         "type": "local",
-        "command": _mcp_command(command, surface, more),
+        "command": _mcp_command(command, toolset, more),
         "enabled": True,
         "timeout": TOOL_TIMEOUT * 1000,
     }

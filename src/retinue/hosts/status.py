@@ -103,8 +103,8 @@ def host_command(host: Host, entry: ConfigEntry) -> tuple[str, ...]:
     command = _to_arguments(entry.get("command"))
     if host.speaks_mcp:
         return (*command, *_to_arguments(entry.get("args", [])))
-    surface = entry.get("surface")
-    chosen = ("--surface", surface) if isinstance(surface, str) else ()
+    toolset = entry.get("surface")
+    chosen = ("--toolset", toolset) if isinstance(toolset, str) else ()
     return (*command, "bridge", *chosen, *_to_arguments(entry.get("arguments", [])))
 
 

@@ -18,7 +18,7 @@ def extension(tmp_path):
         script: Any = None,
         **environ: str,
     ) -> Extension:
-        chosen = ("--surface", surface, "--engine", engine, *arguments)
+        chosen = ("--toolset", surface, "--engine", engine, *arguments)
         started.append(Extension(tmp_path, *chosen, program=program, script=script, environ=environ))
         return started[-1]
 

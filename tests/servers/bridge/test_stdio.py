@@ -24,7 +24,7 @@ def test_it_says_hello_and_which_tools_there_are(extension):
         "protocol": 1,
         "surface": "fanout",
     }
-    (known,) = retinue("tools", "--surface", "fanout", "--json")
+    (known,) = retinue("tools", "--toolset", "fanout", "--json")
     assert bridge.heard() == {"type": "tools", "id": "t", **known}
     assert bridge.leave()[0] == b""
     assert bridge.process.returncode == 0

@@ -119,7 +119,7 @@ def main() -> None:
         with served.popen("run", "implementer", "Make the importer resumable") as failing:
             failing.communicate()
         goal = {"mode": "single", "agent": "architect", "task": "Plan how search moves into a service of its own"}
-        with served.popen("call", "spawn_subagent", json.dumps(goal), "--surface", "nested") as working:
+        with served.popen("call", "spawn_subagent", json.dumps(goal), "--toolset", "nested") as working:
             browser = playwright.chromium.launch(executable_path=find(), args=FLAGS)
             page = browser.new_page(device_scale_factor=SHARPNESS, color_scheme="light")
             page.goto(served.link)

@@ -56,7 +56,7 @@ def test_what_an_agent_delegates_stands_below_it(served, visit):
     (folder / "lead.md").write_text("---\nname: lead\ndescription: Leads\ntools: [spawn_subagent]\n---\nYou lead.\n")
     page = visit(served)
     asked = json.dumps({"mode": "single", "agent": "lead", "task": "Make a whole"})
-    said = served.run("call", "spawn_subagent", asked, "--surface", "nested", "--project-agents", "allow")
+    said = served.run("call", "spawn_subagent", asked, "--toolset", "nested", "--project-agents", "allow")
     assert "All parts are there." in said
     group = page.get_by_role("group", name="3 runs, first: lead")
     expect(group.locator(".row")).to_have_count(3)
@@ -115,7 +115,7 @@ def test_what_any_run_of_a_session_asked_for_stands_below_it_live_and_after_a_re
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "lead.md").write_text("---\nname: lead\ndescription: Leads\ntools: [spawn_subagent]\n---\nYou lead.\n")
     page = visit(served)
-    options = ("--surface", "fanout", "--root", "three-runs-of-a-lead", "--project-agents", "allow")
+    options = ("--toolset", "fanout", "--root", "three-runs-of-a-lead", "--project-agents", "allow")
     goes_on: dict[str, str] = {}
     for name in ("First part", "Second part", "Third part"):
         task = {"name": name, "profile": "lead", "prompt": "Make a whole", **goes_on}

@@ -304,7 +304,7 @@ SERVER = (sys.executable, "-m", "retinue", "mcp", "--engine", "scripted")
 async def test_the_inspector_finds_every_schema_portable(tmp_path, surfaces):
     command = [*script("inspector/clients/launcher/build/index.js"), "--cli", *SERVER]
     code, said = await run(
-        [*command, "--surface", surfaces, "--background", "--method", "tools/list", "--strict"], tmp_path
+        [*command, "--toolset", surfaces, "--background", "--method", "tools/list", "--strict"], tmp_path
     )
     assert code == 0, said
 

@@ -175,7 +175,7 @@ def test_a_host_that_reads_no_more_ends_the_server_too(host, tmp_path):
 
 
 def test_a_host_that_reads_late_misses_nothing(host):
-    served = host("--surface", "single,nested")
+    served = host("--toolset", "single,nested")
     for number in range(300):
         served.ask("tools/list", number)
     assert sorted(served.line()["id"] for _ in range(300)) == list(range(300))
@@ -258,11 +258,11 @@ main(["mcp"])
     ("arguments", "sentence"),
     [
         (
-            ("--surface", "single,sticky"),
+            ("--toolset", "single,sticky"),
             "The surfaces single and sticky both have a tool subagent: mount one of them.",
         ),
-        (("--surface", "singel"), "Unknown surface: singel. Did you mean single?"),
-        (("--surface", " , "), "It is empty: name at least one surface."),
+        (("--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
+        (("--toolset", " , "), "It is empty: name at least one surface."),
     ],
 )
 def test_what_cannot_be_served_is_said_and_nothing_is(host, arguments, sentence):

@@ -1,4 +1,4 @@
-"""`retinue bridge`: the tools of a surface for an extension that runs inside a host."""
+"""`retinue bridge`: the tools of a toolset for an extension that runs inside a host."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message
 
 
-@click.command(epilog=help_examples("retinue bridge --surface fanout --root CONVERSATION"))
-@click.option("--surface", default="fanout", show_default=True, metavar="NAME", help="Whose tools.")
+@click.command(epilog=help_examples("retinue bridge --toolset fanout --root CONVERSATION"))
+@click.option("--toolset", default="fanout", show_default=True, metavar="NAME", help="Whose tools.")
 @click.option(
     "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
 )
 @server_options
 @click.pass_context
-def bridge(ctx: click.Context, surface: str, root: str | None, options: RunOptions) -> None:
-    """Carry a surface's tools to an extension inside a host.
+def bridge(ctx: click.Context, toolset: str, root: str | None, options: RunOptions) -> None:
+    """Carry a toolset's tools to an extension inside a host.
 
     On stdin and stdout, as JSON lines, until the extension closes them: docs/hosts.md has the protocol. The extension
     for pi starts it by itself. The engine auto never means offline here.
@@ -27,6 +27,6 @@ def bridge(ctx: click.Context, surface: str, root: str | None, options: RunOptio
     from retinue.servers.bridge.server import serve_bridge
 
     retinue = make_server_retinue(options, root=root)
-    if surface not in retinue.toolsets:
-        raise click.UsageError(unknown_name_message("surface", surface, retinue.toolsets))
-    ctx.exit(anyio.run(serve_bridge, retinue, surface))
+    if toolset not in retinue.toolsets:
+        raise click.UsageError(unknown_name_message("toolset", toolset, retinue.toolsets))
+    ctx.exit(anyio.run(serve_bridge, retinue, toolset))

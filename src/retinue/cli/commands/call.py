@@ -1,4 +1,4 @@
-"""`retinue call`: one tool of a surface, for programs. Prints its result as one JSON object whatever happens."""
+"""`retinue call`: one tool of a toolset, for programs. Prints its result as one JSON object whatever happens."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ PRINT_TIMEOUT = 2.0
 @click.command(
     epilog=help_examples(
         """retinue call subagent '{"agent": "explorer", "task": "Where is main?"}'""",
-        "retinue call subagent @input.json --surface single --stream",
+        "retinue call subagent @input.json --toolset single --stream",
         then=EXIT_CODES,
     )
 )
 @click.argument("tool")
 @click.argument("json", required=False, default="")
-@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
+@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
 @click.option("--stream", is_flag=True, help="Print each partial result as a line first.")
 @click.option(
     "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
@@ -52,29 +52,29 @@ def call(
     ctx: click.Context,
     tool: str,
     json: str,
-    surface: str,
+    toolset: str,
     stream: bool,
     root: str | None,
     tool_call: str | None,
     options: RunOptions,
 ) -> None:
-    """Call a surface's tool with JSON and print its result.
+    """Call a toolset's tool with JSON and print its result.
 
     JSON is the object itself, - for stdin, or @FILE. On stdout stands exactly the tool's result, as one JSON object:
-    content, details, and isError where the surface's own system throws. Events carry the ids that are given.
+    content, details, and isError where the toolset's own system throws. Events carry the ids that are given.
     """
     retinue = make_retinue(options, root=root)
     arguments = _decode_arguments(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
     printer = ResultPrinter()
 
     async def call_tool() -> ToolResult:
-        return await _call_tool(retinue, surface, tool, arguments, tool_call, printer if stream else None)
+        return await _call_tool(retinue, toolset, tool, arguments, tool_call, printer if stream else None)
 
     result = run_with_live_view(
         retinue,
         call_tool,
         options,
-        surface=surface if surface in retinue.toolsets else "single",
+        toolset=toolset if toolset in retinue.toolsets else "single",
         shows_progress=False,
     )
     with hint_stored_answers(_find_session_ids(result)):
@@ -83,21 +83,21 @@ def call(
 
 
 def _find_session_ids(result: ToolResult) -> list[str]:
-    """The sessions of which a result tells, as its surface spells them."""
+    """The sessions of which a result tells, as its toolset spells them."""
     details = (result.details, *result.details.get("results", ()))
     ids = (one.get(name) for one in details for name in ("runId", "sessionId", "subagentId"))
     return [str(found) for found in (*ids, *result.details.get("sessionIds", ())) if found]
 
 
 async def _call_tool(
-    retinue: Retinue, surface: str, tool: str, arguments: Any, tool_call: str | None, printer: ResultPrinter | None
+    retinue: Retinue, toolset: str, tool: str, arguments: Any, tool_call: str | None, printer: ResultPrinter | None
 ) -> ToolResult:
-    if surface not in retinue.toolsets:
-        return refused_call_result(unknown_name_message("surface", surface, retinue.toolsets))
-    family, caller = retinue.toolset(surface), retinue.call(surface, parent_call=tool_call)
+    if toolset not in retinue.toolsets:
+        return refused_call_result(unknown_name_message("toolset", toolset, retinue.toolsets))
+    family, caller = retinue.toolset(toolset), retinue.call(toolset, parent_call=tool_call)
     run = family.handlers.get(tool)
     if run is None:
-        return refused_call_result(unknown_name_message("tool", tool, family.handlers, f"Tools of {surface}"))
+        return refused_call_result(unknown_name_message("tool", tool, family.handlers, f"Tools of {toolset}"))
     if isinstance(arguments, InvalidInputError):
         return family.invalid_json_result(tool, arguments.message, caller)
     return await run(arguments, caller, printer.print_partial if printer else None)

@@ -66,7 +66,7 @@ class StateStatus(Struct, frozen=True, rename="camel"):
 
 
 class SettingStatus(Struct, frozen=True):
-    """A setting on each surface, with where its value comes from."""
+    """A setting on each toolset, with where its value comes from."""
 
     name: str
     values: Mapping[str, Any]
@@ -183,12 +183,12 @@ def _folder_size(folder: Path) -> int:
 
 
 def _list_settings(retinue: Retinue) -> Iterator[SettingStatus]:
-    found = {surface: retinue.settings(surface).sources for surface in retinue.toolsets}
+    found = {toolset: retinue.settings(toolset).sources for toolset in retinue.toolsets}
     for name in SETTING_RULES:
         yield SettingStatus(
             name,
-            {surface: sources[name].value for surface, sources in found.items()},
-            {surface: sources[name].source for surface, sources in found.items()},
+            {toolset: sources[name].value for toolset, sources in found.items()},
+            {toolset: sources[name].source for toolset, sources in found.items()},
         )
 
 
@@ -260,7 +260,7 @@ def doctor(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
     """Show engines, settings and what is wrong, with what to do.
 
     Every setting stands with its value and where that comes from: a call, the environment (RETINUE_…), the project's
-    .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a surface.
+    .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a toolset.
     """
     found = anyio.run(diagnose, Retinue(cwd=cwd, owns_process=True))
     if as_json:
@@ -339,16 +339,16 @@ def _describe_host(host: HostStatus) -> str:
 def _setting_row(setting: SettingStatus) -> list[str]:
     return [
         setting.name,
-        _format_by_toolset({surface: _format_value(value) for surface, value in setting.values.items()}),
-        _format_by_toolset({surface: _format_source(source) for surface, source in setting.sources.items()}),
+        _format_by_toolset({toolset: _format_value(value) for toolset, value in setting.values.items()}),
+        _format_by_toolset({toolset: _format_source(source) for toolset, source in setting.sources.items()}),
         SETTING_RULES[setting.name].note,
     ]
 
 
 def _format_by_toolset(values: Mapping[str, str]) -> str:
-    """What holds for most surfaces, and those where it is otherwise."""
+    """What holds for most toolsets, and those where it is otherwise."""
     usual = Counter(values.values()).most_common(1)[0][0]
-    others = [f"{surface} {value}" for surface, value in values.items() if value != usual]
+    others = [f"{toolset} {value}" for toolset, value in values.items() if value != usual]
     return f"{usual} ({', '.join(others)})" if others else usual
 
 

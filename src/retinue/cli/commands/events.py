@@ -22,26 +22,26 @@ NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
     epilog=help_examples(
         "retinue events | jq .type",
         "retinue events 1a2b3c4d",
-        "retinue events --follow --surface nested",
+        "retinue events --follow --toolset nested",
     )
 )
 @click.argument("root", type=TEXT, required=False, shell_complete=complete_sessions)
 @click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
 @click.option(
-    "--surface",
+    "--toolset",
     type=click.Choice(["nested"]),
     help="In the words of nested: subagentStart and subagentComplete, nothing else.",
 )
 @click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
 @click.pass_context
-def events(ctx: click.Context, root: str | None, follow: bool, surface: str | None) -> None:
+def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | None) -> None:
     """Print what happened in a conversation, as JSON lines.
 
     ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
     event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
     """
     retinue = Retinue()
-    spelled = to_subagent_line if surface else to_line
+    spelled = to_subagent_line if toolset else to_line
 
     async def print_events() -> int:
         conversation = await _find_root(retinue, root)

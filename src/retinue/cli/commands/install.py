@@ -37,7 +37,7 @@ _project_option = click.option("--project", is_flag=True, help="For this directo
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @_project_option
 @click.option(
-    "--surface", type=TEXT, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
+    "--toolset", type=TEXT, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
 )
 @dry_run_option
 @yes_option
@@ -48,7 +48,7 @@ def install(
     host: str,
     arguments: tuple[str, ...],
     project: bool,
-    surface: str | None,
+    toolset: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -61,8 +61,8 @@ def install(
     """
     found = HOSTS[host]
     file = found.config_path(HostMachine(os.environ), Path() if project else None)
-    _validate_arguments(found, surface, arguments)
-    entry = found.make_entry(own_command(), surface, arguments)
+    _validate_arguments(found, toolset, arguments)
+    entry = found.make_entry(own_command(), toolset, arguments)
     try:
         change = plan_install(file, found.editor, entry)
         is_done = confirm_and_apply(change, found.title, "install", dry_run=dry_run, yes=yes)
@@ -99,7 +99,7 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
     _print_outcome(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
 
 
-def _validate_arguments(host: Host, surface: str | None, arguments: Sequence[str]) -> None:
+def _validate_arguments(host: Host, toolset: str | None, arguments: Sequence[str]) -> None:
     """Lets through what the host will be able to start.
 
     Raises:
@@ -107,10 +107,12 @@ def _validate_arguments(host: Host, surface: str | None, arguments: Sequence[str
     """
     from retinue.cli.commands.bridge import bridge
     from retinue.cli.commands.mcp import mcp
+    from retinue.cli.group import normalize_option_name
 
     command = mcp if host.speaks_mcp else bridge
-    words = [*(["--surface", surface] if surface else []), *arguments]
-    params = command.make_context(f"retinue {command.name}", words).params
+    words = [*(["--toolset", toolset] if toolset else []), *arguments]
+    name = f"retinue {command.name}"
+    params = command.make_context(name, words, token_normalize_func=normalize_option_name).params
     if params.get("port") is not None or params.get("clients"):
         raise click.UsageError("--http and --client are for a server that you start yourself; a host starts its own.")
     if params.get("root"):
@@ -118,17 +120,17 @@ def _validate_arguments(host: Host, surface: str | None, arguments: Sequence[str
     for folder in (params["cwd"], *params.get("roots", ())):
         if folder and not Path(folder).is_absolute():
             raise click.UsageError(f"Give {folder} as a whole path: a host starts us wherever it is itself.")
-    _validate_toolsets_and_engine(params["surfaces"] if host.speaks_mcp else (params["surface"],), params["engine"])
+    _validate_toolsets_and_engine(params["toolsets"] if host.speaks_mcp else (params["toolset"],), params["engine"])
 
 
-def _validate_toolsets_and_engine(surfaces: Sequence[str], engine: str | None) -> None:
+def _validate_toolsets_and_engine(toolsets: Sequence[str], engine: str | None) -> None:
     from retinue.composition import TOOLSETS, available_engines
     from retinue.servers.mcp.output_schemas import find_conflict
 
-    for name in surfaces:
+    for name in toolsets:
         if name not in TOOLSETS:
-            raise click.UsageError(unknown_name_message("surface", name, TOOLSETS))
-    if sentence := find_conflict(surfaces):
+            raise click.UsageError(unknown_name_message("toolset", name, TOOLSETS))
+    if sentence := find_conflict(toolsets):
         raise click.UsageError(sentence)
     engines = ("auto", *available_engines(os.environ))
     if engine and engine not in engines:

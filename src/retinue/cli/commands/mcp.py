@@ -1,4 +1,4 @@
-"""`retinue mcp`: the tools of surfaces for a host that speaks the Model Context Protocol."""
+"""`retinue mcp`: toolsets for a host that speaks the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retinue.support.formatting import unknown_name_message
 
 
 class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
-    """Names of surfaces, with commas between them."""
+    """Names of toolsets, with commas between them."""
 
     name = "names"
 
@@ -25,7 +25,7 @@ class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
             return value
         names = tuple(dict.fromkeys(filter(None, (name.strip() for name in value.split(",")))))
         if not names:
-            self.fail("It is empty: name at least one surface.", param, ctx)
+            self.fail("It is empty: name at least one toolset.", param, ctx)
         return names
 
 
@@ -45,13 +45,13 @@ class ClientNameType(click.ParamType[str]):
 @click.command(
     epilog=help_examples(
         "retinue mcp",
-        "retinue mcp --surface sticky --background --engine pi",
+        "retinue mcp --toolset sticky --background --engine pi",
         "retinue mcp --http 8765 --client editor --client ci",
     )
 )
 @click.option(
-    "--surface",
-    "surfaces",
+    "--toolset",
+    "toolsets",
     type=ToolsetNamesType(),
     default="single,fanout",
     show_default=True,
@@ -90,14 +90,14 @@ class ClientNameType(click.ParamType[str]):
 @click.pass_context
 def mcp(
     ctx: click.Context,
-    surfaces: tuple[str, ...],
+    toolsets: tuple[str, ...],
     background: bool,
     roots: tuple[str, ...],
     port: int | None,
     clients: tuple[str, ...],
     options: RunOptions,
 ) -> None:
-    """Serve the tools of surfaces to a host that speaks MCP.
+    """Serve toolsets to a host that speaks MCP.
 
     On stdin and stdout, until the host closes them. Agents work in this directory, or --cwd, and below it. The engine
     auto never means offline here: a host's model must not take rules for an agent.
@@ -105,15 +105,15 @@ def mcp(
     from retinue.servers.lifecycle import ServerStartError
 
     retinue = make_server_retinue(options)
-    for name in surfaces:
+    for name in toolsets:
         if name not in retinue.toolsets:
-            raise click.UsageError(unknown_name_message("surface", name, retinue.toolsets))
+            raise click.UsageError(unknown_name_message("toolset", name, retinue.toolsets))
     if clients and port is None:
         raise click.UsageError("--client is for --http: on stdin and stdout there is one client, and it is you.")
     from retinue.servers.mcp.serving import MountOptions, serve_stdio_client
 
     mount = MountOptions(
-        toolsets=surfaces,
+        toolsets=toolsets,
         background=background,
         roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots)),
     )

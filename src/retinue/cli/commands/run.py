@@ -133,9 +133,9 @@ def run(
     The answer goes to stdout, everything else to stderr.
     """
     retinue = make_retinue(options)
-    surface = TOOLSETS[Mode.SINGLE]
-    asked = Task(prompt=read_task(task, retinue, surface), agent=agent, name=name, session=session)
-    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), surface, options)
+    toolset = TOOLSETS[Mode.SINGLE]
+    asked = Task(prompt=read_task(task, retinue, toolset), agent=agent, name=name, session=session)
+    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), toolset, options)
 
 
 @click.command(
@@ -178,19 +178,19 @@ def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ..
     """
     if (file is not None) == bool(steps):
         raise click.UsageError("Give the steps either in a FILE or with --step.")
-    retinue, surface = make_retinue(options), TOOLSETS[Mode.CHAIN]
-    given = tuple(Task(agent=agent, prompt=read_task(task, retinue, surface)) for agent, task in steps)
+    retinue, toolset = make_retinue(options), TOOLSETS[Mode.CHAIN]
+    given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
     plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
-    run_and_exit(ctx, retinue, plan, surface, options)
+    run_and_exit(ctx, retinue, plan, toolset, options)
 
 
-def read_task(value: str, retinue: Retinue, surface: str) -> str:
+def read_task(value: str, retinue: Retinue, toolset: str) -> str:
     """The task an argument stands for.
 
     Raises:
         Unreadable: it cannot be had.
     """
-    return read_text_argument(value, limit=retinue.settings(surface).settings.max_task_bytes)
+    return read_text_argument(value, limit=retinue.settings(toolset).settings.max_task_bytes)
 
 
 def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:

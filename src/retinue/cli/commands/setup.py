@@ -29,7 +29,7 @@ from retinue.toolsets.base import compute_exit_status
 
 
 def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
-    """The change after which these settings have these values on every surface; none if they have.
+    """The change after which these settings have these values on every toolset; none if they have.
 
     Raises:
         Unfit: the file cannot be read or changed.

@@ -15,9 +15,9 @@ from retinue.toolsets.base import ToolDefinition
 
 
 @click.command(
-    epilog=help_examples("retinue tools", "retinue tools --surface single --json", "retinue tools --policy")
+    epilog=help_examples("retinue tools", "retinue tools --toolset single --json", "retinue tools --policy")
 )
-@click.option("--surface", default="single", show_default=True, metavar="NAME", help="Whose tools.")
+@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Whose tools.")
 @click.option(
     "--policy",
     "shows_policy",
@@ -26,8 +26,8 @@ from retinue.toolsets.base import ToolDefinition
 )
 @json_option
 @cwd_option
-def tools(surface: str, shows_policy: bool, as_json: bool, cwd: str | None) -> None:
-    """Show a surface's tools as a host would register them.
+def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> None:
+    """Show a toolset's tools as a host would register them.
 
     With --json: name, description and inputSchema of each. A host's model is told the policy only if you say so, with
     the setting policy or with --policy where the host starts us.
@@ -40,11 +40,11 @@ def tools(surface: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
         return
 
     async def list_tools() -> tuple[ToolDefinition, ...]:
-        return retinue.toolset(surface).list_tools(retinue.call(surface))
+        return retinue.toolset(toolset).list_tools(retinue.call(toolset))
 
-    if surface not in retinue.toolsets:
-        raise click.UsageError(unknown_name_message("surface", surface, retinue.toolsets))
-    found = run_with_live_view(retinue, list_tools, options, surface=surface, shows_progress=False)
+    if toolset not in retinue.toolsets:
+        raise click.UsageError(unknown_name_message("toolset", toolset, retinue.toolsets))
+    found = run_with_live_view(retinue, list_tools, options, toolset=toolset, shows_progress=False)
     if as_json:
         print_json(
             {
@@ -59,4 +59,4 @@ def tools(surface: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
         schema = msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()
         print_lines([click.style(tool.name, bold=True), strip_control_characters(tool.description), "", schema])
     if not found:
-        print_hint(f"No tool of {surface} may be registered here: `retinue doctor` shows enabled and max_depth.")
+        print_hint(f"No tool of {toolset} may be registered here: `retinue doctor` shows enabled and max_depth.")

@@ -25,7 +25,7 @@ export default function retinue(pi, settings = {}) {
   function connected(context) {
     if (!bridge?.isOpen) {
       const root = context.sessionManager.getSessionId();
-      const given = ["--surface", toolset, "--root", root, ...(settings.arguments ?? [])];
+      const given = ["--toolset", toolset, "--root", root, ...(settings.arguments ?? [])];
       bridge = openBridge([...command, "bridge", ...given], context.cwd);
     }
     return bridge;

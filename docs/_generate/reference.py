@@ -1,4 +1,4 @@
-"""Makes the reference pages from the code they describe: `python -m docs.generate`, or `make docs`.
+"""Makes the reference pages from the code they describe: `python -m docs._generate.reference`, or `make docs`.
 
 A test fails when a page is not what this would write.
 """
@@ -12,14 +12,13 @@ from typing import Any, get_args
 import click
 import msgspec
 from benchmarks.__main__ import COMMITTED, Result, Row
+from docs._generate.command_page import cli_page
+from docs._generate.pi_extension import FILE as TOOLSETS
+from docs._generate.pi_extension import toolsets_file
+from docs._generate.tables import code, fields_table, said_of, table, type_text
+from docs._generate.texts import FAILURES, KEYS, RESERVED, UNUSED, VALUES
+from docs._generate.usage import unreported_codes, unused_agent_fields, unused_settings
 from msgspec import structs
-
-from docs.commands import cli_page
-from docs.pi_extension import FILE as TOOLSETS
-from docs.pi_extension import toolsets_file
-from docs.tables import code, fields_table, said_of, table, type_text
-from docs.usage import unreported_codes, unused_agent_fields, unused_settings
-from docs.words import FAILURES, KEYS, RESERVED, UNUSED, VALUES
 
 # The alias table is the agents' own matter; only its documentation looks at it from outside.
 from retinue.agents.fields import _FIELD_SPECS
@@ -29,7 +28,7 @@ from retinue.model import errors, event_codec, events, results, runs
 from retinue.toolsets.base import REFUSAL_CODES, REFUSED_EXIT_CODE
 from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
-FOLDER = Path(__file__).parent / "reference"
+FOLDER = Path(__file__).parents[1] / "reference"
 MADE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
 
 
@@ -62,8 +61,8 @@ A value is looked for in this order: the call (a flag, an argument), the environ
 case), the project's `.retinue/config.toml` from the working directory up to the repository root, your
 `~/.config/retinue/config.toml`, the default. `retinue doctor` shows every value with its source.
 
-The defaults differ by *surface*: `retinue run` and `retinue call` take those of `single`, `retinue delegate` those of
-`fanout`, `retinue chain` those of `nested`. In a file a table of the surface's name holds for it alone:
+The defaults differ by *toolset*: `retinue run` and `retinue call` take those of `single`, `retinue delegate` those of
+`fanout`, `retinue chain` those of `nested`. In a file a table of the toolset's name holds for it alone:
 
 ```toml
 timeout = 1200
@@ -88,7 +87,7 @@ def _unused_settings() -> str:
 
 def _default(name: str) -> str:
     general = _value(getattr(settings.Settings(), name))
-    own = [f"{surface} {_value(own[name])}" for surface, own in TOOLSET_DEFAULTS.items() if name in own]
+    own = [f"{toolset} {_value(own[name])}" for toolset, own in TOOLSET_DEFAULTS.items() if name in own]
     return f"{general} ({', '.join(own)})" if own else general
 
 

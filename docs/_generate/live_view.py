@@ -1,4 +1,4 @@
-"""Draws `live-view.svg`: the live view as it stood in the middle of a real run. `python -m docs.live_view`.
+"""Draws `live-view.svg`: the live view as it stood in the middle of a real run. `python -m docs._generate.live_view`.
 
 Five agents work on this repository on the offline engine, as in `retinue demo`, in a state folder of their own. Drawn
 is the last moment at which some are done and most are at work. It differs from run to run, so no test compares it.
@@ -24,7 +24,7 @@ from retinue.runtime.progress import CallProgress, RunState
 from retinue.tui.layout import ScreenSize, render_frame
 from retinue.tui.renderer import StyledLine
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "live-view.svg"
 SCREEN = ScreenSize(width=110, height=30, max_lines=6)
 STYLES = {

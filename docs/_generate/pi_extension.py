@@ -11,7 +11,7 @@ import anyio
 
 from retinue import Retinue
 
-FILE = Path(__file__).parents[1] / "src" / "retinue" / "extension" / "pi" / "toolsets.js"
+FILE = Path(__file__).parents[2] / "src" / "retinue" / "extension" / "pi" / "toolsets.js"
 HEADER = """\
 // Made by `make docs`: change the toolsets, not this file. The tools of each toolset where no agents but the built-in
 // ones exist: pi draws earlier calls with them; before the first prompt Retinue says which tools there really are.

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator
 
 import click
+from docs._generate.tables import code, table
 
-from docs.tables import code, table
 from retinue.cli.group import COMMAND_SECTIONS, root
 from retinue.cli.options import RunOptions
 

@@ -16,7 +16,7 @@ from retinue.config.settings import SETTING_RULES
 from retinue.model.errors import ErrorCode
 from retinue.model.runs import Limits
 
-SOURCE = Path(__file__).parents[1] / "src" / "retinue"
+SOURCE = Path(__file__).parents[2] / "src" / "retinue"
 SHOWING = ("cli", "hosts", "servers", "testing", "tui")
 """Folders whose modules show what a definition says; that alone is no use of it."""
 AGENT, SETTINGS, LIMITS = frozenset({"agent", "found"}), frozenset({"settings"}), frozenset({"limits", "_limits"})

@@ -7,9 +7,9 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
+from docs._generate.texts import FIELDS
 from msgspec import Struct, structs
 
-from docs.words import FIELDS
 from retinue.model.errors import ErrorCode
 from retinue.servers.http.openapi import field_docstrings, to_json_terms
 
@@ -50,7 +50,7 @@ def field_meaning(kind: type[Struct], name: str) -> str:
     key = f"{kind.__name__}.{name}"
     meaning = field_docstrings(kind).get(name) or FIELDS.get(key)
     if meaning is None:
-        raise LookupError(f"What does {key} mean? Write a string under the field, or a line in docs/words.py")
+        raise LookupError(f"{key} has no description: write a string under the field, or a line in texts.py")
     return meaning
 
 

@@ -1,0 +1,1 @@
+"""The programs that write the reference pages, pictures and tool lists from the code: `make docs`."""
