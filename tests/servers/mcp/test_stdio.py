@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from mcp import Client, StdioServerParameters
 pytestmark = pytest.mark.process
 
 PATIENCE = 30.0
-PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 TASK = {"agent": "explorer", "task": "look"}
 HANGS = json.dumps({"steps": [{"call": "read", "args": {"path": "a.py"}}, {"hang": True}]})
 ENVELOPE = {
@@ -237,21 +235,6 @@ def test_a_signal_ends_the_server_while_its_host_is_still_there(host, number):
     served.line()
     served.process.send_signal(number)
     assert served.process.wait(PATIENCE) == 130
-
-
-def test_without_the_sdk_it_says_what_to_install(tmp_path):
-    program = """
-import sys
-sys.modules["mcp"] = None
-from retinue.cli.main import main
-main(["mcp"])
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path, check=False
-    )
-    assert (result.returncode, result.stdout) == (2, "")
-    (needed,) = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["mcp"]
-    assert f"pip install '{needed}'" in result.stderr
 
 
 @pytest.mark.parametrize(
