@@ -20,7 +20,7 @@ from retinue.client import Retinue
 from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
 from retinue.model.events import MessageEnded, Text, ToolCalled, ToolReturned
 from retinue.model.runs import RunSpec
-from retinue.servers.asgi.host_check import AllowedHosts
+from retinue.servers.asgi.request_checks import AllowedHosts
 from retinue.servers.asgi.serving import bind_socket, serve_http
 from retinue.servers.http.serving import open_server
 

@@ -33,12 +33,16 @@ HEAVY = {
     "mcp": {"servers.mcp.sdk"},
     "mcp_types": {"servers.mcp.sdk"},
     "uvicorn": {"servers.asgi.serving"},
+    "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.http_auth"},
     "yaml": {"agents.parse"},
     "regex": {"engines.tools.grep"},
     "wcwidth": {"tui.widths"},
     "sqlite3": {"sessions.index", "agents.sqlite_index"},
 }
-"""Libraries that cost start-up time, and the one module that may import each, inside functions only."""
+"""Libraries that cost start-up time, and the modules that may import each, inside functions only."""
+
+LOADED_ON_USE = "servers.http."
+"""Modules that only functions of other packages import: they may import such a library at their top."""
 
 
 def modules() -> dict[str, Path]:
@@ -161,8 +165,17 @@ def test_heavy_libraries_are_imported_in_one_place_and_on_use(library):
     users = {name for name, path in MODULES.items() if library in {i.split(".")[0] for i in imported(path)}}
     assert users <= HEAVY[library]
     for user in users:
+        if user.startswith(LOADED_ON_USE):
+            continue
         at_start = {name.split(".")[0] for name in imported(MODULES[user], top_only=True)}
         assert library not in at_start, f"{user} imports {library} before it is needed"
+
+
+def test_modules_of_the_http_server_are_imported_on_use():
+    for module, path in MODULES.items():
+        if not module.startswith(LOADED_ON_USE):
+            at_start = {name.removeprefix("retinue.") for name in imported(path, top_only=True)}
+            assert not [name for name in at_start if name.startswith(LOADED_ON_USE)], module
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -23,7 +23,7 @@ from tests.support.retinue_factory import stage
 from retinue.client import Retinue
 from retinue.engines.scripted import Script, Step
 from retinue.model.runs import RunSpec
-from retinue.servers.asgi.host_check import AllowedHosts
+from retinue.servers.asgi.request_checks import AllowedHosts
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.serving import ServerParts, open_server
 

@@ -10,8 +10,13 @@ from tests.servers.http.conftest import HOST, PORT
 from tests.support.retinue_factory import VIRTUAL_TIME
 
 from retinue.engines.scripted import reply
-from retinue.servers.asgi.asgi import BODY_TIMEOUT, MAX_BODY_BYTES, HttpError
-from retinue.servers.asgi.host_check import FREE_ATTEMPTS, WRONG_TOKEN_DELAY
+from retinue.servers.asgi.request_checks import (
+    BODY_TIMEOUT,
+    FREE_ATTEMPTS,
+    MAX_BODY_BYTES,
+    WRONG_TOKEN_DELAY,
+    HttpError,
+)
 from retinue.servers.asgi.tokens import load_client_token
 from retinue.servers.http.auth import CODE_LIFETIME as CODE_SECONDS
 from retinue.servers.http.auth import Authenticator

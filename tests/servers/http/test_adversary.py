@@ -21,8 +21,7 @@ from retinue.engines.scripted import RunCallback, reply
 from retinue.ipc.federation import POLL_INTERVAL
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import Text, TextDelta
-from retinue.servers.asgi.asgi import MAX_BODY_BYTES, HttpError
-from retinue.servers.asgi.host_check import AllowedHosts
+from retinue.servers.asgi.request_checks import MAX_BODY_BYTES, AllowedHosts, HttpError
 from retinue.servers.asgi.serving import bind_socket, serve_http
 from retinue.servers.http.app import HttpApp
 from retinue.servers.http.assets import AssetFolder

@@ -9,8 +9,7 @@ import anyio
 import pytest
 from tests.support.retinue_factory import VIRTUAL_TIME
 
-from retinue.servers.asgi.asgi import BODY_TIMEOUT, MAX_BODY_BYTES
-from retinue.servers.asgi.host_check import FREE_ATTEMPTS, WRONG_TOKEN_DELAY
+from retinue.servers.asgi.request_checks import BODY_TIMEOUT, FREE_ATTEMPTS, MAX_BODY_BYTES, WRONG_TOKEN_DELAY
 from retinue.servers.asgi.tokens import digest_token, load_client_token
 from retinue.servers.lifecycle import ServerStartError
 from retinue.servers.mcp.http_auth import TokenGate

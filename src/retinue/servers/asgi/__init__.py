@@ -1,1 +1,1 @@
-"""Shared parts of the ASGI servers: tokens, host checks, slow readers."""
+"""Shared parts of the ASGI servers: request checks, tokens, connection timeouts."""

@@ -1,4 +1,4 @@
-"""An ASGI application on a socket. The one place that knows uvicorn, which is imported when it is used."""
+"""Serving of an ASGI application on a socket with uvicorn, which is imported on use."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from contextlib import contextmanager
 import anyio
 from msgspec import Struct
 
-from retinue.servers.asgi.asgi import BODY_TIMEOUT, AsgiApp
+from retinue.servers.asgi.request_checks import BODY_TIMEOUT, AsgiApp
 from retinue.servers.lifecycle import ServerStartError
 
 LOCAL_HOST = "127.0.0.1"
 MAX_CONNECTIONS = 1024
 SHUTDOWN_TIMEOUT = 5.0
-"""Seconds in which every connection is closed."""
+"""Seconds until every connection is closed."""
 
 
 class _ConnectionState(Struct, frozen=True):
-    """What there was to see of a connection at one moment."""
+    """The state of a connection at one check."""
 
     cycle: object = None
-    """The request that was last begun."""
+    """The latest request."""
     drained: int = 0
-    """How often its reader has caught up."""
+    """Times the reader has caught up."""
     unsent: int = 0
-    """Bytes that wait for the reader."""
+    """Bytes the reader has not taken yet."""
 
 
 def bind_socket(port: int, host: str = LOCAL_HOST) -> socket.socket:
-    """A socket to listen on; 0 is any free port.
+    """Return a socket that listens on the port; 0 is any free port.
 
     Raises:
-        Unservable: the port cannot be had.
+        ServerStartError: the port cannot be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -42,23 +42,23 @@ def bind_socket(port: int, host: str = LOCAL_HOST) -> socket.socket:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise ServerStartError(f"Cannot listen on {host}:{port}: {why}. Choose another port.") from error
-    # Connections inherit it. asyncio sets it on sockets of its own making only; without it, a small answer waits
-    # 40 ms for the other side to acknowledge its first half.
+    # Connections inherit it; asyncio sets it only on sockets it makes itself. Without it, a small response waits
+    # 40 ms for the client to acknowledge its first packet.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
 
 async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float = BODY_TIMEOUT) -> None:
-    """Serves an ASGI application on a socket until cancelled; what is in flight then has a moment to end.
+    """Serve an ASGI application on a socket until cancelled; requests in flight have a moment to end.
 
-    A connection on which no request, or no further one, has come whole within so many seconds of patience is closed;
-    so is one whose reader has taken nothing for as long. uvicorn itself waits for ever for both.
+    A connection is closed if no complete request arrives on it within `idle_timeout`, or if its reader takes nothing
+    for as long. uvicorn itself has neither timeout.
     """
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
     class TimeoutProtocol(H11Protocol):
-        """Waits neither for ever for a request, nor for ever for a reader."""
+        """A connection with a timeout for requests and for readers."""
 
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -70,11 +70,11 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
             self._drained += 1
 
         def _close_if_stalled(self, before: _ConnectionState) -> None:
-            """Gives up a connection where nothing has moved since the last look, and nothing is being worked at."""
+            """Close a connection where nothing has moved since the last check and no response is being made."""
             cycle: RequestResponseCycle | None = self.cycle
             now = _ConnectionState(cycle, self._drained, self.transport.get_write_buffer_size())
             if before.unsent and now.drained == before.drained and now.unsent >= before.unsent:
-                # Not closed: that would wait for the reader once more.
+                # Not close(): that would wait for the reader again.
                 self.transport.abort()
                 return
             if cycle is before.cycle and (cycle is None or cycle.response_complete):
@@ -83,7 +83,7 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
                 self.loop.call_later(idle_timeout, self._close_if_stalled, now)
 
     class SignalFreeServer(uvicorn.Server):
-        """Leaves signals to us."""
+        """A server that installs no signal handlers."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -95,7 +95,7 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # what clients do wrong is told to them
+        log_level="error",  # clients get errors as responses
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -1,4 +1,4 @@
-"""The tokens of HTTP clients: a file each, which only their user can read."""
+"""The tokens of HTTP clients: one file each, readable only by the user."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class ClientToken(Struct, frozen=True):
 
     @property
     def client(self) -> str:
-        """What the client's sessions are known by: it owns them by its token."""
+        """Return the id that owns the client's sessions."""
         return f"client-{self.digest.hex()[:16]}"
 
 
 def load_client_token(state: Path, name: str | None = None) -> ClientToken:
-    """The token of the client of this name, or of the one without; made if there is none.
+    """Return the token of the named client, or of the unnamed one; create it if it is missing.
 
     Raises:
-        Unservable: the file cannot be trusted, read or made.
+        ServerStartError: the file cannot be trusted, read or created.
     """
     return _load_token(state, state / "tokens" / name if name else state / "token")
 
 
 def load_user_token(state: Path) -> ClientToken:
-    """The token of the user, made if there is none: who has it acts as the user, so no client's is good for that.
+    """Return the token that gives the user's own rights, which no client token does; create it if it is missing.
 
     Raises:
-        Unservable: the file cannot be trusted, read or made.
+        ServerStartError: the file cannot be trusted, read or created.
     """
     return _load_token(state, state / "serving" / "token")
 
@@ -61,12 +61,12 @@ def _load_token(state: Path, file: Path) -> ClientToken:
 
 
 def digest_token(token: str) -> bytes:
-    """What of a token is kept and compared."""
+    """Return the digest by which a token is stored and compared."""
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _read_token(file: Path) -> str | None:
-    """The token in a file; None if there is no file."""
+    """Return the token in a file; None if there is no file."""
     try:
         text = read_regular_file(file, _MAX_TOKEN_FILE_BYTES, follow_link=False).decode().strip()
         status = file.stat(follow_symlinks=False)
@@ -84,7 +84,7 @@ def _read_token(file: Path) -> str | None:
 
 
 def _create_token(state: Path, file: Path) -> str:
-    """A new token; another's, where two start at once. Its file is never seen without its content."""
+    """Create the token file in one step and return its token, or that of a process that was faster."""
     for folder in (state, file.parent):
         folder.mkdir(0o700, parents=True, exist_ok=True)
     token, fresh = secrets.token_urlsafe(TOKEN_BYTES), file.with_name(f".{file.name}-{secrets.token_hex(8)}")
@@ -102,6 +102,6 @@ def _link_file(fresh: Path, file: Path) -> None:
     try:
         os.link(fresh, file)
     except FileExistsError:
-        pass  # the other was quicker
+        pass  # another process was faster
     except OSError:  # a file system without hard links
         fresh.replace(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.servers.asgi.asgi import Headers, single_header
+from retinue.servers.asgi.request_checks import Headers, single_header
 
 DASHBOARD_FOLDER = Path(__file__).parent / "dashboard"
 INDEX_FILE, LOGIN_FILE = "index.html", "login.html"

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
-from retinue.servers.asgi.asgi import Headers, HttpError, single_header
-from retinue.servers.asgi.host_check import LoginThrottle
+from retinue.servers.asgi.request_checks import Headers, HttpError, LoginThrottle, single_header
 from retinue.servers.asgi.tokens import ClientToken, digest_token, load_user_token
 from retinue.servers.http.inputs import LoginBody
 from retinue.servers.lifecycle import ServerStartError

@@ -35,7 +35,7 @@ def _setting_bounds(setting: str) -> Meta:
     return Meta(ge=int(rule.low), le=int(rule.high))
 
 
-class RunSettingsInput(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
     """Settings that may be given with a start; null: as they are."""
 
     engine: BoundedName | None = None
@@ -54,7 +54,7 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True, rename="camel", forb
         }
 
 
-class StartRunBody(RunSettingsInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class StartRunBody(RunSettingsInput, frozen=True, kw_only=True):
     """One agent, one task."""
 
     agent: BoundedName | None = None
@@ -68,7 +68,7 @@ class StartRunBody(RunSettingsInput, frozen=True, kw_only=True, rename="camel", 
         return _build_task(self)
 
 
-class PlanStepBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     """One task of a plan."""
 
     agent: BoundedName | None = None
@@ -82,14 +82,14 @@ class PlanStepBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_u
         return _build_task(self)
 
 
-class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True):
     """Several tasks: at once, or one after the other."""
 
     mode: Literal["parallel", "chain"]
     tasks: Annotated[tuple[PlanStepBody, ...], Meta(min_length=1)]
 
 
-class ResumeBody(RunSettingsInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class ResumeBody(RunSettingsInput, frozen=True, kw_only=True):
     """Another task in the same session."""
 
     task: NonEmptyText
@@ -97,26 +97,26 @@ class ResumeBody(RunSettingsInput, frozen=True, kw_only=True, rename="camel", fo
     files: tuple[NonEmptyText, ...] = ()
 
 
-class ExtendBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class ExtendBody(ApiInput, frozen=True, kw_only=True):
     seconds: BoundedSeconds
 
 
-class SteerBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class SteerBody(ApiInput, frozen=True, kw_only=True):
     text: NonEmptyText
 
 
-class EmptyBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class EmptyBody(ApiInput, frozen=True, kw_only=True):
     """An empty object."""
 
 
-class TrustBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class TrustBody(ApiInput, frozen=True, kw_only=True):
     """A project's agent, as it was looked at."""
 
     digest: BoundedName | None = None
     """Of the agent that was looked at: one that has changed since is not accepted. Null: as it is now written."""
 
 
-class LoginBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class LoginBody(ApiInput, frozen=True, kw_only=True):
     """The code of a link, or the token itself."""
 
     code: BoundedName | None = None
@@ -126,11 +126,11 @@ class LoginBody(ApiInput, frozen=True, kw_only=True, rename="camel", forbid_unkn
 # -- queries ---------------------------------------------------------------------------------------
 
 
-class EmptyQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EmptyQuery(ApiInput, frozen=True, kw_only=True):
     """Nothing is asked beyond the path."""
 
 
-class RunQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunQuery(ApiInput, frozen=True, kw_only=True):
     """A page of runs, and which."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
@@ -145,26 +145,26 @@ class RunQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
     live: bool = False
 
 
-class GroupQuery(RunQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupQuery(RunQuery, frozen=True, kw_only=True):
     """A page of root conversations."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 30
 
 
-class EventQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EventQuery(ApiInput, frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=0)] = 0
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 500
 
 
-class TranscriptQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TranscriptQuery(ApiInput, frozen=True, kw_only=True):
     format: Literal["md", "txt", "jsonl"] = "md"
 
 
-class ToolsetQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolsetQuery(ApiInput, frozen=True, kw_only=True):
     surface: BoundedName = "single"
 
 
-class WatchQuery(ApiInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WatchQuery(ApiInput, frozen=True, kw_only=True):
     """What of the stream is wanted."""
 
     run: str | None = None

@@ -1,18 +1,30 @@
-"""What the API answers of agents, engines, settings, and of the server itself."""
+"""Agents with their layers and trust, engines, settings and the server itself, as the API shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
+from msgspec import structs
+
+from retinue.agents.agent import Agent, SourceLayer
+from retinue.agents.registry import AgentListing, AgentSet, DefinitionStatus
+from retinue.client import Retinue
+from retinue.composition import TOOLSETS
+from retinue.config.settings import SETTING_RULES, Settings
+from retinue.engines.base import EngineInfo
+from retinue.model.errors import ErrorCode, Failure, refuse
 from retinue.servers.http.schemas import ApiValue
 
+TrustState = Literal["trusted", "untrusted", "changed", "not needed"]
 
-class AgentLocation(ApiValue, frozen=True, kw_only=True, rename="camel"):
+
+class AgentLocation(ApiValue, frozen=True, kw_only=True):
     layer: str
     file: str | None
 
 
-class AgentRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class AgentRow(ApiValue, frozen=True, kw_only=True):
     """An agent as others may see it: no persona, no memory, no key."""
 
     name: str
@@ -27,7 +39,7 @@ class AgentRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     denied_tools: tuple[str, ...]
     readonly: bool
     delegates: bool
-    trust: Literal["trusted", "untrusted", "changed", "not needed"]
+    trust: TrustState
     enabled: bool
     skills: tuple[str, ...]
     timeout: float | None
@@ -39,7 +51,7 @@ class AgentRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     """Why it is not."""
 
 
-class AgentDetail(AgentRow, frozen=True, kw_only=True, rename="camel"):
+class AgentDetail(AgentRow, frozen=True, kw_only=True):
     body: str
     fallback_models: tuple[str, ...]
     extensions: tuple[str, ...]
@@ -49,18 +61,18 @@ class AgentDetail(AgentRow, frozen=True, kw_only=True, rename="camel"):
     digest: str
 
 
-class FileProblem(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class FileProblem(ApiValue, frozen=True, kw_only=True):
     file: str
     message: str
 
 
-class AgentList(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class AgentList(ApiValue, frozen=True, kw_only=True):
     agents: tuple[AgentRow, ...]
     problems: tuple[FileProblem, ...]
     cwd: str
 
 
-class EngineRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class EngineRow(ApiValue, frozen=True, kw_only=True):
     name: str
     about: str
     available: bool
@@ -72,13 +84,13 @@ class EngineRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     nests: bool
 
 
-class EngineList(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class EngineList(ApiValue, frozen=True, kw_only=True):
     engines: tuple[EngineRow, ...]
     auto: str | None
     """What `auto` means here; null if none can be used."""
 
 
-class SettingRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class SettingRow(ApiValue, frozen=True, kw_only=True):
     name: str
     value: Any
     source: str
@@ -86,7 +98,7 @@ class SettingRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     note: str
 
 
-class ToolsetSettings(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ToolsetSettings(ApiValue, frozen=True, kw_only=True):
     surface: str
     settings: tuple[SettingRow, ...]
     problems: tuple[FileProblem, ...]
@@ -95,11 +107,11 @@ class ToolsetSettings(ApiValue, frozen=True, kw_only=True, rename="camel"):
 # -- the server itself -----------------------------------------------------------------------------
 
 
-class StreamCursor(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class StreamCursor(ApiValue, frozen=True, kw_only=True):
     cursor: str
 
 
-class HealthStatus(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class HealthStatus(ApiValue, frozen=True, kw_only=True):
     status: Literal["ok"]
     version: str
     pid: int
@@ -112,10 +124,173 @@ class HealthStatus(ApiValue, frozen=True, kw_only=True, rename="camel"):
     stream: StreamCursor
 
 
-class LoginResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class LoginResponse(ApiValue, frozen=True, kw_only=True):
     ok: Literal[True] = True
 
 
-class LoginLink(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class LoginLink(ApiValue, frozen=True, kw_only=True):
     link: str
     """Opens the dashboard once."""
+
+
+class InstallationInfo:
+    """Answers what there is; accepts a project's agent when the user says so."""
+
+    def __init__(self, retinue: Retinue) -> None:
+        self._retinue = retinue
+
+    def list_agents(self) -> AgentList:
+        """Every agent by its name: the definition that counts, and those beneath it."""
+        roster = self._retinue.roster()
+        return AgentList(
+            agents=tuple(self._agent_row(roster, group) for group in _group_by_name(roster)),
+            problems=tuple(FileProblem(file=remark.file, message=remark.text) for remark in roster.problems),
+            cwd=self._retinue.cwd,
+        )
+
+    def find_agent(self, name: str) -> AgentDetail:
+        """One agent, as others may see it.
+
+        Raises:
+            Refused: `unknown_agent`.
+        """
+        roster = self._retinue.roster()
+        group = next((group for group in _group_by_name(roster) if group[0].agent.name == name), None)
+        if group is None:
+            known = ", ".join(roster.names()) or "(none)"
+            raise refuse(ErrorCode.UNKNOWN_AGENT, f"Unknown agent: {name[:100]}. Available agents: {known}")
+        row, shown = self._agent_row(roster, group), _select_shown(group).agent.to_profile()
+        return AgentDetail(
+            **structs.asdict(row),
+            body=shown.body,
+            fallback_models=shown.fallback_models,
+            extensions=shown.extensions,
+            extra_args=shown.extra_args,
+            environment=shown.environment,
+            digest=shown.digest,
+        )
+
+    def trust_agent(self, name: str, digest: str | None = None) -> AgentRow:
+        """Accepts a project's agent, as it was seen or, without a digest of that, as it is now written.
+
+        Raises:
+            Refused: there is nothing to accept, it is no longer what was seen, or it cannot be remembered.
+        """
+        agent = self._retinue.roster().find_awaiting_trust(name)
+        if agent is None:
+            self.find_agent(name)
+            raise refuse(ErrorCode.CONFLICT, f"{name} needs no acceptance: nothing was changed.")
+        if digest not in {None, agent.digest}:
+            raise refuse(ErrorCode.CONFLICT, f"{name} has changed since you looked at it: not accepted. Look again.")
+        try:
+            self._retinue.trust.accept(agent)
+        except OSError as error:
+            raise refuse(
+                ErrorCode.STORAGE, f"{name} could not be accepted: {error.filename}: {error.strerror}."
+            ) from error
+        row = self.find_agent(name)
+        return AgentRow(**{field: getattr(row, field) for field in AgentRow.__struct_fields__})
+
+    def _agent_row(self, roster: AgentSet, group: list[AgentListing]) -> AgentRow:
+        entry = _select_shown(group)
+        agent = entry.agent
+        tools, found = agent.to_profile().tools, roster.find(agent.name)
+        below = group[group.index(entry) + 1 :]
+        return AgentRow(
+            name=agent.name,
+            description=agent.description,
+            layer=agent.layer,
+            file=agent.source,
+            model=agent.model,
+            engine=agent.engine,
+            provider=agent.provider,
+            tools=() if tools.nothing else tools.allow,
+            denied_tools=tools.deny,
+            readonly=tools.readonly,
+            delegates=tools.delegates,
+            trust=self._trust_state(entry),
+            enabled=agent.enabled,
+            skills=(*agent.load_skills, *agent.suggested_skills),
+            timeout=agent.timeout,
+            shadowed=tuple(AgentLocation(layer=each.agent.layer, file=each.agent.source) for each in below),
+            problems=(*map(str, agent.notices), *(f"unknown key: {key}" for key in agent.unknown)),
+            runnable=not isinstance(found, Failure),
+            why=found.message if isinstance(found, Failure) else None,
+        )
+
+    def _trust_state(self, entry: AgentListing) -> TrustState:
+        agent = entry.agent
+        if agent.layer is not SourceLayer.PROJECT:
+            return "not needed"
+        if entry.accepted:
+            return "trusted"
+        if entry.status is not DefinitionStatus.UNTRUSTED:
+            return "not needed"
+        return "changed" if _was_accepted(self._retinue, agent) else "untrusted"
+
+    # -- engines and settings ----------------------------------------------------------------------
+
+    def list_engines(self) -> EngineList:
+        """The engines of this installation, in the order `auto` prefers them."""
+        kinds = self._retinue.engines.values()
+        rows = [_engine_row(kind) for kind in kinds]
+        usable = (
+            kind.name for kind in kinds if kind.automatic and kind.uses_models and not kind.unavailable_reason()
+        )
+        return EngineList(engines=tuple(rows), auto=next(usable, None))
+
+    def show_settings(self, surface: str) -> ToolsetSettings:
+        """The settings of a surface, each with where it comes from.
+
+        Raises:
+            Refused: `invalid_input`: there is no such surface.
+        """
+        if surface not in self._retinue.toolsets:
+            known = ", ".join(self._retinue.toolsets)
+            raise refuse(ErrorCode.INVALID_INPUT, f"Unknown surface: {surface[:100]}. Surfaces: {known}")
+        found = self._retinue.settings(surface)
+        defaults = structs.replace(Settings(), **TOOLSETS[surface].defaults)
+        rows = [
+            SettingRow(
+                name=name,
+                value=getattr(found.settings, name),
+                source=found.sources[name].source,
+                default=getattr(defaults, name),
+                note=SETTING_RULES[name].note if name in SETTING_RULES else "",
+            )
+            for name in Settings.__struct_fields__
+        ]
+        problems = tuple(FileProblem(file=each.source, message=each.message) for each in found.problems)
+        return ToolsetSettings(surface=surface, settings=tuple(rows), problems=problems)
+
+
+def _group_by_name(roster: AgentSet) -> Iterable[list[AgentListing]]:
+    groups: dict[str, list[AgentListing]] = {}
+    for entry in roster.list_definitions():
+        groups.setdefault(entry.agent.name, []).append(entry)
+    return groups.values()
+
+
+def _select_shown(group: list[AgentListing]) -> AgentListing:
+    """The definition to show of those of one name: the one that waits to be accepted, else the one that is used."""
+    waiting = next((entry for entry in group if entry.status is DefinitionStatus.UNTRUSTED), None)
+    return waiting or next((entry for entry in group if entry.status is DefinitionStatus.USED), group[0])
+
+
+def _was_accepted(retinue: Retinue, agent: Agent) -> bool:
+    """Whether another content of the same file was."""
+    return (agent.source or "") in retinue.trust.accepted_digests()
+
+
+def _engine_row(kind: EngineInfo) -> EngineRow:
+    missing = kind.not_installed_reason()
+    return EngineRow(
+        name=kind.name,
+        about=kind.summary,
+        available=missing is None,
+        why=missing or kind.not_configured_reason(),
+        automatic=kind.automatic,
+        steers=kind.capabilities.steers,
+        resumes=kind.capabilities.resumes,
+        nests=kind.capabilities.delegates,
+    )

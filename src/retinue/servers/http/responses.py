@@ -1,4 +1,4 @@
-"""How a request is answered: a value as JSON, a failure with its status, a file to keep."""
+"""The responses of the API: a value as JSON, an error with its status, a file made while it is sent."""
 
 from __future__ import annotations
 
@@ -7,23 +7,12 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from starlette.responses import Response, StreamingResponse
 
-from retinue.model.errors import ErrorCode, Failure
+from retinue.model.errors import ErrorCode, RefusedError
 from retinue.output.untrusted_text import map_strings, replace_surrogates
-from retinue.servers.asgi.asgi import HttpError, Send, respond, start_response
+from retinue.servers.asgi.request_checks import HttpError, Receive, Scope, Send
 from retinue.servers.http.details import ErrorDetail, ErrorResponse
-
-_encode = msgspec.json.Encoder().encode
-
-
-def encode_json(value: Any) -> bytes:
-    """The value as JSON; half characters, which no JSON can say, are replaced."""
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        return _encode(map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), replace_surrogates))
-
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": (
@@ -37,7 +26,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""On every answer; one of the same name wins over these."""
+"""Default headers of every response."""
 
 STATUS_CODES: Mapping[ErrorCode, int] = {
     ErrorCode.SESSION_NOT_FOUND: 404,
@@ -51,7 +40,7 @@ STATUS_CODES: Mapping[ErrorCode, int] = {
     ErrorCode.SPAWN_LIMIT: 429,
     ErrorCode.STORAGE: 503,
 }
-"""Of refusals; all others are 400."""
+"""Statuses of refused calls; every other code is 400."""
 
 ERROR_CODES: Mapping[int, str] = {
     400: "invalid_input",
@@ -65,43 +54,61 @@ ERROR_CODES: Mapping[int, str] = {
     421: "misdirected",
     503: "busy",
 }
+INTERNAL_ERROR_MESSAGE = (
+    "Something is wrong with the server itself; the runs go on. What it says on its own screen tells more."
+)
+
+_encode = msgspec.json.Encoder().encode
 
 
-class FileDownload(Struct, frozen=True):
-    """A file to keep, made while it is sent."""
-
-    name: str
-    kind: str
-    chunks: AsyncGenerator[bytes, None]
-
-
-async def send_value(send: Send, value: Struct, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-    """Answers with a value."""
-    own = {"content-type": "application/json", **(headers or {})}
-    await respond(send, status, encode_json(value), {**SECURITY_HEADERS, **own})
+def encode_json(value: Any) -> bytes:
+    """Encode a value as JSON; lone surrogates, which JSON in UTF-8 cannot express, are replaced."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), replace_surrogates))
 
 
-async def send_failure(send: Send, failure: Failure) -> None:
-    """Answers that nothing was done, and why."""
-    detail = ErrorDetail(code=failure.code, message=failure.message, reason=failure.reason)
-    await send_value(send, ErrorResponse(error=detail), STATUS_CODES.get(failure.code, 400))
+class JsonResponse(Response):
+    """A value as JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode_json(content)
 
 
-async def send_http_error(send: Send, error: HttpError) -> None:
-    """Answers a request that goes no further."""
-    detail = ErrorDetail(code=ERROR_CODES.get(error.status, "invalid_input"), message=str(error))
-    await send_value(send, ErrorResponse(error=detail), error.status, error.headers)
+def make_error_response(error: Exception) -> JsonResponse:
+    """Return the response to a request that raised: what was wrong with it, or an internal error."""
+    match error:
+        case HttpError(status=status, headers=headers):
+            detail = ErrorDetail(code=ERROR_CODES.get(status, "invalid_input"), message=str(error))
+        case RefusedError(failure=failure):
+            status, headers = STATUS_CODES.get(failure.code, 400), {}
+            detail = ErrorDetail(code=failure.code, message=failure.message, reason=failure.reason)
+        case _:
+            status, headers = 500, {}
+            detail = ErrorDetail(code="internal", message=INTERNAL_ERROR_MESSAGE)
+    return JsonResponse(ErrorResponse(error=detail), status, headers)
 
 
-async def send_file(send: Send, file: FileDownload) -> None:
-    """Answers with a file, piece by piece. What cannot be read at all is refused in words, not with half a file."""
-    disposition = f'attachment; filename="{file.name}"'
-    async with aclosing(file.chunks) as chunks:
-        chunk: bytes | None = await anext(chunks, b"")
-        await start_response(
-            send, 200, {**SECURITY_HEADERS, "content-type": file.kind, "content-disposition": disposition}
-        )
-        while chunk is not None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            chunk = await anext(chunks, None)
-    await send({"type": "http.response.body", "body": b""})
+class FileDownload(StreamingResponse):
+    """A file made while it is sent."""
+
+    def __init__(self, name: str, kind: str, chunks: AsyncGenerator[bytes, None]) -> None:
+        headers = {"content-type": kind, "content-disposition": f'attachment; filename="{name}"'}
+        super().__init__(chunks, headers=headers)
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._chunks):
+            # Read before the response starts: a file that cannot be read at all is an error, not half a file.
+            first = await anext(self._chunks, b"")
+            async with aclosing(_prepend(first, self._chunks)) as self.body_iterator:
+                await super().__call__(scope, receive, send)
+
+
+async def _prepend(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    yield first
+    async for chunk in rest:
+        yield chunk

@@ -1,62 +1,285 @@
-"""Every route of the API in one table: what it is asked, what it answers. The OpenAPI document is made from it."""
+"""The routes of the API in one table, from which the OpenAPI document is built too."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from retinue.servers.http.inputs import EmptyQuery
+from retinue import __version__
+from retinue.client import Retinue
+from retinue.servers.http import details, inputs, installation, schemas
+from retinue.servers.http.auth import Authenticator
+from retinue.servers.http.commands import RunCommands
+from retinue.servers.http.event_feed import EventFeed
+from retinue.servers.http.queries import RunQueries
+from retinue.servers.http.run_list import RunLists
+from retinue.servers.http.sse import STREAM_HEADERS, EventStream
+from retinue.servers.http.transcripts import CONTENT_TYPES, open_transcript
 
 API_BASE = "/api/v1"
 
 
 class ApiRequest(Struct, frozen=True):
-    """A request, parsed."""
+    """A parsed request."""
 
     name: str
-    """What stands in the place of `{…}` in the path."""
+    """The value of the variable part of the path."""
     query: Any
     body: Any
 
 
-Handler = Callable[[ApiRequest], Awaitable[Any]]
-
-
-class ApiRoute(Struct, frozen=True, kw_only=True, dict=True):
-    """One thing to ask or to do."""
+class ApiRoute(Struct, frozen=True):
+    """One operation of the API."""
 
     method: str
     path: str
-    """Below the base."""
+    """Below the base; at most one part is variable, as in `{id}`."""
     summary: str
-    handle: Handler
-    query: type[Struct] = EmptyQuery
-    body: type[Struct] | None = None
+    handle: Callable[[ApiRequest], Any]
+    """Returns the response value, or an awaitable of it."""
     response: Any = None
-    """The type of the answer; None: no JSON."""
+    """The type of the response value; None if it is not JSON."""
+    query: type[Struct] = inputs.EmptyQuery
+    body: type[Struct] | None = None
     status: int = 200
     media: tuple[str, ...] = ("application/json",)
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        return re.compile(re.sub(r"\{\w+\}", r"([^/]{1,256})", self.path))
+
+class ApiHandlers:
+    """The handlers of all routes."""
+
+    def __init__(
+        self,
+        retinue: Retinue,
+        feed: EventFeed,
+        lists: RunLists,
+        queries: RunQueries,
+        commands: RunCommands,
+        authenticator: Authenticator,
+        address: str,
+    ) -> None:
+        self._retinue = retinue
+        self._feed = feed
+        self._lists = lists
+        self._queries = queries
+        self._commands = commands
+        self._authenticator = authenticator
+        self._address = address
+        self._installation = installation.InstallationInfo(retinue)
+        self._started = time.time()
+
+    def routes(self) -> list[ApiRoute]:
+        return [*self._query_routes(), *self._command_routes(), *self._installation_routes()]
+
+    def _query_routes(self) -> list[ApiRoute]:
+        queries, lists = self._queries, self._lists
+        return [
+            ApiRoute(
+                "GET",
+                "/activity",
+                "Root conversations with their runs, those that go on first.",
+                lambda request: lists.list_activity(request.query),
+                schemas.ActivityPage,
+                query=inputs.GroupQuery,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs",
+                "Runs, last changed first: the latest of every session.",
+                lambda request: lists.list_runs(request.query),
+                schemas.RunPage,
+                query=inputs.RunQuery,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}",
+                "Everything about a run but its events.",
+                lambda request: queries.load_run(request.name),
+                schemas.RunDetail,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}/tree",
+                "All runs under the root conversation of a run.",
+                lambda request: queries.load_tree(request.name),
+                schemas.RunTree,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}/events",
+                "A page of a run's events.",
+                lambda request: queries.load_events(request.name, request.query),
+                schemas.EventPage,
+                query=inputs.EventQuery,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}/transcript",
+                "What was said and done in a run, as a file.",
+                lambda request: open_transcript(self._retinue, queries, request.name, request.query.format),
+                query=inputs.TranscriptQuery,
+                media=tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values()),
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}/result",
+                "What a run answered, or has said so far.",
+                lambda request: queries.load_result(request.name),
+                schemas.ResultText,
+            ),
+            ApiRoute(
+                "GET",
+                "/sessions",
+                "Sessions, last changed first.",
+                lambda request: lists.list_sessions(request.query),
+                schemas.SessionPage,
+                query=inputs.RunQuery,
+            ),
+            ApiRoute(
+                "GET",
+                "/sessions/{id}",
+                "A session with all its runs.",
+                lambda request: queries.load_session(request.name),
+                schemas.SessionDetail,
+            ),
+            ApiRoute(
+                "GET",
+                "/events",
+                "What happens, as server-sent events.",
+                self._watch_events,
+                query=inputs.WatchQuery,
+                media=(STREAM_HEADERS["content-type"].partition(";")[0],),
+            ),
+        ]
+
+    def _command_routes(self) -> list[ApiRoute]:
+        commands = self._commands
+        return [
+            ApiRoute(
+                "POST",
+                "/runs",
+                "Starts a run; answers when it is recorded.",
+                lambda request: commands.start(request.body),
+                details.StartResponse,
+                body=inputs.StartRunBody,
+                status=202,
+            ),
+            ApiRoute(
+                "POST",
+                "/runs/{id}/cancel",
+                "Stops a run, in whatever process it is; answers when it has ended.",
+                lambda request: commands.cancel(request.name),
+                details.StopResponse,
+                body=inputs.EmptyBody,
+            ),
+            ApiRoute(
+                "POST",
+                "/runs/{id}/resume",
+                "Gives the same agent another task in the same session.",
+                lambda request: commands.resume(request.name, request.body),
+                details.StartResponse,
+                body=inputs.ResumeBody,
+                status=202,
+            ),
+            ApiRoute(
+                "POST",
+                "/runs/{id}/extend",
+                "Gives a live run more time.",
+                lambda request: commands.extend(request.name, request.body),
+                details.ExtendResponse,
+                body=inputs.ExtendBody,
+            ),
+            ApiRoute(
+                "POST",
+                "/runs/{id}/steer",
+                "Says something to a live run, where its engine can hear.",
+                lambda request: commands.steer(request.name, request.body),
+                details.SteerResponse,
+                body=inputs.SteerBody,
+            ),
+            ApiRoute(
+                "POST",
+                "/plans",
+                "Starts several tasks, at once or one after the other.",
+                lambda request: commands.start_plan(request.body),
+                details.StartPlanResponse,
+                body=inputs.StartPlanBody,
+                status=202,
+            ),
+            ApiRoute("GET", "/plans", "Plans of this server.", lambda _: commands.list_plans(), details.PlanList),
+            ApiRoute(
+                "GET",
+                "/plans/{id}",
+                "How far a plan has come.",
+                lambda request: commands.find_plan(request.name),
+                details.PlanState,
+            ),
+        ]
+
+    def _installation_routes(self) -> list[ApiRoute]:
+        info = self._installation
+        return [
+            ApiRoute("GET", "/agents", "Every agent.", lambda _: info.list_agents(), installation.AgentList),
+            ApiRoute(
+                "GET",
+                "/agents/{name}",
+                "One agent, as others may see it.",
+                lambda request: info.find_agent(request.name),
+                installation.AgentDetail,
+            ),
+            ApiRoute(
+                "POST",
+                "/agents/{name}/trust",
+                "Accepts a project's agent as it was looked at.",
+                lambda request: info.trust_agent(request.name, request.body.digest),
+                installation.AgentRow,
+                body=inputs.TrustBody,
+            ),
+            ApiRoute("GET", "/engines", "Every engine.", lambda _: info.list_engines(), installation.EngineList),
+            ApiRoute(
+                "GET",
+                "/settings",
+                "The settings of a surface, with where each comes from.",
+                lambda request: info.show_settings(request.query.surface),
+                installation.ToolsetSettings,
+                query=inputs.ToolsetQuery,
+            ),
+            ApiRoute("GET", "/health", "The server itself.", self._show_health, installation.HealthStatus),
+            ApiRoute(
+                "POST",
+                "/links",
+                "A link that opens the dashboard, once.",
+                self._create_link,
+                installation.LoginLink,
+                body=inputs.EmptyBody,
+            ),
+        ]
+
+    async def _watch_events(self, request: ApiRequest) -> EventStream:
+        run = (await self._queries.find_run(request.query.run))[1] if request.query.run else None
+        return EventStream(self._feed, request.query, run)
+
+    def _show_health(self, _: ApiRequest) -> installation.HealthStatus:
+        return installation.HealthStatus(
+            status="ok",
+            version=__version__,
+            pid=os.getpid(),
+            started=self._started,
+            state=str(self._retinue.state),
+            cwd=self._retinue.cwd,
+            live=len(self._feed.live),
+            watchers=self._feed.watchers,
+            stream=installation.StreamCursor(cursor=self._feed.cursor),
+        )
+
+    def _create_link(self, _: ApiRequest) -> installation.LoginLink:
+        return installation.LoginLink(link=login_url(self._address, self._authenticator.create_code()))
 
 
-def find_route(routes: Mapping[str, list[ApiRoute]], method: str, path: str) -> tuple[ApiRoute, str] | None:
-    """The route of a path, and what stands in the place of its `{…}`; None if there is none.
-
-    A path of another method is found as None, too: see `methods`.
-    """
-    for route in routes.get(method, ()):
-        if found := route.pattern.fullmatch(path):
-            return route, found[1] if found.groups() else ""
-    return None
-
-
-def list_methods(routes: Mapping[str, list[ApiRoute]], path: str) -> list[str]:
-    """The methods that a path has."""
-    return [method for method in routes if find_route(routes, method, path)]
+def login_url(address: str, code: str) -> str:
+    """Return a link that opens the dashboard once. Browsers send nothing that follows `#` to a server."""
+    return f"{address}/login#{code}"

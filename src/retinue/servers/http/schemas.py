@@ -18,7 +18,7 @@ class ApiValue(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """One object of the wire. A list has thousands: none refers to itself, so nobody need look for circles."""
 
 
-class UsageTotals(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class UsageTotals(ApiValue, frozen=True, kw_only=True):
     """What models consumed."""
 
     input: int = 0
@@ -41,7 +41,7 @@ class UsageTotals(ApiValue, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-class RunOwner(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunOwner(ApiValue, frozen=True, kw_only=True):
     """The process that carries a run out."""
 
     pid: int
@@ -50,7 +50,7 @@ class RunOwner(ApiValue, frozen=True, kw_only=True, rename="camel"):
     """Whether it is this server."""
 
 
-class RunActions(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunActions(ApiValue, frozen=True, kw_only=True):
     """What can be done with a run now."""
 
     cancel: bool = False
@@ -59,7 +59,7 @@ class RunActions(ApiValue, frozen=True, kw_only=True, rename="camel"):
     resume: bool = False
 
 
-class RunRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunRow(ApiValue, frozen=True, kw_only=True):
     """A run in a list."""
 
     run: str
@@ -104,14 +104,14 @@ class RunRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
 # -- one run ---------------------------------------------------------------------------------------
 
 
-class AnswerText(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class AnswerText(ApiValue, frozen=True, kw_only=True):
     """The text of a result, and what it is."""
 
     text: str
     kind: AnswerStatus
 
 
-class AttemptRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class AttemptRow(ApiValue, frozen=True, kw_only=True):
     """One try within a run."""
 
     number: int
@@ -121,7 +121,7 @@ class AttemptRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     started: float
 
 
-class ModelFallback(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ModelFallback(ApiValue, frozen=True, kw_only=True):
     """One model that took over from another."""
 
     before: str | None = field(name="from")
@@ -130,7 +130,7 @@ class ModelFallback(ApiValue, frozen=True, kw_only=True, rename="camel"):
     time: float
 
 
-class NoticeRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class NoticeRow(ApiValue, frozen=True, kw_only=True):
     """A notice of a run."""
 
     code: str
@@ -138,7 +138,7 @@ class NoticeRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     time: float
 
 
-class TouchedFile(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class TouchedFile(ApiValue, frozen=True, kw_only=True):
     """A file that a tool was called for."""
 
     path: str
@@ -146,7 +146,7 @@ class TouchedFile(ApiValue, frozen=True, kw_only=True, rename="camel"):
     count: int
 
 
-class ToolCount(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ToolCount(ApiValue, frozen=True, kw_only=True):
     """One of the tools that were called."""
 
     name: str
@@ -156,7 +156,7 @@ class ToolCount(ApiValue, frozen=True, kw_only=True, rename="camel"):
     """Between its calls and their results."""
 
 
-class TimeBreakdown(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class TimeBreakdown(ApiValue, frozen=True, kw_only=True):
     """Where time and money went. Seconds; tools that run at once count once."""
 
     queued: float
@@ -169,7 +169,7 @@ class TimeBreakdown(ApiValue, frozen=True, kw_only=True, rename="camel"):
     tokens: int
 
 
-class DeclaredSpec(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class DeclaredSpec(ApiValue, frozen=True, kw_only=True):
     """What was asked for when the run was accepted."""
 
     engine: str
@@ -182,7 +182,7 @@ class DeclaredSpec(ApiValue, frozen=True, kw_only=True, rename="camel"):
     resumes: bool
 
 
-class SessionRun(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class SessionRun(ApiValue, frozen=True, kw_only=True):
     run: str
     state: SessionState
     started: float | None
@@ -191,13 +191,13 @@ class SessionRun(ApiValue, frozen=True, kw_only=True, rename="camel"):
     task: str
 
 
-class AncestorRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class AncestorRow(ApiValue, frozen=True, kw_only=True):
     run: str
     agent: str
     name: str
 
 
-class RunDetail(RunRow, frozen=True, kw_only=True, rename="camel"):
+class RunDetail(RunRow, frozen=True, kw_only=True):
     """Everything there is to know of a run but its events."""
 
     task_text: str
@@ -219,7 +219,7 @@ class RunDetail(RunRow, frozen=True, kw_only=True, rename="camel"):
     children: tuple[RunRow, ...]
 
 
-class ResultText(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ResultText(ApiValue, frozen=True, kw_only=True):
     text: str
     kind: AnswerStatus
     failure: Failure | None
@@ -228,7 +228,7 @@ class ResultText(ApiValue, frozen=True, kw_only=True, rename="camel"):
 # -- lists -----------------------------------------------------------------------------------------
 
 
-class RunGroup(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunGroup(ApiValue, frozen=True, kw_only=True):
     """The runs under one root conversation, parents before children."""
 
     root: str
@@ -239,7 +239,7 @@ class RunGroup(ApiValue, frozen=True, kw_only=True, rename="camel"):
     """Runs that are not listed here."""
 
 
-class ActivityPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ActivityPage(ApiValue, frozen=True, kw_only=True):
     groups: tuple[RunGroup, ...]
     next: str | None
     """What `before` gets for the next page."""
@@ -247,20 +247,20 @@ class ActivityPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
     """Where the stream goes on from this picture."""
 
 
-class RunPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunPage(ApiValue, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
     next: str | None
     cursor: str
 
 
-class RunTree(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class RunTree(ApiValue, frozen=True, kw_only=True):
     root: str
     runs: tuple[RunRow, ...]
     more: int
     cursor: str
 
 
-class EventPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class EventPage(ApiValue, frozen=True, kw_only=True):
     events: tuple[Raw, ...]
     """As on the wire everywhere: see the schema of events."""
     next: int | None
@@ -268,7 +268,7 @@ class EventPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
     cursor: str
 
 
-class SessionRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class SessionRow(ApiValue, frozen=True, kw_only=True):
     """A session in a list."""
 
     session: str
@@ -290,12 +290,12 @@ class SessionRow(ApiValue, frozen=True, kw_only=True, rename="camel"):
     damaged: int
 
 
-class SessionPage(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class SessionPage(ApiValue, frozen=True, kw_only=True):
     sessions: tuple[SessionRow, ...]
     next: str | None
 
 
-class SessionDetail(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class SessionDetail(ApiValue, frozen=True, kw_only=True):
     session: SessionRow
     runs: tuple[SessionRun, ...]
     latest: RunRow
@@ -304,14 +304,14 @@ class SessionDetail(ApiValue, frozen=True, kw_only=True, rename="camel"):
 # -- the stream ------------------------------------------------------------------------------------
 
 
-class StreamedEvent(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class StreamedEvent(ApiValue, frozen=True, kw_only=True):
     """The data of a message of the stream: an event, and its run as a list shows it from then on."""
 
     event: Raw
     row: RunRow
 
 
-class ResyncMessage(ApiValue, frozen=True, kw_only=True, rename="camel"):
+class ResyncMessage(ApiValue, frozen=True, kw_only=True):
     """The data of a message of the stream: what came after the place that was asked for is no longer known."""
 
     cursor: str

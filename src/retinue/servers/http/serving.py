@@ -13,16 +13,16 @@ from msgspec import Struct
 
 from retinue.client import Retinue
 from retinue.ipc.port_file import find_server, publish_port
-from retinue.servers.asgi.host_check import LOOPBACK, AllowedHosts
+from retinue.servers.asgi.request_checks import LOOPBACK, AllowedHosts
 from retinue.servers.asgi.serving import LOCAL_HOST, bind_socket, serve_http
 from retinue.servers.asgi.tokens import load_user_token
-from retinue.servers.http.api import ApiHandlers, login_url
 from retinue.servers.http.app import HttpApp
 from retinue.servers.http.assets import AssetFolder
 from retinue.servers.http.auth import Authenticator, create_code
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.queries import RunQueries
+from retinue.servers.http.routes import ApiHandlers, login_url
 from retinue.servers.http.run_list import RunListCache, RunLists
 from retinue.servers.http.run_sources import EventSources
 from retinue.servers.lifecycle import ServerStartError, run_until_signal

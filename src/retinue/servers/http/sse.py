@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import anyio
 from msgspec import Struct
 
-from retinue.servers.asgi.asgi import Receive, Send, start_response
+from retinue.servers.asgi.request_checks import Receive, Send
 from retinue.servers.http.event_feed import EventFeed, FeedEntry
 from retinue.servers.http.inputs import WatchQuery
 from retinue.servers.http.responses import encode_json
@@ -141,7 +141,8 @@ async def send_events(
     with feed.register_watcher():
         async with anyio.create_task_group() as group:
             group.start_soon(_wait_for_disconnect, receive, group.cancel_scope)
-            await start_response(send, 200, {**headers, **STREAM_HEADERS})
+            encoded = [(name.encode(), value.encode()) for name, value in {**headers, **STREAM_HEADERS}.items()]
+            await send({"type": "http.response.start", "status": 200, "headers": encoded})
             await _send_chunks(feed, event_stream, send)
             await send({"type": "http.response.body", "body": b""})
             group.cancel_scope.cancel()

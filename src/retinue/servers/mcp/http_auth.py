@@ -1,6 +1,6 @@
-"""Who gets in over HTTP: Host, Origin and token are checked before anything of a request is looked at.
+"""Authentication of MCP clients over HTTP: host, origin and token are checked before a request is read.
 
-A plain ASGI application around one application per client. What a client may reach is decided by its token alone.
+An ASGI application around one application per client. The token alone decides which application a client reaches.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import hmac
 from collections.abc import Mapping
 from typing import Any
 
-from retinue.servers.asgi.asgi import (
+from retinue.servers.asgi.request_checks import (
+    AllowedHosts,
     AsgiApp,
-    AsgiMessage,
     HttpError,
+    LoginThrottle,
     Receive,
     Scope,
     Send,
+    add_default_headers,
     is_json,
     read_body,
-    respond,
     single_header,
     validate_headers,
 )
-from retinue.servers.asgi.host_check import AllowedHosts, LoginThrottle
 from retinue.servers.asgi.tokens import digest_token
 
 PATH = "/mcp"
@@ -32,32 +32,32 @@ _SECURITY_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nos
 
 
 class TokenGate:
-    """Lets a request through to the application of the client whose token it carries."""
+    """The application that passes a request on to the application of the client whose token it carries."""
 
     def __init__(self, apps: Mapping[bytes, AsgiApp], port: int) -> None:
-        """Takes the applications by the digests of their clients' tokens."""
+        """Take the applications by the digests of their clients' tokens."""
         self._apps = apps
         self._allowed_hosts = AllowedHosts(port)
         self._throttle = LoginThrottle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.responses import PlainTextResponse
+
         if scope["type"] != "http":
-            return  # nothing else is spoken here; the server closes it
+            return  # the server closes connections of any other protocol
+        send = add_default_headers(send, _SECURITY_HEADERS)
         try:
             app, body = await self._authorize(scope, receive)
-        except HttpError as denied:
-            kind = {"content-type": "text/plain; charset=utf-8"}
-            await respond(
-                send, denied.status, f"{denied}\n".encode(), {**kind, **_SECURITY_HEADERS, **denied.headers}
-            )
-            return
-        await app(scope, _replay_body(body, receive), _add_headers(send))
+        except HttpError as error:
+            await PlainTextResponse(f"{error}\n", error.status, error.headers)(scope, receive, send)
+        else:
+            await app(scope, _replay_body(body, receive), send)
 
     async def _authorize(self, scope: Scope, receive: Receive) -> tuple[AsgiApp, bytes]:
-        """The application that may answer, and the request's body.
+        """Return the application of the client and the body of its request.
 
         Raises:
-            Denied: none may.
+            HttpError: the request is not acceptable, or its token belongs to no client.
         """
         headers = validate_headers(scope)
         self._allowed_hosts.check(headers)
@@ -73,7 +73,7 @@ class TokenGate:
     async def _find_app(self, authorization: str | None) -> AsgiApp:
         kind, _, token = (authorization or "").partition(" ")
         received, found = digest_token(token), None
-        for known, app in self._apps.items():  # all of them: how long it takes tells nothing
+        for known, app in self._apps.items():  # all of them: the time taken must not depend on the token
             if hmac.compare_digest(received, known):
                 found = app
         if found and kind.lower() == "bearer":
@@ -88,25 +88,10 @@ class TokenGate:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Gives an application the body once more, and then whatever comes: that the client left."""
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+    """Return a `receive` that delivers the body again, then the messages that follow it."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Any:
-        return waiting.pop() if waiting else await receive()
+        return messages.pop() if messages else await receive()
 
     return replay
-
-
-def _add_headers(send: Send) -> Send:
-    async def send_with_headers(message: AsgiMessage) -> None:
-        if message["type"] == "http.response.start":
-            own = {name for name, _ in message.get("headers", ())}
-            more = [
-                (name.encode(), value.encode())
-                for name, value in _SECURITY_HEADERS.items()
-                if name.encode() not in own
-            ]
-            message = {**message, "headers": [*message.get("headers", ()), *more]}
-        await send(message)
-
-    return send_with_headers

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 
 from retinue import __version__
-from retinue.servers.asgi.asgi import MAX_BODY_BYTES, AsgiApp
-from retinue.servers.asgi.host_check import LOOPBACK
+from retinue.servers.asgi.request_checks import LOOPBACK, MAX_BODY_BYTES, AsgiApp
 from retinue.servers.mcp.prompts import PromptAgent
 from retinue.servers.mcp.tasks import TASK_TTL, StoredTask, TaskRegistry, TaskWork
 from retinue.servers.mcp.tool_answers import COMPLETED, FAILED, ReportProgress, ToolAnswer
