@@ -448,7 +448,6 @@ def test_a_switched_off_agent_is_not_advertised_and_says_why(catalog, scratch_ho
 def test_what_is_shown_of_an_agent_has_no_persona(catalog_with, repository):
     roster = catalog_with(Agent(name="a", persona="P", memory="M")).for_directory(repository)
     assert roster.find_profile("a") == Agent(name="a").to_profile()
-    assert roster.available_profiles()[-1] == Agent(name="a").to_profile()
     assert isinstance(roster.find_profile("b"), Failure)
 
 

@@ -1,1 +1,1 @@
-"""What an agent is: its definition, the places definitions are found, whom we trust, and which tools it gets."""
+"""Agents: their definitions, search paths, trust and tools."""

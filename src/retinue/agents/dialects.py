@@ -1,9 +1,11 @@
-"""Every way to write an agent. The spelling of keys is `fields`' matter; here is what differs beyond it."""
+"""Read an agent file or folder in any of its dialects. The spelling of keys is in `fields`."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,43 +29,63 @@ _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SLUG_RULE = "a-z, 0-9, _ and -, at most 64, the first a letter or digit"
 
 _ENGINE_NAMES = {"claude_sdk": "claude", "pi": "pi"}
-"""Providers in a folder's `config.yaml` that say how an agent runs rather than who answers."""
+"""Providers in a folder's `config.yaml` that name an engine rather than a model provider."""
 
 
 class AgentDialect(Enum):
-    """What differs between agent files beyond their spelling."""
+    """A way to write agents."""
 
     MARKDOWN = "markdown"
-    """Ours, pi's, sticky prompts and profiles: a header and a body."""
+    """A markdown file with a header: ours, pi's, sticky prompts and profiles."""
     CLAUDE = "claude"
-    """The same, but allow and deny lists are usual together: deny is taken from allow."""
+    """Markdown of Claude Code."""
     NAMED = "named"
-    """The same among other markdown: only files with a `name` are agents."""
+    """Markdown agents among other markdown files."""
     PROMPT = "prompt"
-    """The same among prompt templates: only files with a `name` and an allow or deny list are agents."""
+    """Markdown agents among prompt templates."""
     FOLDER = "folder"
-    """A folder with `AGENTS.md` and `config.yaml`, called as the folder is."""
+    """A folder with `AGENTS.md` and `config.yaml`, called by the folder's name."""
+
+
+class DialectRules(Struct, frozen=True, kw_only=True):
+    """The rules of a dialect beyond the spelling of its keys."""
+
+    required_fields: tuple[frozenset[str], ...] = ()
+    """A file is an agent if its header has a field of each set; without sets, every file but a README is one."""
+    subtracts_denied: bool = False
+    """Whether an agent may have both tool lists: denied tools are removed from the allowed ones."""
+    has_subfolders: bool = False
+    """Whether files in subfolders are read, too."""
+
+
+DIALECT_RULES: Mapping[AgentDialect, DialectRules] = {
+    AgentDialect.MARKDOWN: DialectRules(),
+    AgentDialect.CLAUDE: DialectRules(subtracts_denied=True, has_subfolders=True),
+    AgentDialect.NAMED: DialectRules(required_fields=(frozenset({"name"}),)),
+    AgentDialect.PROMPT: DialectRules(
+        required_fields=(frozenset({"name"}), frozenset({"tools", "denied_tools"})),
+    ),
+    AgentDialect.FOLDER: DialectRules(),
+}
 
 
 class AgentSource(Struct, frozen=True):
-    """Where a definition was found."""
+    """The place a definition was found in."""
 
     layer: SourceLayer
     dialect: AgentDialect = AgentDialect.MARKDOWN
     level: str | None = None
     """The project directory it belongs to."""
     within: Path | None = None
-    """Where links must stay; None for the user's own files."""
+    """The directory links must not leave; None for the user's own files."""
 
 
 def read_agent(path: Path, origin: AgentSource) -> Agent | Diagnostic | None:
-    """The agent at a path; a remark if it is broken; None if it is something else than an agent."""
+    """Return the agent at a path, the reason why it cannot be used, or None if the path is no agent."""
     try:
         return _read_folder(path, origin) if origin.dialect is AgentDialect.FOLDER else _read_file(path, origin)
-    except _AgentPartError as part:
-        return Diagnostic(str(part.path), part.error.reason, part.error.line)
-    except AgentFileError as broken:
-        return Diagnostic(str(path), broken.reason, broken.line)
+    except AgentFileError as error:
+        return Diagnostic(str(error.file or path), error.reason, error.line)
 
 
 # -- markdown --------------------------------------------------------------------------------------
@@ -78,35 +100,24 @@ def _read_file(path: Path, origin: AgentSource) -> Agent | None:
         raise AgentFileError("is empty")
     fields = FieldReader(str(path), document.header, origin.layer)
     name = _choose_name(fields, stem=path.stem)
-    if origin.dialect is AgentDialect.CLAUDE:
-        _apply_claude_defaults(fields.values)
-    return Agent(
-        **fields.values,
-        **_source_fields(fields, origin),
-        name=name,
-        body=document.body,
-        source=str(path),
-        digest=_content_digest(content, origin),
-    )
+    if DIALECT_RULES[origin.dialect].subtracts_denied:
+        _subtract_denied_tools(fields.values)
+    return _make_agent(fields, origin, content, name=name, body=document.body, source=str(path))
 
 
 def _is_agent(path: Path, document: MarkdownDocument, dialect: AgentDialect) -> bool:
     fields = list_field_names(document.header)
-    match dialect:
-        case AgentDialect.NAMED:
-            return "name" in fields
-        case AgentDialect.PROMPT:
-            return "name" in fields and bool(fields & {"tools", "denied_tools"})
-        case _:
-            # Folders of agents have their README; it is an agent only if it says so.
-            return "name" in fields or path.stem.lower() != "readme"
+    if required := DIALECT_RULES[dialect].required_fields:
+        return all(fields & alternatives for alternatives in required)
+    # Folders of agents often have a README; it is an agent only if its header has a name.
+    return "name" in fields or path.stem.lower() != "readme"
 
 
 def _choose_name(fields: FieldReader, *, stem: str) -> str:
-    """The name the file gives or, without one, the file's own; spaces in it become hyphens.
+    """Return the name from the header or, without one, from the file; spaces become hyphens.
 
     Raises:
-        Broken: it could not be called.
+        AgentFileError: the name is invalid.
     """
     name = fields.values.pop("name", "")
     if not name:
@@ -121,30 +132,21 @@ def _choose_name(fields: FieldReader, *, stem: str) -> str:
     return joined
 
 
-def _apply_claude_defaults(found: dict[str, Any]) -> None:
-    """Takes the denied tools from the allowed ones, and does not insist on Claude's own aids."""
-    allowed: tuple[str, ...] | None = found.get("tools")
+def _subtract_denied_tools(values: dict[str, Any]) -> None:
+    """Remove the denied tools from the allowed ones, and make Claude's housekeeping tools optional."""
+    allowed: tuple[str, ...] | None = values.get("tools")
     if allowed is None:
         return
-    denied = to_pi_names(found.get("denied_tools", ()))
+    denied = to_pi_names(values.get("denied_tools", ()))
     remaining = [name for name in allowed if not is_covered(to_pi_name(name), denied)]
-    aids = tuple(name for name in remaining if name.lower() in HOUSEKEEPING_TOOLS)
-    found["tools"] = tuple(name for name in remaining if name not in aids)
-    found["optional_tools"] = (*found.get("optional_tools", ()), *aids)
+    housekeeping = tuple(name for name in remaining if name.lower() in HOUSEKEEPING_TOOLS)
+    values["tools"] = tuple(name for name in remaining if name not in housekeeping)
+    values["optional_tools"] = (*values.get("optional_tools", ()), *housekeeping)
     # `Bash(rm:*)` still restricts the `Bash` that stays.
-    found["denied_tools"] = tuple(name for name in denied if "(" in name)
+    values["denied_tools"] = tuple(name for name in denied if "(" in name)
 
 
 # -- folders ---------------------------------------------------------------------------------------
-
-
-class _AgentPartError(Exception):
-    """One file of a folder is broken."""
-
-    def __init__(self, path: Path, broken: AgentFileError) -> None:
-        super().__init__(str(broken))
-        self.path = path
-        self.error = broken
 
 
 def _read_folder(path: Path, origin: AgentSource) -> Agent:
@@ -152,68 +154,61 @@ def _read_folder(path: Path, origin: AgentSource) -> Agent:
     if not _SLUG.fullmatch(slug):
         raise AgentFileError(f"the folder's name cannot be called: use {_SLUG_RULE}")
     config, prompt = path / "config.yaml", path / "AGENTS.md"
-    try:
+    with _blame_file(config):
         settings = read_bytes(config, within=origin.within, limit=HEADER_BYTES)
         fields = FieldReader(str(config), parse_header(decode_text(settings)), origin.layer)
-        _require_keys(fields.values, "name", "description")
-    except AgentFileError as broken:
-        raise _AgentPartError(config, broken) from broken
-    try:
-        body = read_bytes(prompt, within=origin.within)
-        text = decode_text(body)
-    except AgentFileError as broken:
-        raise _AgentPartError(prompt, broken) from broken
-    del fields.values["name"]  # a title: the agent is called as its folder
-    persona, memory = (
-        _sibling_file(path / "SOUL.md", fields, origin),
-        _sibling_file(path / "MEMORY.md", fields, origin),
-    )
+        for key in ("name", "description"):
+            if not fields.values.get(key):
+                raise AgentFileError(f"has no {key}")
+    with _blame_file(prompt):
+        content = read_bytes(prompt, within=origin.within)
+        body = decode_text(content).strip()
+    del fields.values["name"]  # a title: the agent is called by its folder
+    persona, memory = (_read_optional(path / name, fields, origin) for name in ("SOUL.md", "MEMORY.md"))
     if engine := _ENGINE_NAMES.get(fields.values.get("provider") or ""):
         fields.values["provider"] = None
         fields.values.setdefault("engine", engine)
-    return Agent(
-        **fields.values,
-        **_source_fields(fields, origin),
-        name=slug,
-        body=text.strip(),
-        persona=persona,
-        memory=memory,
-        source=str(prompt),
-        # Of what a run is made of: the lengths keep a byte from moving from one file to the other unseen.
-        digest=_content_digest(b"%d %d " % (len(settings), len(body)) + settings + body, origin),
+    # Both files make the run. Their lengths keep a byte from moving from one to the other unnoticed.
+    hashed = b"%d %d " % (len(settings), len(content)) + settings + content
+    return _make_agent(
+        fields, origin, hashed, name=slug, body=body, persona=persona, memory=memory, source=str(prompt)
     )
 
 
-def _content_digest(content: bytes, origin: AgentSource) -> str:
-    """What tells this content from any other. The package's own agents need none: its version says what they are."""
-    if origin.layer is SourceLayer.BUILTIN:
-        return ""
-    from hashlib import sha256
-
-    return sha256(content).hexdigest()
-
-
-def _require_keys(found: dict[str, Any], *keys: str) -> None:
-    for key in keys:
-        if not found.get(key):
-            raise AgentFileError(f"has no {key}")
+@contextmanager
+def _blame_file(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except AgentFileError as error:
+        error.file = path
+        raise
 
 
-def _sibling_file(path: Path, fields: FieldReader, origin: AgentSource) -> str:
-    """The text of a file that need not be there; no run uses it, so no agent is lost for it."""
+def _read_optional(path: Path, fields: FieldReader, origin: AgentSource) -> str:
+    """Return the text of a file that may be absent; a broken one is only noted, since no run uses it."""
     if not os.path.lexists(path):
         return ""
     try:
         return decode_text(read_bytes(path, within=origin.within)).strip()
-    except AgentFileError as broken:
-        fields.notices.append(Diagnostic(str(path), f"{broken.reason}; left out", broken.line))
+    except AgentFileError as error:
+        fields.notices.append(Diagnostic(str(path), f"{error.reason}; left out", error.line))
         return ""
 
 
-def _source_fields(fields: FieldReader, origin: AgentSource) -> dict[str, Any]:
-    return {
-        "layer": origin.layer,
-        "level": origin.level,
-        "unknown": tuple(fields.unknown),
-        "notices": tuple(fields.notices),
-    }
+def _make_agent(fields: FieldReader, origin: AgentSource, content: bytes, **values: Any) -> Agent:
+    return Agent(
+        **fields.values,
+        **values,
+        layer=origin.layer,
+        level=origin.level,
+        unknown=tuple(fields.unknown),
+        notices=tuple(fields.notices),
+        # Built-in agents need no digest: the version of the package identifies them.
+        digest="" if origin.layer is SourceLayer.BUILTIN else _hash_content(content),
+    )
+
+
+def _hash_content(content: bytes) -> str:
+    from hashlib import sha256
+
+    return sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""The alias table: which keys of a header mean which field of an agent, and how their values are read.
+"""Map the keys of a header to the fields of an agent, and parse their values.
 
 Keys are compared without case, `_` and `-`: `fallback_models` and `fallbackModels` are one key.
 """
@@ -15,7 +15,7 @@ from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
 from retinue.model.runs import Secret
 
 INHERIT_WORDS = frozenset({"*", "all", "inherit", "null", "~"})
-"""Instead of a tool list: whatever the caller has."""
+"""Values of a tool list that inherit the caller's tools."""
 EMPTY_WORDS = frozenset({"none", "null", "~", ""})
 
 THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -25,11 +25,11 @@ MAX_DEPTH = 64
 
 
 class ValueFormatError(Exception):
-    """The text is not what the key needs; `instead` is the nearest value that is, where there is one."""
+    """The value has the wrong format; `nearest` is the nearest valid one, if there is one."""
 
-    def __init__(self, what: str, instead: float | None = None) -> None:
-        super().__init__(what)
-        self.nearest = instead
+    def __init__(self, expected: str, nearest: float | None = None) -> None:
+        super().__init__(expected)
+        self.nearest = nearest
 
 
 ParseValue = Callable[[HeaderValue], object]
@@ -47,7 +47,7 @@ def parse_optional_text(value: HeaderValue) -> str | None:
 
 
 def parse_model(value: HeaderValue) -> str | None:
-    """None for `inherit` too: the engine's own default."""
+    """Return the model; None for `inherit` and `default`, which mean the engine's own."""
     found = parse_optional_text(value)
     return None if found is None or found.lower() in {"inherit", "default"} else found
 
@@ -92,25 +92,25 @@ def parse_depth(value: HeaderValue) -> int:
 
 
 def parse_names(value: HeaderValue) -> tuple[str, ...]:
-    """A list, or a text with commas; each once, in order."""
+    """Return the names of a list, or of a text with commas, each once, in order."""
     return tuple(dict.fromkeys(_split_items(value, _split_commas)))
 
 
 def parse_arguments(value: HeaderValue) -> tuple[str, ...]:
-    """A list as it stands, or a text with commas; repetitions count."""
+    """Return a list unchanged, or a text split at commas; repetitions are kept."""
     if isinstance(value, tuple):
         return tuple(parse_text(item) for item in value)
     return tuple(_split_commas(parse_text(value)))
 
 
 def parse_tool_list(value: HeaderValue) -> tuple[str, ...]:
-    """A list, or a text with commas or spaces: `read, bash`, `Bash(git:*) Read`, `none`."""
+    """Return the tools of a list, or of a text such as `read, bash`, `Bash(git:*) Read` or `none`."""
     found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
     return () if len(found) == 1 and found[0].lower() in EMPTY_WORDS else found
 
 
 def parse_allow_list(value: HeaderValue) -> tuple[str, ...] | None:
-    """A tool list; None where it says to inherit."""
+    """Return the tools of a list; None if it inherits them."""
     found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
     return None if len(found) == 1 and found[0].lower() in INHERIT_WORDS else parse_tool_list(value)
 
@@ -130,15 +130,15 @@ def _split_commas(joined: str) -> Iterator[str]:
 
 
 def _split_tool_names(joined: str) -> Iterator[str]:
-    """Splits at commas and white space outside parentheses: patterns may hold both."""
-    word, open_ones = "", 0
+    """Split at commas and white space outside parentheses: patterns may contain both."""
+    word, open_parentheses = "", 0
     for character in f"{joined} ":
-        if open_ones == 0 and (character == "," or character.isspace()):
+        if open_parentheses == 0 and (character == "," or character.isspace()):
             if word:
                 yield word
             word = ""
             continue
-        open_ones = max(0, open_ones + (character == "(") - (character == ")"))
+        open_parentheses = max(0, open_parentheses + (character == "(") - (character == ")"))
         word += character
     if word.strip():
         yield word.strip()
@@ -175,7 +175,7 @@ class _FieldSpec(NamedTuple):
     parse: ParseValue
     spellings: tuple[str, ...]
     essential: bool = False
-    """Whether the file is broken when the value cannot be read: a restriction must not be guessed away."""
+    """Whether an invalid value makes the file unusable: a restriction must not be lost."""
 
 
 _FIELD_SPECS = (
@@ -219,10 +219,10 @@ _FIELD_SPECS = (
 )
 
 _MAX_SHOWN_CHARS = 80
-"""Characters of an unreadable value in a remark."""
+"""Characters of an invalid value in a diagnostic."""
 
 _IGNORED_FIELDS = ("default_progress",)
-"""Known, and nothing to do: progress is always reported."""
+"""Accepted without effect: progress is always reported."""
 
 
 def _normalize_key(key: str) -> str:
@@ -233,15 +233,15 @@ _SPECS_BY_SPELLING = {_normalize_key(spelling): key for key in _FIELD_SPECS for 
 
 
 def list_field_names(header: AgentHeader) -> set[str]:
-    """The fields a header speaks of, readable or not."""
+    """Return the fields a header has, valid or not."""
     return {key.field for spelling in header.values if (key := _SPECS_BY_SPELLING.get(_normalize_key(spelling)))}
 
 
 class FieldReader:
-    """The fields of an agent that a header gives, and what was odd about them.
+    """The fields of an agent from a header, with diagnostics.
 
     Raises:
-        Broken: a name or restriction cannot be read.
+        AgentFileError: a name or restriction is invalid.
     """
 
     def __init__(self, file: str, header: AgentHeader, layer: SourceLayer) -> None:
@@ -258,7 +258,7 @@ class FieldReader:
         self._assign_flag("load_skills", "no_skills")
 
     def add_notice(self, field: str, text: str) -> None:
-        """Adds a remark on a field, under the key that gave it."""
+        """Add a diagnostic on a field, under the key that set it."""
         key = self._spelled.get(field, field)
         self.notices.append(Diagnostic(self._file, f"{key}: {text}", self._lines.get(key)))
 
@@ -271,7 +271,7 @@ class FieldReader:
         elif (first := self._spelled.setdefault(key.field, spelling)) == spelling:
             self._assign(key, spelling, value)
         elif key.field == "denied_tools":
-            # Every deny list holds; of other keys with one meaning the first does.
+            # All deny lists apply; of other keys for one field only the first does.
             earlier = self.values["denied_tools"]
             self._assign(key, spelling, value)
             self.values["denied_tools"] = (*earlier, *self.values["denied_tools"])
@@ -295,7 +295,7 @@ class FieldReader:
         self.notices.append(Diagnostic(self._file, f"{spelling}: {text}", self._lines.get(spelling)))
 
     def _assign_flag(self, names: str, off: str) -> None:
-        """Reads `extensions: false` and `skills: none` as what they say: none at all."""
+        """Set the flag for `extensions: false` and `skills: none`; both mean none at all."""
         match self.values.get(names):
             case (str(word),) if word.lower() in {"true", "all", "*"}:
                 self.values[names] = ()

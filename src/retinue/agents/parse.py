@@ -1,4 +1,4 @@
-"""Read agent files: bounded text, header and body, YAML that is broken or plain."""
+"""Parse agent files: bounded text, header and body, YAML that may be plain or broken."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from msgspec import Struct, field
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file, resolve_path
 
 MAX_FILE_BYTES = 2 * 2**20
-"""Of a definition; the longest prompts in use are a tenth of it."""
+"""Bytes of a definition; the longest prompts in use have a tenth of it."""
 LINK_LOOP = "is a link that cannot be followed"
 _NOT_FILE_REASONS = {"a directory": "is a directory, not a file", "a link": LINK_LOOP}
 
 
 class AgentFileError(Exception):
-    """A file cannot be used: why, and in which line."""
+    """A file cannot be used, with the reason and the line."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.line = line
+        self.file: Path | None = None
+        """The file, if it is one of several in a folder."""
 
 
 def read_bytes(
     path: Path, *, within: Path | None = None, limit: int = MAX_FILE_BYTES, follow_link: bool = True
 ) -> bytes:
-    """The content of a regular file of at most `limit` bytes.
+    """Return the content of a regular file of at most `limit` bytes.
 
-    Links are followed, as people link their own files into place, unless it is said otherwise; with `beneath` only as
-    long as they stay below it.
+    Links are followed, since people link their own files into place; with `within` only if they stay below it.
 
     Raises:
-        Broken: it is something else, too large, unreadable, or leads out of `beneath`.
+        AgentFileError: it is no regular file, too large, unreadable, or a link that leaves `within`.
     """
     try:
         return read_regular_file(_resolve_within(path, within), limit, follow_link=follow_link and within is None)
@@ -52,10 +53,10 @@ def read_bytes(
 
 
 def decode_text(content: bytes) -> str:
-    """The text of a file: UTF-8, with or without a byte order mark; every line ends with a line feed.
+    """Return the text of UTF-8 bytes with or without a byte order mark, every line ended by a line feed.
 
     Raises:
-        Broken: another encoding, or NUL bytes.
+        AgentFileError: another encoding, or NUL bytes.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise AgentFileError("is UTF-16; save it as UTF-8", 1)
@@ -89,7 +90,7 @@ def _describe_error(error: OSError) -> str:
 
 MAX_DEPTH = 16
 MAX_NODES = 1000
-"""Keys, values and lists together; real headers have some dozens."""
+"""Keys, values and lists together; real headers have a few dozen."""
 
 HeaderValue = str | tuple["HeaderValue", ...] | Mapping[str, "HeaderValue"]
 
@@ -99,22 +100,22 @@ _QUOTED = re.compile(r"\"([^\"\\]*)\"|'([^']*)'")
 
 
 class AgentHeader(Struct, frozen=True):
-    """The keys of a header with their values, the line each stands in, and what was odd."""
+    """The keys of a header with their values and lines, and notes on them."""
 
     values: Mapping[str, HeaderValue] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[tuple[int, str], ...] = ()
-    """Line and remark."""
+    """Line and text of each note."""
 
 
 EMPTY_HEADER = AgentHeader()
 
 
 def parse_header(source: str, *, first_line: int = 1) -> AgentHeader:
-    """The header's keys and values. Of a key given twice the first counts, as a reader of the file would see it.
+    """Return the keys and values of a header. Of a key given twice the first counts, as readers expect.
 
     Raises:
-        Broken: hostile YAML, or text from which not even a name or description can be read.
+        AgentFileError: hostile YAML, or text without a readable name or description.
     """
     pairs = _parse_plain_lines(source)
     if pairs is not None:
@@ -143,7 +144,7 @@ def _build_header(pairs: list[tuple[str, int, HeaderValue]], first_line: int, *n
 
 
 def _parse_plain_lines(source: str) -> list[tuple[str, int, HeaderValue]] | None:
-    """The pairs of a header that any YAML reader reads alike; None where that is not certain.
+    """Return the pairs of a header that is unambiguous YAML of one line per key; None for any other.
 
     Spares most files the import of the YAML library, which costs more than all the rest of reading them.
     """
@@ -183,7 +184,7 @@ def _parse_yaml(source: str, first_line: int) -> list[tuple[str, int, HeaderValu
 
 
 class _HeaderBuilder:
-    """Makes strings, tuples and mappings of YAML events, and nothing else."""
+    """Builds strings, tuples and mappings from YAML events, and nothing else."""
 
     def __init__(self, events: Iterator[Any], first_line: int) -> None:
         self._events = events
@@ -252,7 +253,7 @@ class _HeaderBuilder:
 
 
 def _recover_broken_yaml(source: str, error: Any, first_line: int) -> AgentHeader:
-    """What a line-by-line reading makes of a header that is not YAML, most often for a colon in a description."""
+    """Return the header read line by line; most broken YAML has an unquoted colon in a description."""
     mark = getattr(error, "problem_mark", None)
     line = first_line + (int(mark.line) if mark else 0)
     reason = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable")
@@ -265,7 +266,7 @@ def _recover_broken_yaml(source: str, error: Any, first_line: int) -> AgentHeade
 
 
 HEADER_BYTES = 64 * 2**10
-"""Headers are a screenful; more is an attack or an accident."""
+"""Bytes of a header; real ones fill a screen."""
 
 _AGENT_KEY = re.compile(
     r"^[\"']?(?:name|description|readonly|[a-z_-]*tools)[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE
@@ -274,17 +275,17 @@ _FENCE = re.compile(r"^---[ \t]*$", re.MULTILINE)
 
 
 class MarkdownDocument(Struct, frozen=True):
-    """A markdown file: what its header says, and its text."""
+    """A markdown file: its header and its text."""
 
     header: AgentHeader
     body: str
 
 
 def split_frontmatter(text: str) -> MarkdownDocument:
-    """The header and the body of a file; a file without a header is all body.
+    """Return the header and the body of a file; a file without a header is all body.
 
     Raises:
-        Broken: its header is not closed, too large, or nothing that can be read.
+        AgentFileError: its header is not closed, too large or unreadable.
     """
     start = len(text) - len(text.lstrip("\n"))
     opening = _FENCE.match(text, start)
@@ -294,7 +295,7 @@ def split_frontmatter(text: str) -> MarkdownDocument:
     closing = _FENCE.search(text, opening.end() + 1)
     if not closing:
         if _AGENT_KEY.search(text, opening.end()):
-            # Read as body, it would be an agent whose restrictions are lost.
+            # Taken as body, it would be an agent without its restrictions.
             raise AgentFileError("the header is not closed by a --- line", line)
         return MarkdownDocument(EMPTY_HEADER, text.strip())
     source = text[opening.end() + 1 : closing.start()]
@@ -312,7 +313,7 @@ _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
 def read_lines(source: str) -> Iterator[tuple[str, int, str | tuple[str, ...]]]:
-    """The keys with the index of their line and their values, in order."""
+    """Yield each key with the index of its line and its value, in order."""
     key, start, first, rest = "", 0, "", list[str]()
     for index, line, is_example in _split_lines(source):
         found = None if is_example else _KEY.fullmatch(line)
@@ -327,12 +328,12 @@ def read_lines(source: str) -> Iterator[tuple[str, int, str | tuple[str, ...]]]:
 
 
 def _split_lines(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Each line, and whether it stands inside an example: `user: …` there is speech, not a key."""
+    """Yield each line, and whether it is inside an example, where `user: …` is speech and not a key."""
     lines = source.split("\n")
     last_end = max((index for index, line in enumerate(lines) if _EXAMPLE_END in line), default=-1)
     inside = False
     for index, line in enumerate(lines):
-        # An example that is never closed is none: it must not swallow the keys after it.
+        # An example that is never closed does not count: it must not swallow the keys after it.
         yield index, line, inside and index <= last_end
         if _EXAMPLE in line or _EXAMPLE_END in line:
             inside = line.rfind(_EXAMPLE) > line.rfind(_EXAMPLE_END)

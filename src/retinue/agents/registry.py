@@ -22,26 +22,26 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.support.cache import MAX_CACHED, IdentityCache
 
 ProjectAgents = Literal["ask", "allow", "deny"]
-"""Whether a project's own agents run: once accepted or if harmless, always, or never."""
+"""Whether a project's own agents run: if accepted or harmless, always, or never."""
 
 BUILTIN_ORDER = ("explorer", "researcher", "reviewer", "implementer", "tester")
 
 _MAX_NAMES_SHOWN = 100
-"""Agents, and characters of a name, in a message: a model must not be flooded by its own mistake."""
+"""Agents, and characters of a name, in a message: a model's mistake must not flood its context."""
 
 _LAYER_RANKS = {layer: rank for rank, layer in enumerate(SourceLayer)}
 
 
 class DefinitionStatus(StrEnum):
-    """What becomes of a definition when its name is called."""
+    """The effect of a definition when its name is called."""
 
     USED = "used"
     SHADOWED = "shadowed"
     """A stronger definition of the same name is used."""
     UNTRUSTED = "untrusted"
-    """It waits to be accepted; a weaker definition of the same name is used, if there is one."""
+    """It is not accepted; a weaker definition of the same name is used, if there is one."""
     DISABLED = "disabled"
-    """It is switched off: by its own file, or because the project's agents are."""
+    """It is switched off by its own file, or because all project agents are."""
 
 
 class AgentListing(Struct, frozen=True, kw_only=True):
@@ -50,15 +50,15 @@ class AgentListing(Struct, frozen=True, kw_only=True):
     agent: Agent
     status: DefinitionStatus
     accepted: bool = False
-    """Whether the user accepted exactly this content."""
+    """Whether the user accepted this content."""
     shadowed_by: str | None = None
     """The file, or layer, of the definition that is used instead."""
     shadows: tuple[str, ...] = ()
-    """Those it is used instead of."""
+    """The files, or layers, of the definitions it is used instead of."""
 
 
 class AgentSet:
-    """The agents of one working directory at one moment."""
+    """The agents of a working directory at one moment."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class AgentSet:
         accepted: Mapping[str, str],
         project_agents: ProjectAgents = "ask",
     ) -> None:
-        """Takes every definition, the strongest first."""
+        """Resolve all definitions, given the strongest first."""
         self.problems = diagnostics
-        """Files that are broken, and why; they hide nothing else."""
+        """Broken files; they shadow no other definition."""
         self._accepted = accepted
         self._project_agents = project_agents
         self._by_name: dict[str, list[Agent]] = {}
@@ -81,7 +81,7 @@ class AgentSet:
         }
 
     def find(self, name: str) -> Agent | Failure:
-        """The agent to use for this exact name, or why there is none: a near miss never runs another agent."""
+        """Return the agent with exactly this name, or why there is none; a similar name never matches."""
         definitions = self._by_name.get(name)
         if not definitions:
             return self._unknown_agent_failure(name)
@@ -109,21 +109,17 @@ class AgentSet:
         return replace(used, notices=(*used.notices, *notices)) if notices else used
 
     def find_profile(self, name: str) -> AgentProfile | Failure:
-        """What another agent may know of an agent: never its persona, memory or key."""
+        """Return the part of an agent that another agent may see: never its persona, memory or key."""
         found = self.find(name)
         return found if isinstance(found, Failure) else found.to_profile()
 
-    def available_profiles(self) -> tuple[AgentProfile, ...]:
-        """The agents that would run when called, in the order of `names`."""
-        return tuple(self._used[name].to_profile() for name in self.names())
-
     def names(self) -> tuple[str, ...]:
-        """Who can be called: built-in agents in their order, then layer by layer, each by name."""
+        """Return the agents that can be called: built-in agents in their order, then layer by layer by name."""
         found = (agent for agent in self._used.values() if agent.enabled)
         return tuple(agent.name for agent in sorted(found, key=_sort_key))
 
     def suggest_name(self, name: str) -> str | None:
-        """The callable agent whose name is most like this one, for a front end to ask about."""
+        """Return the callable agent with the most similar name, for a front end to suggest."""
         from difflib import get_close_matches
 
         names = {known.lower(): known for known in reversed(self.names())}
@@ -131,29 +127,29 @@ class AgentSet:
         return names[matches[0]] if matches else None
 
     def list_definitions(self) -> tuple[AgentListing, ...]:
-        """Every definition with what becomes of it, those of one name together, the strongest first."""
+        """Return every definition with its status, those of one name together, the strongest first."""
         groups = sorted(self._by_name.values(), key=lambda group: _sort_key(self._used.get(group[0].name, group[0])))
         return tuple(self._make_listing(agent, group) for group in groups for agent in group)
 
     def find_awaiting_trust(self, name: str) -> Agent | None:
-        """The project's definition of this name that would run if it were accepted; None if none waits."""
+        """Return the project's definition of this name that would run if accepted; None if there is none."""
         if self._project_agents != "ask":
             return None
         first = next((agent for agent in self._by_name.get(name, ()) if self._is_candidate(agent)), None)
         return first if first and not self._is_allowed(first) else None
 
     def _is_candidate(self, agent: Agent) -> bool:
-        """Whether it would be used if it were accepted, or is used already."""
+        """Return whether it is used, or would be if it were accepted."""
         return agent.enabled or self._is_allowed(agent)
 
     def _first_allowed(self, definitions: list[Agent]) -> Agent | None:
         return next((agent for agent in definitions if self._is_allowed(agent)), None)
 
     def _is_allowed(self, agent: Agent) -> bool:
-        """Whether the user would let it run; if not, it must not even hide another."""
+        """Return whether it may run; if not, it must not shadow another either."""
         if agent.layer is not SourceLayer.PROJECT or self._project_agents == "allow":
             return True
-        # One that is off does harm by being off: unaccepted, it would hide another.
+        # A disabled definition shadows another one, so it must be accepted, too.
         return self._project_agents == "ask" and (self._is_accepted(agent) or (agent.enabled and is_read_only(agent)))
 
     def _is_accepted(self, agent: Agent) -> bool:
@@ -191,7 +187,7 @@ class AgentSet:
         )
 
     def _find_broken_files(self, name: str) -> Iterator[Diagnostic]:
-        """What is wrong with files that look as if they were this agent's."""
+        """Return the diagnostics of files that seem to define this agent."""
         return (diagnostic for diagnostic in self.problems if _is_file_of(diagnostic.file, name))
 
     def _untrusted_failure(self, agent: Agent) -> Failure:
@@ -231,48 +227,48 @@ def _describe_location(agent: Agent) -> str:
 
 
 def _printable_name(name: str) -> str:
-    """A name as it was given, unless it is none: then without what could move a cursor."""
+    """Return the name unchanged if it is printable and short, else escaped and cut."""
     return name if name.isprintable() and len(name) <= _MAX_NAMES_SHOWN else f"{name[:_MAX_NAMES_SHOWN]!a}"
 
 
 def _is_file_of(file: str, name: str) -> bool:
-    """Whether a broken file looks as if it were this agent's: by its own name or its folder's."""
+    """Return whether a broken file seems to define this agent, by its own name or its folder's."""
     path = PurePath(file)
     return name in {path.stem, path.parent.name}
 
 
 _MTIME_RESOLUTION_NS = 100_000_000
-"""Nanoseconds in which a second change can leave a file's stamp as it was: file systems have coarse clocks."""
+"""Nanoseconds in which a second change may not change a file's stamp: file systems have coarse clocks."""
 
 
 class _ParsedFile(NamedTuple):
-    """What was found at a path in one state of it."""
+    """The result of parsing one state of a file."""
 
     stamp: ChangeStamp
     is_settled: bool
-    """Whether the same stamp will mean the same content."""
+    """Whether an equal stamp will mean equal content."""
     result: Agent | Diagnostic | None
 
 
 class _ScannedFolder(Struct, frozen=True):
-    """One folder as it was last read."""
+    """A folder as it was last read."""
 
     contents: FolderContents
     files: dict[str, _ParsedFile]
     is_settled: bool
 
     def agents(self) -> list[Agent]:
-        return [read.result for read in self.files.values() if isinstance(read.result, Agent)]
+        return [file.result for file in self.files.values() if isinstance(file.result, Agent)]
 
     def diagnostics(self) -> list[Diagnostic]:
-        broken = (read.result for read in self.files.values() if isinstance(read.result, Diagnostic))
+        broken = (file.result for file in self.files.values() if isinstance(file.result, Diagnostic))
         return [*self.contents.diagnostics, *broken]
 
 
 class AgentRegistry:
-    """Every agent there is, for any working directory. An unchanged tree costs one look at each file.
+    """All agents, for any working directory. An unchanged tree costs one stat of each file.
 
-    May be asked from several threads at once: what it remembers are whole values, put in place in one step.
+    Thread-safe: cached values are complete and replaced in one step.
     """
 
     def __init__(
@@ -293,7 +289,7 @@ class AgentRegistry:
     def for_directory(
         self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None
     ) -> AgentSet:
-        """The agents of a working directory as their files are now; later changes do not reach the answer."""
+        """Return the agents of a working directory as their files are now; later changes do not affect it."""
         scanned = [self._scan_folder(folder) for folder in self._folders.for_directory(cwd, vault=vault)]
         accepted, trust_problem = self._trust.snapshot()
         make = partial(self._build_agent_set, scanned, accepted, trust_problem, project_agents)
@@ -306,10 +302,10 @@ class AgentRegistry:
         trust_problem: Diagnostic | None,
         project_agents: ProjectAgents,
     ) -> AgentSet:
-        found = [diagnostic for shelf in scanned for diagnostic in shelf.diagnostics()]
+        found = [diagnostic for folder in scanned for diagnostic in folder.diagnostics()]
         return AgentSet(
-            (*self._program, *(agent for shelf in scanned for agent in shelf.agents())),
-            # Each once: a link that goes round may be on the way to several folders.
+            (*self._program, *(agent for folder in scanned for agent in folder.agents())),
+            # Each once: a looping link may be part of the path of several folders.
             diagnostics=tuple(dict.fromkeys((*found, trust_problem) if trust_problem else found)),
             accepted=accepted,
             project_agents=project_agents,
@@ -324,15 +320,15 @@ class AgentRegistry:
             return cached
         earlier = cached.files if cached else {}
         settled = self._clock() - _MTIME_RESOLUTION_NS
-        read: dict[str, _ParsedFile] = {}
+        parsed: dict[str, _ParsedFile] = {}
         for path, stamp in now.files:
             before = earlier.get(path)
             if before is None or before.stamp != stamp or not before.is_settled:
-                # Times are the largest numbers of a stamp. Without one there is nothing to compare later.
+                # Times are the largest numbers of a stamp. An empty stamp cannot be compared later.
                 is_settled = max(stamp, default=math.inf) < settled
                 before = _ParsedFile(stamp, is_settled, read_agent(Path(path), folder.origin))
-            read[path] = before
-        scanned = _ScannedFolder(now, read, all(one.is_settled for one in read.values()))
+            parsed[path] = before
+        scanned = _ScannedFolder(now, parsed, all(file.is_settled for file in parsed.values()))
         if len(self._scanned) >= MAX_CACHED:
             self._scanned.clear()
         self._scanned[folder] = scanned

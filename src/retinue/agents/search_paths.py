@@ -1,4 +1,4 @@
-"""Where definitions are found: the table of folders, and what lies in each."""
+"""Find agent files: the folders to search, and the files in each."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.agents.agent import Diagnostic, SourceLayer
-from retinue.agents.dialects import AgentDialect, AgentSource
+from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource
 from retinue.agents.parse import LINK_LOOP
 from retinue.config.directories import config_folder, expand_user_path, find_project_levels, home_folder, pi_folder
 from retinue.support.cache import MAX_CACHED
 from retinue.support.safe_files import resolve_path
 
 MAX_ENTRIES = 20_000
-"""In one folder and those below it; more is not a folder of agents."""
+"""Entries in one folder and those below it; more is no folder of agents."""
 MAX_DEPTH = 8
-"""Of subfolders, where they are read."""
+"""Levels of subfolders, where they are read."""
 
 BUILTIN_FOLDER = Path(__file__).parent / "builtin"
 
@@ -39,31 +39,31 @@ _SUFFIXES = (".md", ".markdown")
 _WORKSPACE = ("config.yaml", "AGENTS.md", "SOUL.md", "MEMORY.md")
 
 ChangeStamp = tuple[int, ...]
-"""Tells one state of a file from another without reading it."""
+"""Identifies one state of a file without reading it."""
 
 
 class AgentFolder(Struct, frozen=True, cache_hash=True):
-    """A folder of definitions, there or not."""
+    """A folder of definitions; it may not exist."""
 
     path: Path
     origin: AgentSource
     is_fixed: bool = False
-    """Whether it comes with the program and stays as it is while that runs."""
+    """Whether it is part of the program and does not change while that runs."""
 
 
 class FolderContents(Struct, frozen=True):
-    """What lies in a folder: paths in order, each with its stamp, and what could not be looked at."""
+    """The files of a folder in order, each with its stamp, and entries that could not be read."""
 
     files: tuple[tuple[str, ChangeStamp], ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class SearchPaths:
-    """The folders that hold agents for one user; `bundle` has those a program brings along as built-in ones."""
+    """The folders with agents for one user; `bundle` is a folder of further built-in agents."""
 
     def __init__(self, environ: Mapping[str, str], *, bundle: Path | None = None) -> None:
         self._user = tuple(_user_folders(environ))
-        self._user_paths = {place for folder in self._user for place in (folder.path, _resolve(folder.path))}
+        self._user_paths = {place for folder in self._user for place in (folder.path, resolve_links(folder.path))}
         self._builtin = (
             *_workspaces(bundle, SourceLayer.BUILTIN),
             AgentFolder(BUILTIN_FOLDER, AgentSource(SourceLayer.BUILTIN), is_fixed=True),
@@ -71,11 +71,11 @@ class SearchPaths:
         self._project: dict[tuple[Path, ...], tuple[AgentFolder, ...]] = {}
 
     def for_directory(self, cwd: Path, *, vault: Path | None = None) -> tuple[AgentFolder, ...]:
-        """The folders that count in a working directory, the strongest first."""
-        levels = find_project_levels(_resolve(cwd))
+        """Return the folders that apply to a working directory, the strongest first."""
+        levels = find_project_levels(resolve_links(cwd))
         project = self._project.get(levels)
         if project is None:
-            # In a working directory of ~ the user's folders look like a project's: the user's reading wins.
+            # In a working directory of ~ the user's folders look like a project's: they stay the user's.
             found = (folder for folder in _project_folders(levels) if folder.path not in self._user_paths)
             if len(self._project) >= MAX_CACHED:
                 self._project.clear()
@@ -84,10 +84,12 @@ class SearchPaths:
 
 
 def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderContents:
-    """What lies in the folder now: one look at each entry up to the limit, nothing is opened."""
+    """Return the current files of the folder, up to the limit, without opening any."""
     origin = folder.origin
     scan = _DirectoryScan(
-        limit, deep=origin.dialect is AgentDialect.CLAUDE, workspaces=origin.dialect is AgentDialect.FOLDER
+        limit,
+        deep=DIALECT_RULES[origin.dialect].has_subfolders,
+        workspaces=origin.dialect is AgentDialect.FOLDER,
     )
     try:
         if not _is_folder(folder.path):
@@ -106,7 +108,7 @@ def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderConte
 
 
 class _DirectoryScan:
-    """One look through a folder and, if `deep`, those below it. Linked folders are not entered."""
+    """A scan of a folder and, if `deep`, those below it. Linked folders are not entered."""
 
     def __init__(self, limit: int, *, deep: bool, workspaces: bool) -> None:
         self._limit = limit
@@ -160,10 +162,10 @@ def _only_diagnostic(folder: AgentFolder, text: str) -> FolderContents:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether there is a folder; a link to nowhere is none.
+    """Return whether the path is a folder; a broken link is none.
 
     Raises:
-        OSError: that cannot be known.
+        OSError: the path cannot be read.
     """
     try:
         return stat.S_ISDIR(path.stat().st_mode)
@@ -171,17 +173,17 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _resolve(path: Path) -> Path:
-    """The path without links, as far as they can be followed; where they cannot, that is told when it is read."""
+def resolve_links(path: Path) -> Path:
+    """Return the path without links as far as they can be followed; reading it reports the rest."""
     try:
         real = os.path.realpath(path)
     except (OSError, ValueError):
         return path
-    return path if real == str(path) else Path(real)  # every call asks: most paths are their own
+    return path if real == str(path) else Path(real)  # on every call: most paths have no links
 
 
 def _find_link_loop(path: Path) -> Path:
-    """The first link on the way to a path that cannot be followed."""
+    """Return the first part of a path that cannot be followed."""
     for place in (*reversed(path.parents), path):
         try:
             place.stat()
@@ -200,8 +202,6 @@ def _project_folders(levels: tuple[Path, ...]) -> Iterator[AgentFolder]:
 
 def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
     home, pi = home_folder(environ), pi_folder(environ)
-    own = environ.get("CLAUDE_CONFIG_DIR")
-    claude = expand_user_path(own, environ) if own else home / ".claude"
     for path in (
         config_folder(environ) / "agents",
         pi / "agents",
@@ -210,7 +210,13 @@ def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
         home / ".agents" / "agents",
     ):
         yield AgentFolder(path, AgentSource(SourceLayer.USER))
-    yield AgentFolder(claude / "agents", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE))
+    yield AgentFolder(claude_folder(environ) / "agents", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE))
+
+
+def claude_folder(environ: Mapping[str, str]) -> Path:
+    """Return the configuration folder of Claude Code."""
+    configured = environ.get("CLAUDE_CONFIG_DIR")
+    return expand_user_path(configured, environ) if configured else home_folder(environ) / ".claude"
 
 
 def _workspaces(parent: Path | None, layer: SourceLayer) -> tuple[AgentFolder, ...]:

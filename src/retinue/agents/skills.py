@@ -1,8 +1,8 @@
-"""Skills: files that teach an agent how to do something, found where pi and Claude Code look for them.
+"""Find skills where pi and Claude Code have them, and render those an agent names into its system prompt.
 
-A project's skills are the project's own text. A project's agent takes them before the user's. Any other agent takes
-the user's first, so that no project can put its text in the place of a skill the user knows; and the project's only
-where the user allows it (`project_agents = "allow"`), or where the run has nothing but local tools that read.
+A project's skills are untrusted text. A project's agent prefers them to the user's. Any other agent prefers the
+user's, so that no project can replace a skill the user knows, and gets the project's only if the user allows it
+(`project_agents = "allow"`) or if the run has only local read tools.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from msgspec import Struct
 from retinue.agents.agent import Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, decode_text, read_bytes, split_frontmatter
 from retinue.agents.registry import ProjectAgents
+from retinue.agents.search_paths import claude_folder, resolve_links
 from retinue.agents.trust import LOCAL_READ_ONLY
-from retinue.config.directories import expand_user_path, find_project_levels, home_folder, pi_folder
+from retinue.config.directories import find_project_levels, home_folder, pi_folder
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.runs import ToolGrant
-from retinue.output.untrusted_text import defang_markup, strip_control_characters, to_one_line
-from retinue.support.safe_files import resolve_path
+from retinue.output.untrusted_text import defang_markup, sanitize_text, to_one_line
 
 SKILL_FILE = "SKILL.md"
 PROJECT_FOLDERS = (".pi/skills", ".agents/skills", ".claude/skills")
 """At each level of a project, the strongest first."""
 
 MAX_SKILL_BYTES = 256 * 2**10
-"""Of one skill; the standard recommends a tenth of it."""
+"""Bytes of one skill; the standard recommends a tenth of it."""
 MAX_LOADED_BYTES = 2**20
-"""Of all that are loaded into one system prompt."""
+"""Bytes of all skills in one system prompt."""
 MAX_ENTRIES = 5000
-"""In one folder of skills and those below it."""
+"""Entries in one folder of skills and those below it."""
 MAX_DEPTH = 4
 MAX_DESCRIPTION_CHARS = 1024
-"""Characters, by the standard."""
+"""The limit of the standard."""
 MAX_NAMES_SHOWN = 100
 """Names in a message."""
 
@@ -54,22 +54,22 @@ class SkillDefinition(Struct, frozen=True, kw_only=True):
 
     @property
     def block(self) -> str:
-        """The skill in a system prompt, with its folder, as it may name files beside it."""
+        """Return the skill for a system prompt, with its folder, since it may name files there."""
         from html import escape
 
         folder = escape(to_one_line(str(Path(self.file).parent), 4096))
-        body = defang_markup(strip_control_characters(self.body))
+        body = sanitize_text(self.body)
         return f'<loaded_skill name="{self.name}" folder="{folder}">\n{body}\n</loaded_skill>'
 
     @property
     def line(self) -> str:
-        """The skill as one that may be read."""
+        """Return the line that suggests the skill."""
         description = defang_markup(to_one_line(self.description, MAX_DESCRIPTION_CHARS))
         return f"- {self.name}: {description} ({to_one_line(self.file, 4096)})"
 
 
 class SkillSet(Struct, frozen=True):
-    """The skills around a working directory by name, the user's and the project's, and what could not be used."""
+    """The skills for a working directory by name, the user's and the project's, and unusable files."""
 
     user: Mapping[str, SkillDefinition]
     project: Mapping[str, SkillDefinition]
@@ -77,14 +77,14 @@ class SkillSet(Struct, frozen=True):
 
 
 class SkillRegistry:
-    """One look at the skills of a user and of the projects they work in: what was found stays as it was."""
+    """The skills of a user and of the user's projects, each directory read once."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._skill_sets: dict[Path, SkillSet] = {}
 
     def for_directory(self, cwd: Path) -> SkillSet:
-        """The skills that can be had in a working directory."""
+        """Return the skills for a working directory."""
         if cwd not in self._skill_sets:
             self._skill_sets[cwd] = self._scan(cwd)
         return self._skill_sets[cwd]
@@ -92,7 +92,7 @@ class SkillRegistry:
     def render_for_agent(
         self, agent: AgentProfile, cwd: str | Path, *, grant: ToolGrant, project_agents: ProjectAgents
     ) -> str | Failure:
-        """What the skills an agent names add to its system prompt; `unknown_skill` if one of them cannot be had."""
+        """Return the system prompt text of the skills an agent names; `unknown_skill` if one is not available."""
         requested = tuple(dict.fromkeys((*agent.load_skills, *agent.suggested_skills)))
         if not requested:
             return ""
@@ -110,9 +110,9 @@ class SkillRegistry:
 
     def _scan(self, cwd: Path) -> SkillSet:
         user_folders = tuple(_user_folders(self._environ))
-        levels = find_project_levels(_resolve(cwd))
-        # In a working directory of ~ the user's folders look like a project's: they are the user's.
-        own = {place for folder in user_folders for place in (folder, _resolve(folder))}
+        levels = find_project_levels(resolve_links(cwd))
+        # In a working directory of ~ the user's folders look like a project's: they stay the user's.
+        own = {place for folder in user_folders for place in (folder, resolve_links(folder))}
         theirs = [level / name for level in levels for name in PROJECT_FOLDERS if level / name not in own]
         diagnostics: list[Diagnostic] = []
         user = _index_by_name(user_folders, None, diagnostics)
@@ -120,7 +120,7 @@ class SkillRegistry:
 
 
 def allows_project_skills(agent: AgentProfile, grant: ToolGrant, project_agents: ProjectAgents) -> bool:
-    """Whether the project's text may stand in the system prompt of this agent's run."""
+    """Return whether the project's text may be in the system prompt of this agent's run."""
     if project_agents != "ask":
         return project_agents == "allow"
     is_read_only = LOCAL_READ_ONLY.issuperset(grant.tools) and not agent.extensions and not agent.extra_args
@@ -138,36 +138,35 @@ def _visible_skills(
 
 
 def _user_folders(environ: Mapping[str, str]) -> Iterator[Path]:
-    home, own = home_folder(environ), environ.get("CLAUDE_CONFIG_DIR")
     yield pi_folder(environ) / "skills"
-    yield home / ".agents" / "skills"
-    yield (expand_user_path(own, environ) if own else home / ".claude") / "skills"
+    yield home_folder(environ) / ".agents" / "skills"
+    yield claude_folder(environ) / "skills"
 
 
 def _index_by_name(
     folders: tuple[Path, ...] | list[Path], within: Path | None, diagnostics: list[Diagnostic]
 ) -> Mapping[str, SkillDefinition]:
-    """The skills of folders, of each name the first; those of a project lie beneath its root."""
+    """Return the skills of folders by name, of each name the first; a project's must be below its root."""
     found: dict[str, SkillDefinition] = {}
     for folder in folders:
         for path in _SkillScan(diagnostics).find_files(folder):
             match _read_skill(path, within):
                 case SkillDefinition() as skill:
                     found.setdefault(skill.name, skill)
-                case Diagnostic() as remark:
-                    diagnostics.append(remark)
+                case Diagnostic() as diagnostic:
+                    diagnostics.append(diagnostic)
     return found
 
 
 class _SkillScan:
-    """One look through a folder of skills, in the order of names."""
+    """A scan of a folder of skills, in the order of names."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         self._remaining = MAX_ENTRIES
         self._diagnostics = diagnostics
 
     def find_files(self, folder: Path, depth: int = 0) -> Iterator[Path]:
-        """The files that may be skills: markdown in the folder itself, and `SKILL.md` in folders below."""
+        """Yield the files that may be skills: markdown in the folder itself, and `SKILL.md` in folders below."""
         entries = self._list_entries(folder)
         if depth and any(entry.name == SKILL_FILE for entry in entries):
             yield folder / SKILL_FILE
@@ -207,18 +206,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _resolve(path: Path) -> Path:
-    try:
-        return resolve_path(path)
-    except (OSError, ValueError):
-        return path
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
 def _read_skill(path: Path, within: Path | None) -> SkillDefinition | Diagnostic | None:
-    """The skill in a file; why it cannot be used; None if it is another kind of file."""
+    """Return the skill in a file, the reason why it cannot be used, or None if the file is no skill."""
     try:
         document = split_frontmatter(decode_text(read_bytes(path, within=within, limit=MAX_SKILL_BYTES)))
     except AgentFileError as broken:
@@ -236,7 +228,7 @@ def _read_skill(path: Path, within: Path | None) -> SkillDefinition | Diagnostic
     return SkillDefinition(name=name, description=description, body=document.body, file=str(path))
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefinition], skill_set: SkillSet) -> Failure:
@@ -246,13 +238,10 @@ def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefiniti
     quoted = ", ".join(f'"{to_one_line(name, MAX_NAMES_SHOWN)}"' for name in unknown[:MAX_NAMES_SHOWN])
     message = f"Unknown skills: {quoted}. Available skills: {listed}{more}"
     detail: dict[str, str | int | float] = {"skills": ", ".join(unknown[:MAX_NAMES_SHOWN])}
-    broken = (
-        str(diagnostic)
-        for diagnostic in skill_set.diagnostics
-        if set(Path(diagnostic.file).parts[-2:]) & _file_names(unknown)
-    )
-    if reasons := next(broken, None):
-        detail["broken"] = reasons
+    files = {*unknown, *(f"{name}.md" for name in unknown)}
+    broken = (item for item in skill_set.diagnostics if files.intersection(Path(item.file).parts[-2:]))
+    if diagnostic := next(broken, None):
+        detail["broken"] = str(diagnostic)
     if withheld := [skill_set.project[name].file for name in unknown if name in skill_set.project]:
         message += (
             f". The project has its own ({', '.join(withheld[:MAX_NAMES_SHOWN])}), which only agents that do nothing "
@@ -260,10 +249,6 @@ def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefiniti
         )
         return Failure(ErrorCode.UNKNOWN_SKILL, message, "untrusted", detail)
     return Failure(ErrorCode.UNKNOWN_SKILL, message, detail=detail)
-
-
-def _file_names(names: list[str]) -> set[str]:
-    return {*names, *(f"{name}.md" for name in names)}
 
 
 def _too_large_failure(agent: AgentProfile, size: int) -> Failure:

@@ -1,7 +1,7 @@
-"""A derived index of agents in SQLite, for programs that want to know who there is without reading every dialect.
+"""An index of agents in SQLite, for programs that list agents without parsing every dialect.
 
-Nothing is decided by it: the files are the record (decision D7). It is written anew whenever it does not say what
-they and the engines say, so it may be deleted at any time. It holds the agents that belong to no working directory.
+It is derived from the files, which stay authoritative: it is rewritten whenever it differs from them or from the
+state of the engines, and may be deleted at any time. It has the agents that belong to no working directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _READ = "SELECT * FROM agents ORDER BY name"
 
 
 class IndexRow(NamedTuple):
-    """One agent, as another may know it: no prompt, no persona, no memory, no key."""
+    """One agent as other agents may see it: no prompt, no persona, no memory, no key."""
 
     name: str
     description: str
@@ -36,27 +36,27 @@ class IndexRow(NamedTuple):
     digest: str
     model: str | None
     tools: str | None
-    """A JSON list in pi's names; None: those of its caller."""
+    """A JSON list of pi's names; None if it inherits the caller's tools."""
     enabled: int
     engine: str
-    """What it asks for, or what is set; `auto`: the first that can be used."""
+    """The engine it requests, or the configured one; `auto` is the first usable engine."""
     cannot_run: str | None
-    """Why that engine cannot be used now, such as a login that is missing."""
+    """The reason why that engine cannot be used now, such as a missing login."""
 
 
 class AgentIndex:
-    """The index in one file. Every trouble with that file is its own, and costs nobody a run."""
+    """The index in one file. Errors of that file never fail a run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._basis: tuple[object, ...] = ()
-        """What was known when the file was last found right, and how it was then."""
+        """The inputs and the stamp of the file when it was last correct."""
 
     def reconcile(self, agent_set: AgentSet, engine_infos: Mapping[str, EngineInfo], engine: str) -> bool:
-        """Makes the index say what files and credentials say now; whether it had to be written."""
+        """Update the index to the current files and credentials; return whether it had to be written."""
         missing = {name: kind.not_installed_reason() for name, kind in engine_infos.items()}
         missing["auto"] = _missing_engines(engine_infos, missing)
-        # Unchanged files are the same roster, so this costs nothing where nothing has changed.
+        # Unchanged files give the same AgentSet object, so this costs nothing if nothing has changed.
         basis = (agent_set, tuple(missing.values()), engine)
         if (*basis, self._file_stamp()) == self._basis:
             return False
@@ -68,11 +68,11 @@ class AgentIndex:
         return is_stale
 
     def rows(self) -> list[IndexRow] | None:
-        """What the index says, by name; None if there is none that can be read."""
+        """Return the rows of the index by name; None if there is no readable one."""
         import sqlite3
 
         try:
-            # One that another program has locked is written anew rather than waited for: runs wait with us.
+            # A file that another program has locked is rewritten rather than waited for: runs would wait, too.
             uri = f"{self._path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
                 return [IndexRow(*row) for row in database.execute(_READ)]
@@ -80,7 +80,7 @@ class AgentIndex:
             return None
 
     def _file_stamp(self) -> object:
-        """Tells one state of the file from another; equal to none where there is no file."""
+        """Return the stamp of the file; without a file, one that equals no other."""
         try:
             found = self._path.stat()
         except (OSError, ValueError):
@@ -98,7 +98,7 @@ class AgentIndex:
                 database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN; {_CREATE}")
                 database.executemany(_WRITE, rows)
                 database.execute("COMMIT")
-            # In one step: whoever reads sees the old one or the new one.
+            # In one step: a reader sees the old file or the new one.
             new.replace(self._path)
         except (OSError, sqlite3.Error):
             with suppress(OSError):
@@ -113,17 +113,17 @@ def _build_rows(agent_set: AgentSet, missing: Mapping[str, str | None], engine: 
         if entry.agent.layer in _LAYERS:
             strongest.setdefault(entry.agent.name, entry.agent)
     for _, agent in sorted(strongest.items()):
-        seen = agent.to_profile()
-        tools = () if seen.tools.nothing else seen.tools.allow
+        policy = agent.to_profile().tools
+        tools = () if policy.nothing else policy.allow
         requested = agent.engine or engine
         yield IndexRow(
             name=agent.name,
             description=agent.description,
             layer=str(agent.layer),
-            source=os.fsencode(agent.source or "").decode(errors="replace"),  # names of files need not be text
+            source=os.fsencode(agent.source or "").decode(errors="replace"),  # file names need not be text
             digest=agent.digest,
             model=agent.model,
-            tools=None if tools is None else json.dumps([*tools, *seen.tools.optional]),
+            tools=None if tools is None else json.dumps([*tools, *policy.optional]),
             enabled=int(agent.enabled),
             engine=requested,
             cannot_run=missing.get(requested, f"There is no engine {requested!r}."),
@@ -131,6 +131,6 @@ def _build_rows(agent_set: AgentSet, missing: Mapping[str, str | None], engine: 
 
 
 def _missing_engines(engine_infos: Mapping[str, EngineInfo], missing: Mapping[str, str | None]) -> str | None:
-    """Why `auto` finds no engine with a language model; None if it finds one."""
+    """Return the reason why `auto` finds no engine with a language model; None if it finds one."""
     reasons = [missing[name] for name, kind in engine_infos.items() if kind.automatic and kind.uses_models]
     return None if None in reasons else " ".join(filter(None, reasons)) or "There is no engine with a language model."

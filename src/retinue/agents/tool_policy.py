@@ -20,19 +20,8 @@ from retinue.model.tool_names import (
     to_pi_names,
 )
 
-TOOL_FLAGS = frozenset(
-    {
-        "--tools",
-        "-t",
-        "--no-tools",
-        "-nt",
-        "--exclude-tools",
-        "-xt",
-        "--no-builtin-tools",
-        "-nbt",
-    },
-)
-"""They would undo the agent's tool fields."""
+TOOL_FLAGS = frozenset({"--tools", "-t", "--no-tools", "-nt", "--exclude-tools", "-xt", "--no-builtin-tools", "-nbt"})
+"""Flags of pi that would override the agent's tool fields."""
 
 BOOLEAN_FLAGS = frozenset(
     {
@@ -51,19 +40,19 @@ BOOLEAN_FLAGS = frozenset(
         "--no-themes",
     },
 )
-"""Flags of pi that stand alone and only take something away, or show more."""
+"""Flags of pi without a value that only remove something, or print more."""
 
 FLAGS_WITH_VALUE = frozenset({"--thinking"})
-"""Flags of pi that one value follows."""
+"""Flags of pi with one value."""
 
 # A lone value would be a prompt and `@name` a file, so values are plain words.
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+/-]*")
 
 
 def check_extra_args(agent: AgentProfile, *, allowed: Collection[str] = ()) -> Failure | None:
-    """Why the agent's extra arguments are refused; None if they may pass.
+    """Return why the agent's extra arguments are refused; None if they are allowed.
 
-    Only flags known to be harmless pass, and those the user added in `allowed`, each with at most one value.
+    Only flags known to be harmless are, and those the user added in `allowed`, each with at most one value.
     """
     previous: str | None = None
     for argument in agent.extra_args:
@@ -80,7 +69,7 @@ def _argument_problem(
 ) -> str | None:
     if "\0" in argument:
         return "Invalid extraArg: contains null byte"
-    # In a list with commas, `--tools read` is one argument: judged by its first word all the same.
+    # In a list with commas, `--tools read` is one argument: its first word is the flag.
     words = argument.split()
     flag = words[0].partition("=")[0] if words else ""
     if flag in TOOL_FLAGS and _restricts_tools(agent):
@@ -116,13 +105,13 @@ READ_ONLY_TOOLS = (
     "convert_content",
     "lsp",
 )
-"""All that a `readonly` agent can have; `lsp` because its writing actions are off in children."""
+"""All that a `readonly` agent can have; `lsp` because its write actions are off in children."""
 
 TOOL_PATTERNS = "tool_patterns"
-"""In `Capabilities.enforces`: keeps patterns such as `bash(git:*)` and `mcp__github__*`."""
+"""In `EngineCapabilities.enforces`: enforces patterns such as `bash(git:*)` and `mcp__github__*`."""
 
 RESTRICTIONS = {"no_extensions": "noExtensions", "no_skills": "noSkills", "no_context_files": "noContextFiles"}
-"""Fields that forbid, with their usual spelling; an engine names in `enforces` those it keeps."""
+"""Fields that restrict, with their usual spelling; an engine lists in `enforces` those it enforces."""
 
 PREFERENCES = {
     "provider": "provider",
@@ -134,7 +123,7 @@ PREFERENCES = {
     "color": "color",
     "output": "output",
 }
-"""Fields that wish, and what an engine must know to follow each."""
+"""Fields that are preferences, and what an engine must support to follow each."""
 
 
 def compute_grant(
@@ -147,11 +136,11 @@ def compute_grant(
     allow_write: bool = True,
     delegation_tools: Sequence[str] = (),
 ) -> ToolGrant | Failure:
-    """The tools of a run in the agent's order, with who took the others; or why it cannot have what it needs.
+    """Return the tools of a run in the agent's order and what removed the others, or why it cannot run.
 
-    `authority` is what the run may have at most (None: unbounded), `inherited` the base for an agent without an allow
-    list (None: what the engine has). Without `allow_write` nothing outside the read-only set is had. The
-    `delegation_tools` are those a run at this depth could use: it gets them only if its agent asks.
+    `authority` is the most the run may have (None: unbounded), `inherited` the base for an agent without an allow
+    list (None: the engine's tools). Without `allow_write` only the read-only set is granted. The `delegation_tools`
+    are those a run at this depth could use: it gets them only if its agent requests them.
     """
     is_bounded = authority is not None or not allow_write
     failure = (
@@ -179,13 +168,13 @@ def compute_grant(
 
 
 def child_tool_ceiling(agent: AgentProfile, grant: ToolGrant) -> frozenset[str]:
-    """What the children of a run may have at most: its own grant, or what its agent passes on of it."""
+    """Return the most the children of a run may have: its own grant, or the part its agent passes on."""
     grants = agent.tools.grants
     return frozenset(tool for tool in grant.tools if grants is None or _list_covers(grants, tool))
 
 
 def find_conflict(agent: AgentProfile) -> Failure | None:
-    """Why an agent contradicts itself, named by its file; None if it does not."""
+    """Return why an agent contradicts itself; None if it does not."""
     policy = agent.tools
     # `bash(rm:*)` denied beside `bash` allowed is no contradiction: it narrows.
     if policy.allow is not None and any("(" not in name for name in policy.deny):
@@ -200,7 +189,7 @@ def find_conflict(agent: AgentProfile) -> Failure | None:
 def find_unenforceable(
     agent: AgentProfile, *, engine: str, capabilities: EngineCapabilities, limits: Limits | None = None
 ) -> Failure | None:
-    """Why the engine cannot keep what the agent, or its limits, forbid beside tools; None if it can."""
+    """Return why the engine cannot enforce other restrictions of the agent or its limits; None if it can."""
     forbidden = [RESTRICTIONS[field] for field in RESTRICTIONS if getattr(agent, field)]
     enforced = [RESTRICTIONS[field] for field in RESTRICTIONS if field in capabilities.enforces]
     unenforced = [name for name in forbidden if name not in enforced]
@@ -210,7 +199,7 @@ def find_unenforceable(
 
 
 def find_unsupported_preferences(agent: AgentProfile, capabilities: EngineCapabilities) -> tuple[str, ...]:
-    """The preferences of an agent that the engine does not know."""
+    """Return the preferences of an agent that the engine does not support."""
     return tuple(
         field
         for field, known_as in PREFERENCES.items()
@@ -219,7 +208,7 @@ def find_unsupported_preferences(agent: AgentProfile, capabilities: EngineCapabi
 
 
 class _GrantFilter:
-    """Tools on their way from wanted to granted."""
+    """The requested tools that remain, and what removed the others."""
 
     def __init__(self, tools: Iterable[str]) -> None:
         self.remaining = list(dict.fromkeys(tools))
@@ -242,7 +231,7 @@ def _requested_tools(
     if policy.allow is not None:
         yield from policy.allow
     elif policy.readonly:
-        # The whole read-only set, whatever the host has switched on.
+        # The whole read-only set, independent of the tools active in the host.
         yield from (tool for tool in READ_ONLY_TOOLS if tool in capabilities.tools)
     else:
         base = sorted(capabilities.tools) if inherited is None else to_pi_names(inherited)
@@ -255,12 +244,12 @@ def _requested_tools(
 def _grant_offered_tools(
     agent: AgentProfile, grant_filter: _GrantFilter, engine: str, capabilities: EngineCapabilities
 ) -> ToolGrant | Failure:
-    """The grant of what is left, as far as the engine has it."""
+    """Return the grant of the remaining tools that the engine has, or why the agent cannot run."""
     policy = agent.tools
     tools, missing, lacking = [], [], []
     for tool in grant_filter.remaining:
         if tool == FINALIZE_TOOL:
-            continue  # not a tool to be granted: a run that needs it is given it, asked for or not
+            continue  # never granted: a run that needs it gets it without a request
         if _engine_has(capabilities, tool):
             tools.append(tool)
         elif tool in policy.optional:
@@ -287,19 +276,19 @@ def _engine_has(capabilities: EngineCapabilities, tool: str) -> bool:
 
 
 def _is_read_only_tool(tool: str) -> bool:
-    # Delegation writes nothing by itself, and what it starts has no more authority than this run.
+    # Delegation writes nothing by itself, and child runs have no more authority than this run.
     return split_pattern(tool)[0] in READ_ONLY_TOOLS or is_delegation(tool)
 
 
 def _list_covers(names: Iterable[str], tool: str) -> bool:
-    """Whether a list covers the tool; one delegation tool stands for all of them, as surfaces spell them apart."""
+    """Return whether a list covers the tool; one delegation tool covers all, as each toolset has its own name."""
     return is_covered(tool, names) or (is_delegation(tool) and any(map(is_delegation, names)))
 
 
 def _unbounded_failure(
     agent: AgentProfile, engine: str, capabilities: EngineCapabilities, *, bounded: bool
 ) -> Failure | None:
-    """Why the engine cannot be held to a tool list at all; None if it can."""
+    """Return why the engine cannot enforce a tool list at all; None if it can."""
     policy = agent.tools
     needed = {
         "no_tools": policy.nothing,
@@ -311,9 +300,9 @@ def _unbounded_failure(
 
 
 def _unknown_tool_failure(agent: AgentProfile, engine: str, capabilities: EngineCapabilities) -> Failure | None:
-    """Why the agent cannot have a tool that exists nowhere; None if there is none.
+    """Return why the agent cannot have a tool that exists nowhere; None if all exist.
 
-    Asked before anything is taken away: a slip of the pen must not look like a rule.
+    Checked before any tool is removed: a typing error must not look like a restriction.
     """
     policy = agent.tools
     if policy.nothing or capabilities.allows_other_tools:
@@ -322,7 +311,7 @@ def _unknown_tool_failure(agent: AgentProfile, engine: str, capabilities: Engine
     return _missing_tools_failure(agent, unknown, engine, capabilities) if unknown else None
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 def _conflict_failure(agent: AgentProfile, reason: str, both: str) -> Failure:

@@ -1,7 +1,7 @@
-"""Whom a user trusts: project agents accepted once, each bound to the content it had.
+"""Store which project agents the user accepted, each bound to its content.
 
-Remembered in one JSON file, `{"version": 1, "accepted": {"<path>": {"digest": …, "name": …}}}`. A file that cannot be
-read, or that others could have written, accepts nothing.
+One JSON file, `{"version": 1, "accepted": {"<path>": {"digest": …, "name": …}}}`. A file that is unreadable, or that
+other users could have written, accepts nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOCAL_READ_ONLY = frozenset({"read", "grep", "find", "ls"})
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _ROOT_UID = 0
-"""Whoever it is can write everything in any case."""
+"""Root can write every file in any case."""
 _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_ACCEPTANCES: Mapping[str, str] = MappingProxyType({})
 
@@ -43,19 +43,19 @@ class _TrustRecord(Struct):
 
 
 class TrustStore:
-    """The acceptances of one user. Read again whenever the file has changed."""
+    """The acceptances of one user, read again whenever the file has changed."""
 
     def __init__(self, path: Path, *, uid: int | None = None) -> None:
-        """Relies on a record that this user alone can write: whoever runs the program, unless it is said."""
+        """Trust only a file that `uid`, by default the user of this process, alone can write."""
         self.path = path
         self._uid = _current_uid() if uid is None else uid
         self._stamp: tuple[int, ...] | None = None
-        """None: to be read."""
+        """None if the file must be read."""
         self._accepted = _NO_ACCEPTANCES
         self._fault: Diagnostic | None = None
 
     def snapshot(self) -> tuple[Mapping[str, str], Diagnostic | None]:
-        """What is accepted, and why nothing is: `accepted` and `fault` at one moment."""
+        """Return the accepted digests and the fault, both at one moment."""
         stamp = self._current_stamp()
         if stamp != self._stamp:
             self._accepted, self._fault = self._load()
@@ -63,19 +63,19 @@ class TrustStore:
         return self._accepted, self._fault
 
     def accepted_digests(self) -> Mapping[str, str]:
-        """The digest accepted of each file; the same object as long as nothing changes."""
+        """Return the accepted digest of each file; the same object as long as nothing changes."""
         return self.snapshot()[0]
 
     def fault(self) -> Diagnostic | None:
-        """Why nothing is trusted although a record exists; None when all is well."""
+        """Return why nothing is trusted although the file exists; None if it is valid."""
         return self.snapshot()[1]
 
     def accept(self, agent: Agent) -> None:
-        """Remembers that this agent may run as it is now written.
+        """Accept the current content of an agent.
 
         Raises:
             ValueError: the agent is not from a file.
-            OSError: it cannot be remembered.
+            OSError: the file cannot be written.
         """
         if agent.source is None or not agent.digest:
             raise ValueError(f"Agent {agent.name} is not from a file; there is nothing to accept")
@@ -83,10 +83,10 @@ class TrustStore:
             record.accepted[agent.source] = _AcceptedAgent(agent.digest, agent.name)
 
     def revoke(self, path: str) -> bool:
-        """Forgets an acceptance; whether there was one.
+        """Remove an acceptance; return whether there was one.
 
         Raises:
-            OSError: it cannot be forgotten.
+            OSError: the file cannot be written.
         """
         with self._edit_record() as record:
             return record.accepted.pop(path, None) is not None
@@ -107,10 +107,10 @@ class TrustStore:
         return MappingProxyType({path: accepted.digest for path, accepted in record.accepted.items()}), None
 
     def _read(self) -> _TrustRecord:
-        """The record; an empty one if there is none.
+        """Return the record; an empty one if there is no file.
 
         Raises:
-            Broken: it cannot be read, or not be relied on.
+            AgentFileError: the file cannot be read or trusted.
         """
         try:
             status = self.path.lstat()
@@ -118,9 +118,9 @@ class TrustStore:
             return _TrustRecord()
         except OSError as error:
             raise AgentFileError(f"cannot be looked at ({error.strerror})") from error
-        # The folder first: where only this user can change it, the file looked at is the file that is read.
-        if doubt := self._folder_problem() or self._record_problem(status):
-            raise AgentFileError(doubt)
+        # The folder first: if only this user can change it, the checked file is the file that is read.
+        if problem := self._folder_problem() or self._record_problem(status):
+            raise AgentFileError(problem)
         content = read_bytes(self.path, follow_link=False)
         try:
             record = msgspec.json.decode(content, type=_TrustRecord)
@@ -148,13 +148,13 @@ class TrustStore:
     @contextmanager
     def _edit_record(self) -> Iterator[_TrustRecord]:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if doubt := self._folder_problem():
-            raise PermissionError(errno.EPERM, doubt, str(self.path))
+        if problem := self._folder_problem():
+            raise PermissionError(errno.EPERM, problem, str(self.path))
         with _lock_file(self.path.with_suffix(".lock")):
             try:
                 record = self._read()
             except AgentFileError:
-                # Kept for whoever wants to know; what it accepted is not trusted in any case.
+                # Kept for inspection; its acceptances are not trusted in any case.
                 self.path.replace(self.path.with_suffix(".damaged"))
                 record = _TrustRecord()
             yield record
@@ -163,13 +163,13 @@ class TrustStore:
 
 
 def _current_uid() -> int | None:
-    """None where files have no owner by number."""
+    """Return the user of this process; None if the system has no numeric owners."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 
 @contextmanager
 def _lock_file(path: Path) -> Iterator[None]:
-    """Keeps two processes from losing each other's change; on a system without locks the later one wins."""
+    """Lock out other processes while the record changes; on a system without locks the later change wins."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
     try:
         with suppress(ImportError):
@@ -182,7 +182,7 @@ def _lock_file(path: Path) -> Iterator[None]:
 
 
 def _write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, for the user's eyes only."""
+    """Write a file completely or not at all, readable by the user only."""
     part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -197,9 +197,9 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 
 def is_read_only(agent: Agent) -> bool:
-    """Whether an agent could do no harm even if its file were hostile.
+    """Return whether an agent could do no harm even if its file were hostile.
 
-    It has only local tools that read, and brings nothing of its own that acts, writes, redirects or reads ahead.
+    It has only local read tools, and no setting that executes, writes, redirects or preloads anything.
     """
     policy = agent.to_profile().tools
     models = (agent.model or "", *agent.fallback_models)

@@ -24,19 +24,14 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     """Asks for the delegation tools, which are never inherited."""
 
 
-class AgentProfile(Struct, frozen=True, kw_only=True):
-    """An agent as another agent may see it: no persona, no memory, no key (decision D9)."""
+class AgentSettings(Struct, frozen=True, kw_only=True):
+    """The settings of an agent that its definition and its profile share."""
 
     name: str
     description: str = ""
     body: str = ""
-    """The system prompt."""
-    layer: str = "program"
-    source: str | None = None
-    """The file it was read from."""
-    digest: str = ""
-    """Hash of that file's content, so a run can say exactly what it ran."""
-    tools: ToolPolicy = ToolPolicy()
+    """The system prompt; empty means the description serves."""
+
     engine: str | None = None
     provider: str | None = None
     model: str | None = None
@@ -52,6 +47,7 @@ class AgentProfile(Struct, frozen=True, kw_only=True):
     extra_args: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     """Names of environment variables it asks to see."""
+
     timeout: float | None = None
     max_turns: int | None = None
     max_subagent_depth: int | None = None
@@ -59,3 +55,15 @@ class AgentProfile(Struct, frozen=True, kw_only=True):
     default_reads: tuple[str, ...] = ()
     color: str | None = None
     avatar_emoji: str | None = None
+
+    source: str | None = None
+    """The file it was read from."""
+    digest: str = ""
+    """SHA-256 of the file's content, so a run can record exactly what it ran."""
+
+
+class AgentProfile(AgentSettings, frozen=True, kw_only=True):
+    """An agent as another agent may see it: no persona, no memory, no key."""
+
+    layer: str = "program"
+    tools: ToolPolicy = ToolPolicy()
