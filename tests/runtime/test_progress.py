@@ -1,4 +1,4 @@
-"""Progress: events folded into what a screen shows."""
+"""CallProgress: events folded into the state that live views show."""
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord, EventSource
@@ -31,7 +31,7 @@ def progress_of(*events, run="a" * 32) -> CallProgress:
     return progress
 
 
-def test_a_run_from_its_acceptance_to_its_end():
+def test_run_view_follows_a_run_from_acceptance_to_end():
     progress = progress_of(
         QUEUED,
         RunStarted(),
@@ -75,12 +75,12 @@ def test_a_run_from_its_acceptance_to_its_end():
     )
 
 
-def test_text_that_is_still_being_written_is_shown_until_it_is_whole():
+def test_streamed_text_is_partial_until_the_whole_text_arrives():
     assert progress_of(QUEUED, TextDelta("hel"), TextDelta("lo")).runs["a" * 32].partial == "hello"
     assert progress_of(QUEUED, TextDelta("hello"), Text("hello")).runs["a" * 32].partial == ""
 
 
-def test_a_failed_run_shows_its_failure():
+def test_failed_run_has_phase_error_and_its_failure():
     failure = Failure(ErrorCode.TIMEOUT, "Timed out")
     view = progress_of(QUEUED, RunStarted(), RunEnded(failure=failure, elapsed=630.0)).runs["a" * 32]
     assert (view.phase, view.failure, view.elapsed) == (RunState.ERROR, failure, 630.0)
@@ -100,12 +100,12 @@ def test_display_items_are_texts_and_tool_calls_in_order():
     assert view.display_items() == ("a", ToolUse("c", "ls", {}), "b")
 
 
-def test_only_the_newest_items_are_kept():
+def test_items_of_a_run_are_bounded_in_number():
     view = progress_of(QUEUED, *[Text(str(i)) for i in range(700)]).runs["a" * 32]
     assert (len(view.items), view.items[-1]) == (500, TextItem("699"))
 
 
-def test_a_screen_is_no_archive():
+def test_items_of_a_run_are_bounded_in_characters():
     steps = [
         event
         for i in range(50)

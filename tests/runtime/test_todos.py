@@ -37,13 +37,13 @@ def texts(count):
         ("edit_todos", {"action": "burn", "indices": [1]}, (1, 3)),
     ],
 )
-def test_each_call_changes_the_list_as_its_tool_does(tool, args, counts):
+def test_todo_call_changes_the_counts(tool, args, counts):
     before = TodoList((True, False, False))
     after = before.apply_call(tool, args)
     assert (after.completed_count, after.total) == counts
 
 
-def test_todos_are_open_while_one_of_them_is():
+def test_todo_list_is_open_while_one_item_is_open():
     assert THREE.has_open_items
     assert not TodoList().has_open_items
     assert not THREE.apply_call("edit_todos", {"action": "complete", "indices": [0, 1, 2]}).has_open_items
@@ -59,6 +59,6 @@ JSON = st.recursive(
     st.sampled_from(["write_todos", "edit_todos"]),
     st.dictionaries(st.sampled_from(["mode", "todos", "index", "action", "indices"]), JSON | st.just("append")),
 )
-def test_no_arguments_break_the_count(tool, args):
+def test_todo_counts_stay_in_bounds_for_any_arguments(tool, args):
     after = THREE.apply_call(tool, args)
     assert 0 <= after.completed_count <= after.total <= 1_000

@@ -1,6 +1,6 @@
-"""A run as seed 004 tells it: one `subagentStart`, one `subagentComplete`, whatever happens between them.
+"""The events of the `nested` toolset's conversation log: one `subagentStart` and one `subagentComplete` per run.
 
-Made of the events every engine's runs have, so no engine can tell it differently or lose whose run it was.
+They are derived from events that the runs of every engine have.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ class SubagentStart(Struct, frozen=True, kw_only=True, tag_field="type", tag="su
 
     subagent_id: str
     parent_tool_use_id: str
-    """Of the tool call that asked for it, at every depth."""
+    """Id of the tool call that started the run, at every depth."""
     agent: str
     prompt: str
     """The task as the caller gave it."""
     root_conversation_id: str
-    """Of the conversation at the top, not of the nearest caller."""
+    """Id of the root conversation, not of the parent run."""
 
 
 class SubagentComplete(Struct, frozen=True, kw_only=True, tag_field="type", tag="subagentComplete", rename="camel"):
-    """The same run ended, over all its attempts."""
+    """The run ended, after all its attempts."""
 
     subagent_id: str
     parent_tool_use_id: str
     result: str
-    """The answer; of a failed run why it failed and, below it, what it had written."""
+    """The answer; of a failed run the failure message and, below it, the partial answer."""
     is_error: bool
 
 
@@ -41,20 +41,20 @@ SubagentEvent = SubagentStart | SubagentComplete
 _encode = msgspec.json.Encoder().encode
 
 
-def to_subagent_event(stamped: EventRecord) -> SubagentEvent | None:
-    """The event in seed 004's words; None if it has none for it."""
-    match stamped.event:
+def to_subagent_event(record: EventRecord) -> SubagentEvent | None:
+    """Return the event of the conversation log; None for events that the log does not have."""
+    match record.event:
         case RunQueued() as queued:
-            return _make_start(stamped.origin, queued)
+            return _make_start(record.origin, queued)
         case RunEnded() as ended:
-            return _make_complete(stamped.origin, ended)
+            return _make_complete(record.origin, ended)
         case _:
             return None
 
 
-def to_subagent_line(stamped: EventRecord) -> bytes | None:
-    """The same as one line of JSON, newline included."""
-    event = to_subagent_event(stamped)
+def to_subagent_line(record: EventRecord) -> bytes | None:
+    """Return the event of the conversation log as one JSON line, newline included."""
+    event = to_subagent_event(record)
     return None if event is None else _encode(event) + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Folds events into what any screen shows: one value per run, whoever draws it."""
+"""Fold the events of runs into the values that every live view shows: one `RunView` per run."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from retinue.model.runs import ToolArguments, ToolUse
 
 TODO_TOOLS = frozenset({"write_todos", "edit_todos"})
 MAX_TODO_ITEMS = 1_000
-"""Items of a list that are counted: a model may write what it likes."""
+"""Items of a todo list that are counted: a model may write any number."""
 
 _CLOSED_STATES = frozenset({"completed", "complete", "done", "abandoned", "cancelled"})
-"""What an item may be marked with once nobody will work on it any more."""
+"""Statuses of an item that needs no more work."""
 _ACTIONS = {"complete": True, "abandon": True, "start": False}
 
 
 class TodoList(Struct, frozen=True):
-    """One list, item by item."""
+    """The todo list of an agent, reduced to which items are closed."""
 
     items: tuple[bool, ...] = ()
-    """Whether each of them is over: done, or given up."""
+    """True for each item that is completed or abandoned."""
 
     @property
     def total(self) -> int:
@@ -55,11 +55,10 @@ class TodoList(Struct, frozen=True):
 
     @property
     def has_open_items(self) -> bool:
-        """Whether there is something to do, and not all of it is done."""
         return not all(self.items)
 
     def apply_call(self, tool: str, args: ToolArguments) -> TodoList:
-        """The list once this call has succeeded; the same if the call makes no sense."""
+        """Return the list after a successful call of a todo tool; unchanged if its arguments are invalid."""
         return self._replace_items(args) if tool == "write_todos" else self._edit_items(args)
 
     def _replace_items(self, args: ToolArguments) -> TodoList:
@@ -84,7 +83,7 @@ class TodoList(Struct, frozen=True):
             return self
         items = list(self.items)
         if any(not isinstance(index, int) or not 0 <= index < len(items) for index in indices):
-            return self  # the tool itself changes all of them or none
+            return self  # the tool itself changes all items or none
         for index in indices:
             items[index] = is_closed
         return TodoList(tuple(items))
@@ -95,11 +94,11 @@ def _is_closed(item: Any) -> bool:
 
 
 MAX_ITEMS = 500
-"""Of a run, for a screen's expanded view."""
+"""Items of a run, the newest; the store has all of them."""
 MAX_CHARS = 2**20
-"""Of a run's items together: a screen is no archive."""
+"""Characters of all items of a run together."""
 MAX_PARTIAL_CHARS = 4_000
-"""Of a text that is still being written: more than any window shows."""
+"""Characters of the text that is being streamed: more than any window shows."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -116,7 +115,7 @@ class TextItem(Struct, frozen=True):
 
 
 class ToolCallItem(Struct, frozen=True):
-    """A tool call, with what came of it once that is known."""
+    """A tool call, with its result once it has returned."""
 
     call: str
     name: str
@@ -131,7 +130,7 @@ class NoticeItem(Struct, frozen=True):
 
 
 class SteeringItem(Struct, frozen=True):
-    """What others said to the agent while it worked."""
+    """A steering message that was delivered to the agent."""
 
     text: str
 
@@ -140,7 +139,7 @@ ProgressItem = TextItem | ToolCallItem | NoticeItem | SteeringItem
 
 
 class RunView(Struct, frozen=True, kw_only=True):
-    """What a screen shows of one run."""
+    """The state of one run as live views show it."""
 
     run: str
     session: str
@@ -156,28 +155,45 @@ class RunView(Struct, frozen=True, kw_only=True):
     phase: RunState = RunState.QUEUED
     queued: float = 0.0
     started: float | None = None
-    """Wall clock."""
+    """Wall-clock time."""
     elapsed: float | None = None
-    """Frozen at the end; until then a screen counts from `started`."""
+    """Seconds, known once the run has ended; until then a view counts from `started`."""
     timeout: float = 0.0
-    """As it is now: it may be extended."""
+    """Seconds, extensions included."""
     tools: int = 0
     todos: TodoList = TodoList()
     turns: int = 0
     stop_reason: str | None = None
-    """Of the last message."""
+    """Stop reason of the last message."""
     attempt: int = 1
     usage: Usage = Usage()
     items: tuple[ProgressItem, ...] = ()
-    """The newest."""
+    """The newest items, oldest first."""
     chars: int = 0
-    """Of the items together, roughly."""
+    """Approximate size of the items."""
     partial: str = ""
-    """Text that is still being written."""
+    """Text that is being streamed."""
     failure: Failure | None = None
 
+    @classmethod
+    def of(cls, record: EventRecord) -> RunView:
+        """Return the view of a run before its first event."""
+        origin = record.origin
+        return cls(
+            run=origin.run,
+            session=origin.session,
+            name=origin.run[:8],
+            parent_run=origin.parent_run,
+            depth=origin.depth,
+            queued=record.time,
+        )
+
+    def apply(self, record: EventRecord) -> RunView:
+        """Return the view after an event of the run."""
+        return _apply_event(self, record.event, record.time)
+
     def display_items(self) -> tuple[str | ToolUse, ...]:
-        """Texts and tool calls, as results carry them."""
+        """Return texts and tool calls as results carry them."""
         items: list[str | ToolUse] = []
         for item in self.items:
             if isinstance(item, TextItem):
@@ -188,24 +204,15 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 class CallProgress(Struct, frozen=True):
-    """All runs seen so far, in the order they were accepted."""
+    """The views of all runs seen so far, in the order in which they were accepted."""
 
     runs: Mapping[str, RunView] = field(default_factory=dict)
 
-    def apply(self, stamped: EventRecord) -> CallProgress:
-        """The progress once this event has happened."""
-        origin, event = stamped.origin, stamped.event
-        view = self.runs.get(origin.run)
-        if view is None:
-            view = RunView(
-                run=origin.run,
-                session=origin.session,
-                name=origin.run[:8],
-                parent_run=origin.parent_run,
-                depth=origin.depth,
-                queued=stamped.time,
-            )
-        return CallProgress({**self.runs, origin.run: _apply_event(view, event, stamped.time)})
+    def apply(self, record: EventRecord) -> CallProgress:
+        """Return the progress after an event."""
+        run = record.origin.run
+        view = self.runs.get(run) or RunView.of(record)
+        return CallProgress({**self.runs, run: view.apply(record)})
 
     def count(self, phase: RunState) -> int:
         return sum(view.phase is phase for view in self.runs.values())
@@ -270,7 +277,7 @@ def _append_item(view: RunView, item: ProgressItem, chars: int) -> RunView:
 
 
 def _drop_old_items(view: RunView) -> RunView:
-    """The view without its oldest items, as far as there are too many."""
+    """Return the view with as many of its newest items as the limits allow."""
     if len(view.items) <= MAX_ITEMS and view.chars <= MAX_CHARS:
         return view
     items, chars = list(view.items), view.chars
@@ -290,7 +297,7 @@ def _count_chars(item: ProgressItem) -> int:
 
 
 def _encoded_size(args: ToolArguments) -> int:
-    """Bytes of arguments; none of those nobody could write down: half characters, a value inside itself."""
+    """Return the size of the arguments as JSON; 0 if they cannot be encoded (lone surrogates, recursion)."""
     try:
         return len(_encode(args))
     except (UnicodeEncodeError, RecursionError, TypeError):
@@ -298,7 +305,7 @@ def _encoded_size(args: ToolArguments) -> int:
 
 
 def _apply_tool_result(view: RunView, event: ToolReturned) -> RunView:
-    """The view with what came of a call. Looked for from the end: most calls are answered at once."""
+    """Return the view with the result of a call. The newest call is compared first: most return at once."""
     for index in range(len(view.items) - 1, -1, -1):
         item = view.items[index]
         if isinstance(item, ToolCallItem) and item.call == event.call and item.result is None:

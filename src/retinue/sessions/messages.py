@@ -1,7 +1,4 @@
-"""Events told as a conversation: as messages for an engine that continues them, as lines for a person who reads.
-
-Both are folds, so a record of any size is told while it is read.
-"""
+"""The messages of a session, rebuilt from its events for an engine that continues it."""
 
 from __future__ import annotations
 
@@ -21,43 +18,39 @@ from retinue.model.results import AnswerStatus
 from retinue.model.runs import Message, ToolUse
 from retinue.sessions.store import SessionStore
 
-MAX_ARGS_CHARS = 120
-"""Characters of a tool call's arguments that a reader is shown."""
-MAX_RESULT_CHARS = 500
-"""Characters of a tool's result."""
 NO_RESULT_TEXT = "(no result: the run ended before this tool returned)"
 TASK_UNREADABLE = "(the task could not be read)"
 
 
 async def load_messages(store: SessionStore, session: str) -> tuple[Message, ...]:
-    """The conversation of a session so far.
+    """Return the messages of all runs of a session.
 
     Raises:
-        Refused: `storage`.
+        RefusedError: `storage`.
     """
     builder = MessageBuilder()
-    async for stamped in store.events(session):
-        builder.add(stamped)
+    async for record in store.events(session):
+        builder.add(record)
     return builder.messages()
 
 
 class MessageBuilder:
-    """Gathers messages from events, in the form every provider takes.
+    """Builds messages from events, in the form that every provider accepts.
 
-    The user begins, no two messages of the user or of the assistant stand together, and every call is answered once,
-    right behind the message that made it.
+    The first message is the user's, messages of user and assistant alternate, and every tool call has one result,
+    directly after the message that made the call.
     """
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._texts: list[str] = []
         self._calls: dict[str, ToolUse] = {}
-        """Of the message that is not complete yet."""
+        """Calls of the message that is not complete yet."""
         self._open: dict[str, None] = {}
-        """Calls of the last assistant message that no result has answered yet."""
+        """Calls of the last assistant message without a result yet."""
 
-    def add(self, stamped: EventRecord) -> None:
-        match stamped.event:
+    def add(self, record: EventRecord) -> None:
+        match record.event:
             case RunQueued(task=task):
                 self._close()
                 self._append(Message(role="user", text=task))
@@ -71,7 +64,7 @@ class MessageBuilder:
             case ToolReturned(call, _, text, is_error):
                 self._add_tool_result(call, text, is_error=is_error)
             case MessageEnded(stop_reason="error"):
-                # Cut off in the middle: what follows is another try at the same message.
+                # Cut off: the next message is another attempt at the same one.
                 self._texts.clear()
                 self._calls.clear()
             case MessageEnded():
@@ -83,13 +76,13 @@ class MessageBuilder:
                     and answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
                     and self._last_role in {None, "user"}
                 ):
-                    # The detail has been pruned, or none of it was a whole message.
+                    # The events in between have been pruned, or none of them completed a message.
                     self._append(Message(role="assistant", text=text))
             case _:
                 pass
 
     def messages(self) -> tuple[Message, ...]:
-        """All of them; calls that are still open are answered for the provider."""
+        """Return all messages; a call without a result gets an error result."""
         self._close()
         return tuple(self._messages)
 
@@ -98,7 +91,7 @@ class MessageBuilder:
         return self._messages[-1].role if self._messages else None
 
     def _append(self, message: Message) -> None:
-        """Adds a message; to the last one, if nobody else has spoken since."""
+        """Add a message, joined with the last one if that has the same role."""
         if self._last_role == message.role:
             last = self._messages.pop()
             text = "\n\n".join(filter(None, (last.text, message.text)))
@@ -108,7 +101,7 @@ class MessageBuilder:
         self._messages.append(message)
 
     def _flush_assistant(self) -> None:
-        """Puts what the assistant said and called since its last message."""
+        """Add the texts and calls since the last message as one assistant message."""
         if not self._texts and not self._calls:
             return
         if self._last_role == "tool":
@@ -125,7 +118,6 @@ class MessageBuilder:
             self._messages.append(Message(role="tool", text=text, call=call, is_error=is_error))
 
     def _answer_open_calls(self) -> None:
-        """Answers the calls whose results will not come."""
         for call in list(self._open):
             self._add_tool_result(call, NO_RESULT_TEXT, is_error=True)
 

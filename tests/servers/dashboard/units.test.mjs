@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { upToNow } from "../../../src/retinue/servers/http/dashboard/details.js";
-import { Transcript } from "../../../src/retinue/servers/http/dashboard/fold.js";
+import { Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
 import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
 import { asDiff, highlight, languageOf, pretty } from "../../../src/retinue/servers/http/dashboard/highlight.js";
 import { announcements, around, inTreeOrder, matching, withOlder, withRows } from "../../../src/retinue/servers/http/dashboard/store.js";

@@ -1,4 +1,4 @@
-"""A run's events folded into everything there is to know of it: read once, kept as counts."""
+"""The details of a run, folded from its events in one pass, and the answers of the API's commands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import (
     AttemptStarted,
+    Event,
     Finalized,
     MessageEnded,
     ModelChanged,
@@ -42,7 +43,7 @@ from retinue.servers.http.schemas import (
 from retinue.sessions.store import SessionSummary
 
 MAX_FILES = 2_000
-"""Of one run that are listed."""
+"""Files of one run that are listed."""
 MAX_NOTICES = 500
 
 FileAccess = Literal["read", "write", "edit", "search"]
@@ -57,7 +58,7 @@ FILE_ACCESS: dict[str, FileAccess] = {
 
 
 class RunDetailBuilder:
-    """One run, event by event."""
+    """Builds the details of one run, event by event."""
 
     def __init__(self) -> None:
         self.live: LiveRunState | None = None
@@ -75,13 +76,13 @@ class RunDetailBuilder:
         self._open: dict[str, tuple[str, float]] = {}
         self._files: Counter[tuple[str, FileAccess]] = Counter()
 
-    def add_event(self, stamped: EventRecord, number: int = 1, continues: SessionSummary | None = None) -> None:
-        """Folds one more event; the first says which run it is."""
+    def add_event(self, record: EventRecord, number: int = 1, continues: SessionSummary | None = None) -> None:
+        """Add an event; the first one identifies the run."""
         if self.live is None:
-            self.live = LiveRunState(stamped, number=number, address="?", continues=continues)
-        self.live.add_event(stamped)
-        self._clock.add_event(stamped)
-        event, time = stamped.event, stamped.time
+            self.live = LiveRunState(record, number=number, address="?", continues=continues)
+        self.live.add_event(record)
+        self._clock.add_event(record)
+        event, time = record.event, record.time
         match event:
             case RunQueued():
                 self.task, self.declared = event.task, _declared_spec(event)
@@ -91,48 +92,53 @@ class RunDetailBuilder:
                 )
             case Text(text=text):
                 self._last_text = text if text.strip() else self._last_text
-            case ToolCalled() | ToolReturned():
-                self._add_tool_event(event, time)
-            case ModelChanged(before=before, after=after, reason=reason):
-                self.fallbacks.append(ModelFallback(before=before, after=after, reason=reason, time=time))
-            case Notice(code=code, message=message) if len(self.notices) < MAX_NOTICES:
-                self.notices.append(NoticeRow(code=code, message=message, time=time))
+            case ToolCalled():
+                self._add_call(event, time)
+            case ToolReturned():
+                self._add_return(event, time)
             case Finalized(finalization=finalization):
                 self.finalized = finalization
             case RunEnded():
                 self._end(event)
             case _:
+                self._add_notice(event, time)
+
+    def _add_notice(self, event: Event, time: float) -> None:
+        match event:
+            case ModelChanged(before=before, after=after, reason=reason):
+                self.fallbacks.append(ModelFallback(before=before, after=after, reason=reason, time=time))
+            case Notice(code=code, message=message) if len(self.notices) < MAX_NOTICES:
+                self.notices.append(NoticeRow(code=code, message=message, time=time))
+            case _:
                 pass
 
     def _end(self, event: RunEnded) -> None:
         self._ended, self.actual = event, event.actual
-        if self.declared and event.actual.declared_model:  # in the spelling of the model that answered
+        if self.declared and event.actual.declared_model:  # spelled as the model that answered
             self.declared = structs.replace(self.declared, model=event.actual.declared_model)
         self.finalized = event.finalized or self.finalized
-
-    def _add_tool_event(self, event: ToolCalled | ToolReturned, time: float) -> None:
-        if isinstance(event, ToolCalled):
-            self._add_call(event, time)
-        else:
-            self._add_return(event, time)
 
     def _add_call(self, event: ToolCalled, time: float) -> None:
         self._open[event.call] = (event.name, time)
         self._tools.setdefault(event.name, _ToolUsage()).count += 1
         (name, *_) = to_pi_names((event.name,)) or (event.name,)
         path = _find_path(event.args)
-        if (how := FILE_ACCESS.get(name)) and path and (len(self._files) < MAX_FILES or (path, how) in self._files):
-            self._files[path, how] += 1
+        if (
+            (access := FILE_ACCESS.get(name))
+            and path
+            and (len(self._files) < MAX_FILES or (path, access) in self._files)
+        ):
+            self._files[path, access] += 1
 
     def _add_return(self, event: ToolReturned, time: float) -> None:
-        name, began = self._open.pop(event.call, (event.name, time))
+        name, started = self._open.pop(event.call, (event.name, time))
         tool = self._tools.setdefault(name, _ToolUsage())
-        tool.seconds += max(time - began, 0.0)
+        tool.seconds += max(time - started, 0.0)
         tool.errors += event.is_error
 
     @property
     def answer(self) -> AnswerText | None:
-        """What it answered, or has said so far."""
+        """The answer, or the last text of a run that has not ended."""
         if self._ended:
             kind = self._ended.answer
             return None if kind is AnswerStatus.NONE else AnswerText(text=self._ended.text, kind=kind)
@@ -140,18 +146,9 @@ class RunDetailBuilder:
 
     @property
     def attempts(self) -> tuple[AttemptRow, ...]:
-        """Its tries, each with how it failed once that is known."""
-        failures = {each.number: each.failure for each in self.actual.attempts} if self.actual else {}
-        return tuple(
-            AttemptRow(
-                number=each.number,
-                reason=each.reason,
-                model=each.model,
-                failure=failures.get(each.number),
-                started=each.started,
-            )
-            for each in self._attempts
-        )
+        """The attempts, each with its failure once the run has ended."""
+        failures = {attempt.number: attempt.failure for attempt in self.actual.attempts} if self.actual else {}
+        return tuple(structs.replace(row, failure=failures.get(row.number)) for row in self._attempts)
 
     @property
     def files(self) -> tuple[TouchedFile, ...]:
@@ -165,7 +162,7 @@ class RunDetailBuilder:
         )
 
     def time_breakdown(self, row: RunRow) -> TimeBreakdown:
-        """Where its time and money went."""
+        """Return how the time and the cost of the run are divided."""
         nested = self.actual.nested_usage if self.actual else None
         used = row.usage
         return TimeBreakdown(
@@ -180,32 +177,32 @@ class RunDetailBuilder:
 
 
 class ActivityClock:
-    """Time by what a run was doing: between two events it did what the first of them began."""
+    """Seconds by activity: the time between two events counts for the activity that the first of them started."""
 
     def __init__(self) -> None:
         self.queued = self.model = self.tools = self.other = 0.0
         self._last: float | None = None
-        self._doing: Literal["queued", "model", "tools", "other"] = "queued"
+        self._activity: Literal["queued", "model", "tools", "other"] = "queued"
         self._open: set[str] = set()
 
-    def add_event(self, stamped: EventRecord) -> None:
+    def add_event(self, record: EventRecord) -> None:
         if self._last is not None:
-            setattr(self, self._doing, getattr(self, self._doing) + max(stamped.time - self._last, 0.0))
-        self._last = stamped.time
-        match stamped.event:
+            setattr(self, self._activity, getattr(self, self._activity) + max(record.time - self._last, 0.0))
+        self._last = record.time
+        match record.event:
             case RunStarted() | RunEnded():
-                self._doing = "other"
+                self._activity = "other"
                 self._open.clear()
             case AttemptStarted():
-                self._doing = "model"
+                self._activity = "model"
                 self._open.clear()
             case ToolCalled(call=call):
                 self._open.add(call)
             case ToolReturned(call=call):
                 self._open.discard(call)
-                self._doing = "tools" if self._open else "model"
+                self._activity = "tools" if self._open else "model"
             case MessageEnded():
-                self._doing = "tools" if self._open else "model"
+                self._activity = "tools" if self._open else "model"
             case _:
                 pass
 
@@ -252,15 +249,15 @@ class StartResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
 class StopResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
     run: str
     found: bool
-    """Whether it ran, and was stopped."""
+    """Whether the run was active and has been stopped."""
     failure: Failure | None
-    """How it ended; null if it had answered before it could be stopped."""
+    """Failure of the run; null if the run had answered before it could be stopped."""
 
 
 class ExtendResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
     run: str
     timeout: float
-    """Seconds it now has in all."""
+    """Timeout of the run now, in seconds."""
 
 
 class SteerResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
@@ -272,7 +269,7 @@ class PlanTask(ApiValue, frozen=True, kw_only=True, rename="camel"):
     agent: str | None
     task: str
     run: str | None
-    """Null until it has begun."""
+    """Null until the task has started."""
     state: Literal["waiting", "skipped", "queued", "running", "completed", "error"]
 
 
@@ -291,10 +288,10 @@ class PlanList(ApiValue, frozen=True, kw_only=True, rename="camel"):
 class StartPlanResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
     plan: str
     runs: tuple[RunRow, ...]
-    """Those that have begun."""
+    """The runs that have started."""
 
 
-# -- refusing ---------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------
 
 
 class ErrorDetail(ApiValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -304,6 +301,6 @@ class ErrorDetail(ApiValue, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class ErrorResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    """The answer to a request that could not be carried out."""
+    """The response to a request that failed."""
 
     error: ErrorDetail

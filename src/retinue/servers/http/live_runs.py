@@ -1,4 +1,4 @@
-"""Runs while they go on: one fold of their events, and the row a list shows of each."""
+"""Live runs: the state of each, folded from its events, and its row in lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import EPHEMERAL_EVENTS, RunEnded, RunQueued, RunStarted
 from retinue.output.untrusted_text import first_line, to_one_line
-from retinue.runtime.progress import CallProgress, NoticeItem, RunState, RunView, TextItem, ToolCallItem
+from retinue.runtime.progress import NoticeItem, RunState, RunView, TextItem, ToolCallItem
 from retinue.servers.http.schemas import RunActions, RunOwner, RunRow, UsageTotals
 from retinue.sessions.store import LeaseOwner, SessionState, SessionSummary
 from retinue.tui.tool_lines import format_call
@@ -18,7 +18,7 @@ from retinue.tui.tool_lines import format_call
 MAX_TASK_CHARS = 240
 """Characters of a task in a list."""
 MAX_LINE_CHARS = 200
-"""Characters of a preview, and of what a run does."""
+"""Characters of a preview and of the current activity."""
 
 WAITING_TEXT, STARTING_TEXT, THINKING_TEXT = "waiting for a slot", "starting", "thinking"
 
@@ -31,7 +31,7 @@ STATES = {
 
 
 class LiveRunState:
-    """One run, as far as its events have told."""
+    """One run, as far as its events are known."""
 
     def __init__(
         self,
@@ -43,11 +43,10 @@ class LiveRunState:
         continues: SessionSummary | None = None,
         parent_session: str | None = None,
     ) -> None:
-        """Takes which run of its session it is, from 1, and the socket of the process that told of it.
+        """Start with the first known event of the run.
 
-        An empty address is this process. `steering` are the engines whose agents hear while they work. A run that
-        continues a session stands in the tree where that does, whoever asked for it. `parent_session` is what it
-        stands below.
+        `number` is its place in its session, from 1; `address` the control socket of the process that reported it,
+        empty for this process. A run that continues a session takes the place of that session in the tree.
         """
         self._steerable_engines = steerable_engines
         self._continues = continues
@@ -56,36 +55,34 @@ class LiveRunState:
         self.number = number
         self.address = address
         self.owner: LeaseOwner | None = None
-        """Of a run of another process, once its lease was looked at."""
+        """The owner of a run of another process, once its lease has been read."""
         self.seq = 0
-        """Of the last durable event."""
+        """Sequence number of the last durable event."""
         self.updated = first.time
         self.ended: RunEnded | None = None
-        self._view = RunView(run=self.origin.run, session=self.origin.session, name=self.origin.run[:8])
+        self._view = RunView.of(first)
         self._queued: RunQueued | None = None
         self.started: float | None = None
         self._ended: float | None = None
 
     @property
     def is_own(self) -> bool:
-        """Whether this process carries it out."""
+        """Whether this process executes the run."""
         return not self.address
 
-    def add_event(self, stamped: EventRecord) -> None:
-        """Folds one more event."""
-        run, event = self.origin.run, stamped.event
-        seen = {run: self._view} if self.seq else {}
-        self._view = CallProgress(seen).apply(stamped).runs[run]
-        self.updated = stamped.time
+    def add_event(self, record: EventRecord) -> None:
+        event = record.event
+        self._view = self._view.apply(record)
+        self.updated = record.time
         if not isinstance(event, EPHEMERAL_EVENTS):
-            self.seq = stamped.seq
+            self.seq = record.seq
         match event:
             case RunQueued():
                 self._queued = event
             case RunStarted():
-                self.started = stamped.time
+                self.started = record.time
             case RunEnded():
-                self.ended, self._ended = event, stamped.time
+                self.ended, self._ended = event, record.time
             case _:
                 pass
 
@@ -128,10 +125,10 @@ class LiveRunState:
     def _run_actions(self) -> RunActions:
         if self.ended:
             return RunActions(resume=True)
-        is_reached = self.is_own or bool(self._control_address)
-        works = is_reached and self._view.phase is RunState.RUNNING
+        is_reachable = self.is_own or bool(self._control_address)
+        is_running = is_reachable and self._view.phase is RunState.RUNNING
         return RunActions(
-            cancel=is_reached, steer=works and self._view.engine in self._steerable_engines, extend=works
+            cancel=is_reachable, steer=is_running and self._view.engine in self._steerable_engines, extend=is_running
         )
 
     @property
@@ -152,19 +149,19 @@ class LiveRunState:
 
 
 class EndedRun(Struct, frozen=True):
-    """A run that has ended: what is left of it here."""
+    """The rest that is kept of a run that has ended."""
 
     seq: int
     row: RunRow
 
 
 def preview_line(text: str) -> str:
-    """The first line of a text."""
+    """Return the first line of a text, sanitized and shortened."""
     return to_one_line(first_line(text[: 8 * MAX_LINE_CHARS]), MAX_LINE_CHARS)
 
 
 def describe_activity(view: RunView) -> str:
-    """What a run does, in one line; empty once it has ended."""
+    """Return what the run is doing, in one line; empty once it has ended."""
     if view.phase is not RunState.RUNNING:
         return WAITING_TEXT if view.phase is RunState.QUEUED else ""
     if view.partial.strip():

@@ -1,4 +1,4 @@
-"""Blocks that are being written: what of each was told, until it comes whole."""
+"""Text blocks that are being streamed: the pieces of each, until the whole block arrives as an event."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from retinue.model.events import (
 from retinue.servers.http.schemas import ApiValue
 
 MAX_BLOCK_CHARS = 256 * 2**10
-"""Characters of a block that are kept; of a longer one the last."""
+"""Characters of one block that are kept, the last."""
 MAX_TOTAL_CHARS = 32 * 2**20
-"""Characters of all blocks together; beyond them the text of those begun first is let go."""
+"""Characters of all blocks together; beyond them the oldest blocks lose their text."""
 
 DeltaEvent = TextDelta | ThinkingDelta | ToolDelta
 BlockKey = tuple[str, str]
-"""A run, and its tool call or the kind of piece: two blocks of one kind are never written at once."""
+"""A run and its tool call, or the kind of delta: a run never streams two blocks of one kind at once."""
 
 
 class BlockUpdate(ApiValue, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of a block, or all of it so far."""
+    """A piece of a block, or the whole block so far."""
 
     run: str
     type: str
     text: str
     at: int
-    """Characters of the block before it, as far as they were seen."""
+    """Characters of the block before this piece, as far as they were seen."""
     call: str | None = None
-    """Of what a tool prints."""
+    """Id of the tool call whose output this is."""
 
 
 class _StreamingBlock(Struct):
@@ -48,11 +48,11 @@ class _StreamingBlock(Struct):
     kind: str
     call: str | None
     sent: int = 0
-    """Characters in all."""
+    """Characters received in all."""
     size: int = 0
     """Characters that are kept."""
     pieces: deque[tuple[int, str]] = field(default_factory=deque)
-    """With their places in the run."""
+    """Sequence number and text of each piece."""
 
     def snapshot(self) -> BlockUpdate:
         text = "".join(text for _, text in self.pieces)
@@ -70,44 +70,43 @@ class StreamingBlocks:
 
     @property
     def has_open(self) -> bool:
-        """Whether anything is being written."""
         return bool(self._open)
 
-    def append(self, stamped: EventRecord, piece: DeltaEvent) -> BlockUpdate:
-        """Takes one more piece; what a watcher is told of it."""
-        origin, call = stamped.origin, piece.call if isinstance(piece, ToolDelta) else None
+    def append(self, record: EventRecord, piece: DeltaEvent) -> BlockUpdate:
+        """Add a piece to its block and return the update for watchers."""
+        origin, call = record.origin, piece.call if isinstance(piece, ToolDelta) else None
         kind = str(piece.__struct_config__.tag)
         key = (origin.run, call or kind)
         block = self._open.setdefault(key, _StreamingBlock(origin.run, origin.root, kind, call))
         at = block.sent
-        self._extend_block(block, stamped.seq, piece.text)
+        self._extend_block(block, record.seq, piece.text)
         self._evict()
         return BlockUpdate(run=origin.run, type=kind, text=piece.text, at=at, call=call)
 
-    def close(self, stamped: EventRecord) -> list[BlockUpdate]:
-        """Ends the blocks that came whole with an event, or never will.
+    def close(self, record: EventRecord) -> list[BlockUpdate]:
+        """Close the blocks that an event completes or abandons, and return the updates of blocks that start anew.
 
-        Pieces come by another way than events, and can be ahead of them: those written after the event are the
-        beginning of the next block, which is told anew.
+        Pieces arrive on another channel than events and can be ahead of them: pieces with a higher sequence number
+        than the event are the start of the next block.
         """
         if not self._open:
             return []
-        again = []
-        for key in self._keys_ended_by(stamped):
+        restarted = []
+        for key in self._keys_ended_by(record):
             block = self._open.pop(key, None)
             if block is None:
                 continue
             self._size -= block.size
-            ahead = [(seq, text) for seq, text in block.pieces if seq > stamped.seq]
-            if ahead and not isinstance(stamped.event, RunEnded):
+            ahead = [(seq, text) for seq, text in block.pieces if seq > record.seq]
+            if ahead and not isinstance(record.event, RunEnded):
                 block = self._open[key] = _StreamingBlock(block.run, block.root, block.kind, block.call)
                 for seq, text in ahead:
                     self._extend_block(block, seq, text)
-                again.append(block.snapshot())
-        return again
+                restarted.append(block.snapshot())
+        return restarted
 
     def snapshot_all(self, wants: Callable[[str, str], bool]) -> Iterator[BlockUpdate]:
-        """Every open block of the runs that are wanted, by run and root, as far as it is known here."""
+        """Yield every open block whose run and root `wants` accepts, as far as its text is kept."""
         return (block.snapshot() for block in self._open.values() if block.pieces and wants(block.run, block.root))
 
     def _extend_block(self, block: _StreamingBlock, seq: int, text: str) -> None:
@@ -127,8 +126,8 @@ class StreamingBlocks:
             block.size = 0
             block.pieces.clear()
 
-    def _keys_ended_by(self, stamped: EventRecord) -> list[BlockKey]:
-        run, event = stamped.origin.run, stamped.event
+    def _keys_ended_by(self, record: EventRecord) -> list[BlockKey]:
+        run, event = record.origin.run, record.event
         match event:
             case Text():
                 return [(run, "text_delta")]

@@ -2,12 +2,12 @@
 
 import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.js";
 import { get } from "./api.js";
-import { cell, useCell } from "./cell.js";
+import { cell, useCell } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
 import { Group } from "./rows.js";
 import { announcements, matching, withOlder, withRows } from "./store.js";
 import { openStream, untilReached } from "./stream.js";
-import { announce } from "./announce.js";
+import { announce } from "./live-region.js";
 
 const PAGE = 30; // roots
 const AT_ONCE = 8; // roots that are drawn in one frame

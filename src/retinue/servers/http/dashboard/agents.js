@@ -4,8 +4,8 @@ import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon, loading
 import { get } from "./api.js";
 import { useReturn } from "./connection.js";
 import { plural } from "./format.js";
-import { Refusal } from "./sending.js";
-import { Block, Line } from "./shown.js";
+import { Refusal } from "./use-request.js";
+import { Block, Line } from "./untrusted-text.js";
 import { plain } from "./text.js";
 import { Terms, Trust, TRUST } from "./trust.js";
 

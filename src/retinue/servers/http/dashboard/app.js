@@ -3,8 +3,8 @@
 import { html, render, useEffect, useMemo, useRef, useState, Button, Icon } from "./ui.js";
 import { Activity } from "./activity.js";
 import { Agents } from "./agents.js";
-import { Announcer } from "./announce.js";
-import { useCell } from "./cell.js";
+import { Announcer } from "./live-region.js";
+import { useCell } from "./signal.js";
 import { connection } from "./connection.js";
 import { clock } from "./format.js";
 import { NewRun } from "./forms.js";

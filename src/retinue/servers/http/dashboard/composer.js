@@ -2,9 +2,9 @@
 
 import { html, useState, Button } from "./ui.js";
 import { post, runPath } from "./api.js";
-import { announce } from "./announce.js";
+import { announce } from "./live-region.js";
 import { go } from "./route.js";
-import { Refusal, useSending } from "./sending.js";
+import { Refusal, useSending } from "./use-request.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 

@@ -1,7 +1,7 @@
 // Whether there is a server, and whether it knows us: what the banner says. A stream, where one is open, knows best.
 
 import { useEffect } from "./vendor/preact.js";
-import { cell } from "./cell.js";
+import { cell } from "./signal.js";
 
 export const connection = cell({ state: "open", since: Date.now() / 1000 }); // open, lost or signedOut
 

@@ -1,10 +1,10 @@
 // Beside the transcript: where time and money went, what was declared and what happened, attempts, files, notices.
 
 import { html, Part } from "./ui.js";
-import { useNow } from "./cell.js";
-import { Compared } from "./compared.js";
+import { useNow } from "./signal.js";
+import { Compared } from "./declared-vs-actual.js";
 import { clock, cost, count, duration, firstLine, moment, plural, short } from "./format.js";
-import { Line, Pairs } from "./shown.js";
+import { Line, Pairs } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 

@@ -2,7 +2,7 @@
 
 import { html, Button, Icon } from "./ui.js";
 import { limit, toolNames } from "./format.js";
-import { Line } from "./shown.js";
+import { Line } from "./untrusted-text.js";
 
 const DEEPEST = 64; // levels: the run itself is the first, what it asks for the second
 const WEEK = 7 * 24 * 60; // minutes: no run may take longer

@@ -2,12 +2,12 @@
 
 import { html, useEffect, useLayoutEffect, useState, Button, Dialog } from "./ui.js";
 import { get, post } from "./api.js";
-import { announce } from "./announce.js";
+import { announce } from "./live-region.js";
 import { useReturn } from "./connection.js";
 import { Options, TaskFields } from "./fields.js";
 import { plural } from "./format.js";
 import { go } from "./route.js";
-import { Refusal, useSending } from "./sending.js";
+import { Refusal, useSending } from "./use-request.js";
 
 const MODES = {
   single: ["One run", ""],

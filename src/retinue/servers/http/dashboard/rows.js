@@ -1,9 +1,9 @@
 // A root conversation and its runs: a row each, parents before children.
 
 import { html, memo, memoWithHooks, useEffect, useState, Button, Elapsed, Icon } from "./ui.js";
-import { useNow } from "./cell.js";
+import { useNow } from "./signal.js";
 import { ago, cost, costOf, count, firstLine, folder, look, moment, plural, stateWord, tokens } from "./format.js";
-import { Line } from "./shown.js";
+import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 

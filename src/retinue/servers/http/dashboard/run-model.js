@@ -1,12 +1,12 @@
 // One run as the page shows it: its detail, its transcript and its tree, loaded once and kept up to date by the stream.
 
 import { get, runPath } from "./api.js";
-import { cell } from "./cell.js";
-import { Transcript } from "./fold.js";
+import { cell } from "./signal.js";
+import { Transcript } from "./transcript-model.js";
 import { stateWord } from "./format.js";
 import { around, isLive } from "./store.js";
 import { openStream, untilReached } from "./stream.js";
-import { announce } from "./announce.js";
+import { announce } from "./live-region.js";
 
 const PAGE = 2000; // events
 const AGAIN = 2000; // milliseconds between two looks at the detail of a run that goes on

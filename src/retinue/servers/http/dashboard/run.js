@@ -1,14 +1,14 @@
 // One run: who it is and how it goes, what can be done, and its transcript, timeline and details behind tabs.
 
 import { html, useEffect, useMemo, useRef, useState, Failed, loading, State } from "./ui.js";
-import { Asked, Facts, Trail } from "./about.js";
-import { Acts } from "./acts.js";
+import { Asked, Facts, Trail } from "./run-details.js";
+import { Acts } from "./run-actions.js";
 import { Composer } from "./composer.js";
 import { Details } from "./details.js";
-import { useCell } from "./cell.js";
+import { useCell } from "./signal.js";
 import { query, setQuery } from "./route.js";
 import { runModel } from "./run-model.js";
-import { Line } from "./shown.js";
+import { Line } from "./untrusted-text.js";
 import { Timeline } from "./timeline.js";
 import { TranscriptView } from "./transcript.js";
 import { plain } from "./text.js";

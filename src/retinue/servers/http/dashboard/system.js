@@ -4,7 +4,7 @@ import { html, useEffect, useState, Failed, loading, State } from "./ui.js";
 import { get } from "./api.js";
 import { useReturn } from "./connection.js";
 import { count, moment } from "./format.js";
-import { Line, Pairs } from "./shown.js";
+import { Line, Pairs } from "./untrusted-text.js";
 
 export function System() {
   const [found, set] = useState(null);

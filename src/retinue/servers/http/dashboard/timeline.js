@@ -1,9 +1,9 @@
 // The tree of runs against time: a bar each, from when it was asked for to its end, with what it cost.
 
 import { html, memoWithHooks, useState, Button, Empty, State } from "./ui.js";
-import { useNow, useSlowly } from "./cell.js";
+import { useNow, useSlowly } from "./signal.js";
 import { cost, costOf, count, duration, elapsed, look, plural, running, tokens } from "./format.js";
-import { Line } from "./shown.js";
+import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 

@@ -4,7 +4,7 @@ import { html, useState, Icon } from "./ui.js";
 import { Row } from "./rows.js";
 import { bytes, duration, plural } from "./format.js";
 import { asDiff, languageOf, pretty } from "./highlight.js";
-import { Block, Line } from "./shown.js";
+import { Block, Line } from "./untrusted-text.js";
 import { plain } from "./text.js";
 
 const PATHS = ["path", "file_path", "filePath"];

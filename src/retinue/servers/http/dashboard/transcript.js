@@ -2,7 +2,7 @@
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
 import { clock, cost, count, duration, limit, look, plural, stateWord, tokens } from "./format.js";
-import { Block, Line } from "./shown.js";
+import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { Tool } from "./tool.js";
 import { plain } from "./text.js";

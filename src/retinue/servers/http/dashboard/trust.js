@@ -3,8 +3,8 @@
 import { html, useEffect, useState, Button, Dialog } from "./ui.js";
 import { get, post } from "./api.js";
 import { limit, toolNames } from "./format.js";
-import { Refusal, useSending } from "./sending.js";
-import { Block, Pairs } from "./shown.js";
+import { Refusal, useSending } from "./use-request.js";
+import { Block, Pairs } from "./untrusted-text.js";
 
 export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", changed: "changed since it was accepted" };
 

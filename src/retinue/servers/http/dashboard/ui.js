@@ -1,7 +1,7 @@
 // What views are made of: the template tag, and the small parts that look the same everywhere.
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { useNow } from "./cell.js";
+import { useNow } from "./signal.js";
 import { UNKNOWN, duration, elapsed, limit, look, running, stateWord } from "./format.js";
 import { plain } from "./text.js";
 

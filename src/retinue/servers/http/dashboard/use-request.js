@@ -1,7 +1,7 @@
 // What is asked of the server and may be refused: under way, done, or the reason why not.
 
 import { html, useState } from "./ui.js";
-import { Line } from "./shown.js";
+import { Line } from "./untrusted-text.js";
 
 // Returns how to do it, why it was refused, and whether it is under way.
 export function useSending(act) {

@@ -2,7 +2,7 @@
 
 import { html, useState, Elapsed } from "./ui.js";
 import { cost, count, failureWord, look, plural, short, tokens } from "./format.js";
-import { Block, Line } from "./shown.js";
+import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plain } from "./text.js";
 

@@ -2,9 +2,9 @@
 
 import { html, useState, Button, Copy, Dialog } from "./ui.js";
 import { address, get, post, runPath } from "./api.js";
-import { announce } from "./announce.js";
-import { Refusal, useSending } from "./sending.js";
-import { Line } from "./shown.js";
+import { announce } from "./live-region.js";
+import { Refusal, useSending } from "./use-request.js";
+import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 
 const FORMATS = { md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)" };

@@ -2,7 +2,7 @@
 
 import { html, Part } from "./ui.js";
 import { count, limit, toolNames } from "./format.js";
-import { Line, Pairs } from "./shown.js";
+import { Line, Pairs } from "./untrusted-text.js";
 
 export function Compared({ detail: { declared: asked, actual } }) {
   const declared = asked ?? {};

@@ -1,7 +1,7 @@
 // What changed, said politely to those who do not see it: one region, a sentence at a time.
 
 import { html } from "./ui.js";
-import { cell, useCell } from "./cell.js";
+import { cell, useCell } from "./signal.js";
 import { plain } from "./text.js";
 
 const MOST = 3; // at once: fifty runs that end together are a number, not fifty names
