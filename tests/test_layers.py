@@ -13,6 +13,7 @@ LAYERS = [
     {"support"},
     {"config"},
     {"guards", "output", "engines.base", "sessions.store"},
+    {"ipc.messages", "ipc.client"},
     {"agents", "engines", "sessions", "prompts"},
     {"transcripts"},
     {"runtime"},

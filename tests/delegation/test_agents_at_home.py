@@ -9,8 +9,9 @@ from tests.support.retinue_factory import scripted
 
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.engines.delegation_client import DelegateAgent, list_agents
+from retinue.engines.delegation_client import list_agents
 from retinue.engines.scripted import RunCallback, Script, ScriptedEngine, reply
+from retinue.ipc.messages import AgentDescription
 from retinue.model.runs import CallbackAddress, RunSpec
 from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
@@ -34,10 +35,10 @@ def anyio_backend() -> str:
     return "asyncio"  # the socket
 
 
-async def told_a_lead(folder: Path) -> tuple[DelegateAgent, ...]:
+async def told_a_lead(folder: Path) -> tuple[AgentDescription, ...]:
     """What a lead is told while it works in the folder."""
     homes: list[CallbackAddress] = []
-    found: list[DelegateAgent] = []
+    found: list[AgentDescription] = []
 
     async def ask() -> None:
         found.extend(await list_agents(homes[0]))

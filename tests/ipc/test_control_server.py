@@ -20,7 +20,16 @@ from retinue.engines.base import EngineInfo
 from retinue.engines.scripted import CAPABILITIES, RunCallback, ScriptedEngine, reply
 from retinue.ipc import socket_path as places
 from retinue.ipc.client import ProcessUnreachableError, open_connection
-from retinue.ipc.messages import MAX_COMMAND_BYTES, MAX_HELLO_BYTES, CancelReply, ExtendReply, SteerReply
+from retinue.ipc.messages import (
+    MAX_COMMAND_BYTES,
+    MAX_HELLO_BYTES,
+    CancelCommand,
+    CancelReply,
+    ExtendCommand,
+    ExtendReply,
+    SteerCommand,
+    SteerReply,
+)
 from retinue.ipc.server import MAX_CLIENTS
 from retinue.model.errors import ErrorCode
 from retinue.model.event_codec import EventRecord
@@ -143,18 +152,18 @@ async def test_the_end_of_everything_reaches_a_watcher(stage):
 async def test_a_cancelled_run_has_ended_when_the_answer_comes(stage):
     async with stage.at_work(2) as owners:
         async with open_connection(owners[0].control) as control:
-            done = await control.cancel(owners[0].run)
+            done = await control.request(CancelCommand(owners[0].run), CancelReply)
             assert done.found
             assert done.failure == ABORTED
-            assert await control.cancel("f" * 32) == CancelReply("f" * 32, found=False)
+            assert await control.request(CancelCommand("f" * 32), CancelReply) == CancelReply("f" * 32, found=False)
         assert len(await stage.retinue.owners()) == 1
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_run_is_steered_and_extended_by_another(stage):
     async with stage.at_work() as (owner,), open_connection(owner.control) as control:
-        assert await control.steer(owner.run, "mind the gap") == SteerReply(owner.run)
-        assert await control.extend(owner.run, 60) == ExtendReply(owner.run, 660.0)
+        assert await control.request(SteerCommand(owner.run, "mind the gap"), SteerReply) == SteerReply(owner.run)
+        assert await control.request(ExtendCommand(owner.run, 60), ExtendReply) == ExtendReply(owner.run, 660.0)
         stage.go_on.set()
     events = [stamped.event async for stamped in stage.retinue.history(owner.run)]
     assert events.count(SteeredEvent("mind the gap")) == 1
@@ -163,8 +172,14 @@ async def test_a_run_is_steered_and_extended_by_another(stage):
 
 async def test_what_cannot_be_said_or_given_is_answered_with_why(stage):
     async with stage.at_work() as (owner,), open_connection(owner.control) as control:
-        empty, unknown = await control.steer(owner.run, " \n"), await control.steer("f" * 32, "x")
-        nothing, nobody = await control.extend(owner.run, 0), await control.extend("f" * 32, 60)
+        empty, unknown = (
+            await control.request(SteerCommand(owner.run, " \n"), SteerReply),
+            await control.request(SteerCommand("f" * 32, "x"), SteerReply),
+        )
+        nothing, nobody = (
+            await control.request(ExtendCommand(owner.run, 0), ExtendReply),
+            await control.request(ExtendCommand("f" * 32, 60), ExtendReply),
+        )
     answers: list[SteerReply | ExtendReply] = [empty, unknown, nothing, nobody]
     codes = [answer.failure and answer.failure.code for answer in answers]
     assert codes == [ErrorCode.INVALID_INPUT, ErrorCode.SESSION_NOT_FOUND] * 2
@@ -190,8 +205,8 @@ async def test_an_order_with_the_wrong_fields_is_declined(stage):
 async def test_a_text_as_long_as_a_task_may_be_is_said(stage):
     text = "\u2603" * (2**20 // 3)
     async with stage.at_work() as (owner,), open_connection(owner.control) as control:
-        assert (await control.steer(owner.run, text)).failure is None
-        too_long = await control.steer(owner.run, f"{text}{text}")
+        assert (await control.request(SteerCommand(owner.run, text), SteerReply)).failure is None
+        too_long = await control.request(SteerCommand(owner.run, f"{text}{text}"), SteerReply)
         assert too_long.failure
         assert "max_task_bytes" in too_long.failure.message
 
@@ -239,7 +254,7 @@ async def test_a_line_without_an_end_costs_its_sender_the_connection_and_nobody_
         *_, last = await raw(owner.control, *([HELLO] * greeted), b"x" * (most + 1))
         assert last is None or last["type"] == "declined"
         async with open_connection(owner.control) as control:
-            assert (await control.cancel(owner.run)).found
+            assert (await control.request(CancelCommand(owner.run), CancelReply)).found
 
 
 async def test_whoever_knocks_while_there_is_no_descriptor_is_let_in_once_there_is(stage):
@@ -250,7 +265,7 @@ async def test_whoever_knocks_while_there_is_no_descriptor_is_let_in_once_there_
                 await anyio.lowlevel.checkpoint()
         with anyio.fail_after(PATIENCE):
             async with open_connection(owner.control) as control:
-                assert (await control.cancel(owner.run)).found
+                assert (await control.request(CancelCommand(owner.run), CancelReply)).found
 
 
 @contextmanager
@@ -281,9 +296,9 @@ async def test_a_fault_of_ours_ends_its_connection_is_logged_and_reaches_no_run(
         async with stage.at_work() as (owner,):
             with pytest.raises(ProcessUnreachableError, match="It ended before it had answered"):
                 async with open_connection(owner.control) as control:
-                    await control.steer("f" * 32, "x")
+                    await control.request(SteerCommand("f" * 32, "x"), SteerReply)
             async with open_connection(owner.control) as control:
-                assert (await control.cancel(owner.run)).found
+                assert (await control.request(CancelCommand(owner.run), CancelReply)).found
     (record,) = caplog.records
     assert "ZeroDivisionError" in record.exc_text
 

@@ -1,9 +1,10 @@
-"""The end of the control socket that looks on: sees the runs of another process, stops, steers and extends them."""
+"""The client of a control socket: watch, cancel, steer and extend runs of another process, and delegate to it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
@@ -11,54 +12,40 @@ import msgspec
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from retinue.ipc import socket_path as places
-from retinue.ipc.messages import (
-    MAX_REPLY_BYTES,
-    CancelCommand,
-    CancelReply,
-    Command,
-    ErrorReply,
-    EventMessage,
-    ExtendCommand,
-    ExtendReply,
-    HelloCommand,
-    HelloReply,
-    LiveRunsMessage,
-    Reply,
-    SteerCommand,
-    SteerReply,
-    SubscriberLagged,
-    WatchCommand,
-    decode_reply,
-    encode_line,
-)
+from retinue.ipc import messages
+from retinue.ipc.messages import Command, ErrorReply, HelloCommand, HelloReply, Reply, encode_line
 from retinue.model.event_codec import EventRecord
-from retinue.support.sockets import CancelSafeReceiveStream
+from retinue.model.runs import CallbackAddress
+from retinue.support.sockets import UNIX_SOCKETS_SUPPORTED, CancelSafeReceiveStream
 
 HANDSHAKE_TIMEOUT = 3.0
-"""Seconds the other process has to greet us: one that is stopped never will."""
-
+"""Seconds the other process has to answer hello: a stopped process never does."""
 
 DISCONNECTED = "It ended before it had answered."
 
-CommandReply = TypeVar("CommandReply", CancelReply, SteerReply, ExtendReply)
+CommandReply = TypeVar("CommandReply", messages.CancelReply, messages.SteerReply, messages.ExtendReply)
 
 
 class ProcessUnreachableError(Exception):
-    """The other process cannot be spoken to; the message says why."""
+    """The other process cannot be reached; the message gives the reason."""
 
 
 class ControlConnection:
-    """A connection that has been greeted."""
+    """A connection to the control socket of another process."""
 
     def __init__(self, stream: SocketStream) -> None:
         self._stream = stream
         self._receiver = BufferedByteReceiveStream(CancelSafeReceiveStream(stream))
 
     async def handshake(self) -> None:
+        """Exchange hello with the other process.
+
+        Raises:
+            ProcessUnreachableError: it does not answer, or declines the connection.
+        """
         await self._stream.send(encode_line(HelloCommand()))
         with anyio.move_on_after(HANDSHAKE_TIMEOUT):
-            match await self._next_reply():
+            match await self.next_reply():
                 case HelloReply():
                     return
                 case ErrorReply(message=message):
@@ -67,29 +54,23 @@ class ControlConnection:
                     raise ProcessUnreachableError("It says nothing that could be understood.")
         raise ProcessUnreachableError("It does not answer: it may be stopped.")
 
-    async def cancel(self, run: str) -> CancelReply:
-        """Stops a run; returns once it has ended.
+    async def request(self, command: Command, reply_type: type[CommandReply]) -> CommandReply:
+        """Send a command and return its reply.
 
         Raises:
-            Unreachable: the process ended first, or will not.
+            ProcessUnreachableError: the process ended first, or declined the command.
         """
-        return await self._request(CancelCommand(run), CancelReply)
-
-    async def steer(self, run: str, text: str) -> SteerReply:
-        """Says something to the agent of a run; returns once its engine has it, or could not take it.
-
-        Raises:
-            Unreachable: the process ended first, or will not.
-        """
-        return await self._request(SteerCommand(run, text), SteerReply)
-
-    async def extend(self, run: str, seconds: float) -> ExtendReply:
-        """Gives a run more time.
-
-        Raises:
-            Unreachable: the same.
-        """
-        return await self._request(ExtendCommand(run, seconds), ExtendReply)
+        try:
+            await self._stream.send(encode_line(command))
+        except anyio.BrokenResourceError:
+            raise ProcessUnreachableError(DISCONNECTED) from None
+        match await self.next_reply():
+            case ErrorReply(message=message):
+                raise ProcessUnreachableError(message)
+            case reply if isinstance(reply, reply_type):
+                return reply
+            case _:
+                raise ProcessUnreachableError(DISCONNECTED)
 
     async def watch(
         self,
@@ -98,67 +79,53 @@ class ControlConnection:
         *,
         deltas: bool = True,
     ) -> None:
-        """Tells which runs are `live` at first, then hands on what happens, until the process ends.
+        """Report the live runs once, then each event, until the process ends.
 
         Raises:
-            Unreachable: we were too slow and have been cut off.
+            ProcessUnreachableError: this process was too slow and has been disconnected.
         """
-        await self._stream.send(encode_line(WatchCommand(deltas)))
-        while (reply := await self._next_reply()) is not None:
+        await self._stream.send(encode_line(messages.WatchCommand(deltas)))
+        while (reply := await self.next_reply()) is not None:
             match reply:
-                case LiveRunsMessage(runs=runs):
+                case messages.LiveRunsMessage(runs=runs):
                     await on_live_runs(runs)
-                case EventMessage():
+                case messages.EventMessage():
                     try:
-                        stamped = reply.decode_event()
+                        record = reply.decode_event()
                     except msgspec.MsgspecError:
                         continue  # of a later version
-                    await on_event(stamped)
-                case SubscriberLagged():
+                    await on_event(record)
+                case messages.SubscriberLagged():
                     raise ProcessUnreachableError("More happened than could be shown; the runs go on.")
                 case _:
                     pass
 
-    async def _request(self, command: Command, reply_type: type[CommandReply]) -> CommandReply:
-        """What came of an order."""
-        try:
-            await self._stream.send(encode_line(command))
-        except anyio.BrokenResourceError:
-            raise ProcessUnreachableError(DISCONNECTED) from None
-        match await self._next_reply():
-            case ErrorReply(message=message):
-                raise ProcessUnreachableError(message)
-            case done if isinstance(done, reply_type):
-                return done
-            case _:
-                raise ProcessUnreachableError(DISCONNECTED)
-
-    async def _next_reply(self) -> Reply | None:
-        """The next answer that we know; None when there will be no more."""
+    async def next_reply(self) -> Reply | None:
+        """Return the next reply of a known type; None at the end of the connection."""
         while True:
             try:
-                received = await self._receiver.receive_until(b"\n", MAX_REPLY_BYTES)
+                line = await self._receiver.receive_until(b"\n", messages.MAX_REPLY_BYTES)
             except (anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.BrokenResourceError):
                 return None
-            if (reply := decode_reply(received)) is not None:
+            if (reply := messages.decode_reply(line)) is not None:
                 return reply
 
 
 @asynccontextmanager
 async def open_connection(address: str) -> AsyncIterator[ControlConnection]:
-    """A connection for the block to the process that listens there.
+    """Connect to the process that listens at the address, for the block.
 
     Raises:
-        Unreachable: nobody does.
+        ProcessUnreachableError: no process listens there, or it does not answer.
     """
-    if not places.UNIX_SOCKETS_SUPPORTED:
+    if not UNIX_SOCKETS_SUPPORTED:
         raise ProcessUnreachableError(
             "This system has no sockets by which one process could reach the runs of another."
         )
     try:
         stream = await anyio.connect_unix(address)
     except ConnectionRefusedError as error:
-        places.remove_socket(address)
+        remove_socket(address)
         raise ProcessUnreachableError("Its process is gone.") from error
     except OSError as error:
         raise ProcessUnreachableError(f"Its socket {address} cannot be used: {error.strerror}.") from error
@@ -169,3 +136,30 @@ async def open_connection(address: str) -> AsyncIterator[ControlConnection]:
         except anyio.BrokenResourceError as error:
             raise ProcessUnreachableError("It closed the connection.") from error
         yield connection
+
+
+def remove_socket(address: str) -> None:
+    """Remove the socket of a process that has ended."""
+    with suppress(OSError):
+        Path(address).unlink()
+
+
+async def send_as_run(callback: CallbackAddress, command: Command) -> Reply | None:
+    """Send a command of a run that delegates, on a connection of its own, and return the reply.
+
+    None if the run has ended. Cancelling the request cancels the call that it made.
+
+    Raises:
+        RecursionError: the arguments of a call are nested too deeply.
+    """
+    # Together: the answer to hello has nothing that is needed.
+    lines = encode_line(HelloCommand(token=callback.token.reveal())) + encode_line(command)
+    try:
+        async with await anyio.connect_unix(callback.address) as stream:
+            await stream.send(lines)
+            connection = ControlConnection(stream)
+            while isinstance(reply := await connection.next_reply(), HelloReply):
+                pass
+            return reply
+    except (OSError, anyio.BrokenResourceError):
+        return None

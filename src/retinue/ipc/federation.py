@@ -14,7 +14,14 @@ from msgspec import Struct
 
 from retinue.client import Retinue
 from retinue.ipc.client import ControlConnection, ProcessUnreachableError, open_connection
-from retinue.ipc.messages import CancelReply, ExtendReply, SteerReply
+from retinue.ipc.messages import (
+    CancelCommand,
+    CancelReply,
+    ExtendCommand,
+    ExtendReply,
+    SteerCommand,
+    SteerReply,
+)
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import RunEnded, RunStarted
@@ -206,7 +213,7 @@ async def cancel_remote(owner: LeaseOwner) -> CancelReply:
         Unreachable: its process cannot be spoken to.
     """
     async with connect_owner(owner) as control:
-        return await control.cancel(owner.run)
+        return await control.request(CancelCommand(owner.run), CancelReply)
 
 
 async def steer_remote(owner: LeaseOwner, text: str) -> SteerReply:
@@ -216,7 +223,7 @@ async def steer_remote(owner: LeaseOwner, text: str) -> SteerReply:
         Unreachable: the same.
     """
     async with connect_owner(owner) as control:
-        return await control.steer(owner.run, text)
+        return await control.request(SteerCommand(owner.run, text), SteerReply)
 
 
 async def extend_remote(owner: LeaseOwner, seconds: float) -> ExtendReply:
@@ -226,7 +233,7 @@ async def extend_remote(owner: LeaseOwner, seconds: float) -> ExtendReply:
         Unreachable: the same.
     """
     async with connect_owner(owner) as control:
-        return await control.extend(owner.run, seconds)
+        return await control.request(ExtendCommand(owner.run, seconds), ExtendReply)
 
 
 def describe_unreachable(owner: LeaseOwner, problem: str) -> str:

@@ -1,62 +1,90 @@
-r"""What is said on a control socket: one JSON object per line, `{"type": …}`; all of it stands here.
+r"""The messages between processes: one JSON object per line, in UTF-8, its `type` first.
+
+On a control socket, each process with runs serves the others:
 
     → {"type":"hello","v":1}
     ← {"type":"welcome","v":1,"pid":4711}
     → {"type":"watch","deltas":true}
-    ← {"type":"live","runs":["…"]}              what has not ended; its past is in the store
-    ← {"type":"event","event":{…}}              as it happens, a stamped event as everywhere; deltas may be left out
+    ← {"type":"live","runs":["…"]}              the runs that have not ended; their past is in the store
+    ← {"type":"event","event":{…}}              each event record; a slow subscriber misses deltas
     ← {"type":"lagged"}                         too far behind: the last line
     → {"type":"cancel","run":"…"}
     ← {"type":"cancelled","run":"…","found":true,"failure":{…}}     once the run has ended
     → {"type":"steer","run":"…","text":"…"}
-    ← {"type":"steered","run":"…"}              once its engine has it; else with "failure": nothing was said
+    ← {"type":"steered","run":"…"}              once the engine has accepted it; else with "failure"
     → {"type":"extend","run":"…","seconds":600}
-    ← {"type":"extended","run":"…","timeout":1500}     in seconds, as it is now; else "failure"
-    ← {"type":"declined","message":"…"}         to an order that is none, or cannot be carried out
+    ← {"type":"extended","run":"…","timeout":1500}     the new timeout in seconds; else "failure"
+    ← {"type":"declined","message":"…"}         to an unknown or impossible command
 
-A connection says hello, then gives orders one after the other; `watch` is its last. Changes are additive: readers
-pass over fields and answers they do not know, and an order nobody knows is declined.
+A connection sends hello, then one command after the other; `watch` is its last. Changes are additive: readers ignore
+fields and replies they do not know, and an unknown command is declined.
 
-A run that may delegate says who it is, and has other orders:
+A run that may delegate identifies itself by its token and has other commands. Lines that it sends while a call is in
+progress are ignored; closing the connection cancels the call.
 
     → {"type":"hello","v":1,"token":"…"}
     ← {"type":"welcome","v":1,"pid":4711}
     → {"type":"tools"}
     ← {"type":"tools","tools":[{"name":"spawn_subagent","description":"…","inputSchema":{…}}, …]}
-    → {"type":"agents"}                         for engines that announce them by themselves
+    → {"type":"agents"}                         for engines that announce agents themselves
     ← {"type":"agents","agents":[{"name":"explorer","description":"…","body":"…","tools":["read", …]}, …]}
     → {"type":"call","tool":"spawn_subagent","call":"toolu_1","arguments":{…},"partial":true}
-    ← {"type":"partial","result":{"content":[…],"details":{…}}}      while it goes on, where that was asked for
+    ← {"type":"partial","result":{"content":[…],"details":{…}}}      during the call, if requested
     ← {"type":"result","result":{"content":[…],"details":{…},"isError":true}}
 
-What it says while a call goes on is not heard; closing the connection is how it stops the call.
+On the stdio of `retinue bridge`, an extension of a host makes many calls at once, each with an `id`:
+
+| the extension says | with | which |
+|---|---|---|
+| `tools` | `id`, `cwd?` | asks for the tools that may be registered there |
+| `call` | `id`, `tool`, `arguments`, `cwd?`, `toolCall?`, `hostTools?`, `partials?` | calls a tool; many at once |
+| `cancel` | `id` | stops the runs of a call; its result tells what they had |
+| `restore` | `sessions`: the runs of one session, as `ended` sent them | restores a session that Retinue lacks |
+| `shutdown` | | stops all calls, answers them and ends the bridge |
+
+| Retinue says | with | which |
+|---|---|---|
+| `hello` | `protocol`, `version`, `surface`, `maxLineBytes` | comes first, once |
+| `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema`; `policy?` | answers `tools` |
+| `partial` | `id`, `result`: `content`, `details`; `view?` | tells of a call while it runs; slow readers miss some |
+| `started` | `id`, `session`: its data so far, to be stored by the host | a run of a call has been accepted |
+| `ended` | `id`, `session`: its data, to be stored by the host | a run of a call has ended |
+| `result` | `id`, `result`: `content`, `details`, `isError?`; `view?` | answers `call` |
+| `refused` | `id?`, `message` | answers what means nothing; nothing was done |
+
+`docs/hosts.md` describes the fields. Every `tools` and every `call` is answered once. If the extension closes stdin
+without a `shutdown`, its conversation ended unexpectedly: all runs are stopped as `interrupted`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, from_line, to_line
-from retinue.output.untrusted_text import complete_escapes
+from retinue.output.untrusted_text import complete_escapes, map_strings, replace_surrogates
 
 VERSION = 1
+BRIDGE_VERSION = 1
 MAX_HELLO_BYTES = 64 * 2**10
-"""Of the first line; whoever sends more is no friend."""
+"""Length of the first line; a client that sends more is disconnected."""
 MAX_COMMAND_BYTES = 16 * 2**20
-"""Of an order: the tasks of a call, and what is said to an agent, may be long."""
+"""Length of a command: the tasks of a call and steering texts may be long."""
 MAX_REPLY_BYTES = 256 * 2**20
-"""Of an answer: an event may carry the whole text of a run."""
+"""Length of a reply: an event may contain the whole text of a run."""
+
+
+# -- commands on a control socket ------------------------------------------------------------------
 
 
 class HelloCommand(Struct, frozen=True, tag="hello"):
     v: int = VERSION
     token: str | None = None
-    """Of a run that calls home."""
+    """Token of a run that delegates; None for any other client."""
 
 
 class WatchCommand(Struct, frozen=True, tag="watch"):
@@ -87,11 +115,10 @@ class ListAgents(Struct, frozen=True, tag="agents"):
 
 class CallTool(Struct, frozen=True, tag="call"):
     tool: str
-    call: str
-    """The id of the tool call, as the run's own model knows it."""
+    tool_call: str = msgspec.field(name="call")
+    """Id of the tool call in the conversation of the run's model."""
     arguments: Any = None
-    partial: bool = False
-    """Whether partial results are wanted."""
+    partials: bool = msgspec.field(name="partial", default=False)
 
 
 Command = (
@@ -99,56 +126,59 @@ Command = (
 )
 
 
-class HelloReply(Struct, frozen=True, tag="welcome"):
-    v: int
-    pid: int
+# -- requests on the stdio of a bridge -------------------------------------------------------------
 
 
-class LiveRunsMessage(Struct, frozen=True, tag="live"):
-    runs: tuple[str, ...]
-    """In the order they were begun."""
+class SessionData(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The record that a host keeps of one run; the names are those of pi's subagent extensions."""
+
+    session_id: str
+    task_name: str
+    prompt: str
+    status: Literal["running", "completed", "error"]
+    cwd: str = ""
+    profile_name: str | None = None
+    exit_code: int | None = None
+    """None while it runs."""
+    model: str | None = None
+    stop_reason: str | None = None
+    error_message: str | None = None
+    started_at: float = 0
+    """Milliseconds since the epoch."""
+    messages: tuple[Any, ...] = ()
 
 
-class EventMessage(Struct, frozen=True, tag="event"):
-    event: Raw
-
-    def decode_event(self) -> EventRecord:
-        """The event.
-
-        Raises:
-            msgspec.MsgspecError: it is none that this version knows.
-        """
-        return from_line(bytes(self.event))
+class ListToolsRequest(Struct, frozen=True, kw_only=True, tag="tools"):
+    id: str
+    cwd: str | None = None
 
 
-class CancelReply(Struct, frozen=True, tag="cancelled", omit_defaults=True):
-    run: str
-    found: bool
-    """Whether there was such a run, not ended, to be stopped."""
-    failure: Failure | None = None
-    """How it ended; none if it had answered before it could be stopped."""
+class CallToolRequest(Struct, frozen=True, kw_only=True, tag="call", rename="camel"):
+    id: str
+    tool: str
+    arguments: Any
+    cwd: str | None = None
+    tool_call: str | None = None
+    host_tools: tuple[str, ...] | None = None
+    partials: bool = False
 
 
-class SteerReply(Struct, frozen=True, tag="steered", omit_defaults=True):
-    run: str
-    failure: Failure | None = None
-    """Why nothing was said to its agent."""
+class CancelRequest(Struct, frozen=True, kw_only=True, tag="cancel"):
+    id: str
 
 
-class ExtendReply(Struct, frozen=True, tag="extended", omit_defaults=True):
-    run: str
-    timeout: float | None = None
-    """As it is now."""
-    failure: Failure | None = None
-    """Why its time is as it was."""
+class RestoreRequest(Struct, frozen=True, kw_only=True, tag="restore"):
+    sessions: tuple[SessionData, ...]
 
 
-class SubscriberLagged(Struct, frozen=True, tag="lagged"):
+class ShutdownRequest(Struct, frozen=True, tag="shutdown"):
     pass
 
 
-class ErrorReply(Struct, frozen=True, tag="declined"):
-    message: str
+BridgeRequest = ListToolsRequest | CallToolRequest | CancelRequest | RestoreRequest | ShutdownRequest
+
+
+# -- messages of both ------------------------------------------------------------------------------
 
 
 class ToolDescription(Struct, frozen=True, rename="camel"):
@@ -159,30 +189,116 @@ class ToolDescription(Struct, frozen=True, rename="camel"):
     input_schema: Mapping[str, Any]
 
 
-class ToolsReply(Struct, frozen=True, tag="tools"):
+DrawnLine = Sequence[tuple[str, str]]
+"""Pieces of text, each with the name of its style."""
+StyledRows = Sequence[DrawnLine]
+
+
+class BodyRange(Struct, frozen=True, kw_only=True):
+    """The range of a view's lines that one run wrote."""
+
+    start: int
+    end: int
+    earlier: int
+    """Lines before them that only the expanded view has."""
+
+
+class RenderedView(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The runs of a call as a screen of any width shows them."""
+
+    lines: StyledRows
+    expanded: StyledRows
+    bodies: Sequence[BodyRange]
+    max_lines: int
+    """Rows that the body of one run may take."""
+
+
+class ToolsReply(Struct, frozen=True, kw_only=True, tag="tools"):
+    id: str | UnsetType = UNSET
     tools: tuple[ToolDescription, ...]
+    policy: str | UnsetType = UNSET
+    """When to delegate and to whom, for the host's model; only where the user enabled it."""
+
+
+class PartialReply(Struct, frozen=True, kw_only=True, tag="partial"):
+    id: str | UnsetType = UNSET
+    result: Mapping[str, Any]
+    view: RenderedView | UnsetType = UNSET
+
+
+class ToolResultReply(Struct, frozen=True, kw_only=True, tag="result"):
+    id: str | UnsetType = UNSET
+    result: Mapping[str, Any]
+    view: RenderedView | UnsetType = UNSET
+
+
+# -- replies on a control socket -------------------------------------------------------------------
+
+
+class HelloReply(Struct, frozen=True, tag="welcome"):
+    v: int
+    pid: int
+
+
+class LiveRunsMessage(Struct, frozen=True, tag="live"):
+    runs: tuple[str, ...]
+    """In the order in which they were queued."""
+
+
+class EventMessage(Struct, frozen=True, tag="event"):
+    event: Raw
+
+    def decode_event(self) -> EventRecord:
+        """Return the event record.
+
+        Raises:
+            msgspec.MsgspecError: a later version wrote it.
+        """
+        return from_line(bytes(self.event))
+
+
+class CancelReply(Struct, frozen=True, tag="cancelled", omit_defaults=True):
+    run: str
+    found: bool
+    """The run existed and had not ended."""
+    failure: Failure | None = None
+    """How it ended; None if it had answered before it could be stopped."""
+
+
+class SteerReply(Struct, frozen=True, tag="steered", omit_defaults=True):
+    run: str
+    failure: Failure | None = None
+    """Why the text was not delivered."""
+
+
+class ExtendReply(Struct, frozen=True, tag="extended", omit_defaults=True):
+    run: str
+    timeout: float | None = None
+    """The new timeout in seconds."""
+    failure: Failure | None = None
+    """Why the timeout was not changed."""
+
+
+class SubscriberLagged(Struct, frozen=True, tag="lagged"):
+    pass
+
+
+class ErrorReply(Struct, frozen=True, tag="declined"):
+    message: str
 
 
 class AgentDescription(Struct, frozen=True):
-    """An agent that a run may delegate to, as far as another may know it: no persona, no memory (decision D9)."""
+    """An agent that a run may delegate to, without persona and memory (decision D9)."""
 
     name: str
     description: str
     body: str
     tools: tuple[str, ...] | None
-    """In pi's names; None: those of its caller."""
+    """In pi's names; None for those of its caller."""
 
 
 class AgentsReply(Struct, frozen=True, tag="agents"):
     agents: tuple[AgentDescription, ...]
-
-
-class PartialReply(Struct, frozen=True, tag="partial"):
-    result: Mapping[str, Any]
-
-
-class ToolResultReply(Struct, frozen=True, tag="result"):
-    result: Mapping[str, Any]
 
 
 Reply = (
@@ -200,39 +316,106 @@ Reply = (
     | ToolResultReply
 )
 
+
+# -- messages of a bridge --------------------------------------------------------------------------
+
+
+class BridgeHello(Struct, frozen=True, kw_only=True, tag="hello", rename="camel"):
+    version: str
+    surface: str
+    max_line_bytes: int
+    protocol: int = BRIDGE_VERSION
+
+
+class SessionStartedMessage(Struct, frozen=True, kw_only=True, tag="started"):
+    id: str
+    session: SessionData
+
+
+class SessionEndedMessage(Struct, frozen=True, kw_only=True, tag="ended"):
+    id: str
+    session: SessionData
+
+
+class RefusalMessage(Struct, frozen=True, kw_only=True, tag="refused"):
+    message: str
+    id: str | UnsetType = UNSET
+
+
+BridgeMessage = (
+    BridgeHello
+    | ToolsReply
+    | PartialReply
+    | SessionStartedMessage
+    | SessionEndedMessage
+    | ToolResultReply
+    | RefusalMessage
+)
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
 _encode = msgspec.json.Encoder().encode
 _decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decode
 _decode_reply: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
+_decode_request: Callable[[str], BridgeRequest] = msgspec.json.Decoder(BridgeRequest).decode
 
 
-def encode_line(message: Command | Reply) -> bytes:
-    """One line of the wire, newline included."""
-    return _encode(message) + b"\n"
-
-
-def encode_event(stamped: EventRecord) -> bytes:
-    """The line of an event; what `line(Happened(…))` would be, without encoding it twice."""
-    return b'{"type":"event","event":%b}\n' % to_line(stamped)[:-1]
-
-
-def decode_command(received: bytes) -> Command:
-    """The order of a line.
+def encode_line(message: Command | Reply | BridgeMessage) -> bytes:
+    """Return the line of a message, newline included.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        RecursionError: the arguments of a call are nested too deeply.
     """
     try:
-        return _decode_command(received)
+        return _encode(message) + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in a name, a path or a model's text
+        return _encode(map_strings(msgspec.to_builtins(message), replace_surrogates)) + b"\n"
+
+
+def encode_event(record: EventRecord) -> bytes:
+    """Return the line of an `EventMessage` without encoding the event twice."""
+    return b'{"type":"event","event":%b}\n' % to_line(record)[:-1]
+
+
+def decode_command(line: bytes) -> Command:
+    """Return the command in a line of a control socket.
+
+    Raises:
+        msgspec.MsgspecError: the line has no known command.
+    """
+    try:
+        return _decode_command(line)
     except msgspec.DecodeError:
-        if rb"\ud" not in received.lower():
+        if rb"\ud" not in line.lower():
             raise
         # A child in JavaScript may have cut an emoji in two.
-        return _decode_command(complete_escapes(received.decode()).encode())
+        return _decode_command(complete_escapes(line.decode()).encode())
 
 
-def decode_reply(received: bytes) -> Reply | None:
-    """The answer of a line; None for one that only a later version knows."""
+def decode_reply(line: bytes) -> Reply | None:
+    """Return the reply in a line of a control socket; None if only a later version knows it."""
     try:
-        return _decode_reply(received)
+        return _decode_reply(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def decode_request(line: str) -> BridgeRequest | RefusalMessage:
+    """Return the request in a line of an extension, or the refusal to send if there is none."""
+    try:
+        return _decode_request(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return RefusalMessage(message=f"The line cannot be understood: {error}. Nothing was done.", id=_find_id(line))
+
+
+class _MessageWithId(Struct):
+    id: str | UnsetType = UNSET
+
+
+def _find_id(line: str) -> str | UnsetType:
+    """Return the id of a line that is otherwise not understood."""
+    try:
+        return msgspec.json.decode(line, type=_MessageWithId).id
+    except (msgspec.DecodeError, RecursionError):
+        return UNSET

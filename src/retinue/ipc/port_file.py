@@ -1,6 +1,6 @@
-"""On which port a process of this user serves: said in a locked file, which is true as long as the lock is held.
+"""The port on which a process of this user serves HTTP, in a file that is valid while it is locked.
 
-Whoever finds a port taken learns here whether it is Retinue who has it, without a word to whoever else that may be.
+A process that finds a port taken learns here whether Retinue has it, without contacting an unknown program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_ADDRESS_BYTES = 1024
 
 @contextmanager
 def publish_port(state: Path, port: int, address: str) -> Iterator[None]:
-    """Says, for the block, that this process serves on a port. Where that cannot be written, nobody is told."""
+    """Publish, for the block, that this process serves on a port; skipped if the file cannot be written."""
     path = _port_file(state, port)
     try:
         descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
@@ -36,7 +36,7 @@ def publish_port(state: Path, port: int, address: str) -> Iterator[None]:
 
 
 def find_server(state: Path, port: int) -> str | None:
-    """The address of the process of this user that serves on a port; None if there is none."""
+    """Return the address of the process of this user that serves on a port; None if there is none."""
     path = _port_file(state, port)
     if not is_held(path):
         return None
@@ -46,7 +46,7 @@ def find_server(state: Path, port: int) -> str | None:
 
 
 def _write_address(descriptor: int, address: str) -> bool:
-    """Whether the file is now ours: another server on this port, of another address, may have it."""
+    """Lock the file and write the address; false if a server on this port at another address holds the lock."""
     with suppress(OSError):
         if try_lock(descriptor):
             os.ftruncate(descriptor, 0)

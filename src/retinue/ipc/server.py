@@ -1,6 +1,6 @@
-"""The door of a process that has runs: where others knock. What is said once they are in is in `talking`.
+"""The control server of a process with runs: accept connections of other processes. `connection` serves each.
 
-Imports next to nothing: every process that runs something has one, and most are never knocked at.
+Imports next to nothing: every process with runs has a server, and most never get a connection.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio.abc import SocketListener, SocketStream
 
-from retinue.ipc import socket_path as places
+from retinue.ipc.socket_path import open_listener
 from retinue.model.event_codec import EventRecord
 from retinue.runtime.delegation import MAX_CONNECTIONS
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
+from retinue.support.sockets import UNIX_SOCKETS_SUPPORTED
 from retinue.support.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 
 HANDSHAKE_TIMEOUT = 5.0
-"""Seconds a client has to say who it is."""
+"""Seconds a client has to send hello."""
 MAX_CLIENTS = 32
-"""Clients at once, beside the runs themselves; whoever comes then is declined."""
+"""Clients at once, beside the runs of this process; more are declined."""
 DRAIN_TIMEOUT = 1.0
-"""Seconds watchers have to take the last events when everything ends."""
+"""Seconds subscribers have to read the last events when the server closes."""
 ACCEPT_RETRY_DELAY = 0.25
-"""Seconds before someone is let in again after that could not be done."""
+"""Seconds between two attempts to accept when one has failed."""
 DISCONNECT_ERRORS = (
     OSError,
     anyio.BrokenResourceError,
@@ -42,13 +43,13 @@ DISCONNECT_ERRORS = (
     anyio.EndOfStream,
     SubscriberLaggedError,
 )
-"""How a connection ends before all was said."""
+"""Errors by which a connection ends in the middle of a message."""
 CONNECTION_FAULT = "A connection to the runs of this process was ended by a fault of Retinue itself. The runs go on."
 SOCKET_UNAVAILABLE = "Other processes cannot watch or cancel the runs of this one: no socket (%s). The runs go on."
 
 
 class ControlServer:
-    """Open from the first run on until its block ends. No fault of it, or of whoever comes, reaches a run."""
+    """A server that listens from the first run until its block ends. None of its faults reaches a run."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -57,14 +58,14 @@ class ControlServer:
         self._is_attempted = False
         self._is_closing = False
         self._waiting_scopes: set[anyio.CancelScope] = set()
-        """Where a watcher waits for news."""
+        """Scopes in which subscribers wait for events."""
         self._in_flight_count = 0
-        """Clients who are being told something."""
+        """Clients whose command is being executed."""
         self._idle = anyio.Event()
         self._handshakes: list[anyio.CancelScope] = []
-        """Those who have not said who they are, the first to come first."""
+        """Connections without a hello so far, oldest first."""
         self._client_count = 0
-        """Those who are no runs of ours."""
+        """Connected clients that are not runs of this process."""
 
     async def __aenter__(self) -> Self:
         self._group = await self._tasks.__aenter__()
@@ -74,12 +75,13 @@ class ControlServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._path is not None:
-            places.remove_socket(str(self._path))
+            with suppress(OSError):
+                self._path.unlink()
             await self._drain()
         await self._tasks.__aexit__(kind, error, trace)
 
     def bind(self, orchestrator: Orchestrator, make_toolset: Callable[[], ToolProvider]) -> None:
-        """Says whose runs are behind it, and what they delegate with; it stays closed."""
+        """Set the orchestrator of the runs and the toolset they delegate with; the server does not listen yet."""
         self.orchestrator = orchestrator
         self._make_toolset = make_toolset
 
@@ -88,11 +90,11 @@ class ControlServer:
         return self._make_toolset()
 
     def address(self) -> str | None:
-        """Where to knock; it is open from the first time this is asked. None if it cannot be."""
-        if not self._is_attempted and places.UNIX_SOCKETS_SUPPORTED:
+        """Return the path of the socket, which listens from the first call on; None if there can be none."""
+        if not self._is_attempted and UNIX_SOCKETS_SUPPORTED:
             self._is_attempted = True
             try:
-                listener, self._path = places.open_listener(self._environ)
+                listener, self._path = open_listener(self._environ)
             except OSError as error:
                 logging.getLogger("retinue").warning(SOCKET_UNAVAILABLE, error.strerror or error)
             else:
@@ -101,7 +103,7 @@ class ControlServer:
 
     @contextmanager
     def unauthenticated(self) -> Iterator[None]:
-        """A block in which someone says who they are. It ends early: for want of time, or as too many others wait."""
+        """Limit the time of a handshake in the block; too many handshakes at once end the oldest."""
         with anyio.move_on_after(HANDSHAKE_TIMEOUT) as scope:
             self._handshakes.append(scope)
             if len(self._handshakes) > MAX_CLIENTS + MAX_CONNECTIONS * len(self.orchestrator.delegation):
@@ -109,12 +111,12 @@ class ControlServer:
             try:
                 yield
             finally:
-                with suppress(ValueError):  # it had to make room
+                with suppress(ValueError):  # removed to make room
                     self._handshakes.remove(scope)
 
     @contextmanager
     def client_slot(self) -> Iterator[bool]:
-        """A block in which someone is served who is no run of ours; whether there is room for it."""
+        """Count a client for the block; yields false if there are too many."""
         self._client_count += 1
         try:
             yield self._client_count <= MAX_CLIENTS
@@ -123,7 +125,7 @@ class ControlServer:
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
-        """A block whose end is waited for when everything ends."""
+        """Make the closing server wait for the end of the block."""
         self._in_flight_count += 1
         try:
             yield
@@ -132,10 +134,10 @@ class ControlServer:
             self._idle.set()
 
     async def next_events(self, subscription: EventSubscription) -> tuple[EventRecord, ...]:
-        """What has happened since the last time, once something has; nothing at the end.
+        """Wait for events and return all that have arrived; none when the server closes.
 
         Raises:
-            Lagged: the watcher was cut off.
+            SubscriberLaggedError: the subscriber was too slow.
         """
         if (events := subscription.drain()) or self._is_closing:
             return events
@@ -159,7 +161,7 @@ class ControlServer:
     async def _listen(self, bound: socket) -> None:
         async with await SocketListener.from_socket(bound) as listener:
             while True:
-                # Where there is no descriptor left for whoever knocks, there may be one later.
+                # If no descriptor is free for a new connection, one may be later.
                 with suppress(OSError, anyio.BrokenResourceError):
                     await listener.serve(self._handle, self._group)
                 await anyio.sleep(ACCEPT_RETRY_DELAY)
@@ -171,6 +173,6 @@ class ControlServer:
             async with stream:
                 await handle_connection(stream, self)
         except* DISCONNECT_ERRORS:
-            pass  # in the middle of a word, or too slow to be told everything
+            pass  # the client disconnected in the middle of a message, or was too slow
         except* Exception:  # the last place before the group in which runs live: a fault of ours must not end them
             logging.getLogger("retinue").exception(CONNECTION_FAULT)

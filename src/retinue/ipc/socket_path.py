@@ -1,4 +1,4 @@
-"""Where control sockets are: short paths in a folder that only their owner may enter."""
+"""The paths of control sockets: short ones, in a directory that only their owner may enter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 import stat
 import struct
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,19 +15,17 @@ from retinue.sessions.paths import make_folder
 
 SUFFIX = ".sock"
 UNBOUND_SUFFIX = ".new"
-"""Of a socket nobody listens on yet: it would be taken for a dead one."""
+"""Suffix of a socket that does not listen yet: it would be taken for a stale one."""
 MAX_PATH_BYTES = 100
-"""Of a path: systems keep them in 104 to 108 bytes."""
+"""Length of a path: operating systems allow 104 to 108 bytes."""
 BACKLOG = 32
-UNIX_SOCKETS_SUPPORTED = sys.platform != "win32" and hasattr(socket, "AF_UNIX")
-"""Whether this system has such sockets."""
 
 
 def open_listener(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
-    """A socket that listens, and where; only its owner may connect. Those of processes that are gone are removed.
+    """Return a listening socket that only its owner may connect to, and its path; remove stale sockets.
 
     Raises:
-        OSError: there can be none.
+        OSError: no socket can be created.
     """
     name = f"{os.getpid()}-{os.urandom(3).hex()}"
     folder = _socket_folder(environ, len(name) + len(SUFFIX))
@@ -51,7 +48,7 @@ def open_listener(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
 
 
 def is_stale(path: Path) -> bool:
-    """Whether nobody listens on a socket any more: its process was killed and could not remove it."""
+    """Return true if no process listens on a socket any more, because its process was killed."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
@@ -63,14 +60,8 @@ def is_stale(path: Path) -> bool:
     return False
 
 
-def remove_socket(address: str) -> None:
-    """Removes the socket of a process that is gone."""
-    with suppress(OSError):
-        Path(address).unlink()
-
-
 def is_same_user(connection: socket.socket) -> bool:
-    """Whether whoever connected is the same user, or root; where a system cannot tell, the folder's mode has."""
+    """Return true if the peer is the same user or root; without peer credentials the directory's mode decides."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     form = struct.Struct("3i")
@@ -79,7 +70,7 @@ def is_same_user(connection: socket.socket) -> bool:
 
 
 def _socket_folder(environ: Mapping[str, str], name_bytes: int) -> Path:
-    """The user's runtime folder, or one of our own among the temporary files."""
+    """Return the user's runtime directory, or one of our own among the temporary files."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     with suppress(OSError):
         if runtime.startswith("/") and _is_private(Path(runtime)):
@@ -99,7 +90,7 @@ def _fits(folder: Path, name_bytes: int) -> bool:
 def _make_private(folder: Path) -> None:
     make_folder(folder)
     if not _is_private(folder):
-        # Someone else's, or open to others: what is said there could be heard, or answered by anyone.
+        # Another user's, or open to others, who could read or answer messages.
         raise PermissionError(errno.EPERM, "not a private folder of this user", str(folder))
 
 
@@ -110,13 +101,13 @@ def _is_private(folder: Path) -> bool:
 
 def _find_stale_sockets(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        # Only where its process cannot be seen is its socket tried: it may be of another container.
+        # A process that cannot be seen may be of another container, so its socket is tried.
         if path.suffix == SUFFIX and not _process_exists(path) and is_stale(path):
             yield path
 
 
 def _process_exists(path: Path) -> bool:
-    """Whether there is a process of the number in a socket's name."""
+    """Return true if a process with the number in the socket's name exists."""
     number = path.name.partition("-")[0]
     try:
         os.kill(int(number), 0)

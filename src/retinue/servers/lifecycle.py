@@ -1,4 +1,4 @@
-"""A server of any protocol: it serves until it is done or a signal ends it."""
+"""Run a server of any protocol until it is done or a signal arrives."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from retinue.toolsets.base import CANCELLED_EXIT_CODE
 
 
 class ServerStartError(Exception):
-    """What a server is to offer cannot be served; the message says why and what to do."""
+    """A server cannot start; the message gives the reason and what to do."""
 
 
 async def run_until_signal(work: Callable[[], Awaitable[None]], on_hangup: Sequence[Callable[[], None]] = ()) -> int:
-    """Run the work until it is done or a signal ends it; a second signal ends the process at once.
+    """Run the work until it is done or a signal arrives, and return the exit code.
 
-    `on_hangup` is called first if the signal is SIGHUP: the terminal is gone, and the host with it.
+    A second signal ends the process at once. On SIGHUP the `on_hangup` callbacks are called first: the terminal is
+    gone, and the host with it.
 
     Raises:
-        Unservable: it cannot be done.
+        ServerStartError: the server cannot start.
     """
     fault: ServerStartError | None = None
     with anyio.CancelScope() as scope:

@@ -1,4 +1,4 @@
-"""The lines of stdin and stdout: bounded, without a thread for each, and given up at once when the server ends.
+"""Line-based stdin and stdout for servers: bounded, without threads, cancelled at once when the server ends.
 
 The MCP SDK's own wrappers read lines of any length, cannot be cancelled while they wait, and change threads three
 times for every call.
@@ -20,14 +20,14 @@ from retinue.output.untrusted_text import complete_escapes
 from retinue.support.stdio_streams import flush_stream
 
 MAX_LINE_BYTES = 4 * 2**20
-"""Of one message, as over HTTP. A longer one is skipped and said on stderr."""
+"""Length of one message, as over HTTP. A longer one is skipped and reported on stderr."""
 _CHUNK = 2**16
 _NEEDS_THREADS = os.name == "nt"
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
 class LineReader:
-    """Iterates over the lines of a descriptor, each a JSON text with its line feed, no half of a character in it."""
+    """The lines of a descriptor, each a JSON text with its line feed and without lone surrogates."""
 
     def __init__(self, descriptor: int, limit_bytes: int = MAX_LINE_BYTES) -> None:
         self._descriptor = descriptor
@@ -51,30 +51,38 @@ class LineReader:
                 rest, is_skipping = b"", True
 
     async def _read_chunk(self) -> bytes:
-        """Some bytes, once there are any; none at the end."""
+        """Wait for bytes and return them; none at the end of the stream."""
         if _NEEDS_THREADS:
             return await anyio.to_thread.run_sync(os.read, self._descriptor, _CHUNK, abandon_on_cancel=True)
         while True:
             await _wait_ready(anyio.wait_readable, self._descriptor)
-            with suppress(BlockingIOError):  # someone else has read it
+            with suppress(BlockingIOError):  # another process has read it
                 return os.read(self._descriptor, _CHUNK)
 
 
 class DescriptorWriter:
-    """Writes text to a descriptor; waits, and can be cancelled, where its reader does not keep up."""
+    """A writer to a descriptor that can be cancelled while its reader does not keep up."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.reader_left: Callable[[], None] = lambda: None
-        """Is called when nobody reads any more."""
+        """Callback for a closed reading end."""
 
     async def write(self, text: str) -> None:
-        """Returns when all of it is written.
+        """Write all of the text.
 
         Raises:
-            anyio.ClosedResourceError: nobody reads any more.
+            anyio.ClosedResourceError: the reading end is closed.
         """
-        rest = memoryview(text.encode("utf-8", "replace"))
+        await self.send(text.encode("utf-8", "replace"))
+
+    async def send(self, data: bytes) -> None:
+        """Write all of the data.
+
+        Raises:
+            anyio.ClosedResourceError: the reading end is closed.
+        """
+        rest = memoryview(data)
         await anyio.lowlevel.checkpoint()
         while rest:
             try:
@@ -86,7 +94,7 @@ class DescriptorWriter:
                 raise anyio.ClosedResourceError from error
 
     async def flush(self) -> None:
-        """Nothing is ever held back."""
+        """Do nothing: every write is complete."""
 
     async def _write_some(self, data: memoryview) -> int:
         if _NEEDS_THREADS:
@@ -96,10 +104,10 @@ class DescriptorWriter:
 
 @contextmanager
 def claim_stdio() -> Iterator[tuple[LineReader, DescriptorWriter]]:
-    """The streams of the process, for one who speaks a protocol over them.
+    """Yield stdin and stdout of the process for a protocol server.
 
-    While the block lasts stdin is empty for everyone else in this process and below it, and what they print on stdout
-    goes to stderr.
+    During the block the rest of this process and its children read an empty stdin, and what they print on stdout goes
+    to stderr.
     """
     incoming, outgoing = os.dup(STDIN), os.dup(STDOUT)
     devnull = os.open(os.devnull, os.O_RDONLY)
@@ -118,7 +126,7 @@ def claim_stdio() -> Iterator[tuple[LineReader, DescriptorWriter]]:
 
 @contextmanager
 def _nonblocking(descriptor: int) -> Iterator[None]:
-    """Lets a write say that it would have to wait. Not on a terminal, which others write to as well."""
+    """Make writes non-blocking for the block, except on a terminal, which other programs write to as well."""
     if _NEEDS_THREADS or os.isatty(descriptor) or not os.get_blocking(descriptor):
         yield
         return
@@ -130,7 +138,7 @@ def _nonblocking(descriptor: int) -> Iterator[None]:
 
 
 async def _wait_ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
-    """Waits until a descriptor can be used; a regular file always can."""
+    """Wait until a descriptor is ready; a regular file always is."""
     try:
         await wait(descriptor)
     except OSError as error:

@@ -11,13 +11,13 @@ import pytest
 from tests.support.bridge_extension import HANGS, INTERRUPTED, Extension, retinue, text_of
 
 from retinue.config.directories import state_folder
+from retinue.ipc.messages import SessionData
 from retinue.model.events import MessageEnded, RunEnded, Text, ToolCalled, ToolReturned
 from retinue.model.results import AnswerStatus
 from retinue.servers.bridge.session_data import (
     MAX_CALL_BYTES,
     MAX_TASK_BYTES,
     MessageLog,
-    SessionData,
     encoded_bytes,
     past_run,
 )

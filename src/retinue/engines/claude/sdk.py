@@ -19,8 +19,8 @@ from retinue.engines.claude.tools import (
     to_retinue_name,
 )
 from retinue.engines.claude.wire import ClaudeTransport
-from retinue.engines.delegation_client import DelegateAgent
 from retinue.engines.toolbox import AgentToolbox, ToolSchema
+from retinue.ipc.messages import AgentDescription
 from retinue.model.errors import ErrorCode
 from retinue.model.runs import ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_claude_name
@@ -63,7 +63,7 @@ async def connect_client(
     wire: ClaudeTransport,
     toolbox: AgentToolbox,
     allowed: Collection[str],
-    agents: Collection[DelegateAgent] = (),
+    agents: Collection[AgentDescription] = (),
     *,
     preapproved: Collection[str] = (),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
@@ -101,7 +101,7 @@ async def connect_client(
         await client.disconnect()
 
 
-def _agent_definition(agent: DelegateAgent) -> AgentDefinition:
+def _agent_definition(agent: AgentDescription) -> AgentDefinition:
     from claude_agent_sdk import AgentDefinition
 
     # It reads an empty list as "all"; these agents are only announced, as it runs none itself.

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup
-from msgspec import UnsetType, structs
+from msgspec import UNSET, UnsetType, structs
 
 from retinue import __version__
 from retinue.client import Retinue
+from retinue.ipc import messages
+from retinue.ipc.connection import describe_tools
+from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, SessionData, ToolResultReply
+from retinue.ipc.outgoing_queue import OutgoingQueue
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued
 from retinue.model.tasks import CallContext
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
-from retinue.servers.bridge.messages import (
-    BridgeHello,
-    BridgeMessage,
-    CallToolRequest,
-    CancelRequest,
-    ListToolsRequest,
-    PartialMessage,
-    RefusalMessage,
-    RenderedView,
-    Restore,
-    ResultMessage,
-    SessionEndedMessage,
-    Shutdown,
-    Started,
-    decode_message,
-    encode_message,
-    make_tool_list,
-)
 from retinue.servers.bridge.session_data import (
     MAX_CALL_BYTES,
     MAX_ERROR_BYTES,
@@ -46,7 +31,6 @@ from retinue.servers.bridge.session_data import (
     MAX_TASK_BYTES,
     PROMPT_SHARE,
     MessageLog,
-    SessionData,
     cut,
     encoded_bytes,
     past_run,
@@ -54,73 +38,87 @@ from retinue.servers.bridge.session_data import (
 from retinue.servers.bridge.view_builder import ViewBuilder
 from retinue.servers.delegation_hint import is_hint_enabled, render_hint
 from retinue.servers.lifecycle import run_until_signal
-from retinue.servers.stdio import MAX_LINE_BYTES, DescriptorWriter, claim_stdio
+from retinue.servers.stdio import MAX_LINE_BYTES, claim_stdio
 from retinue.sessions.store import INTERRUPTED
 from retinue.toolsets.base import REFUSED_EXIT_CODE, RunTool, ToolResult, Toolset
 from retinue.tui.layout import DEFAULT_AGENT, SHOWN_ID_LENGTH
 
+MAX_CALLS = 256
+"""Calls at once; more are refused. Runs queue for their slots below this."""
 STOP_TIMEOUT = 10.0
-"""Seconds the runs of a cancelled call have to end, as long as a stubborn process tree takes; then it is left."""
+"""Seconds the runs of a cancelled call have to end: as long as a stubborn process tree takes."""
+MIN_UPDATE_INTERVAL = 0.1
+"""Seconds between two partial results of a call: each repeats the whole so far."""
+TICK_INTERVAL = 1.0
+"""Seconds between two views of a call in which only time passes."""
+
+CANCELLED_RESULT = ToolResult(
+    text="Cancelled; what there was is kept: `retinue sessions list`.",
+    details={},
+    is_error=True,
+    exit_code=REFUSED_EXIT_CODE,
+)
+"""The result of a cancelled call whose tool did not return one."""
 
 
 class PendingCall:
-    """What is known of a call while its tool works."""
+    """A call in progress: its runs so far, their view and the data that the host stores."""
 
-    def __init__(self, id_: str, call: CallContext, surface: Toolset, max_lines: int) -> None:
+    def __init__(self, id_: str, call: CallContext, toolset: Toolset, max_lines: int) -> None:
         self._id = id_
         self._call = call
         self._parent_call = call.lineage.parent_call
-        self._surface = surface
-        self._views = ViewBuilder(max_lines, surface.tool_session_id, verbatim=surface.name == "fanout")
+        self._toolset = toolset
+        self._views = ViewBuilder(max_lines, toolset.tool_session_id, verbatim=toolset.name == "fanout")
         self._progress = CallProgress()
         self._queued: dict[str, RunQueued] = {}
         self._messages: dict[str, MessageLog] = {}
-        """Of the runs that have not ended."""
+        """Messages of the runs that have not ended."""
         self._bytes_left = MAX_CALL_BYTES
         self.scope = anyio.CancelScope()
         self.is_cancelled = False
         self.latest: ToolResult | None = None
-        """What the tool had to show last."""
+        """The newest partial result."""
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The runs that the call itself asked for."""
+        """The runs that the call itself started, without those below them."""
         return tuple(self._queued)
 
     def cancel(self) -> None:
-        """Gives what is still to be said a bound; stopping the runs is for whoever has them."""
+        """Limit the time until the call is answered; the caller stops the runs."""
         self.is_cancelled = True
         self.scope.deadline = anyio.current_time() + STOP_TIMEOUT
 
-    def add_event(self, stamped: EventRecord) -> Started | SessionEndedMessage | None:
-        """Take in an event of the runs of this call and below, and return the message to send of it, if any."""
-        origin, event = stamped.origin, stamped.event
+    def add_event(self, record: EventRecord) -> messages.SessionStartedMessage | messages.SessionEndedMessage | None:
+        """Apply an event of a run of this call or below; return the message that reports it, if any."""
+        origin, event = record.origin, record.event
         is_own = origin.parent_tool_use_id == self._parent_call
         if not is_own and origin.parent_run not in self._progress.runs:
             return None
         if is_own and isinstance(event, RunEnded) and event.failure:
-            message = self._surface.failure_text(event.failure, self._call)
+            message = self._toolset.failure_text(event.failure, self._call)
             event = structs.replace(event, failure=structs.replace(event.failure, message=message))
-        self._progress = self._progress.apply(structs.replace(stamped, event=event))
+        self._progress = self._progress.apply(structs.replace(record, event=event))
         if is_own and isinstance(event, RunQueued):
             self._queued[origin.run] = event
             self._messages[origin.run] = MessageLog()
-            return Started(id=self._id, session=self._session_data(origin.run))
-        # A watcher that lagged behind may have missed the start: then there is too little to store.
+            return messages.SessionStartedMessage(id=self._id, session=self._session_data(origin.run))
+        # A subscriber that lagged may have missed the start: then there is too little to store.
         if origin.run in self._messages:
             if isinstance(event, RunEnded):
-                return SessionEndedMessage(id=self._id, session=self._ended_session(origin.run, event))
+                return messages.SessionEndedMessage(id=self._id, session=self._ended_session(origin.run, event))
             self._messages[origin.run].add(event)
         return None
 
-    def make_partial(self) -> PartialMessage:
+    def make_partial(self) -> PartialReply:
         assert self.latest is not None
-        return PartialMessage(id=self._id, result=self.latest.as_json(), view=self._render_view())
+        return PartialReply(id=self._id, result=self.latest.as_json(), view=self._render_view())
 
-    def make_result(self, result: ToolResult) -> ResultMessage:
-        return ResultMessage(id=self._id, result=result.as_json(), view=self._render_view())
+    def make_result(self, result: ToolResult) -> ToolResultReply:
+        return ToolResultReply(id=self._id, result=result.as_json(), view=self._render_view())
 
-    def _render_view(self) -> RenderedView | UnsetType:
+    def _render_view(self) -> messages.RenderedView | UnsetType:
         return self._views.build(self._progress, time.time())
 
     def _session_data(self, run: str) -> SessionData:
@@ -140,7 +138,7 @@ class PendingCall:
         return data
 
     def _ended_session(self, run: str, ended: RunEnded) -> SessionData:
-        """Return the data of a run that ended, its messages within its share of what one call may store."""
+        """Return the data of a run that ended, its messages within its share of the call's limit."""
         view, messages = self._progress.runs[run], self._messages.pop(run)
         # Runs that have not ended, and one that may follow, keep a share.
         share = min(MAX_TASK_BYTES, max(self._bytes_left, 0) // (len(self._messages) + 2))
@@ -157,85 +155,8 @@ class PendingCall:
         return structs.replace(data, messages=kept)
 
 
-MIN_UPDATE_INTERVAL = 0.1
-"""Seconds between two partial results of a call: each repeats the whole so far."""
-
-MakeMessage = Callable[[], BridgeMessage]
-
-
-class OutgoingQueue:
-    """Says one thing after the other. Of what is shown of a call and nobody has read yet only the newest is said."""
-
-    def __init__(self, writer: DescriptorWriter) -> None:
-        self._writer = writer
-        self._messages: deque[BridgeMessage | anyio.Event] = deque()
-        self._updates: dict[str, MakeMessage] = {}
-        self._changed = anyio.Event()
-        self._urgent = anyio.Event()
-
-    def send(self, message: BridgeMessage) -> None:
-        """Says it as soon as there is a reader for it."""
-        self._messages.append(message)
-        self._urgent.set()
-        self._changed.set()
-
-    async def drain(self) -> None:
-        """Return when everything said so far is written."""
-        written = anyio.Event()
-        self._messages.append(written)
-        self._urgent.set()
-        self._changed.set()
-        await written.wait()
-
-    def send_update(self, call: str, make: MakeMessage) -> None:
-        """Says how far a call has come, if the reader gets round to it; made only then."""
-        self._updates[call] = make
-        self._changed.set()
-
-    def drop_updates(self, call: str) -> None:
-        """Leaves out what was still to be shown of a call."""
-        self._updates.pop(call, None)
-
-    async def write_messages(self) -> None:
-        """Writes what there is to say until it is cancelled.
-
-        Raises:
-            anyio.ClosedResourceError: nobody reads any more.
-        """
-        while True:
-            await self._changed.wait()
-            self._changed, self._urgent = anyio.Event(), anyio.Event()
-            while self._messages:
-                said = self._messages.popleft()
-                if isinstance(said, anyio.Event):
-                    said.set()
-                else:
-                    await self._writer.write(encode_message(said))
-            calls = tuple(self._updates)
-            for call in calls:
-                if not self._messages and (make := self._updates.pop(call, None)):
-                    await self._writer.write(encode_message(make()))
-            if calls:
-                with anyio.move_on_after(MIN_UPDATE_INTERVAL):
-                    await self._urgent.wait()
-
-
-MAX_CALLS = 256
-"""In flight at once; more are refused. Runs queue for their slots below this."""
-TICK_INTERVAL = 1.0
-"""Seconds between two pictures of a call in which nothing else happens than that time passes."""
-
-CANCELLED_RESULT = ToolResult(
-    text="Cancelled; what there was is kept: `retinue sessions list`.",
-    details={},
-    is_error=True,
-    exit_code=REFUSED_EXIT_CODE,
-)
-"""The answer of a call that was cancelled and did not answer by itself."""
-
-
 class StdioBridge:
-    """Carries out what an extension asks for on one surface of an open Retinue."""
+    """The requests of one extension, executed with one toolset of an open Retinue."""
 
     def __init__(self, retinue: Retinue, toolset: str, outgoing: OutgoingQueue, group: TaskGroup) -> None:
         self._retinue = retinue
@@ -245,26 +166,24 @@ class StdioBridge:
         self._calls: dict[str, PendingCall] = {}
         self._events: EventSubscription | None = None
         self._restores: set[anyio.Event] = set()
-        """Set once the session is in the store; calls wait for them."""
+        """Restores in progress, each set when done; calls wait for them."""
         self._answered = anyio.Event()
         self.is_shut_down = False
-        """Whether the extension asked the bridge to end."""
-        outgoing.send(BridgeHello(version=__version__, surface=toolset, max_line_bytes=MAX_LINE_BYTES))
+        """The extension requested the end of the bridge."""
+        outgoing.send(messages.BridgeHello(version=__version__, surface=toolset, max_line_bytes=MAX_LINE_BYTES))
 
     async def follow(self) -> None:
-        """Watches the runs of all calls until cancelled."""
+        """Apply the events of all runs to their calls until cancelled."""
         while True:
             async with self._retinue.events() as self._events:
                 try:
-                    async for stamped in self._events:
-                        self._add_event(stamped)
-                except (
-                    SubscriberLaggedError
-                ):  # this process did not get round to it for long: what came meanwhile is in the store
-                    continue
+                    async for record in self._events:
+                        self._add_event(record)
+                except SubscriberLaggedError:
+                    continue  # this process was too busy; the missed events are in the store
 
     async def tick(self) -> None:
-        """Shows that time passes, until cancelled."""
+        """Send a view of each call every second until cancelled, so that elapsed times advance."""
         while True:
             await anyio.sleep(TICK_INTERVAL)
             for id_, pending in self._calls.items():
@@ -272,24 +191,24 @@ class StdioBridge:
                     self._outgoing.send_update(id_, pending.make_partial)
 
     def handle_line(self, line: str) -> None:
-        """Begins what a line asks for."""
-        match decode_message(line):
-            case ListToolsRequest() as asked:
-                self._list_tools(asked)
-            case CallToolRequest() as asked:
-                self._start_call(asked)
-            case CancelRequest() as asked:
-                self._cancel_call(asked.id)
-            case Restore() as asked:
-                self._group.start_soon(self._restore, asked, done := anyio.Event())
+        """Start what the request in a line asks for."""
+        match messages.decode_request(line):
+            case messages.ListToolsRequest() as request:
+                self._list_tools(request)
+            case CallToolRequest() as request:
+                self._start_call(request)
+            case messages.CancelRequest(id=call):
+                self._cancel_call(call)
+            case messages.RestoreRequest() as request:
+                self._group.start_soon(self._restore, request, done := anyio.Event())
                 self._restores.add(done)
-            case Shutdown():
+            case messages.ShutdownRequest():
                 self.is_shut_down = True
             case RefusalMessage() as refusal:
                 self._outgoing.send(refusal)
 
     async def finish(self) -> None:
-        """Cancel all calls and return when they are answered; bounded."""
+        """Cancel all calls and return when they are answered, at the latest after `STOP_TIMEOUT`."""
         with anyio.move_on_after(STOP_TIMEOUT):
             for call in self._calls:
                 self._cancel_call(call)
@@ -298,25 +217,26 @@ class StdioBridge:
                 await self._answered.wait()
             await self._outgoing.drain()
 
-    async def _restore(self, asked: Restore, done: anyio.Event) -> None:
+    async def _restore(self, request: messages.RestoreRequest, done: anyio.Event) -> None:
         try:
-            session = asked.sessions[0].session_id if asked.sessions else ""
-            runs = [past_run(data) for data in asked.sessions if data.session_id == session]
+            session = request.sessions[0].session_id if request.sessions else ""
+            runs = [past_run(data) for data in request.sessions if data.session_id == session]
             await self._retinue.restore(self._toolset.name, session, runs)
-        except RefusedError as refusal:  # the call that names the session says that it is not found
+        except RefusedError as refusal:  # the call that names the session will fail with "not found"
             self._outgoing.send(RefusalMessage(message=refusal.failure.message))
         finally:
             done.set()
             self._restores.discard(done)
 
-    def _list_tools(self, request: ListToolsRequest) -> None:
+    def _list_tools(self, request: messages.ListToolsRequest) -> None:
         try:
-            tools = self._toolset.list_tools(self._call_context(request.cwd))
+            tools = describe_tools(self._toolset, self._call_context(request.cwd))
         except ValueError as error:
             self._refuse(request.id, str(error))
             return
         has_hint = tools and is_hint_enabled(self._retinue, (self._toolset.name,))
-        self._outgoing.send(make_tool_list(request.id, tools, render_hint(self._retinue) if has_hint else None))
+        hint = render_hint(self._retinue) if has_hint else UNSET
+        self._outgoing.send(messages.ToolsReply(id=request.id, tools=tools, policy=hint or UNSET))
 
     def _start_call(self, request: CallToolRequest) -> None:
         run = self._toolset.handlers.get(request.tool)
@@ -357,32 +277,32 @@ class StdioBridge:
         self._outgoing.send(pending.make_result(result))
 
     def _cancel_call(self, call: str) -> None:
-        """Stops the runs of a call and lets it answer; one that has been answered is none any more."""
+        """Stop the runs of a call, so that it answers; ignored if it has been answered."""
         if pending := self._calls.get(call):
             pending.cancel()
             for run in pending.runs:
                 self._retinue.stop(run)
 
     def _catch_up(self) -> None:
-        """Takes in what has happened and was not yet looked at: a call that is over wants to know all of it."""
+        """Apply the events that have arrived: the result of a call includes all of them."""
         try:
-            for stamped in self._events.drain() if self._events else ():
-                self._add_event(stamped)
+            for record in self._events.drain() if self._events else ():
+                self._add_event(record)
         except SubscriberLaggedError:
             return
 
-    def _add_event(self, stamped: EventRecord) -> None:
+    def _add_event(self, record: EventRecord) -> None:
         for pending in self._calls.values():
-            if message := pending.add_event(stamped):
+            if message := pending.add_event(record):
                 self._outgoing.send(message)
-            if pending.is_cancelled and stamped.origin.run in pending.runs:
-                self._retinue.stop(stamped.origin.run)  # it began when the call was cancelled already
+            if pending.is_cancelled and record.origin.run in pending.runs:
+                self._retinue.stop(record.origin.run)  # it started after the call was cancelled
 
     def _call_context(self, cwd: str | None, request: CallToolRequest | None = None) -> CallContext:
-        """The call on the surface's terms, made from this directory.
+        """Return the context of a call that is made from this directory.
 
         Raises:
-            ValueError: its id is none, or the directory.
+            ValueError: the id of the call or the directory is invalid.
         """
         if cwd and "\0" in cwd:
             raise ValueError("cwd is no path: it contains a NUL byte.")
@@ -398,16 +318,16 @@ class StdioBridge:
 
 
 async def serve_bridge(retinue: Retinue, toolset: str) -> int:
-    """Serves the extension at stdin and stdout until it leaves; the exit code."""
+    """Serve the extension at stdin and stdout until it disconnects, and return the exit code."""
     on_hangup: list[Callable[[], None]] = []
 
     async def serve() -> None:
         with claim_stdio() as (lines, writer):
-            outgoing = OutgoingQueue(writer)
+            outgoing = OutgoingQueue(writer.send, MIN_UPDATE_INTERVAL)
             async with retinue, anyio.create_task_group() as group:
 
                 def leave() -> None:
-                    """End all that still runs: nobody asked for that, the host is gone."""
+                    """Stop all runs as interrupted, because the host is gone."""
                     retinue.stop_all(INTERRUPTED)
                     group.cancel_scope.cancel()
 
@@ -427,7 +347,7 @@ async def serve_bridge(retinue: Retinue, toolset: str) -> int:
 
 
 async def _write_until_closed(outgoing: OutgoingQueue, leave: Callable[[], None]) -> None:
-    """Speaks until nobody listens, which ends everything."""
+    """Write messages until the extension closes stdout, which ends the bridge."""
     with suppress(anyio.ClosedResourceError):
         await outgoing.write_messages()
     leave()

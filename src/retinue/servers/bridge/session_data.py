@@ -1,15 +1,16 @@
-"""The data of one sub-agent's run as a host's own log keeps it: made from events, and turned back into events."""
+"""Convert the events of a run to the data that a host stores of it in its own log, and back."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
+from retinue.ipc.messages import SessionData
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import (
     Event,
@@ -28,16 +29,16 @@ from retinue.runtime.restore import PastRun
 from retinue.sessions.store import INTERRUPTED
 
 MAX_TASK_BYTES = 256 * 2**10
-"""Of the data of one run."""
+"""Size of the data of one run."""
 MAX_CALL_BYTES = 2**20
-"""Of the data of all runs of one call."""
+"""Size of the data of all runs of one call."""
 MAX_PROMPT_BYTES = 16 * 2**10
 PROMPT_SHARE = 64
-"""A prompt has at most this part of what its call may still store: it is stored twice, for each of many tasks."""
+"""The largest part of its call's remaining bytes that a prompt takes: it is stored twice, for each of many tasks."""
 MAX_ERROR_BYTES = 8 * 2**10
 MAX_NAME_BYTES = 1024
 MAX_RESULT_BYTES = 2_048
-"""Of one tool result; transcripts show 500 characters of it."""
+"""Size of one tool result; transcripts show 500 characters of it."""
 MAX_ARGUMENTS_BYTES = 4_096
 MAX_ARGUMENT_CHARS = 500
 MAX_MESSAGES = 499
@@ -45,35 +46,16 @@ MAX_MESSAGES = 499
 
 ANSWERS = frozenset({AnswerStatus.FINAL, AnswerStatus.PARTIAL})
 TOOL_USE = "toolUse"
-"""How pi spells the stop reason `tool_use`."""
+"""The stop reason `tool_use` in pi's spelling."""
 
 JsonMessage = dict[str, Any]
-
-
-class SessionData(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The record that a host keeps of one run; the names are those of pi's subagent extensions."""
-
-    session_id: str
-    task_name: str
-    prompt: str
-    status: Literal["running", "completed", "error"]
-    cwd: str = ""
-    profile_name: str | None = None
-    exit_code: int | None = None
-    """None while it runs."""
-    model: str | None = None
-    stop_reason: str | None = None
-    error_message: str | None = None
-    started_at: float = 0
-    """Milliseconds since the epoch."""
-    messages: tuple[Any, ...] = ()
 
 
 # -- to the log --------------------------------------------------------------------------------------
 
 
 class MessageLog:
-    """Collects the messages of one run, the newest within a bound."""
+    """The newest messages of one run, within a limit."""
 
     def __init__(self) -> None:
         self._messages: deque[tuple[JsonMessage, int]] = deque()
@@ -168,7 +150,7 @@ def _has_calls(message: JsonMessage) -> bool:
 
 
 def _bounded_args(args: Any) -> Any:
-    """Return the arguments, their long texts cut; none if they are still too large."""
+    """Return the arguments with long texts cut; an empty object if they are still too large."""
     bounded = map_strings(args, lambda text: replace_surrogates(text[:MAX_ARGUMENT_CHARS]))
     return bounded if len(_encoded(bounded)) <= MAX_ARGUMENTS_BYTES else {}
 

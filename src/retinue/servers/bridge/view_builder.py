@@ -1,4 +1,4 @@
-"""The runs of a call as a host draws them that knows its own width: lines it wraps or cuts, and whose they are."""
+"""Build the view of a call for a host that knows its own width: lines that it wraps or cuts, and the run of each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import UNSET, UnsetType
 
+from retinue.ipc.messages import BodyRange, DrawnLine, RenderedView, StyledRows
 from retinue.runtime.progress import CallProgress, ProgressItem, RunState, RunView
-from retinue.servers.bridge.messages import Body, DrawnLine, RenderedView, StyledRows
 from retinue.tui.layout import (
     INDENT,
     MAX_COLUMNS,
@@ -25,19 +25,19 @@ from retinue.tui.layout import (
 from retinue.tui.renderer import StyledLine, StyledSpan
 
 EXPANDED_LINES = 500
-"""Of one run where a person wants to see all of it."""
+"""Lines of one run in the expanded view."""
 EXPANDED_CHARS = 2**16
-"""Of one run: every partial result repeats them."""
+"""Characters of one run in the expanded view: every partial result repeats them."""
 
 SpellSession = Callable[[str], str | None]
 """Returns the id by which tools find a session; None if no tool takes one."""
 
 
 class ViewBuilder:
-    """Builds the view of one call again and again while its runs go on; each item of a run is drawn once."""
+    """The view of one call, built repeatedly while its runs continue; each item of a run is drawn once."""
 
     def __init__(self, max_lines: int, spell_session: SpellSession, *, verbatim: bool) -> None:
-        """`verbatim` is the form of the header in the system of the `fanout` toolset."""
+        """`verbatim` selects the header form of the `fanout` toolset."""
         self._max_lines = max_lines
         self._spell_session = spell_session
         self._verbatim = verbatim
@@ -45,7 +45,7 @@ class ViewBuilder:
         """By the id of an item, which is kept so that no other item gets the same id."""
 
     def build(self, progress: CallProgress, now: float) -> RenderedView | UnsetType:
-        """Return the view; none of a call without runs."""
+        """Return the view; unset for a call without runs."""
         views = order_as_tree(progress.runs.values())
         if not views:
             return UNSET
@@ -57,7 +57,7 @@ class ViewBuilder:
             newest = kept[-self._max_lines :]
             head = _drawn(render_header(view, now, verbatim=self._verbatim))
             bodies.append(
-                Body(start=len(lines) + 1, end=len(lines) + 1 + len(newest), earlier=len(kept) - len(newest))
+                BodyRange(start=len(lines) + 1, end=len(lines) + 1 + len(newest), earlier=len(kept) - len(newest))
             )
             lines += [head, *(newest or _placeholder(view, "(starting...)")), *_errors(view, MAX_ERROR_LINES)]
             expanded += [head, *(kept or _placeholder(view, "(no output)")), *_errors(view, self._max_lines)]
