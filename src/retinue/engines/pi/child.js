@@ -1,8 +1,8 @@
 // Loaded into every pi that Retinue starts, and nowhere else.
 //
-// `subagent_finalize` exists only here. `/retinue_configure {…}` makes a warm process ready for one run: its tools, its
-// prompts, and where it calls home to delegate. pi loads extensions anew with every session, so nothing of one run is
-// left for the next.
+// `subagent_finalize` exists only here. `/retinue_configure {…}` prepares a warm process for one run: its tools, its
+// prompts, and the socket of its parent process for delegation. pi reloads extensions with every session, so nothing of
+// one run is left for the next.
 
 import { connect } from "node:net";
 import { StringDecoder } from "node:string_decoder";
@@ -48,14 +48,14 @@ const finalize = {
     required: ["status"],
     additionalProperties: false,
   },
-  async execute(_id, said) {
-    const needed = said.status === "SUCCESS" ? "result" : "error";
-    if (!said[needed]?.trim()) throw new Error(`${said.status} requires a non-empty ${needed}`);
-    return { content: [{ type: "text", text: "finalized" }], details: said, terminate: true };
+  async execute(_id, params) {
+    const required = params.status === "SUCCESS" ? "result" : "error";
+    if (!params[required]?.trim()) throw new Error(`${params.status} requires a non-empty ${required}`);
+    return { content: [{ type: "text", text: "finalized" }], details: params, terminate: true };
   },
 };
 
-// An agent's own key for its provider. pi loads us anew with every session, and no tool may see it in the environment.
+// An agent's own key for its provider, kept across sessions because no tool may see it in the environment.
 const KEY = Symbol.for("retinue.key");
 globalThis[KEY] ??= process.env.PI_API_KEY;
 delete process.env.PI_API_KEY;
@@ -63,22 +63,22 @@ delete process.env.PI_API_KEY;
 async function useOwnKey(pi, { model, modelRegistry }) {
   const key = globalThis[KEY];
   if (!key || !model) return;
-  // As `--api-key` does: before any login. Elsewhere it serves where there is no login.
+  // As `--api-key` does: it wins over a login. In older versions it is used only without a login.
   if (modelRegistry.runtime?.setRuntimeApiKey) await modelRegistry.runtime.setRuntimeApiKey(model.provider, key);
   else pi.registerProvider(model.provider, { apiKey: key });
 }
 
-// One order to the process that started this run, on a connection of its own; resolves with its answer. The protocol is
-// that of the control socket. The token is known only here: not in the arguments, the environment, or any file.
-function tellHome({ socket: path, token }, order, { signal, onPartial } = {}) {
+// Sends one command to the parent process on a connection of its own and resolves with the reply; retinue/ipc/messages.py
+// describes the protocol. The token is known only here: it is not in the arguments, the environment, or any file.
+function sendToParent({ socket: path, token }, command, { signal, onPartial } = {}) {
   return new Promise((resolve, reject) => {
     const socket = connect(path);
     const text = new StringDecoder("utf8");
     const stop = () => end(reject, new Error("Aborted"));
-    let parts = []; // of a line that is not whole yet
+    let parts = []; // pieces of an incomplete line
     function end(settle, value) {
       signal?.removeEventListener("abort", stop);
-      socket.destroy(); // stops what was asked for, if it is not done
+      socket.destroy(); // cancels the command if it is not done
       settle(value);
     }
     if (signal?.aborted) return stop();
@@ -90,25 +90,25 @@ function tellHome({ socket: path, token }, order, { signal, onPartial } = {}) {
       if (!parts.at(-1).includes("\n")) return;
       const lines = parts.join("").split("\n");
       parts = [lines.pop()];
-      for (const answer of lines.map((line) => JSON.parse(line))) {
-        if (answer.type === "declined") end(reject, new Error(answer.message));
-        else if (answer.type === "partial") onPartial?.(answer.result);
-        else if (answer.type !== "welcome") end(resolve, answer);
+      for (const reply of lines.map((line) => JSON.parse(line))) {
+        if (reply.type === "declined") end(reject, new Error(reply.message));
+        else if (reply.type === "partial") onPartial?.(reply.result);
+        else if (reply.type !== "welcome") end(resolve, reply);
       }
     });
-    for (const said of [{ type: "hello", v: 1, token }, order]) socket.write(`${JSON.stringify(said)}\n`);
+    for (const message of [{ type: "hello", v: 1, token }, command]) socket.write(`${JSON.stringify(message)}\n`);
   });
 }
 
-function delegation(home, { name, description, inputSchema }) {
+function delegationTool(parent, { name, description, inputSchema }) {
   return {
     name,
     label: name,
     description,
     parameters: inputSchema,
-    async execute(call, given, signal, onUpdate) {
-      const order = { type: "call", tool: name, call, arguments: given, partial: Boolean(onUpdate) };
-      const { result } = await tellHome(home, order, { signal, onPartial: onUpdate });
+    async execute(call, params, signal, onUpdate) {
+      const command = { type: "call", tool: name, call, arguments: params, partial: Boolean(onUpdate) };
+      const { result } = await sendToParent(parent, command, { signal, onPartial: onUpdate });
       if (result.isError) throw new Error(result.content.map((part) => part.text).join("\n"));
       return result;
     },
@@ -116,7 +116,7 @@ function delegation(home, { name, description, inputSchema }) {
 }
 
 export default function retinue(pi) {
-  let run; // what this session was configured for
+  let run; // the configuration of this session
 
   pi.on("session_start", (_event, context) => useOwnKey(pi, context));
 
@@ -124,13 +124,13 @@ export default function retinue(pi) {
 
   pi.registerCommand("retinue_configure", {
     description: "Used by Retinue to make this process ready for one run",
-    handler: async (given, context) => {
-      const { home, ...rest } = JSON.parse(given);
+    handler: async (text, context) => {
+      const { home: parent, ...rest } = JSON.parse(text);
       run = rest;
       await useOwnKey(pi, context);
-      if (home) {
-        const { tools } = await tellHome(home, { type: "tools" }).catch(() => ({ tools: [] })); // told as missing
-        for (const tool of tools) pi.registerTool(delegation(home, tool));
+      if (parent) {
+        const { tools } = await sendToParent(parent, { type: "tools" }).catch(() => ({ tools: [] })); // reported as missing
+        for (const tool of tools) pi.registerTool(delegationTool(parent, tool));
       }
       const known = new Set(pi.getAllTools().map((tool) => tool.name));
       pi.setActiveTools(run.tools);
@@ -142,7 +142,7 @@ export default function retinue(pi) {
   pi.on("before_agent_start", (event) => {
     if (run?.system) event.systemPromptOptions.customPrompt = run.system;
     if (run?.append) event.systemPromptOptions.appendSystemPrompt = run.append;
-    // The appended prompt has the skills that the agent names: pi does not list them again.
+    // The appended prompt has the skills of the agent: pi must not list them again.
     const listed = event.systemPromptOptions.skills;
     if (run && listed) event.systemPromptOptions.skills = listed.filter(({ name }) => !run.skills.includes(name));
   });
@@ -154,7 +154,7 @@ export default function retinue(pi) {
     if (isFinalized && toolResults.length > 1 && !context.hasPendingMessages()) context.abort();
   });
 
-  // The last gate: whatever activates a tool later, only granted ones are executed.
+  // A tool may be activated later by anything; only granted tools are executed.
   pi.on("tool_call", (event) => {
     if (run && !run.tools.includes(event.toolName)) return { block: true, reason: `Tool ${event.toolName} not found` };
     if (event.toolName.toLowerCase() === "lsp" && !isAllowedLspAction(event.input?.action))

@@ -1,4 +1,4 @@
-// Retinue inside pi: registers the tools of a toolset, hands calls to Retinue, draws what its agents do.
+// Retinue inside pi: registers the tools of a toolset, sends calls to Retinue, draws the runs of its agents.
 //
 // Wiring, no logic: which tools there are, what they answer and what is drawn is decided in Python. Plain JavaScript:
 // pi loads it as it stands. `retinue install pi` writes the file that loads it, with the command and the toolset.
@@ -9,32 +9,32 @@ import { createLog } from "./log.js";
 import { TOOLSETS } from "./toolsets.js";
 
 export default function retinue(pi, settings = {}) {
-  // An agent of Retinue's gets its tools from Retinue itself: what it may delegate is not for this file to say.
+  // A pi that Retinue started gets its delegation tools from its parent process instead.
   if (process.env.PI_SUBAGENT_CHILD === "1") return;
 
   const command = settings.command ?? ["retinue"];
   const toolset = process.env.RETINUE_SURFACE || settings.surface || "fanout";
   const log = createLog(pi);
-  const registered = new Map(); // the definitions of our tools as pi has them, by name
-  const withheld = new Set(); // tools that may not be used here
-  const failed = new Set(); // calls whose result is an error
+  const registered = new Map(); // definitions of the registered tools, by name
+  const disabled = new Set(); // tools that may not be used here
+  const failed = new Set(); // ids of calls whose result is an error
   let bridge; // the one Retinue process
-  let ready; // settles when Retinue has said which tools may be used
-  let policy; // what the model is told of when to delegate, where the user wants that
+  let ready; // settles when Retinue has listed the tools that may be used
+  let policy; // the delegation hint for the model, if the user enabled it
 
-  function connected(context) {
+  function connect(context) {
     if (!bridge?.isOpen) {
       const root = context.sessionManager.getSessionId();
-      const given = ["--toolset", toolset, "--root", root, ...(settings.arguments ?? [])];
-      bridge = openBridge([...command, "bridge", ...given], context.cwd);
+      const args = ["--toolset", toolset, "--root", root, ...(settings.arguments ?? [])];
+      bridge = openBridge([...command, "bridge", ...args], context.cwd);
     }
     return bridge;
   }
 
-  async function ask(context) {
-    const answer = await connected(context).ask({ type: "tools", cwd: context.cwd });
+  async function loadTools(context) {
+    const answer = await connect(context).request({ type: "tools", cwd: context.cwd });
     register(answer.tools);
-    offer(new Set(answer.tools.map(({ name }) => name)));
+    setAvailable(new Set(answer.tools.map(({ name }) => name)));
     policy = answer.policy;
   }
 
@@ -43,22 +43,22 @@ export default function retinue(pi, settings = {}) {
       const definition = JSON.stringify(tool);
       if (registered.get(tool.name) === definition) continue;
       registered.set(tool.name, definition);
-      pi.registerTool(defined(tool));
+      pi.registerTool(defineTool(tool));
     }
   }
 
-  // Leaves to the model the tools that may be used; those that the user has switched off stay so.
-  function offer(names) {
+  // Activates the tools that may be used and deactivates the others; tools that the user switched off stay off.
+  function setAvailable(names) {
     const active = pi.getActiveTools();
-    const taken = active.filter((name) => registered.has(name) && !names.has(name));
-    const given = [...withheld].filter((name) => names.has(name));
-    if (taken.length + given.length === 0) return;
-    for (const name of taken) withheld.add(name);
-    for (const name of given) withheld.delete(name);
-    pi.setActiveTools([...active.filter((name) => !taken.includes(name)), ...given]);
+    const removed = active.filter((name) => registered.has(name) && !names.has(name));
+    const added = [...disabled].filter((name) => names.has(name));
+    if (removed.length + added.length === 0) return;
+    for (const name of removed) disabled.add(name);
+    for (const name of added) disabled.delete(name);
+    pi.setActiveTools([...active.filter((name) => !removed.includes(name)), ...added]);
   }
 
-  function defined({ name, description, inputSchema }) {
+  function defineTool({ name, description, inputSchema }) {
     return {
       name,
       label: name,
@@ -66,7 +66,7 @@ export default function retinue(pi, settings = {}) {
       parameters: inputSchema,
       execute: (id, params, signal, onUpdate, context) => execute(name, id, params, signal, onUpdate, context),
       renderCall: (args, theme, context) =>
-        drawCall(name, args, theme, log.lost(context.toolCallId, context.invalidate)),
+        drawCall(name, args, theme, log.interruptedLines(context.toolCallId, context.invalidate)),
       renderResult: (result, options, theme, context) => {
         const view = log.view(context.toolCallId, context.invalidate) ?? result.details?.view;
         return drawResult({ ...result, details: { ...result.details, view } }, options, theme, context);
@@ -85,10 +85,10 @@ export default function retinue(pi, settings = {}) {
       partials: Boolean(onUpdate),
     };
     const onError = storeWarning(context);
-    const retinue = connected(context);
-    for (const runs of log.named(params)) retinue.restore(runs);
+    const retinue = connect(context);
+    for (const runs of log.findNamedSessions(params)) retinue.restore(runs);
     try {
-      const { result, view } = await retinue.ask(call, {
+      const { result, view } = await retinue.request(call, {
         signal,
         onPartial: (message) => {
           log.setView(id, message.view);
@@ -106,36 +106,36 @@ export default function retinue(pi, settings = {}) {
     }
   }
 
-  // At load, so that pi draws what is in the session already: only their use waits for Retinue.
+  // At load, so that pi can draw earlier calls: only their use waits for Retinue.
   register(Object.hasOwn(TOOLSETS, toolset) ? TOOLSETS[toolset] : []);
 
   pi.on("session_start", (event, context) => {
-    if (event.reason !== "new") log.recall(context.sessionManager.getEntries(), storeWarning(context));
-    // Not waited for: pi starts as quickly as without it, and is ready long before anyone has typed.
-    ready = ask(context);
+    if (event.reason !== "new") log.load(context.sessionManager.getEntries(), storeWarning(context));
+    // Not awaited: pi starts as quickly as without it, and the tools are there before the user has typed.
+    ready = loadTools(context);
     ready.catch(() => {});
   });
 
   pi.on("before_agent_start", async (event, context) => {
     try {
-      await (ready ??= ask(context));
+      await (ready ??= loadTools(context));
       if (policy) return { systemPrompt: `${event.systemPrompt}\n\n${policy}` };
     } catch (error) {
       ready = undefined; // tried again with the next prompt
-      offer(new Set());
-      say(context, error.message, "error");
+      setAvailable(new Set());
+      notify(context, error.message, "error");
     }
   });
 
-  // Without it pi gives the model `No result provided` for a call that was at work when pi was killed.
-  pi.on("context", ({ messages }) => ({ messages: log.complete(messages) }));
+  // Without it pi gives the model `No result provided` for a call that was in progress when pi was killed.
+  pi.on("context", ({ messages }) => ({ messages: log.completeMessages(messages) }));
 
-  // pi 0.87 takes no error from a result, only from a throw, which would lose its details.
+  // pi 0.87 takes errors only from exceptions, which would lose the details of the result.
   pi.on("tool_result", (event) => (failed.delete(event.toolCallId) ? { isError: true } : undefined));
 
   pi.on("session_shutdown", async () => {
     ready = undefined;
-    await bridge?.end();
+    await bridge?.close();
     log.clear();
   });
 
@@ -153,13 +153,13 @@ function storeWarning(context) {
 
 function warn(context, message) {
   try {
-    say(context, message, "warning");
+    notify(context, message, "warning");
   } catch {
-    // pi has left the conversation: nobody to tell
+    // pi has left the conversation
   }
 }
 
-function say(context, message, kind) {
+function notify(context, message, kind) {
   if (context.hasUI) context.ui.notify(message, kind);
   else process.stderr.write(`${message}\n`);
 }

@@ -1,6 +1,5 @@
-// What pi's own session remembers of the agents: an entry for each task when it starts and when it ends, with the
-// serialized session data and the call that started it, and how each call was drawn. Entries may come from anywhere: those that are not whole are
-// skipped.
+// The log of agents in pi's own session: an entry for each task when it starts and when it ends, with the session data
+// and the call that started it, and the view of each call. Entries may come from any program: invalid ones are skipped.
 
 import { plain } from "./drawing.js";
 
@@ -13,20 +12,20 @@ const ICONS = new Map([
   ["error", "✗"],
 ]);
 const SESSION_ID = /^[0-9A-Za-z-]{8,64}$/;
-const MAX_MESSAGES = 1000; // of a run
-const MAX_RUNS = 10; // of a session, the newest
-const MAX_NAME = 200; // characters of a task's name in the list
+const MAX_MESSAGES = 1000; // per run
+const MAX_RUNS = 10; // per session, the newest
+const MAX_NAME = 200; // characters of a task's name
 const MAX_ERROR = 1000;
-const MAX_LISTED = 200; // sessions, the newest
-const MAX_VIEW = 256 * 1024; // characters of a stored drawing
+const MAX_LISTED = 200; // sessions in the list, the newest
+const MAX_VIEW = 256 * 1024; // characters of a stored view
 const MAX_VIEW_LINES = 10_000;
 
 export function createLog(pi) {
-  const sessions = new Map(); // the runs of each session, oldest first, by its id
-  const calls = new Map(); // the runs that each call started, by session id, by the id of the call
-  const lost = new Map(); // the lines of calls that never got a result: pi was killed while they worked
-  const views = new Map(); // how calls are drawn, by the id of the call
-  const redraws = new Map(); // calls that were drawn before their view was known
+  const sessions = new Map(); // runs of each session, oldest first, by session id
+  const calls = new Map(); // runs that each call started, by call id and session id
+  const interrupted = new Map(); // lines of calls without a result, by call id: pi was killed in between
+  const views = new Map(); // by call id
+  const redraws = new Map(); // redraw functions of calls that were drawn before their view was known
 
   function append(type, data, onError) {
     try {
@@ -36,7 +35,7 @@ export function createLog(pi) {
     }
   }
 
-  // The run that `data` describes; a run that ends takes the place of the same run when it started.
+  // Adds a run; a run that has ended replaces its own entry from the start.
   function put(run) {
     const runs = sessions.get(run.sessionId) ?? [];
     if (runs.at(-1)?.status === "running") runs.pop();
@@ -47,20 +46,20 @@ export function createLog(pi) {
     calls.get(run.toolCallId).set(run.sessionId, run);
   }
 
-  // Ends a run that nobody carries out any more.
-  function interrupt(run, onError) {
+  // Records a run as interrupted.
+  function recordInterruption(run, onError) {
     const ended = { ...run, status: "error", exitCode: 1, errorMessage: INTERRUPTED };
     put(ended);
     append(SESSION_ENTRY, ended, onError);
   }
 
   function describe(call) {
-    return [...(calls.get(call)?.values() ?? [])].map(line);
+    return [...(calls.get(call)?.values() ?? [])].map(formatRun);
   }
 
   return {
-    // Reads what earlier processes left in pi's session, and ends the tasks that were still running.
-    recall(entries, onError) {
+    // Loads the entries that earlier processes left in pi's session, and ends the tasks that were still running.
+    load(entries, onError) {
       const answered = new Set();
       for (const entry of entries) {
         if (entry?.type === "message" && entry.message?.role === "toolResult") answered.add(entry.message.toolCallId);
@@ -73,13 +72,13 @@ export function createLog(pi) {
           if (view && typeof entry.data.toolCallId === "string") views.set(entry.data.toolCallId, view);
         }
       }
-      for (const runs of [...sessions.values()]) if (isRunning(runs)) interrupt(runs.at(-1), onError);
-      for (const call of calls.keys()) if (!answered.has(call)) lost.set(call, describe(call));
-      for (const [call, redraw] of redraws) if (views.has(call) || lost.has(call)) redraw();
+      for (const runs of [...sessions.values()]) if (isRunning(runs)) recordInterruption(runs.at(-1), onError);
+      for (const call of calls.keys()) if (!answered.has(call)) interrupted.set(call, describe(call));
+      for (const [call, redraw] of redraws) if (views.has(call) || interrupted.has(call)) redraw();
       redraws.clear();
     },
 
-    // Stores what a task is doing: it has started, or it has ended.
+    // Stores the data of a task that has started or ended.
     write(call, data, onError) {
       const entry = { ...data, toolCallId: call };
       const run = readRun(entry);
@@ -88,31 +87,31 @@ export function createLog(pi) {
       append(SESSION_ENTRY, entry, onError);
     },
 
-    // Ends the tasks of a call that nobody carries out any more; a line for each task of the call.
+    // Records the running tasks of a call as interrupted; returns a line for each task of the call.
     interrupt(call, onError) {
-      for (const run of calls.get(call)?.values() ?? []) if (run.status === "running") interrupt(run, onError);
+      for (const run of calls.get(call)?.values() ?? []) if (run.status === "running") recordInterruption(run, onError);
       return describe(call);
     },
 
-    // The lines of a call that never got a result; `redraw` is called once they are known.
-    lost(call, redraw) {
-      if (!lost.has(call) && redraw) redraws.set(call, redraw);
-      return lost.get(call) ?? [];
+    // Returns the lines of a call without a result; `redraw` is called once they are known.
+    interruptedLines(call, redraw) {
+      if (!interrupted.has(call) && redraw) redraws.set(call, redraw);
+      return interrupted.get(call) ?? [];
     },
 
-    // The messages for the model, with a result for each call that never got one; nothing if all have theirs.
-    complete(messages) {
-      if (lost.size === 0) return undefined;
+    // Returns the messages with a result for each interrupted call; undefined if every call has a result.
+    completeMessages(messages) {
+      if (interrupted.size === 0) return undefined;
       const answered = new Set(messages.map(({ toolCallId }) => toolCallId));
       return messages.flatMap((message) => {
         const blocks = message.role === "assistant" ? message.content : [];
-        const unanswered = blocks.filter(({ type, id }) => type === "toolCall" && lost.has(id) && !answered.has(id));
-        return [message, ...unanswered.map(({ id, name }) => lostResult(id, name, lost.get(id), message.timestamp))];
+        const unanswered = blocks.filter(({ type, id }) => type === "toolCall" && interrupted.has(id) && !answered.has(id));
+        return [message, ...unanswered.map(({ id, name }) => makeResult(id, name, interrupted.get(id), message.timestamp))];
       });
     },
 
-    // The sessions that a call names and that do not run, each with its runs.
-    named(params) {
+    // Returns the runs of each session that a call names and that is not running.
+    findNamedSessions(params) {
       const text = JSON.stringify(params) ?? "";
       return [...sessions].filter(([id, runs]) => text.includes(id) && !isRunning(runs)).map(([, runs]) => runs);
     },
@@ -126,11 +125,11 @@ export function createLog(pi) {
       const view = views.get(call);
       if (!view) return;
       const isSmall = JSON.stringify(view).length <= MAX_VIEW;
-      const kept = isSmall ? view : { ...view, expanded: view.lines };
-      if (isSmall || JSON.stringify(kept).length <= MAX_VIEW) append(VIEW_ENTRY, { toolCallId: call, view: kept }, onError);
+      const stored = isSmall ? view : { ...view, expanded: view.lines };
+      if (isSmall || JSON.stringify(stored).length <= MAX_VIEW) append(VIEW_ENTRY, { toolCallId: call, view: stored }, onError);
     },
 
-    // How a call is drawn; `redraw` is called once that is known.
+    // Returns the view of a call; `redraw` is called once it is known.
     view(call, redraw) {
       if (!views.has(call) && redraw) redraws.set(call, redraw);
       return views.get(call);
@@ -139,16 +138,16 @@ export function createLog(pi) {
     list() {
       const newest = [...sessions.values()].slice(-MAX_LISTED);
       const more = sessions.size - newest.length;
-      return [...(more ? [`(${more} earlier sessions)`] : []), ...newest.map((runs) => line(runs.at(-1)))];
+      return [...(more ? [`(${more} earlier sessions)`] : []), ...newest.map((runs) => formatRun(runs.at(-1)))];
     },
 
     clear() {
-      for (const each of [sessions, calls, lost, views, redraws]) each.clear();
+      for (const map of [sessions, calls, interrupted, views, redraws]) map.clear();
     },
   };
 }
 
-function line({ status, taskName, errorMessage, sessionId }) {
+function formatRun({ status, taskName, errorMessage, sessionId }) {
   const outcome = status === "error" ? `error — ${plain(errorMessage ?? "unknown").slice(0, MAX_ERROR)}` : status;
   return `${ICONS.get(status)} ${plain(taskName).slice(0, MAX_NAME)}: ${outcome} (session: ${sessionId})`;
 }
@@ -157,12 +156,12 @@ function isRunning(runs) {
   return runs.at(-1).status === "running";
 }
 
-function lostResult(toolCallId, toolName, lines, timestamp) {
+function makeResult(toolCallId, toolName, lines, timestamp) {
   const content = [{ type: "text", text: lines.join("\n") }];
   return { role: "toolResult", toolCallId, toolName, content, isError: true, timestamp };
 }
 
-// The run in an entry, with the fields that are known; nothing if it is not one.
+// Returns the run in an entry with its known fields; undefined if the entry is invalid.
 function readRun(data) {
   if (typeof data !== "object" || data === null) return undefined;
   const { sessionId, taskName, prompt, status, messages } = data;
