@@ -1,4 +1,4 @@
-"""Which runs an id means, what is said of those that do not run, and orders given to one that does."""
+"""Find the active runs of an id, send commands to them, and explain why a run is not active."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING_RUNNING = "Nothing is running. `retinue watch --follow` waits for what b
 
 
 def matches_id(owner: LeaseOwner, names: Sequence[str]) -> bool:
-    """Whether one of these is the id of the owner's run or session, from its first 8 digits on."""
+    """Return true if one of the names is a prefix of the owner's run or session id, at least 8 digits long."""
     wanted = [found for name in names if len(found := normalize_id(name)) >= SHORT_ID_LENGTH]
     return any(known.startswith(name) for known in (owner.run, owner.session) for name in wanted)
 
@@ -30,10 +30,10 @@ def matches_id(owner: LeaseOwner, names: Sequence[str]) -> bool:
 async def send_command(
     retinue: Retinue, name: str, command: Callable[[LeaseOwner], Awaitable[CommandReply]]
 ) -> tuple[LeaseOwner, CommandReply]:
-    """Gives an order to the process that carries out the run of this name; whose it is, and what came of it.
+    """Send a command to the process of the run with this id, and return the owner of the run and the reply.
 
     Raises:
-        Declined: no such run is at work, it cannot be reached, or it refuses.
+        CommandRefusedError: no such run is active, its process cannot be reached, or it refuses the command.
     """
     owners = await retinue.owners()
     matching = [owner for owner in owners if matches_id(owner, (name,))]
@@ -55,13 +55,13 @@ async def send_command(
 
 
 class RunUnreachableError(CommandRefusedError):
-    """The process cannot be spoken to."""
+    """The process of the run cannot be reached."""
 
     exit_code = 1
 
 
 async def explain_not_running(retinue: Retinue, name: str) -> str:
-    """Why nothing of this name runs."""
+    """Return the sentence that explains why no active run has this id."""
     if summary := await retinue.session(name):
         state = describe_state(summary)
         return f"{name} is not running; its last run: {state}. `retinue sessions show {name}` shows it."
@@ -73,7 +73,7 @@ async def explain_not_running(retinue: Retinue, name: str) -> str:
 
 
 def describe_cancel(run: str, *, found: bool, failure: Failure | None) -> str:
-    """What came of cancelling a run."""
+    """Return the sentence that reports the outcome of cancelling a run."""
     if not found:
         return f"Run {run[:SHORT_ID_LENGTH]} had ended by then."
     if failure is None:

@@ -1,7 +1,7 @@
-"""What others say to one run of a program while it works.
+"""Steering of runs that a program executes: messages to an agent while it works.
 
-A text waits until the program has its task, goes to the program by a name of its own, and is the agent's once the
-program says so. What the program took and never gave its agent must not reach another run.
+A message waits until the program has its task, is sent under an id of its own, and is delivered when the program
+reports so. A message that the program accepted and never delivered must not reach another run.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from retinue.engines.process.child import ChildExitedError
 from retinue.model.errors import ErrorCode, Failure
 
 SendText = Callable[[str, str], Awaitable[None]]
-"""Says a text to the program, under this name."""
+"""Send a message to the program: its id and its text."""
 
 
 class _PendingMessage:
-    """A text that the program was given, and what it says to that."""
+    """A message that was sent to the program, and the response to it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -39,68 +39,68 @@ class _PendingMessage:
 
 
 class SteeringChannel:
-    """The way from others to the agent of one run."""
+    """The messages to the agent of one run."""
 
     def __init__(self) -> None:
         self._send: SendText | None = None
         self._refusal: Failure | None = None
-        """Why nothing is taken any more."""
+        """Why no message is accepted any more."""
         self._changed = anyio.Event()
         self._pending: dict[str, _PendingMessage] = {}
-        """What the agent has not been given, by its name, in the order it was said."""
+        """Undelivered messages by id, oldest first."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether something was said that the agent has not been given."""
+        """A message was sent that is not delivered."""
         return bool(self._pending)
 
     async def send(self, text: str) -> Failure | None:
-        """Says the text as soon as the program can be told something; why in vain, or None once it has the text."""
+        """Send a text as soon as the program can take it; return why it was refused, or None when it is accepted."""
         from uuid import uuid4
 
         while self._send is None and self._refusal is None:
             await self._changed.wait()
         if self._send is None or self._refusal:
             return self._refusal
-        name = str(uuid4())
-        message = self._pending[name] = _PendingMessage(text)
+        id_ = str(uuid4())
+        message = self._pending[id_] = _PendingMessage(text)
         try:
-            with anyio.CancelScope(shield=True):  # half a line would spoil the next; it ends with the process
-                await self._send(name, text)
+            with anyio.CancelScope(shield=True):  # half a line would break the next one; ends with the process
+                await self._send(id_, text)
         except ChildExitedError:
             return RUN_NOT_ACTIVE
         return await message.wait_resolved()
 
     def open(self, send: SendText) -> None:
-        """The task has been given: from now on the program can be told more."""
+        """Start to send messages, because the program has its task."""
         self._send = send
         self._changed.set()
 
     def close(self, reason: Failure = RUN_NOT_ACTIVE) -> bool:
-        """Takes nothing any more; whether all that was said has reached the agent."""
+        """Refuse further messages; return true if all messages were delivered."""
         self._refusal = self._refusal or reason
         self._changed.set()
         all_delivered = not self._pending
-        for message in self._pending.values():  # whoever waits is told; who does not, hears of it with the result
+        for message in self._pending.values():  # a sender that still waits gets the failure
             message.resolve(RUN_NOT_ACTIVE)
         self._pending.clear()
         return all_delivered
 
-    def mark_accepted(self, name: str) -> None:
-        """Takes note that the program has a text, if that is one of these."""
-        if message := self._pending.get(name):
+    def mark_accepted(self, id_: str) -> None:
+        """Record that the program accepted a message; other ids are ignored."""
+        if message := self._pending.get(id_):
             message.resolve()
 
-    def mark_refused(self, name: str, failure: Failure) -> None:
-        """Takes note that it will not have it."""
-        if message := self._pending.pop(name, None):
+    def mark_refused(self, id_: str, failure: Failure) -> None:
+        """Record that the program refused a message."""
+        if message := self._pending.pop(id_, None):
             message.resolve(failure)
 
-    def mark_delivered(self, name: str | None = None) -> str | None:
-        """Takes note that the agent has the text of this name, or the first that was taken; which that is, if any."""
-        if name is None:
-            name = next((name for name, told in self._pending.items() if told.is_accepted), "")
-        message = self._pending.pop(name, None)
+    def mark_delivered(self, id_: str | None = None) -> str | None:
+        """Record that the agent has a message, by default the oldest accepted one; return its text, if any."""
+        if id_ is None:
+            id_ = next((id_ for id_, message in self._pending.items() if message.is_accepted), "")
+        message = self._pending.pop(id_, None)
         if message is None:
             return None
         message.resolve()
@@ -108,14 +108,14 @@ class SteeringChannel:
 
 
 class SteeringRegistry:
-    """The runs of an engine that can be told something, each by its id."""
+    """The steering channels of an engine, by run."""
 
     def __init__(self) -> None:
         self._channels: dict[str, SteeringChannel] = {}
 
     @contextmanager
     def register(self, run: str) -> Iterator[SteeringChannel]:
-        """A block in which the run can be told something."""
+        """Open the channel of a run for the block."""
         channel = self._channels[run] = SteeringChannel()
         try:
             yield channel
@@ -124,11 +124,11 @@ class SteeringRegistry:
             self._channels.pop(run, None)
 
     async def send(self, run: str, text: str) -> Failure | None:
-        """Says the text to a run; why that was in vain, or None."""
+        """Send a text to a run; return why it was refused, or None."""
         channel = self._channels.get(run)
         return await channel.send(text) if channel else RUN_NOT_ACTIVE
 
 
 def steering_refused(program: str, error: str) -> Failure:
-    """Of a text that the program refuses, in its own words."""
+    """Return the failure of a message that the program refused, with its error."""
     return Failure(ErrorCode.ENGINE, f"{program} did not take it: {error}", "steer")

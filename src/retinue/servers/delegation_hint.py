@@ -1,6 +1,6 @@
-"""When to delegate and to whom: a few lines a host can show its model.
+"""Render a hint for the model of a host: when to delegate, and to which agents.
 
-Off unless the user wants it, because it costs tokens in every conversation.
+Off by default, because it costs tokens in every conversation.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from retinue.client import Retinue
 from retinue.output.untrusted_text import defang_markup, to_one_line
 
 MAX_AGENTS = 100
-"""That are looked at; there is never room for as many."""
+"""Agents that are considered; there is never room for as many."""
 MAX_DESCRIPTION_TOKENS = 230
-"""Tokens, as they are counted here, of what comes from agents' files; with all else the policy stays below 300."""
+"""Estimated tokens of all agent lines; the whole hint stays below 300."""
 DESCRIPTION_BUDGETS = (45, 35, 25)
-"""The same of one agent, so that none takes the place of others: less where not all have a place otherwise."""
-MAX_WORD_LETTERS = 50
-"""Of a description: the beginning says what an agent is for."""
+"""Estimated tokens of one agent line, tried in this order until all agents fit."""
+MAX_DESCRIPTION_CHARS = 50
+"""Characters of a description: its beginning says what an agent is for."""
 MAX_NAME_CHARS = 200
 
 WHEN_TO_DELEGATE = (
@@ -37,15 +37,14 @@ _TOKEN_PATTERN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\x20-\x7e]|[!-/:-@\[-
 
 
 def is_hint_enabled(retinue: Retinue, toolsets: Collection[str]) -> bool:
-    """Whether the user wants a host with these surfaces to show its model the policy."""
+    """Return true if the user enabled the hint for one of these toolsets."""
     return any(retinue.settings(name).settings.policy for name in toolsets)
 
 
 def render_hint(retinue: Retinue) -> str:
-    """The policy for the agents that can be called from here, the user's own before those that everyone has.
+    """Return the hint for the agents that can be called from here, the user's own before the built-in ones.
 
-    What a project says of its own agents is left out until the user has accepted them: a host's model reads this
-    before anything else.
+    Agents of a project are left out until the user has accepted them: a host's model reads this before anything else.
     """
     used = [
         entry
@@ -57,10 +56,10 @@ def render_hint(retinue: Retinue) -> str:
 
 
 def render_agents_hint(agents: Sequence[tuple[str, str]]) -> str:
-    """The policy for agents of these names and descriptions; as many as there is room for are named."""
+    """Return the hint for agents of these names and descriptions; it names as many as there is room for."""
     lines: list[str] = []
-    for room in DESCRIPTION_BUDGETS:
-        lines = _agent_lines(agents, room)
+    for budget in DESCRIPTION_BUDGETS:
+        lines = _agent_lines(agents, budget)
         if len(lines) == len(agents):
             break
     if not lines:
@@ -70,10 +69,10 @@ def render_agents_hint(agents: Sequence[tuple[str, str]]) -> str:
 
 
 def estimate_max_tokens(text: str) -> int:
-    """More tokens than a model makes of a text, however little sense it makes.
+    """Return an upper bound of the tokens that any model makes of a text.
 
-    Ordinary English has a third of them. Letters at random have one for every 1.6, signs one each, and what is not
-    ASCII at most one for every byte.
+    Ordinary English has a third of that. Random letters have one token for every 1.6, punctuation one each, and
+    characters that are not ASCII at most one for every byte.
     """
     return sum(_max_tokens(piece) for piece in _TOKEN_PATTERN.findall(text))
 
@@ -84,31 +83,31 @@ def _max_tokens(piece: str) -> int:
     return math.ceil(len(piece) / (2 if piece.isdigit() else 1.6))
 
 
-def _agent_lines(agents: Sequence[tuple[str, str]], most_of_one: int) -> list[str]:
-    lines, room = [], MAX_DESCRIPTION_TOKENS
+def _agent_lines(agents: Sequence[tuple[str, str]], line_budget: int) -> list[str]:
+    lines, budget = [], MAX_DESCRIPTION_TOKENS
     for name, description in agents[:MAX_AGENTS]:
-        line = _agent_line(name, description, most_of_one)
+        line = _agent_line(name, description, line_budget)
         cost = estimate_max_tokens(line)
-        if cost > most_of_one:
-            continue  # a name cannot be cut: nobody could be called by it
-        if cost > room:
+        if cost > line_budget:
+            continue  # a cut name would not find its agent
+        if cost > budget:
             break
         lines.append(line)
-        room -= cost
+        budget -= cost
     return lines
 
 
-def _agent_line(name: str, description: str, most: int) -> str:
-    """An agent on a line, its description cut to the room there is, between two words."""
+def _agent_line(name: str, description: str, budget: int) -> str:
+    """Return the line of an agent, its description cut between two words to fit the budget of tokens."""
     head = f"- {defang_markup(to_one_line(name, MAX_NAME_CHARS))}: "
-    # Some tokenizers normalise first, and one character may become eighteen.
-    text = defang_markup(to_one_line(unicodedata.normalize("NFKC", description), 2 * MAX_WORD_LETTERS))
-    words = text[:MAX_WORD_LETTERS]
-    while words and estimate_max_tokens(f"{head}{words}…") > most:
-        words = words[:-1]
-    if not words:
+    # Some tokenizers normalize first, and one character may become eighteen.
+    text = defang_markup(to_one_line(unicodedata.normalize("NFKC", description), 2 * MAX_DESCRIPTION_CHARS))
+    prefix = text[:MAX_DESCRIPTION_CHARS]
+    while prefix and estimate_max_tokens(f"{head}{prefix}…") > budget:
+        prefix = prefix[:-1]
+    if not prefix:
         return head.removesuffix(": ")
-    return head + (text if words == text else f"{words.rpartition(' ')[0] or words}…")
+    return head + (text if prefix == text else f"{prefix.rpartition(' ')[0] or prefix}…")
 
 
 def _is_accepted(entry: AgentListing) -> bool:

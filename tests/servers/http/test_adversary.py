@@ -475,7 +475,7 @@ async def test_a_run_whose_end_is_the_first_that_is_heard_of_it_is_told_whole(se
         run = (await client.post("runs", TASK)).json["run"]["run"]
         whole = [stamped async for stamped in client.retinue.history(run)]
         hub = EventFeed()
-        await EventSources(client.retinue, hub).receive_remote(whole[-1], "the socket of another process")
+        await EventSources(client.retinue, hub).receive_event(whole[-1], "the socket of another process")
     told = [json.loads(entry.event)["seq"] for entry in hub.entries]
     assert told == [stamped.seq for stamped in whole]
 

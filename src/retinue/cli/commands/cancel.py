@@ -1,4 +1,4 @@
-"""`retinue cancel`: runs stopped, in whatever process they are."""
+"""`retinue cancel`: stop runs of any process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 
 class CancelOutcome(Struct, frozen=True, rename="camel"):
-    """What came of one of them."""
+    """The outcome of cancelling one run."""
 
     run: str
     message: str
@@ -57,7 +57,7 @@ def cancel(ctx: click.Context, ids: tuple[str, ...], everything: bool, as_json: 
 
 
 async def _cancel_runs(retinue: Retinue, ids: tuple[str, ...]) -> list[CancelOutcome]:
-    """Stops the runs of these ids, or all, side by side; what came of each."""
+    """Stop the runs of these ids, or all runs, at the same time, and return the outcome of each."""
     owners = await retinue.owners()
     outcomes: list[CancelOutcome] = []
 

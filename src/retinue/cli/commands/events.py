@@ -1,4 +1,4 @@
-"""`retinue events`: the stored stream of a root conversation."""
+"""`retinue events`: print the stored events of a root conversation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | No
     event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
     """
     retinue = Retinue()
-    spelled = to_subagent_line if toolset else to_line
+    encode = to_subagent_line if toolset else to_line
 
     async def print_events() -> int:
         conversation = await _find_root(retinue, root)
@@ -55,8 +55,8 @@ def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | No
         if conversation is None:
             print_error(NO_RUNS)
             return 1
-        async for stamped in retinue.root_history(conversation, follow=follow):
-            if line := spelled(stamped):
+        async for record in retinue.root_history(conversation, follow=follow):
+            if line := encode(record):
                 print_json_line(line)
         return 0
 
@@ -64,7 +64,7 @@ def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | No
 
 
 async def _find_root(retinue: Retinue, name: str | None) -> str | None:
-    """The id of the root conversation that is meant; None if there is none."""
+    """Return the id of the root conversation of a name, by default the latest; None if there is none."""
     if name is not None:
         summary = await retinue.session(name)
         if summary:

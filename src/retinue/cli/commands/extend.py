@@ -1,4 +1,4 @@
-"""`retinue extend`: more time for a run, in whatever process."""
+"""`retinue extend`: extend the timeout of a run of any process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retinue.ipc.federation import extend_remote
 from retinue.support.formatting import SHORT_ID_LENGTH
 
 MIN_SECONDS, MAX_SECONDS = 1.0, 24 * 3600.0
-"""Seconds that are given at once."""
+"""Seconds of one extension."""
 
 
 @click.command(

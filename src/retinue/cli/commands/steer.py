@@ -1,4 +1,4 @@
-"""`retinue steer`: something said to an agent while it works, in whatever process."""
+"""`retinue steer`: send a message to an agent while it works, in any process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.ipc.federation import steer_remote
 from retinue.support.formatting import SHORT_ID_LENGTH
 
 TOOLSET = "single"
-"""Whose settings say how long a text may be."""
+"""The toolset whose settings limit the length of a text."""
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""`retinue watch`: runs in whatever process they are, seen while they go on."""
+"""`retinue watch`: show the active runs of all processes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from retinue.tui.keys import KeyboardReader
 from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
 
 TOOLSET = "fanout"
-"""Whose settings say how many lines a window has."""
+"""The toolset whose settings limit the lines of a window."""
 MAX_TRANSCRIPT_EVENTS = 5_000
-"""Events of a session that are read into its transcript, from its end."""
+"""Latest events of a session that its transcript shows."""
 KEYS_HELP = """\b
 Keys on a terminal:
   ↑ ↓ Tab        choose a run, or scroll
@@ -69,11 +69,8 @@ def watch(run: str | None, follow: bool, as_json: bool) -> None:
     anyio.run(watch_runs)
 
 
-# -- watching --------------------------------------------------------------------------------------
-
-
 class _WatchSession:
-    """One look at runs elsewhere, in the form that fits where we are."""
+    """The runs of other processes in the view that fits the terminal, and the keys of the user."""
 
     def __init__(self, retinue: Retinue, wanted: str, *, as_json: bool) -> None:
         self._retinue = retinue
@@ -97,14 +94,14 @@ class _WatchSession:
         return LinesView(sys.stdout, EventLineFormatter(results_printed=False))
 
     def _send_command(self, command: BrowserCommand) -> None:
-        with suppress(anyio.WouldBlock):  # a key held down asks for more than can be done
+        with suppress(anyio.WouldBlock):  # a key that is held down repeats faster than commands are executed
             self._commands.send_nowait(command)
 
     async def run(self, *, forever: bool) -> None:
         with self._commands, self._command_receiver:
             async with anyio.create_task_group() as group:
                 group.start_soon(run_view, self._remote_runs, self._view)
-                group.start_soon(self._show_remarks, group)
+                group.start_soon(self._show_problems, group)
                 group.start_soon(_leave_on_signal, group)
                 if self._screen:
                     group.start_soon(self._keyboard.listen, self._screen.press)
@@ -112,19 +109,16 @@ class _WatchSession:
                 await self._remote_runs.follow(forever=forever)
                 group.cancel_scope.cancel()
 
-    async def _show_remarks(self, group: TaskGroup) -> None:
-        """Says what is to be said beside the runs, and leaves when nobody reads any more."""
+    async def _show_problems(self, group: TaskGroup) -> None:
+        """Show problems beside the runs, and quit when stdout is closed."""
         while not is_closed(sys.stdout):
-            for remark in self._remote_runs.take_remarks():
-                if self._screen:
-                    self._screen.show_message(remark)
-                else:
-                    print_error(remark)
+            for problem in self._remote_runs.take_problems():
+                (self._screen.show_message if self._screen else print_error)(problem)
             await anyio.sleep(MIN_UPDATE_INTERVAL)
         group.cancel_scope.cancel()
 
     async def _execute_commands(self, screen: WatchView, group: TaskGroup) -> None:
-        """Does what keys ask for, beside the screen."""
+        """Execute the commands of keys."""
         async for command in self._command_receiver:
             match command.action:
                 case "quit":
@@ -147,41 +141,41 @@ class _WatchSession:
         lines, transcript = list[str](), TextTranscript()
         try:
             if summary := await self._retinue.session(run):
-                for stamped in await self._retinue.tail(summary.session, MAX_TRANSCRIPT_EVENTS):
-                    lines += transcript.render(stamped)
+                for record in await self._retinue.tail(summary.session, MAX_TRANSCRIPT_EVENTS):
+                    lines += transcript.render(record)
         except RefusedError as refusal:
             lines = [refusal.failure.message]
         screen.open_transcript(run, lines)
 
 
 class _JsonView:
-    """Stamped events as JSON lines, as `retinue events` prints them."""
+    """Event records as JSON lines, as `retinue events` prints them."""
 
     wants_deltas = True
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
 
-    def add_event(self, stamped: EventRecord) -> None:
-        self._pending.append(to_line(stamped))
+    def add_event(self, record: EventRecord) -> None:
+        self._pending.append(to_line(record))
 
     def show_message(self, text: str) -> None:
         print_error(text)
 
     def draw(self) -> None:
-        waiting, self._pending = self._pending, []
-        if waiting:
-            print_json_line(b"".join(waiting))
+        pending, self._pending = self._pending, []
+        if pending:
+            print_json_line(b"".join(pending))
 
     def close(self) -> None:
         self.draw()
 
     def restore(self) -> None:
-        """Lines leave nothing to restore."""
+        """Do nothing: lines leave the terminal as it is."""
 
 
 async def _leave_on_signal(group: TaskGroup) -> None:
-    """Leaves on a signal as on q: whoever only looks has nothing to save."""
+    """Quit on a signal as on q: a viewer has nothing to save."""
     if os.name == "nt":
         return
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
@@ -190,10 +184,10 @@ async def _leave_on_signal(group: TaskGroup) -> None:
 
 
 async def _require_run(retinue: Retinue, name: str, owners: Sequence[LeaseOwner]) -> None:
-    """Returns if something of this name runs.
+    """Check that an active run, session or conversation has this id.
 
     Raises:
-        Declined: nothing does.
+        CommandRefusedError: there is none.
     """
     for owner in owners:
         summary = await retinue.session(owner.session)

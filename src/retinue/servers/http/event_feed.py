@@ -1,6 +1,6 @@
-"""What happens, of all processes, in one numbered row: whoever watches has only a place in it.
+"""The events of all processes in one numbered sequence, in which each watcher has only a position.
 
-So a watcher costs next to nothing, a slow one holds nobody up, and one who comes back gets exactly what it missed.
+So a watcher costs next to nothing, a slow one delays no other, and one that reconnects gets exactly what it missed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 
 class BoundedDeque(Generic[Item]):
-    """Keeps the latest items; the oldest go first, and the latest always stays."""
+    """The latest items within a limit of items and bytes; the last item always stays."""
 
     def __init__(self, max_items: int, max_bytes: int) -> None:
         self._max_items = max_items
@@ -37,15 +37,15 @@ class BoundedDeque(Generic[Item]):
         self._items: deque[tuple[int, Item]] = deque()
 
     def append(self, item: Item, size: int) -> None:
-        """Takes an item of so many bytes."""
+        """Add an item of `size` bytes and remove the oldest items beyond the limits."""
         self._items.append((size, item))
         self._bytes += size
         while len(self._items) > self._max_items or (self._bytes > self._max_bytes and len(self._items) > 1):
             self._bytes -= self._items.popleft()[0]
 
     def latest(self, count: int) -> Iterator[Item]:
-        """The latest items, at most so many, the oldest of them first."""
-        return (self._items[place][1] for place in range(max(len(self._items) - count, 0), len(self._items)))
+        """Return at most `count` of the latest items, oldest first."""
+        return (self._items[index][1] for index in range(max(len(self._items) - count, 0), len(self._items)))
 
     def __len__(self) -> int:
         return len(self._items)
@@ -58,24 +58,24 @@ class BoundedDeque(Generic[Item]):
 
 
 MAX_EVENTS = 20_000
-"""Durable events that a watcher may be behind."""
+"""Durable events that a watcher may lag behind."""
 MAX_EVENT_BYTES = 64 * 2**20
 MAX_DELTAS = 2_000
 MAX_DELTA_BYTES = 8 * 2**20
 DELTA_GRACE = 30.0
-"""Seconds it still takes in what is being written when the last watcher has left: one who reloads comes back."""
+"""Seconds in which deltas are still followed after the last watcher left: a reloaded page reconnects."""
 MAX_CURSOR_DIGITS = 15
-"""Of a number in a place."""
+"""Length of the number in a cursor."""
 MAX_ENDED_RUNS = 5_000
 """Ended runs whose last event is remembered."""
 
 
 class FeedEntry(Struct, frozen=True):
-    """One durable event, written down once for everybody."""
+    """One durable event, encoded once for all watchers."""
 
     number: int
     order: int
-    """Its place among durable events and deltas."""
+    """Position among durable events and deltas."""
     run: str
     root: str
     event: bytes
@@ -83,7 +83,7 @@ class FeedEntry(Struct, frozen=True):
 
 
 class FeedDelta(Struct, frozen=True):
-    """A piece of what is being written: for those who look at this moment."""
+    """A piece of a text that is being written, for current watchers."""
 
     order: int
     run: str
@@ -92,7 +92,7 @@ class FeedDelta(Struct, frozen=True):
 
 
 class EventFeed:
-    """The runs that go on, and the last events of all."""
+    """The live runs and the latest events of all runs."""
 
     def __init__(
         self,
@@ -102,23 +102,23 @@ class EventFeed:
         max_event_bytes: int = MAX_EVENT_BYTES,
         max_deltas: int = MAX_DELTAS,
     ) -> None:
-        """`steering` are the engines whose agents hear while they work."""
+        """`steerable_engines` are the engines whose agents take messages while they work."""
         self._steerable_engines = steerable_engines
         self._limits = (max_events, max_event_bytes)
         self.live: dict[str, LiveRunState] = {}
-        """Runs that have not ended, in the order they were seen."""
+        """Runs that have not ended, in the order of their first event."""
         self._ended_runs: OrderedDict[str, EndedRun] = OrderedDict()
         self._owners: dict[str, LeaseOwner] = {}
-        """Of runs of other processes: by the run, and by the socket of the process."""
+        """Owners of the runs of other processes, by run and by socket."""
         self.deltas = BoundedDeque[FeedDelta](max_deltas, MAX_DELTA_BYTES)
         self.blocks = StreamingBlocks()
         self.order = 0
         self.watchers = 0
         self.is_closed = False
         self.changes = 0
-        """How often a run began, started or ended: what is in the store is then no longer what it was."""
+        """Count of changes after which lists that were read from the store are outdated."""
         self._last_watcher_left = -math.inf
-        """When there was a watcher last."""
+        """Time at which the last watcher left."""
         self._watched = anyio.Event()
         self._arrived = anyio.Event()
         self._end_waiters: dict[str, anyio.Event] = {}
@@ -130,32 +130,32 @@ class EventFeed:
         self.number = 0
         self.entries = BoundedDeque[FeedEntry](*self._limits)
 
-    # -- what comes in -----------------------------------------------------------------------------
+    # -- publish -----------------------------------------------------------------------------------
 
     def last_seq(self, run: str) -> int:
-        """The number of the last durable event of a run that was told; 0 if none was."""
+        """Return the number of the last published durable event of a run; 0 if there is none."""
         if run in self.live:
             return self.live[run].seq
         return self._ended_runs[run].seq if run in self._ended_runs else 0
 
     def publish(
         self,
-        stamped: EventRecord,
+        record: EventRecord,
         *,
         continues: SessionSummary | None = None,
         parent_session: str | None = None,
         address: str = "",
     ) -> bool:
-        """Tells an event on, once: what comes again, from the store or another process, is passed over."""
-        run = stamped.origin.run
-        if stamped.seq <= self.last_seq(run) or run in self._ended_runs:
+        """Publish an event; return false if it was published before, by the store or another process."""
+        run = record.origin.run
+        if record.seq <= self.last_seq(run) or run in self._ended_runs:
             return False
-        if isinstance(stamped.event, EPHEMERAL_EVENTS):
-            return self._publish_delta(stamped)
+        if isinstance(record.event, EPHEMERAL_EVENTS):
+            return self._publish_delta(record)
         if run not in self.live:
             number = continues.runs if continues else 1
             self.live[run] = LiveRunState(
-                stamped,
+                record,
                 number=number,
                 address=address,
                 steerable_engines=self._steerable_engines,
@@ -166,19 +166,19 @@ class EventFeed:
         live_run = self.live[run]
         live_run.address = address
         self._assign_owner(live_run)
-        live_run.add_event(stamped)
+        live_run.add_event(record)
         row = live_run.to_row()
-        if notify := self._call_watchers.get(stamped.origin.parent_tool_use_id):
+        if notify := self._call_watchers.get(record.origin.parent_tool_use_id):
             notify(row)
-        self._append(stamped, row)
-        for piece in self.blocks.close(stamped):
-            self._append_delta(stamped, piece)
-        if isinstance(stamped.event, RunEnded):
-            self._end_run(run, EndedRun(stamped.seq, row))
+        self._append(record, row)
+        for piece in self.blocks.close(record):
+            self._append_delta(record, piece)
+        if isinstance(record.event, RunEnded):
+            self._end_run(run, EndedRun(record.seq, row))
         return True
 
     def update_owners(self, owners: Iterable[LeaseOwner]) -> None:
-        """Says who carries out the runs of other processes."""
+        """Set the owners of the runs of other processes."""
         self._owners = {}
         for owner in owners:
             self._owners |= {owner.run: owner, **({owner.control: owner} if owner.control else {})}
@@ -192,13 +192,13 @@ class EventFeed:
             )
 
     def restart(self) -> None:
-        """Begins another row: something was lost, and everyone has to look anew."""
+        """Start another sequence: events were lost, and every watcher must reload."""
         self._start_epoch()
         self.order += 1
         self._notify_watchers()
 
     def close(self) -> None:
-        """Ends every stream."""
+        """End every stream."""
         self.is_closed = True
         self._notify_watchers()
 
@@ -211,53 +211,53 @@ class EventFeed:
         if waiting := self._end_waiters.pop(run, None):
             waiting.set()
 
-    def _append(self, stamped: EventRecord, row: RunRow) -> None:
+    def _append(self, record: EventRecord, row: RunRow) -> None:
         self.number += 1
         self.order += 1
-        origin = stamped.origin
-        entry = FeedEntry(self.number, self.order, origin.run, origin.root, to_line(stamped)[:-1], encode_json(row))
+        origin = record.origin
+        entry = FeedEntry(self.number, self.order, origin.run, origin.root, to_line(record)[:-1], encode_json(row))
         self.entries.append(entry, len(entry.event) + len(entry.row))
         self._notify_watchers()
 
     # -- deltas ------------------------------------------------------------------------------------
 
-    def _publish_delta(self, stamped: EventRecord) -> bool:
-        event, live_run = stamped.event, self.live.get(stamped.origin.run)
+    def _publish_delta(self, record: EventRecord) -> bool:
+        event, live_run = record.event, self.live.get(record.origin.run)
         if live_run is None or not isinstance(event, EPHEMERAL_EVENTS) or isinstance(event, OutputBytesCounted):
             return False
-        live_run.add_event(stamped)
-        self._append_delta(stamped, self.blocks.append(stamped, event))
+        live_run.add_event(record)
+        self._append_delta(record, self.blocks.append(record, event))
         return True
 
-    def _append_delta(self, stamped: EventRecord, piece: BlockUpdate) -> None:
+    def _append_delta(self, record: EventRecord, piece: BlockUpdate) -> None:
         self.order += 1
         data = encode_json(piece)
-        self.deltas.append(FeedDelta(self.order, stamped.origin.run, stamped.origin.root, data), len(data))
+        self.deltas.append(FeedDelta(self.order, record.origin.run, record.origin.root, data), len(data))
         self._notify_watchers()
 
     @property
     def wants_deltas(self) -> bool:
-        """Whether somebody watches, or just has: whoever looks at a run sees also what it has begun to write."""
+        """There is a watcher, or there was one until a moment ago."""
         return self.watchers > 0 or anyio.current_time() - self._last_watcher_left < DELTA_GRACE
 
     async def wait_watched(self) -> None:
-        """Returns once what is being written is wanted."""
+        """Return when deltas are wanted."""
         while not self.wants_deltas:
             self._watched = anyio.Event()
             await self._watched.wait()
 
-    # -- what goes out -----------------------------------------------------------------------------
+    # -- read --------------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> str:
-        """The place of what happened last."""
+        """The position of the last event."""
         return self.format_cursor(self.number)
 
     def format_cursor(self, number: int) -> str:
         return f"{self.epoch}-{number}"
 
     def parse_cursor(self, cursor: str) -> int | None:
-        """The number of a place; None if what came after it is no longer here."""
+        """Return the number of a cursor; None if later events were already removed."""
         epoch, _, number = cursor.rpartition("-")
         if epoch != self.epoch or not (number.isascii() and number.isdigit() and len(number) <= MAX_CURSOR_DIGITS):
             return None
@@ -265,17 +265,17 @@ class EventFeed:
         return found if self.number - len(self.entries) <= found <= self.number else None
 
     def entries_after(self, number: int) -> Iterator[FeedEntry]:
-        """What happened after a place that is still here."""
+        """Return the events after a number that `parse_cursor` returned."""
         return self.entries.latest(self.number - number)
 
     def deltas_after(self, order: int) -> list[FeedDelta]:
-        """What was written after this, as far as it is still here."""
+        """Return the deltas after a position, as far as they are kept."""
         found = list(itertools.takewhile(lambda delta: delta.order > order, reversed(self.deltas)))
         return found[::-1]
 
     @contextmanager
     def register_watcher(self) -> Iterator[None]:
-        """Counts a watcher for the block."""
+        """Count a watcher for the block."""
         self.watchers += 1
         self._watched.set()
         try:
@@ -286,7 +286,7 @@ class EventFeed:
 
     @contextmanager
     def watch_call(self, call: str, notify: Callable[[RunRow], None]) -> Iterator[None]:
-        """Tells, for the block, what becomes of the runs that a call asked for."""
+        """Report, for the block, each new row of the runs of a call."""
         self._call_watchers[call] = notify
         try:
             yield
@@ -294,23 +294,23 @@ class EventFeed:
             del self._call_watchers[call]
 
     async def wait_changed(self, order: int) -> None:
-        """Returns once something has happened after this."""
+        """Return when there is an event or delta after a position."""
         while self.order == order and not self.is_closed:
             await self._arrived.wait()
 
     async def wait_ended(self, run: str) -> None:
-        """Returns once a run that has ended is known to have."""
+        """Return when the end of a run is published."""
         while run not in self._ended_runs and not self.is_closed:
             await self.wait_changed(self.order)
 
     async def wait_final_row(self, run: str) -> RunRow | None:
-        """The last row of a run once it has ended; None if it is not known here."""
+        """Wait for the end of a run and return its last row; None if the run is unknown."""
         if run in self.live:
             await self._end_waiters.setdefault(run, anyio.Event()).wait()
         return self._ended_runs[run].row if run in self._ended_runs else None
 
     def find_row(self, run: str) -> RunRow | None:
-        """The row of a run that is known here."""
+        """Return the row of a live or recently ended run; None if the run is unknown."""
         if live_run := self.live.get(run):
             return live_run.to_row()
         return self._ended_runs[run].row if run in self._ended_runs else None
