@@ -36,6 +36,7 @@ HEAVY = {
     "uvicorn": {"servers.asgi.serving"},
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.http_auth"},
     "yaml": {"agents.parse"},
+    "psutil": {"engines.process.other_tree"},
     "regex": {"engines.tools.grep"},
     "wcwidth": {"tui.widths"},
     "sqlite3": {"sessions.index", "agents.sqlite_index"},

@@ -1,4 +1,4 @@
-"""What a child process sees of our environment: a list of names, what its engine needs, what its agent asks for."""
+"""Build the environment and prompt of a child process from allowed, engine-specific and agent-specific names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALLOWED_VARIABLES = frozenset(
         "XDG_DATA_HOME",
         "XDG_RUNTIME_DIR",
         "XDG_STATE_HOME",
-        # What it takes to reach a provider from behind a company's wall.
+        # Needed to reach a provider from behind a proxy.
         "ALL_PROXY",
         "CURL_CA_BUNDLE",
         "HTTPS_PROXY",
@@ -38,7 +38,7 @@ ALLOWED_VARIABLES = frozenset(
         "REQUESTS_CA_BUNDLE",
         "SSL_CERT_DIR",
         "SSL_CERT_FILE",
-        # What Windows programs do not start without.
+        # Windows programs do not start without these.
         "APPDATA",
         "COMSPEC",
         "LOCALAPPDATA",
@@ -51,7 +51,7 @@ ALLOWED_VARIABLES = frozenset(
         "WINDIR",
     }
 )
-"""Of no use to a thief, or needed by every program."""
+"""Variables without secrets, or needed by every program."""
 
 ALLOWED_PREFIXES = ("LC_",)
 
@@ -59,7 +59,7 @@ ALLOWED_PREFIXES = ("LC_",)
 def build_child_environment(
     environ: Mapping[str, str], engine: Iterable[str] = (), agent: Iterable[str] = ()
 ) -> dict[str, str]:
-    """What a child sees of the environment. A name of the engine's that ends in `*` stands for all that begin so."""
+    """Return the variables a child gets. A name of `engine` that ends in `*` matches all names with that prefix."""
     needed = tuple(engine)
     names = ALLOWED_VARIABLES | {*needed, *agent}
     prefixes = (*ALLOWED_PREFIXES, *(name[:-1] for name in needed if name.endswith("*")))
@@ -72,7 +72,7 @@ def build_child_environment(
 
 
 def build_prompt(spec: RunSpec) -> str:
-    """The prompt, after what was said before where the program's own session does not know it."""
+    """Return the prompt, preceded by the history if the program's own session does not contain it."""
     if spec.native_session or not spec.history:
         return spec.prompt
     earlier = "\n\n".join(f"[{message.role}]\n{message.text}" for message in spec.history if message.text)
@@ -80,9 +80,9 @@ def build_prompt(spec: RunSpec) -> str:
 
 
 def write_prompt_files(folder: Path, prompts: Mapping[str, str]) -> list[str]:
-    """Arguments that name the prompts, by their flags, leaving out those that say nothing.
+    """Write each non-empty prompt to a file of its own and return the arguments with flags and paths.
 
-    Each is in a file of its own: an argument could be too long, and others could read it.
+    As an argument, a prompt could be too long, and other users could read it.
     """
     return [part for flag, text in prompts.items() if text for part in (flag, _write_prompt_file(folder, flag, text))]
 

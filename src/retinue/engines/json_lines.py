@@ -1,4 +1,4 @@
-"""Read JSON lines that a child wrote: split, decode, count, and never trust their shape."""
+"""Read the JSON lines of a child process: split, decode and count them, without trusting their shape."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from retinue.model.results import Finalization
 
 
 def decode_line(line: bytes) -> Any:
-    """The value; None for what is no JSON, or too deep to be meant seriously."""
+    """Return the value of a line; None if it is not JSON or nested too deeply."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    try:  # Half a character, which msgspec refuses, is mended further on; invalid UTF-8 here.
+    try:  # Half a surrogate pair, which msgspec refuses, is replaced by the caller; invalid UTF-8 here.
         return json.loads(line.decode(errors="replace"), parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return None
@@ -45,12 +45,12 @@ def content_blocks(content: Any) -> Iterable[Mapping[str, Any]]:
 
 
 def join_text_blocks(content: Any) -> str:
-    """What the blocks of a tool's result say."""
+    """Return the text of the blocks in a tool result."""
     return "\n".join(text for block in content_blocks(content) if (text := to_text(block.get("text"))))
 
 
 def parse_finalization(value: Any) -> Finalization | None:
-    """What a finalize call says; None unless it keeps the rules, which the tool has checked before."""
+    """Return the finalization in the arguments of a finalize call; None if it breaks the rules of the tool."""
     try:
         fields = msgspec.convert(value, Finalization)
     except msgspec.ValidationError:
@@ -59,47 +59,47 @@ def parse_finalization(value: Any) -> Finalization | None:
 
 
 MAX_LINE_BYTES = 16 * 2**20
-"""Bytes in one line; a longer one is told of and passed over."""
+"""Bytes in one line; a longer one is reported and skipped."""
 
 
 class LineTooLong(Struct, frozen=True):
-    """A line over the limit, of which only this is kept."""
+    """A line over the limit, of which only the size is kept."""
 
     size: int
-    """Its bytes, the LF not counted."""
+    """Bytes without the LF."""
 
 
 Line = bytes | LineTooLong
 
 
 class LineSplitter:
-    """Cuts chunks into lines, however the chunks are cut. One CR before the LF is dropped.
+    """Splits chunks of any size into lines. One CR before the LF is dropped.
 
-    What waits for its LF takes no more memory than the limit.
+    An unfinished line takes no more memory than the limit.
     """
 
     def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
         self._limit = limit
         self._partial = bytearray()
         self._size = 0
-        """Bytes of the unfinished line; more than `_rest` holds once it is over the limit."""
+        """Bytes of the unfinished line; more than `_partial` has once it is over the limit."""
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """The lines this chunk ends."""
-        # Not splitlines(): U+2028, VT and a CR alone are legal inside what one line says.
+        """Return the lines that this chunk completes."""
+        # Not splitlines(): U+2028, VT and a single CR are legal inside a line.
         parts = chunk.split(b"\n")
         rest = parts.pop()
         lines: list[Line] = []
         if parts:
             lines.append(self._complete_line(parts[0]))
-            # Looked for as one byte, which is many times quicker than as CRLF, and nearly never there.
+            # A search for one byte is many times faster than for CRLF, and nearly always finds nothing.
             is_plain = b"\r" not in chunk and len(chunk) <= self._limit
             lines += parts[1:] if is_plain else [self._limit_length(part) for part in parts[1:]]
         self._append_partial(rest)
         return lines
 
     def flush(self) -> list[Line]:
-        """The last line, if the stream ended without an LF."""
+        """Return the last line, if the stream ended without an LF."""
         return [self._complete_line(b"")] if self._size else []
 
     def _append_partial(self, part: bytes) -> None:
@@ -110,7 +110,7 @@ class LineSplitter:
             self._partial = bytearray()
 
     def _complete_line(self, part: bytes) -> Line:
-        """The line that this part ends."""
+        """Return the line that this part completes."""
         if not self._size:
             return self._limit_length(part)
         self._append_partial(part)
@@ -124,27 +124,27 @@ class LineSplitter:
 
 
 MAX_NOISE_CHARS = 500
-"""Characters of what is no record, for a diagnosis."""
+"""Characters kept of a line that is not a record, for diagnosis."""
 
 Item = TypeVar("Item")
 
 
 class RecordCounts:
-    """The count of whoever reads a child's lines."""
+    """Counts of the lines read from a child."""
 
     def __init__(self) -> None:
         self.stdout = 0
-        """Bytes of lines worth keeping."""
+        """Bytes of relevant lines."""
         self.dropped = 0
-        """Bytes of lines that were too long, or no records."""
+        """Bytes of lines that were too long or not records."""
         self.noise = 0
-        """Lines that are no records."""
+        """Lines that are not records."""
         self.first_noise = ""
         self.is_truncated = False
-        """Whether the last line is half a record."""
+        """True if the last line is half a record."""
 
     def count_noise(self, line: bytes) -> None:
-        """Counts a line that says nothing; empty ones are no noise."""
+        """Count a line that is not a record; empty lines are no noise."""
         if line.strip():
             self.noise += 1
             self.dropped += len(line)
@@ -153,7 +153,7 @@ class RecordCounts:
 
 
 def merge_deltas(items: Iterable[Item]) -> list[Item]:
-    """All that was said, with deltas of text that follow each other as one."""
+    """Return the items with consecutive text deltas joined."""
     merged: list[Item] = []
     for item in items:
         if isinstance(item, TextDelta) and merged and isinstance(previous := merged[-1], TextDelta):

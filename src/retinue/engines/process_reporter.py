@@ -1,4 +1,4 @@
-"""What a run on a program of its own tells: its events, the bytes it printed, and how its process ended."""
+"""Report the run of a child process: its events, the bytes it wrote, and how it exited."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from retinue.output.provider_errors import classify_error
 from retinue.output.untrusted_text import strip_control_characters
 
 COUNT_INTERVAL_BYTES = 64 * 1024
-"""Bytes between two counts."""
+"""Bytes between two `OutputBytesCounted` events."""
 EXIT_TIMEOUT = 2.0
-"""Seconds from the end of a process's output to its own."""
+"""Seconds from the end of a process's output to its exit."""
 STDERR_CHARS = 4000
-"""Of the end of a process's stderr: a stack trace and the error before it."""
+"""Characters kept of the end of a process's stderr: a stack trace and the error before it."""
 
 UNKNOWN_END = ProcessEnd()
 
@@ -27,16 +27,19 @@ _UNCLEAR_REASONS = {"other", "tool", "bad_request"}
 
 
 class ProgramInfo(Struct, frozen=True):
-    """How a program is spoken of."""
+    """The words about a program in messages."""
 
     name: str
     records: str
-    """What its lines are."""
+    """The plural noun for its lines."""
     check_command: str
-    """A command that shows whether it works at all."""
+    """A command that checks whether the program works at all."""
 
     def start_error(self, output: str) -> EngineError:
-        """The program's own words, by what they mean: another model may help against some of them."""
+        """Return the failure of a program that exited before its first model call, classified by its output.
+
+        Another model may help against some of these failures.
+        """
         reason = classify_error(output)
         is_unclear = reason in _UNCLEAR_REASONS
         code = ErrorCode.SPAWN_FAILED if is_unclear else ErrorCode.PROVIDER
@@ -45,7 +48,7 @@ class ProgramInfo(Struct, frozen=True):
         return EngineError(Failure(code, message, None if is_unclear else reason))
 
     def produced_nothing_error(self, process: ChildProcess, counts: RecordCounts, end: ProcessEnd) -> EngineError:
-        """A process that ended before it said anything of use."""
+        """Return the failure of a process that exited before its first record."""
         output = _stderr_end(process) or counts.first_noise
         return self.start_error(output or f"it said nothing and {end.describe()}")
 
@@ -57,7 +60,7 @@ class ProgramInfo(Struct, frozen=True):
         return engine_error(f"{message}{end.quote_stderr()}", reason="truncated_stream")
 
     def exit_during_answer_error(self, end: ProcessEnd) -> EngineError:
-        """A process that ended while its answer was being written: not the provider's fault."""
+        """Return the failure of a process that exited in the middle of its answer: not the provider's fault."""
         code, reason = (ErrorCode.SIGNALLED, "child_signal") if end.signal else (ErrorCode.ENGINE, "no_final_message")
         message = f"{self.name} {end.describe()} in the middle of its answer. What it wrote is kept."
         advice = "Run the task again, or resume the session."
@@ -65,7 +68,7 @@ class ProgramInfo(Struct, frozen=True):
 
 
 class ProcessReporter:
-    """Passes on what happens in one run, and counts."""
+    """Emits the events of one run and counts its bytes."""
 
     def __init__(
         self, program: ProgramInfo, process: ChildProcess, counts: RecordCounts, emit: Emit, *, stderr_before: int = 0
@@ -78,10 +81,10 @@ class ProcessReporter:
         self._reported = (0, stderr_before, 0)
         self._stderr_before = stderr_before
         self._stop_reason: StopReason | None = None
-        """Why its last message ended."""
+        """The stop reason of its last message."""
 
     async def start(self) -> None:
-        # From the first count on, bytes are counted here and not guessed from texts.
+        # From the first count on, bytes are counted here and not estimated from texts.
         await self._emit(OutputBytesCounted())
 
     async def emit(self, event: Event) -> None:
@@ -100,7 +103,7 @@ class ProcessReporter:
             await self._emit(counted)
 
     async def flush_counts(self) -> None:
-        """Tells what is left to be counted, and of lines that said nothing."""
+        """Emit the remaining counts, and a notice about lines that are not records."""
         await self.count(0, flush=True)
         if noise := self._counts.noise:
             lines = f"{noise} lines that are no {self._program.records}"
@@ -108,7 +111,10 @@ class ProcessReporter:
             await self._emit(Notice("noise", message))
 
     async def report_leftovers(self, companions: int = 0) -> int:
-        """How many processes the run has left behind, beside those it began with; they end with the program's own."""
+        """Emit a notice about descendants that are still running, except `companions`; return their number.
+
+        They are terminated with the process itself.
+        """
         left = max(await self._process.count_descendants() - companions, 0)
         if left:
             message = f"The agent left {left} process{'es' * (left > 1)} running in the background: ended."
@@ -116,7 +122,7 @@ class ProcessReporter:
         return left
 
     async def report_exit(self, end: ProcessEnd) -> ProcessEnd:
-        """Tells how the process ended, as far as that is known; returns it with the end of its stderr."""
+        """Emit how the process exited, if that is known; return it with the end of its stderr."""
         if end == UNKNOWN_END:
             return end
         if end.code or end.signal or not self._process.answered:
@@ -129,14 +135,14 @@ class ProcessReporter:
 
 
 async def wait_for_exit(process: ChildProcess, timeout: float = EXIT_TIMEOUT) -> ProcessEnd:
-    """How it ended; nothing is known of one that closed its output and goes on."""
+    """Wait for the exit; return `UNKNOWN_END` for a process that closed its output and continues."""
     with anyio.move_on_after(timeout):
         return await process.wait()
     return UNKNOWN_END
 
 
 def _stderr_end(process: ChildProcess, since: int = 0) -> str:
-    """Return the end of its stderr after so many bytes, in whole lines and without control characters."""
+    """Return the end of its stderr after the first `since` bytes, in whole lines and without control characters."""
     tail = process.stderr_tail
     written = process.stderr_bytes - since
     text = strip_control_characters(tail[-written:].decode(errors="replace")).strip() if written > 0 else ""

@@ -6,8 +6,8 @@ import subprocess
 import anyio
 import pytest
 
-from retinue.engines.process.exits import poll_exit
 from retinue.engines.process.pipes import OneShotEvent, ThreadedPipeReader, ThreadedPipeWriter
+from retinue.engines.process.termination import poll_exit
 from retinue.model.results import ProcessEnd
 
 

@@ -1,13 +1,13 @@
 r"""A process tree that cannot outlive its block. The only code in Retinue that starts processes.
 
-    async with child(Command(argv=("pi", "--mode", "rpc"), cwd=cwd, environ=environ), keeper) as process:
-        await process.send(b"...\n")
-        while chunk := await process.receive():
+    async with open_child(ChildCommand(argv=("pi", "--mode", "rpc"), cwd=cwd, environ=environ), supervisor) as child:
+        await child.send(b"...\n")
+        while chunk := await child.receive():
             ...
-        end = await process.wait()
+        end = await child.wait()
 
 A child has its own session and no terminal, so neither a Ctrl-C meant for us nor its own `kill 0` reaches the other
-side. A child that signals its parent by number does reach us: only a sandbox could prevent that.
+side. A child that signals its parent by pid does reach us: only a sandbox could prevent that.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ from msgspec import Struct
 
 from retinue.engines.base import EngineError, engine_error
 from retinue.engines.process import pipes
-from retinue.engines.process.exits import read_exit, wait_exit
 from retinue.engines.process.linux_tree import ProcessTree
 from retinue.engines.process.supervisor import ProcessSupervisor
-from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_GRACE, terminate_tree
+from retinue.engines.process.termination import (
+    EXIT_CONFIRM_TIMEOUT,
+    TERMINATE_GRACE,
+    read_exit,
+    terminate_tree,
+    wait_exit,
+)
 from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
 from retinue.support.tasks import BackgroundTasks, run_shielded
@@ -55,11 +60,11 @@ _NUL = "Remove the NUL character from its arguments or environment."
 
 
 def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
-    """The failure of a run whose child did not start."""
+    """Return the failure of a run whose child did not start."""
     if isinstance(error, ValueError):
         return _not_started_error(f"Could not start {program}: {error}.", _NUL)
     why = f"{os.strerror(error.errno) if error.errno else error} ({errno.errorcode.get(error.errno or 0, 'error')})"
-    # Both a missing program and a missing folder are ENOENT; only the name tells them apart.
+    # Both a missing program and a missing folder are ENOENT; only the file name distinguishes them.
     if error.filename == cwd != program:
         return _not_started_error(
             f"Could not start {program} in {cwd}: {why}.", "Choose a folder that exists.", CWD_MISSING_REASON
@@ -77,31 +82,31 @@ def _not_started_error(what: str, advice: str, reason: str = SPAWN_FAILED_REASON
 
 
 STDERR_TAIL_BYTES = 128 * 2**10
-"""Kept of what a child writes to stderr: its last words say why it ended."""
+"""Bytes kept of a child's stderr: the end contains the reason why it exited."""
 MAX_PIPE_BYTES = 2**20
-"""Bytes the kernel keeps in a pipe at most, unless an administrator said more."""
+"""The largest pipe buffer of the kernel, unless an administrator raised it."""
 RESERVED_FDS = 4
-"""Descriptors kept back per child: to end it takes some, also when a program has used up all others."""
+"""Descriptors reserved per child: terminating it needs some, also when the program has used up all others."""
 ANSWERED_GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL for a child that has nothing left to do."""
+"""Seconds between SIGTERM and SIGKILL for a child whose work is done."""
 
 
 class StdinMode(StrEnum):
     PIPE = "pipe"
     CLOSED = "closed"
-    """/dev/null: some agents wait for the end of an open pipe before they begin."""
+    """/dev/null: some agents wait for the end of an open pipe before they start."""
 
 
 class ChildCommand(Struct, frozen=True, kw_only=True):
-    """What to start."""
+    """A program to start."""
 
     argv: tuple[str, ...]
     cwd: str
     environ: Mapping[str, str]
-    """All of it; two marks of ours are added."""
+    """The complete environment; two markers are added."""
     stdin: StdinMode = StdinMode.CLOSED
     late_fork: bool = False
-    """Whether it is known to start nothing in its first moments: then it is put into its control group meanwhile."""
+    """True if it starts nothing in its first moments: it is then added to its control group while it loads."""
 
 
 class ChildExitedError(OSError):
@@ -112,12 +117,12 @@ class ChildExitedError(OSError):
 async def open_child(
     command: ChildCommand, supervisor: ProcessSupervisor, *, grace: float = TERMINATE_GRACE
 ) -> AsyncIterator[ChildProcess]:
-    """Starts a process; when the block is left, however it is left, all that came of it is ended and proven gone.
+    """Start a process; terminate it and all its descendants when the block is left in any way.
 
-    To be called in the thread of the loop.
+    Called in the thread of the event loop.
 
     Raises:
-        EngineError: it could not be started (`spawn_failed`).
+        EngineError: the process could not be started (`spawn_failed`).
     """
     await anyio.lowlevel.checkpoint()
     try:
@@ -147,13 +152,13 @@ class ChildProcess:
     def __init__(self, popen: subprocess.Popen[bytes], tree: ProcessTree) -> None:
         self.pid = popen.pid
         self.answered = False
-        """Set by whoever knows that its work is done: it then has less time to end."""
+        """Set by the caller when the child's work is done: it then has less time to exit."""
         self.killed_descendants = 0
-        """Descendants that had to be ended after the child itself was gone; known when the block is left."""
+        """Descendants that had to be terminated after the child itself was gone; known when the block is left."""
         self.survivors: tuple[int, ...] = ()
-        """Processes that nothing could end; known when the block is left."""
+        """Processes that did not end; known when the block is left."""
         self.stderr_bytes = 0
-        """Written to stderr so far."""
+        """Bytes written to stderr so far."""
         self._popen = popen
         self._tree = tree
         self._exit = pipes.OneShotEvent()
@@ -168,14 +173,14 @@ class ChildProcess:
 
     @property
     def stderr_tail(self) -> bytes:
-        """The last of what it wrote to stderr."""
+        """The end of its stderr."""
         return bytes(self._tail[-STDERR_TAIL_BYTES:])
 
     async def send(self, data: bytes) -> None:
-        """Writes all of it to stdin; waits while the child does not read.
+        """Write all of the data to stdin; wait while the child does not read.
 
         Raises:
-            ChildGone: it reads no more, or its stdin was closed.
+            ChildExitedError: the child no longer reads, or its stdin was closed.
         """
         if self._stdin is None:
             raise ChildExitedError(errno.EPIPE, f"Process {self.pid} has no open stdin.")
@@ -185,57 +190,57 @@ class ChildProcess:
             raise ChildExitedError(errno.EPIPE, f"Process {self.pid} no longer reads its stdin.") from error
 
     def close_stdin(self) -> None:
-        """Tells the child that nothing more comes. Does nothing the second time."""
+        """Close the child's stdin. A second call does nothing."""
         if self._stdin is not None:
             self._stdin.close()
             self._stdin = None
 
     async def receive(self) -> bytes:
-        """The next chunk of stdout.
+        """Return the next chunk of stdout.
 
-        Empty at end of file; also once the process itself has ended and everything it wrote was received, because
-        what it left behind may hold its stdout for ever.
+        Empty at end of file; also once the process itself has exited and all its output was received, because its
+        descendants may keep its stdout open for ever.
         """
         return await self._stdout.receive(self._exit)
 
     async def wait(self) -> ProcessEnd:
-        """How the process itself ended, whoever still holds its pipes."""
+        """Wait until the process itself exits, also while others hold its pipes."""
         await self._exit.wait()
         self._drain_buffered_stderr()
         return self._end_result or ProcessEnd()
 
     async def count_descendants(self) -> int:
-        """How many of the processes that came of it are alive, itself not counted."""
+        """Return the number of its live descendants."""
         members = await self._tree.list_live()
         for member in members:
             member.close()
         return sum(member.pid != self.pid for member in members)
 
-    # -- for `child` -----------------------------------------------------------------------------------
+    # -- for `open_child` ------------------------------------------------------------------------------
 
     async def watch_exit(self) -> None:
-        """Waits for the end and tells all who wait for it."""
+        """Wait for the exit and wake up everything that waits for it."""
         self._end_result = await wait_exit(self._popen)
         self._exit.set()
 
     async def drain_stderr(self) -> None:
-        """Reads stderr as long as anyone writes: a child must never wait for us to read its complaints."""
+        """Read stderr as long as any process writes to it, so that a child never blocks on it."""
         while chunk := await self._stderr.receive(pipes.OneShotEvent()):
             self._append_stderr(chunk)
 
     async def finish(self, grace: float) -> None:
-        """Ends what is left, and gives everything back."""
+        """Terminate the remaining processes and release all resources."""
         self.close_stdin()
         for descriptor in self._reserved_fds:
             os.close(descriptor)
         if self.answered:
             grace = min(grace, ANSWERED_GRACE)
-        # Both pipes are read meanwhile: a child that cannot write cannot end in good order either.
+        # Both pipes are read meanwhile: a child that cannot write cannot exit cleanly either.
         async with BackgroundTasks(self.drain_stderr, self._discard_stdout):
             ending = await terminate_tree(self._tree, self.pid, grace, lambda: read_exit(self._popen) is not None)
         self.killed_descendants, self.survivors = ending.killed_descendants, ending.survivors
         if self._end_result is None and not self.survivors:
-            # Gone from every list it may still be ending, thread by thread, and cannot be waited for yet.
+            # Absent from every list, it may still be exiting, thread by thread, and cannot be reaped yet.
             with anyio.move_on_after(EXIT_CONFIRM_TIMEOUT):
                 self._end_result = await wait_exit(self._popen)
         self._exit.set()
@@ -250,7 +255,7 @@ class ChildProcess:
             pass
 
     def _drain_buffered_stderr(self) -> None:
-        # As much as a pipe holds: who inherited the other end may write for ever.
+        # At most a pipe buffer: a process that inherited the other end may write for ever.
         for _ in range(MAX_PIPE_BYTES // pipes.CHUNK_BYTES):
             if not (chunk := self._stderr.read_now()):
                 return
@@ -264,7 +269,7 @@ class ChildProcess:
 
 
 def _reserve_fds(descriptor: int) -> list[int]:
-    """As many copies of a descriptor as there can be, to be closed when others are needed."""
+    """Return copies of a descriptor, as many as possible, to be closed when descriptors are needed."""
     copies: list[int] = []
     with contextlib.suppress(OSError):
         copies += (os.dup(descriptor) for _ in range(RESERVED_FDS))
@@ -272,7 +277,7 @@ def _reserve_fds(descriptor: int) -> list[int]:
 
 
 def _start_popen(stdin: StdinMode, argv: Sequence[str], cwd: str, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - what to run is what our caller decides
+    return subprocess.Popen(  # noqa: S603 - the caller decides what to run
         argv,
         bufsize=0,
         cwd=cwd,

@@ -1,23 +1,52 @@
-"""The tree of a child where processes cannot be held (macOS and others): found with `ps`, signalled by number."""
+"""The process tree of a child where there are no pidfds: macOS, Windows and old kernels.
+
+Processes are listed in /proc where it exists, else with psutil, which is installed on those systems only.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
-from retinue.engines.process.linux_tree import ProcessHandle, add_descendants
+from retinue.engines.process.linux_tree import ProcessHandle, ProcInfo, add_descendants, list_processes
+
+if TYPE_CHECKING:
+    import psutil
 
 POLL_INTERVAL = 0.02
-"""Seconds between two looks: nothing tells us when a process that is not our child ends."""
+"""Seconds between two scans: the system does not report the exit of a process that is not our child."""
+
+
+class _PolledTree:
+    """The parts of a tree without control groups and without notification of exits."""
+
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
+    ) -> Sequence[str]:
+        return argv
+
+    async def enter_cgroup(self) -> None:
+        """Do nothing: there are no control groups."""
+
+    async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
+        await anyio.sleep(POLL_INTERVAL)
+
+    def kill_all(self) -> None:
+        """Do nothing: no call reaches more processes than the signals do."""
+
+    async def close(self) -> None:
+        """Do nothing: nothing was created."""
 
 
 class PidHandle:
-    """A process known by its number alone."""
+    """A process known by its pid alone."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -27,105 +56,93 @@ class PidHandle:
             os.kill(self.pid, number)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no descriptor is open."""
 
 
-class GroupTree:
-    """Finds members by process group and by parents."""
+class GroupTree(_PolledTree):
+    """Finds processes by process group and by parents."""
 
     def __init__(self) -> None:
         self._root = 0
 
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        return argv
-
     def set_root(self, process: subprocess.Popen[bytes]) -> None:
         self._root = process.pid
 
-    async def enter_cgroup(self) -> None:
-        """There is nothing to put it into."""
-
     async def list_live(self) -> Sequence[ProcessHandle]:
-        output = await anyio.to_thread.run_sync(_list_processes)
-        return [PidHandle(pid) for pid in sorted(self._find_pids(output))]
-
-    async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
-        await anyio.sleep(POLL_INTERVAL)
-
-    def kill_all(self) -> None:
-        """There is no stroke that reaches more than the signals do."""
-
-    async def close(self) -> None:
-        """Nothing was made for it."""
-
-    def _find_pids(self, output: str) -> set[int]:
-        parents: dict[int, int] = {}
-        found = {self._root}
-        dead: set[int] = set()
-        for line in output.splitlines():
-            pid, parent, group, state = line.split(None, 3)
-            parents[int(pid)] = int(parent)
-            if int(group) == self._root:
-                found.add(int(pid))
-            if state.startswith("Z"):
-                dead.add(int(pid))
-        return (add_descendants(found, parents) & parents.keys()) - dead
+        table = await anyio.to_thread.run_sync(_list_processes)
+        return [PidHandle(pid) for pid in sorted(select_group(self._root, table))]
 
 
-class TaskkillHandle:
-    """A Windows process that is ended with everything below it."""
+def select_group(root: int, table: Iterable[ProcInfo]) -> set[int]:
+    """Return the live processes in the group of the root and all their descendants."""
+    processes = {process.pid: process for process in table}
+    members = {root, *(pid for pid, process in processes.items() if process.group == root)}
+    found = add_descendants(members, {pid: process.parent for pid, process in processes.items()})
+    return {pid for pid in found if pid in processes and not processes[pid].is_dead}
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+
+def _list_processes() -> list[ProcInfo]:
+    if Path("/proc/self/stat").exists():
+        return list(list_processes())
+    return _list_with_psutil()
+
+
+def _list_with_psutil() -> list[ProcInfo]:
+    import psutil
+
+    found = []
+    for process in psutil.process_iter(["ppid", "status"]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            group = os.getpgid(process.pid)
+            is_dead = process.info["status"] == psutil.STATUS_ZOMBIE
+            found.append(ProcInfo(process.pid, process.info["ppid"] or 0, group, 0, 0, is_dead))
+    return found
+
+
+class PsutilHandle:
+    """A Windows process; psutil checks that its pid was not reused."""
+
+    def __init__(self, process: psutil.Process) -> None:
         self.pid = process.pid
-
-    def signal(self, number: int) -> None:
-        _run_command("taskkill", "/PID", str(self.pid), "/T", "/F")
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class TaskkillTree:
-    """Knows the child alone: below one that ended by itself, nothing can be found."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        return argv
-
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    async def enter_cgroup(self) -> None:
-        """There is nothing to put it into."""
+    def signal(self, number: int) -> None:
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            self._process.kill()
+
+    def close(self) -> None:
+        """Do nothing: psutil closes its handles."""
+
+
+class WindowsTree(_PolledTree):
+    """Finds processes by parents; a process stays in the tree after its parent exited, if it was found before."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, psutil.Process] = {}
+
+    def set_root(self, process: subprocess.Popen[bytes]) -> None:
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            self._processes[process.pid] = psutil.Process(process.pid)
 
     async def list_live(self) -> Sequence[ProcessHandle]:
-        return [TaskkillHandle(self._process)] if self._process and self._process.poll() is None else []
+        return await anyio.to_thread.run_sync(self._list_live_sync)
 
-    async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
-        await anyio.sleep(POLL_INTERVAL)
+    def _list_live_sync(self) -> list[ProcessHandle]:
+        import psutil
 
-    def kill_all(self) -> None:
-        """There is no stroke that reaches more than the signals do."""
-
-    async def close(self) -> None:
-        """Nothing was made for it."""
-
-
-def _list_processes() -> str:
-    """What `ps` says; empty where it cannot be started."""
-    return _run_command("ps", "-axo", "pid=,ppid=,pgid=,stat=")
+        for process in list(self._processes.values()):
+            with contextlib.suppress(psutil.Error):
+                self._processes |= {child.pid: child for child in process.children(recursive=True)}
+        return [PsutilHandle(process) for process in self._processes.values() if _is_alive(process)]
 
 
-def _run_command(*argv: str) -> str:
-    try:
-        # Started here and not as a child: it is over before anyone could want to end it.
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # noqa: S603
-    except OSError:
-        return ""
-    return done.stdout
+def _is_alive(process: psutil.Process) -> bool:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False

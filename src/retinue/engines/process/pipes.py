@@ -1,4 +1,4 @@
-"""Our ends of a child's pipes: read and written without ever blocking the loop."""
+"""Our ends of a child's pipes: read and written without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 CHUNK_BYTES = 256 * 2**10
-"""Bytes read at once, and the size of a pipe where it can be chosen: fewer turns of the loop."""
+"""Bytes read at once, and the size of a pipe where it can be set: fewer iterations of the loop."""
 
 
 class OneShotEvent:
-    """Something that happens once. Whoever waits for a pipe `unless` it happens is released when it does."""
+    """An event that also interrupts tasks waiting for a pipe."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -34,7 +34,7 @@ class OneShotEvent:
         await self._event.wait()
 
     async def wait_readable_unless_set(self, wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
-        """Waits for the descriptor, or until it happens."""
+        """Wait for the descriptor, or until the event is set."""
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -44,32 +44,32 @@ class OneShotEvent:
 
 
 class PipeReader(Protocol):
-    """What a child writes to."""
+    """The read end of a pipe the child writes to."""
 
     async def receive(self, end: OneShotEvent) -> bytes:
-        """The next chunk. Empty at end of file, and when `end` has happened and nothing is left to read."""
+        """Return the next chunk. Empty at end of file, and when `end` is set and nothing is left to read."""
 
     def read_now(self) -> bytes | None:
-        """What is there; None if nothing is, empty at end of file."""
+        """Return the available bytes; None if there are none, empty at end of file."""
 
     def close(self) -> None: ...
 
 
 class PipeWriter(Protocol):
-    """What a child reads from."""
+    """The write end of a pipe the child reads from."""
 
     async def send(self, data: bytes, end: OneShotEvent) -> None:
-        """Writes all of it, waiting while the pipe is full.
+        """Write all of the data, waiting while the pipe is full.
 
         Raises:
-            OSError: nobody reads it any more.
+            OSError: the pipe is no longer read.
         """
 
     def close(self) -> None: ...
 
 
 class AsyncPipeReader:
-    """A read end that the loop waits for."""
+    """A read end that the event loop waits for."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -80,7 +80,7 @@ class AsyncPipeReader:
     async def receive(self, end: OneShotEvent) -> bytes:
         await anyio.lowlevel.checkpoint()
         while True:
-            # Asked before reading: what was written before the end is then there to be read.
+            # Checked before reading: everything written before the end is then readable.
             is_last = end.is_set
             chunk = self.read_now()
             if chunk is not None:
@@ -104,7 +104,7 @@ class AsyncPipeReader:
 
 
 class AsyncPipeWriter:
-    """A write end that the loop waits for."""
+    """A write end that the event loop waits for."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -116,7 +116,7 @@ class AsyncPipeWriter:
         rest = memoryview(data)
         while rest:
             if end.is_set:
-                # Its own children may hold the other end open: nobody who was meant reads it.
+                # Its own children may keep the other end open: the process it was meant for is gone.
                 raise BrokenPipeError
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -130,7 +130,7 @@ class AsyncPipeWriter:
 
 
 class ThreadedPipeReader:
-    """A read end where pipes cannot be waited for (Windows): a thread reads, and always to the end of file."""
+    """A read end where pipes cannot be polled (Windows): a thread reads, always to the end of file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -149,7 +149,7 @@ class ThreadedPipeReader:
         self._file.close()
 
     def _fetch(self) -> None:
-        # A thread abandoned by a cancelled wait reads on: what it got is kept for the next one.
+        # A thread abandoned by a cancelled wait continues to read: its chunk is kept for the next call.
         with self._read_lock:
             if not self._chunks:
                 self._chunks.append(self._read())
@@ -162,7 +162,7 @@ class ThreadedPipeReader:
 
 
 class ThreadedPipeWriter:
-    """A write end where pipes cannot be waited for (Windows)."""
+    """A write end where pipes cannot be polled (Windows)."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -187,7 +187,7 @@ def open_writer(file: IO[bytes]) -> PipeWriter:
 
 
 def _enlarge_pipe(descriptor: int) -> None:
-    """Makes the pipe as large as a chunk, where the kernel lets us."""
+    """Make the pipe as large as a chunk, where the kernel allows it."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl
 

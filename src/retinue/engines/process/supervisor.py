@@ -1,12 +1,13 @@
-"""Start and supervise child processes, and detect what contains them on this machine."""
+"""Start child processes in trees of their own, with a watchdog, in the best containment of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +17,13 @@ import anyio
 
 from retinue.engines.process.cgroups import ControlGroup, find_own_cgroup
 from retinue.engines.process.linux_tree import LinuxProcessTree, OrphanTracker, ProcessTree
-from retinue.engines.process.other_tree import GroupTree, TaskkillTree
-from retinue.engines.process.watchdog import WatchdogProcess
+from retinue.engines.process.other_tree import GroupTree, WindowsTree
+from retinue.engines.process.termination import wait_exit
+from retinue.engines.process.watchdog_main import IGNORED_SIGNALS, KILL_TIMEOUT, RELEASE_BYTE
 
 
 class ContainmentKind(StrEnum):
-    """What holds the processes of a child together, the surest first."""
+    """Ways to find all processes of a child, the most reliable first."""
 
     CGROUP = "cgroup"
     SUBREAPER = "subreaper"
@@ -31,7 +33,7 @@ class ContainmentKind(StrEnum):
 
 
 def detect_containment(*, owns_process: bool = False) -> tuple[ContainmentKind, str]:
-    """What is in force here, and one sentence about it for whoever asks. Starts no process."""
+    """Return the containment of this machine and a sentence for users about it. Starts no process."""
     if os.name == "nt":
         return (
             ContainmentKind.TASKKILL,
@@ -60,7 +62,7 @@ def detect_containment(*, owns_process: bool = False) -> tuple[ContainmentKind, 
 
 
 def _has_pidfds() -> bool:
-    """Whether processes can be seen and held without naming them by number."""
+    """Return whether processes can be listed in /proc and signalled by descriptor."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -69,34 +71,92 @@ def _has_pidfds() -> bool:
 
 
 INSTANCE_VARIABLE = "RETINUE_INSTANCE"
-"""Environment variable with the marks of all the Retinues a process runs under, the outermost first."""
+"""Environment variable with the markers of all Retinue instances a process runs under, the outermost first."""
 CHILD_VARIABLE = "RETINUE_CHILD"
-"""The same for the children it comes from."""
+"""Environment variable with the markers of the children a process descends from, the outermost first."""
+WATCHDOG_PROGRAM = Path(__file__).with_name("watchdog_main.py")
+WATCHDOG_EXIT_TIMEOUT = KILL_TIMEOUT + 1.0
+"""Seconds the watchdog has to exit when it is stopped: it may have to kill others first."""
 PR_SET_CHILD_SUBREAPER = 36
 """`PR_SET_CHILD_SUBREAPER` of prctl."""
 
 Popen = subprocess.Popen[bytes]
 StartProcess = Callable[[Sequence[str], str, dict[str, str]], Popen]
-"""Starts a command in a folder with an environment."""
+"""Starts argv in a folder with an environment."""
+
+
+class WatchdogProcess:
+    """The running `watchdog_main.py`. Its pipe closes when this process dies, and it then kills the children."""
+
+    def __init__(self, marker: str, cgroup: Path | None, environ: dict[str, str]) -> None:
+        """Start the watchdog.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        arguments = [marker, str(os.getpid()), *([str(cgroup)] if cgroup else [])]
+        reading, self._pipe = os.pipe()
+        # It inherits the blocked signals, so that none ends it before it ignores them.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in IGNORED_SIGNALS])
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-I", "-S", str(WATCHDOG_PROGRAM), *arguments],
+                stdin=reading,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=environ,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self._pipe)
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            os.close(reading)
+        self.pid = self._process.pid
+        os.set_blocking(self._pipe, False)
+
+    def is_gone(self) -> bool:
+        """Return whether the watchdog was killed."""
+        return self._process.poll() is not None
+
+    def send(self, line: bytes) -> None:
+        # A watchdog that is stopped or gone must not block this process: the markers have the same information.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._pipe, line + b"\n")
+
+    def close(self) -> None:
+        os.close(self._pipe)
+
+    async def stop(self, children: Collection[int]) -> None:
+        """Stop the watchdog and wait for it. If there are children, it kills them first."""
+        if not children:
+            self.send(RELEASE_BYTE)
+        self.close()
+        with anyio.move_on_after(WATCHDOG_EXIT_TIMEOUT):
+            await wait_exit(self._process)
+        self._process.kill()
+        self._process.wait()
 
 
 class SharedProcessTable:
-    """What all keepers of one program have started, so that none takes another's for orphans of its own."""
+    """The processes started by all supervisors of one program, so that none treats another's as orphans."""
 
     def __init__(self) -> None:
         self.children: set[int] = set()
         self.started: set[int] = set()
-        """The children and the guardians."""
+        """The children and the watchdogs."""
         self.adopting = 0
-        """Keepers who take orphans in."""
+        """Supervisors that adopt orphans."""
 
 
 class ProcessSupervisor:
-    """One per engine: `async with Keeper() as keeper`, around everything that starts children.
+    """Starts the children of one engine inside `async with ProcessSupervisor() as supervisor`.
 
-    With `owns_process` the program says that nobody else in this process starts processes in sessions of their own:
-    orphans of children then come to this process instead of to init, and it ends them and waits for them. Several
-    keepers in one program are of one `family`. `at_most` keeps it from using a surer containment.
+    `owns_process` declares that no other code in this process starts processes in sessions of their own: orphans of
+    children are then adopted by this process instead of by init, terminated and reaped. Several supervisors in one
+    program share one `SharedProcessTable`. `max_containment` excludes more reliable containments.
     """
 
     def __init__(
@@ -110,11 +170,11 @@ class ProcessSupervisor:
         if max_containment is ContainmentKind.SUBREAPER and not owns_process:
             max_containment = ContainmentKind.MARKER
         self.containment = max(best, max_containment, key=list(ContainmentKind).index)
-        """What holds the children together here."""
+        """The containment of the children."""
         self.marker = os.urandom(16).hex()
-        """In the environment of everything that is ours."""
+        """Value in the environment of every process started here."""
         self.no_watchdog_reason: str | None = None
-        """Why nobody would end the children if this process were killed; None while somebody would."""
+        """Why the children would outlive this process if it were killed; None while the watchdog runs."""
         self._adopts_orphans = owns_process and self.containment in {
             ContainmentKind.CGROUP,
             ContainmentKind.SUBREAPER,
@@ -153,15 +213,17 @@ class ProcessSupervisor:
         *,
         late_fork: bool = False,
     ) -> tuple[Popen, ProcessTree]:
-        """Starts a child in a tree of its own, its marks added to its environment; the tree is then to `enclose` it.
+        """Start a child in a tree of its own, with its markers in its environment.
+
+        The caller then runs `tree.enter_cgroup` beside it.
 
         Raises:
-            OSError, ValueError: as `popen` raised it.
+            OSError, ValueError: as raised by `popen`.
         """
         self._make_cgroup()
         self._ensure_watchdog()
-        mark = os.urandom(16).hex()
-        tree = self._make_tree(mark)
+        marker = os.urandom(16).hex()
+        tree = self._make_tree(marker)
         try:
             process = popen(
                 tree.launch(argv, cwd, environ, late_fork=late_fork),
@@ -169,7 +231,7 @@ class ProcessSupervisor:
                 {
                     **environ,
                     INSTANCE_VARIABLE: _append_marker(INSTANCE_VARIABLE, self.marker),
-                    CHILD_VARIABLE: _append_marker(CHILD_VARIABLE, mark),
+                    CHILD_VARIABLE: _append_marker(CHILD_VARIABLE, marker),
                 },
             )
         except (OSError, ValueError):
@@ -183,24 +245,24 @@ class ProcessSupervisor:
         return process, tree
 
     def release(self, pid: int) -> None:
-        """The child was waited for: its number may mean another process now."""
+        """Remove a reaped child: its pid may be reused from now on."""
         self._children.discard(pid)
         self._shared.children.discard(pid)
         self._shared.started.discard(pid)
         self._send_to_watchdog(b"-", pid)
 
-    def _make_tree(self, mark: str) -> ProcessTree:
+    def _make_tree(self, marker: str) -> ProcessTree:
         if self.containment is ContainmentKind.TASKKILL:
-            return TaskkillTree()
+            return WindowsTree()
         if self.containment is ContainmentKind.GROUP:
             return GroupTree()
         cgroup = None
         if self._cgroup:
-            # Without one, mark and parents have to do.
+            # Without one, marker and parents are used.
             with contextlib.suppress(OSError):
-                cgroup = ControlGroup(self._cgroup.folder / mark)
+                cgroup = ControlGroup(self._cgroup.folder / marker)
         orphans = OrphanTracker(self._shared.children, self._shared.started) if self._adopts_orphans else None
-        return LinuxProcessTree(mark, cgroup, orphans)
+        return LinuxProcessTree(marker, cgroup, orphans)
 
     def _make_cgroup(self) -> None:
         if self.containment is ContainmentKind.CGROUP and self._cgroup is None:
@@ -209,7 +271,7 @@ class ProcessSupervisor:
                 self._cgroup = ControlGroup(folder / f"retinue-{self.marker}") if isinstance(folder, Path) else None
 
     def _ensure_watchdog(self) -> None:
-        """Starts the guardian; again, if somebody ended it."""
+        """Start the watchdog, or restart one that was killed."""
         if self._watchdog:
             if not self._watchdog.is_gone():
                 return
@@ -219,7 +281,7 @@ class ProcessSupervisor:
         if os.name == "nt" or not sys.executable:
             self.no_watchdog_reason = "If this process is killed, its children run on: there is no guardian here."
             return
-        # It carries the marks of the Retinues above us, who may end it, and not ours, whose bearers it ends.
+        # It has the markers of outer instances, which may kill it, and not our own, because it kills those that do.
         environ = {name: os.environ[name] for name in (INSTANCE_VARIABLE, CHILD_VARIABLE) if name in os.environ}
         try:
             self._watchdog = WatchdogProcess(self.marker, self._cgroup.folder if self._cgroup else None, environ)
@@ -238,14 +300,14 @@ class ProcessSupervisor:
             self._watchdog.send(sign + str(pid).encode())
 
 
-def _append_marker(name: str, mark: str) -> str:
-    """The mark after those this process carries itself: a Retinue inside a Retinue belongs to both."""
+def _append_marker(name: str, marker: str) -> str:
+    """Append a marker to those of this process: a Retinue inside a Retinue belongs to both."""
     inherited = os.environ.get(name)
-    return f"{inherited}:{mark}" if inherited else mark
+    return f"{inherited}:{marker}" if inherited else marker
 
 
 def _adopt_orphans(*, adopt: bool) -> None:
-    """Says whether orphans among our descendants come to this process."""
+    """Set whether this process adopts the orphans among its descendants."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)

@@ -1,14 +1,14 @@
-"""Outlives a killed Retinue just long enough to end every process that Retinue had started.
+"""The watchdog: outlives a killed Retinue just long enough to kill every process that Retinue had started.
 
-A program of its own, run as `python -I -S guardian.py INSTANCE PARENT [CGROUP]`; it imports nothing of Retinue. It
-waits for its parent to end, or to say goodbye. It ends only what carries the instance's mark in its environment or
-is in the instance's control group; where /proc is missing, the process groups of the children it was told of.
+A program of its own, run as `python -I -S watchdog_main.py INSTANCE PARENT [CGROUP]`; it imports nothing of Retinue.
+It waits until its parent ends or releases it. It kills only processes with the instance's marker in their
+environment or in the instance's control group; where /proc is missing, the process groups of the reported children.
 """
 
 from __future__ import annotations
 
 # ruff: noqa: PTH106, PTH110, PTH123, PTH208, SIM105
-# pathlib and contextlib would double the time it takes to start
+# pathlib and contextlib would double its start-up time
 import os
 import select
 import signal
@@ -16,15 +16,15 @@ import sys
 import time
 
 RELEASE_BYTE = b"."
-"""The line that ends it without ending anything else."""
+"""The line that ends it without killing anything."""
 KILL_TIMEOUT = 2.0
-"""Given to what it ends."""
+"""Seconds for the killed processes to disappear."""
 KILL_INTERVAL = 0.01
-"""Seconds between two looks at what is still there."""
+"""Seconds between two scans."""
 QUIET_ROUNDS = 3
-"""Looks in a row that must find nothing: a process that is becoming another program shows no environment."""
+"""Scans in a row that must find nothing: a process in the middle of an exec shows no environment."""
 IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-"""It ends with its parent, not before."""
+"""Ignored, because it ends with its parent and not before."""
 
 
 def main(instance: str, parent: str, cgroup: str = "") -> None:
@@ -42,10 +42,10 @@ def main(instance: str, parent: str, cgroup: str = "") -> None:
 
 
 def watch_parent(parent: int, children: set[int]) -> bool:
-    """Follows which children there are until the parent is gone; True if it said goodbye."""
+    """Track the parent's children until the parent is gone; return True if the parent released the watchdog."""
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    # The pipe alone is not enough: a fork of the parent without an exec holds its other end, too.
+    # The pipe alone is not enough: a fork of the parent without an exec keeps its other end open, too.
     if end := open_pidfd(parent):
         poll.register(end, select.POLLIN)
     rest = b""
@@ -64,17 +64,17 @@ def watch_parent(parent: int, children: set[int]) -> bool:
     return False
 
 
-def kill_all(mark: bytes, children: set[int], cgroup: str) -> bool:
-    """SIGKILL to all that is left; whether something was."""
+def kill_all(marker: bytes, children: set[int], cgroup: str) -> bool:
+    """Send SIGKILL to all remaining processes; return whether there were any."""
     if cgroup:
         kill_cgroup(cgroup)
     if not os.path.exists("/proc/self/environ"):
         return kill_process_groups(children)
-    marked = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if has_marker(pid, mark)]
+    marked = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if has_marker(pid, marker)]
     for pid in marked:
         end = open_pidfd(pid)
-        # Asked again: only now is it sure that the number means the process we signal.
-        if end and has_marker(pid, mark):
+        # Checked again: only now is it certain that the pid is the process we signal.
+        if end and has_marker(pid, marker):
             try:
                 signal.pidfd_send_signal(end, signal.SIGKILL)
             except OSError:
@@ -102,7 +102,7 @@ def kill_cgroup(cgroup: str) -> None:
 
 
 def remove_cgroup(cgroup: str) -> bool:
-    """Removes the group, if it is empty by now; whether it is gone."""
+    """Remove the group if it is empty; return whether it is gone."""
     if not cgroup:
         return True
     for folder, _, _ in os.walk(cgroup, topdown=False):
@@ -113,19 +113,19 @@ def remove_cgroup(cgroup: str) -> bool:
     return not os.path.exists(cgroup)
 
 
-def has_marker(pid: int, mark: bytes) -> bool:
-    """Whether a living process has the mark in its environment; never this one itself."""
+def has_marker(pid: int, marker: bytes) -> bool:
+    """Return whether a live process, other than this one, has the marker in its environment."""
     if pid == os.getpid():
         return False
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return mark in file.read()
+            return marker in file.read()
     except OSError:
         return False
 
 
 def open_pidfd(pid: int) -> int:
-    """A descriptor that means this process for ever; 0 where there is none."""
+    """Return a descriptor bound to this process, even if its pid is reused; 0 if there is none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

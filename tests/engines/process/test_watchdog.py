@@ -16,11 +16,11 @@ from retinue.engines.process.linux_tree import has_marker, list_processes, read_
 from retinue.engines.process.supervisor import (
     CHILD_VARIABLE,
     INSTANCE_VARIABLE,
+    WATCHDOG_PROGRAM,
     ContainmentKind,
     ProcessSupervisor,
     detect_containment,
 )
-from retinue.engines.process.watchdog import WATCHDOG_PROGRAM
 from retinue.model.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]

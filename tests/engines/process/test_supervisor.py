@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.timeout(60),
     pytest.mark.skipif(sys.platform != "linux", reason="Linux"),
 ]
-PROGRAM = Path(__file__).with_name("two_keepers_program.py")
+PROGRAM = Path(__file__).with_name("two_supervisors_program.py")
 
 
 def test_a_child_of_one_engine_that_ends_leaves_those_of_another_alone():

@@ -21,7 +21,6 @@ from retinue.engines.process.linux_tree import (
     open_handles,
     read_process,
 )
-from retinue.engines.process.other_tree import GroupTree
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 REUSE = Path(__file__).with_name("pid_reuse_program.py")
@@ -121,11 +120,3 @@ def test_descendants_are_those_below_at_any_depth():
     assert add_descendants({2}, parents) == {2, 3, 4}
     assert add_descendants({2, 5}, parents) == {2, 3, 4, 5, 6}
     assert add_descendants({8}, {8: 9, 9: 8}) == {8, 9}
-
-
-def test_the_listing_of_ps_is_understood():
-    tree = GroupTree()
-    tree._root = 10
-    listing = " 1 0 1 Ss\n 10 1 10 Zs\n 11 10 10 S\n 12 11 12 S+\n 13 1 10 R\n 14 1 14 S\n 15 12 12 Z\n"
-    assert tree._find_pids(listing) == {11, 12, 13}
-    assert tree._find_pids("") == set()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 ROOT = Path(__file__).parents[3]
 ROWS = [*(f"A{number}" for number in range(1, 25)), *(f"B{number}" for number in range(1, 19))]
-ABOUT_FAULTS = ("test_pi_faults_a.py", "test_pi_faults_b.py")
+ABOUT_FAULTS = ("test_pi_faults_startup.py", "test_pi_faults_stream.py")
 
 
 class Row(Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,7 +18,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     """What is required and cannot be shown, and why."""
 
 
-CATALOGUE = msgspec.toml.decode(Path(__file__).with_name("catalogue.toml").read_bytes(), type=dict[str, Row])
+CATALOGUE = msgspec.toml.decode(Path(__file__).with_name("fault_catalogue.toml").read_bytes(), type=dict[str, Row])
 
 
 def defined_in(file: str) -> dict[str, str]:
