@@ -1,1 +1,1 @@
-"""What leaves: collected, sanitised, framed, cut to size."""
+"""Output of a run: the answer, redaction, sanitizing, truncation."""

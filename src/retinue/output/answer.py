@@ -1,4 +1,4 @@
-"""Collect the texts of a run, bounded, and choose its answer or failure."""
+"""Collect the events of an attempt, within bounds, and choose its answer or failure."""
 
 from __future__ import annotations
 
@@ -33,26 +33,62 @@ from retinue.model.runs import ToolUse
 from retinue.output.provider_errors import classify_error
 
 MAX_MESSAGE_CHARS = 8 * 2**20
-"""Of one message."""
 MAX_ITEMS = 500
 MAX_ITEM_CHARS = 2**20
-"""Of all display items together."""
+"""Characters of all display items together."""
 
 _encode = msgspec.json.Encoder().encode
 
 
+MAX_TOOL_NAMES = 200
+"""Tool names counted separately; further ones a child may invent count as one."""
+MAX_NOTICES = 100
+MAX_ERROR_CHARS = 2000
+"""Characters of a provider's message in a failure."""
+
+MESSAGE_START_EVENTS = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled, SteeringDelivered)
+"""Events after which a message is still to end: its own parts, or steering that the agent has to answer."""
+WORK_EVENTS = (*MESSAGE_START_EVENTS, ToolDelta, ToolReturned, MessageEnded, Finalized)
+"""Events of the agent's own work."""
+
+KEPT_TEXT = "What it wrote is kept."
+KEPT_SESSION = "It left no text; its session keeps what it did."
+RETRY_ADVICE = "Run the task again, or resume the session."
+OUTPUT_LIMIT_REACHED = "The model reached its output limit before the answer was complete."
+SHORTEN_ADVICE = "Ask for a shorter answer, split the task, or use a model with a larger limit."
+TURN_ABORTED = "The agent's last turn was aborted."
+EMPTY_MESSAGE = "The agent's last message is empty."
+NO_FINAL_MESSAGE = "The agent ended without a final message."
+
+PROVIDER_ADVICE: Mapping[str, str] = {
+    "rate_limit": "Try again later, or give the agent {models}.",
+    "quota": "Check the provider's plan and billing, or give the agent {models}.",
+    "auth": "Check the provider's key or login.",
+    "model_unavailable": "Check the model's name and your access to it, or give the agent {models}.",
+    "network": "Check the connection and try again.",
+    "overloaded": "Try again later, or give the agent {models}.",
+    "context_overflow": "Split the task, or use a model with a larger context.",
+    "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
+    "files, and the agent's model and settings.",
+    "server_error": "Try again later, or give the agent {models}.",
+    "tool": "Look at what the tool reported and run the task again.",
+    "other": "Run the task again, or use another model.",
+}
+"""What to do next, by the reason of the provider's error."""
+
+
 class BoundedText:
-    """The text of a message that is being written: whole blocks, and the deltas after the last of them."""
+    """The text of an unfinished message: complete blocks, and the deltas after the last of them."""
 
     def __init__(self, limit: int = MAX_MESSAGE_CHARS) -> None:
         self._limit = limit
         self._blocks: list[str] = []
         self._blocks_chars = 0
-        self._deltas: StringIO | None = None  # compact, and a delta costs the same however long the text is
+        self._deltas: StringIO | None = None  # compact, and the cost of a delta does not grow with the text
         self._deltas_chars = 0
 
     def add_delta(self, text: str) -> int:
-        """Adds to the block being written; returns how much of it had no room."""
+        """Append to the unfinished block; return how many characters had no room."""
         room = self._limit - self._blocks_chars - self._deltas_chars
         kept = text if len(text) <= room else text[:room]
         if self._deltas is None:
@@ -62,7 +98,7 @@ class BoundedText:
         return len(text) - len(kept)
 
     def add_block(self, text: str) -> int:
-        """Adds a whole block, which stands for the deltas before it; returns how much of it had no room."""
+        """Append a complete block, which replaces the deltas before it; return how many characters had no room."""
         self._deltas, self._deltas_chars = None, 0
         kept = text[: self._limit - self._blocks_chars]
         self._blocks.append(kept)
@@ -70,13 +106,13 @@ class BoundedText:
         return len(text) - len(kept)
 
     def text(self) -> str:
-        """All that is not blank, a line for each block."""
+        """Return the blocks that are not blank, each on its own line."""
         open_block = self._deltas.getvalue() if self._deltas else ""
         return "\n".join(block for block in (*self._blocks, open_block) if block.strip())
 
 
 class BoundedItems:
-    """Texts and tool calls in the order they came; the newest are kept."""
+    """The newest texts and tool calls, in order."""
 
     def __init__(self, limit: int = MAX_ITEMS, limit_chars: int = MAX_ITEM_CHARS) -> None:
         self._limit = limit
@@ -102,23 +138,11 @@ class BoundedItems:
 
 
 def _json_size(value: Any) -> int:
-    """The characters of a JSON-like value, roughly; one that cannot be written as JSON counts as too large."""
+    """Return the approximate size of a JSON-like value; one that cannot be encoded counts as too large."""
     try:
         return len(_encode(value))
     except (UnicodeEncodeError, RecursionError, TypeError):
         return MAX_ITEM_CHARS + 1
-
-
-MAX_TOOL_NAMES = 200
-"""Told apart; all further ones a child may invent count as one."""
-MAX_NOTICES = 100
-MAX_ERROR_CHARS = 2000
-"""Of a provider's words in a failure's message."""
-
-MESSAGE_START_EVENTS = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled, SteeringDelivered)
-"""Events after which a message is still to end: of its own, or what the agent was told and has to answer."""
-WORK_EVENTS = (*MESSAGE_START_EVENTS, ToolDelta, ToolReturned, MessageEnded, Finalized)
-"""Events in which the agent did something."""
 
 
 class CollectedAnswer(NamedTuple):
@@ -127,7 +151,7 @@ class CollectedAnswer(NamedTuple):
 
 
 class _FinishedMessage(NamedTuple):
-    """A message that ended, as far as it may be the answer."""
+    """The parts of a finished message that matter if it is the answer."""
 
     text: str
     stop_reason: StopReason
@@ -135,26 +159,26 @@ class _FinishedMessage(NamedTuple):
 
 
 class AnswerCollector:
-    """What one attempt amounts to so far."""
+    """The state of one attempt: its texts, usage, tools, end and possible answer."""
 
     def __init__(self, fallback_models: Sequence[str] = ()) -> None:
-        """`fallback_models` are those the agent has: others than these may be advised."""
+        """Start empty; failures advise models other than `fallback_models`, which the agent has already."""
         self._fallback_models = fallback_models
         self.native_session: str | None = None
         self.process: ProcessEnd | None = None
         self.finalized: Finalization | None = None
-        """The last valid one."""
+        """The last valid finalization."""
         self.stop_reason: StopReason | None = None
-        """Of the last message."""
+        """The stop reason of the last message."""
         self.provider_error: str | None = None
-        """The provider's words, if the last message ended with an error."""
+        """The provider's message, if the last message ended with an error."""
         self.dropped_bytes = 0
-        """Not kept: lines too long for the engine, and text beyond what is held here."""
+        """Output that was dropped: lines too long for the engine, and text beyond the bounds."""
         self._usage = Usage()
         self._model: str | None = None
         self._finished: _FinishedMessage | None = None
         self._is_continued = False
-        """Whether the message to come goes on where the last one was cut off."""
+        """Whether the next message continues the last one, which was cut off."""
         self._draft = BoundedText()
         self._writing = False
         self._items = BoundedItems()
@@ -165,7 +189,7 @@ class AnswerCollector:
         self._worked: type[Event] | None = None
 
     def observe(self, event: Event) -> None:
-        """Takes an event into account; a delta costs the same however long the text has become."""
+        """Update the state by an event; the cost of a delta does not grow with the text."""
         self._seen = True
         if isinstance(event, TextDelta):  # by far the most frequent
             self._worked, self._writing = TextDelta, True
@@ -207,17 +231,17 @@ class AnswerCollector:
 
     @property
     def usage(self) -> Usage:
-        """Summed over the assistant messages; each is a turn, unless its provider failed."""
+        """Return the sum over the assistant messages; each is a turn, unless its provider failed."""
         return self._usage
 
     @property
     def tools_used(self) -> Mapping[str, int]:
-        """How often each tool was called."""
+        """Return the number of calls of each tool."""
         return dict(self._tools)
 
     @property
     def items(self) -> tuple[str | ToolUse, ...]:
-        """What a screen shows: texts and tool calls in the order they came, the newest of them."""
+        """Return the newest texts and tool calls, in order, for display."""
         return self._items.to_tuple()
 
     @property
@@ -226,24 +250,24 @@ class AnswerCollector:
 
     @property
     def model(self) -> str | None:
-        """The model that gave the answer, else the last one heard of."""
+        """Return the model that gave the answer, else the last one reported."""
         return (self._finished and self._finished.model) or self._model
 
     @property
     def has_final_answer(self) -> bool:
-        """Whether a good answer stands and nothing follows it: whatever ends the attempt now is its echo."""
+        """Return whether a good answer is complete: a later failure of the attempt does not invalidate it."""
         if self.finalized is not None:
             return True
         return self.stop_reason == "stop" and not self._writing and self.find_failure() is None
 
     @property
     def ended_normally(self) -> bool:
-        """Whether the agent came to its own end, whatever it said last: nothing was cut off and no process failed."""
+        """Return whether the agent ended by itself: nothing was cut off and no process failed."""
         end = self.process
         return self.stop_reason in ("stop", "tool_use") and not (end and (end.code or end.signal))
 
     def best_answer(self) -> CollectedAnswer:
-        """The best there is: the final answer, a partial text, a diagnosis; nothing if nothing was observed."""
+        """Return the final answer, else a partial text, else a diagnosis; nothing if there was no event."""
         if self.finalized and (text := self.finalized.result or self.finalized.error):
             return CollectedAnswer(text, AnswerStatus.FINAL)
         if self._finished and self._finished.stop_reason == "stop":
@@ -257,32 +281,22 @@ class AnswerCollector:
         )
 
     def find_failure(self) -> Failure | None:
-        """Why the attempt failed, if the engine returned normally; None: the agent ended with a good answer."""
+        """Return why the attempt failed although the engine returned normally; None if it has a good answer."""
         if self.finalized:
             return None
         match self.stop_reason:
             case "error":
                 return self._make_provider_failure()
             case "aborted":
-                return Failure(
-                    ErrorCode.ABORTED,
-                    f"The agent's last turn was aborted. {self._kept_message} {RETRY_ADVICE}",
-                    "aborted",
-                )
+                return Failure(ErrorCode.ABORTED, self._explain(TURN_ABORTED), "aborted")
             case "length":
-                return Failure(
-                    ErrorCode.OUTPUT_LIMIT, f"{OUTPUT_LIMIT_REACHED} {self._kept_message} {SHORTEN_ADVICE}", "length"
-                )
+                return Failure(ErrorCode.OUTPUT_LIMIT, self._explain(OUTPUT_LIMIT_REACHED, SHORTEN_ADVICE), "length")
             case "stop" if self.best_answer().kind is AnswerStatus.FINAL:
                 return None
             case "stop":
-                return Failure(
-                    ErrorCode.ENGINE,
-                    f"The agent's last message is empty. {self._kept_message} {RETRY_ADVICE}",
-                    "empty_answer",
-                )
+                return Failure(ErrorCode.ENGINE, self._explain(EMPTY_MESSAGE), "empty_answer")
             case _:
-                return self._unfinished()
+                return self._make_process_failure()
 
     def _observe_call(self, event: ToolCalled) -> None:
         name = event.name if event.name in self._tools or len(self._tools) < MAX_TOOL_NAMES else "(others)"
@@ -304,27 +318,22 @@ class AnswerCollector:
             self._finished = _FinishedMessage(text, event.stop_reason, event.model)
 
     def _current_text(self) -> str:
-        """The text of the message at hand, after the one that it goes on from."""
+        """Return the text of the unfinished message, after the one that it continues."""
         text = self._draft.text()
         if text and self._is_continued and self._finished and self._finished.stop_reason == "length":
             return self._finished.text + text
         return text
 
-    def _unfinished(self) -> Failure:
-        """Return the failure of an agent that ended without a final message, by how its process ended."""
+    def _make_process_failure(self) -> Failure:
+        """Return the failure of an agent that ended without a final message, by the end of its process."""
         end = self.process or ProcessEnd()
         if end.signal:
-            message = f"The agent's process {end.describe()}. {self._kept_message} {RETRY_ADVICE}{end.quote_stderr()}"
+            message = self._explain(f"The agent's process {end.describe()}.") + end.quote_stderr()
             return Failure(ErrorCode.SIGNALLED, message, "child_signal", {"signal": end.signal})
         if end.code:
-            message = f"{NO_FINAL_MESSAGE} Its process {end.describe()}. {self._kept_message} {RETRY_ADVICE}"
-            message += end.quote_stderr()
+            message = self._explain(f"{NO_FINAL_MESSAGE} Its process {end.describe()}.") + end.quote_stderr()
             return Failure(ErrorCode.ENGINE, message, "no_final_message", {"exitCode": end.code})
-        return Failure(
-            ErrorCode.ENGINE,
-            f"{NO_FINAL_MESSAGE} {self._kept_message} {RETRY_ADVICE}{end.quote_stderr()}",
-            "no_final_message",
-        )
+        return Failure(ErrorCode.ENGINE, self._explain(NO_FINAL_MESSAGE) + end.quote_stderr(), "no_final_message")
 
     def _make_provider_failure(self) -> Failure:
         text = (self.provider_error or "no reason given").strip()[:MAX_ERROR_CHARS]
@@ -332,12 +341,13 @@ class AnswerCollector:
         known = f" other than {', '.join(self._fallback_models)}" if self._fallback_models else ""
         advice = PROVIDER_ADVICE[reason].format(models=f"fallback_models{known}")
         return Failure(
-            ErrorCode.PROVIDER, f"The model provider failed: {text}\n{self._kept_message} {advice}", reason
+            ErrorCode.PROVIDER, self._explain(f"The model provider failed: {text}", advice, separator="\n"), reason
         )
 
-    @property
-    def _kept_message(self) -> str:
-        return KEPT_TEXT if self.best_answer().kind in (AnswerStatus.FINAL, AnswerStatus.PARTIAL) else KEPT_SESSION
+    def _explain(self, problem: str, advice: str = RETRY_ADVICE, separator: str = " ") -> str:
+        """Return the problem, what was kept, and what to do next."""
+        has_text = self.best_answer().kind in (AnswerStatus.FINAL, AnswerStatus.PARTIAL)
+        return f"{problem}{separator}{KEPT_TEXT if has_text else KEPT_SESSION} {advice}"
 
     def _build_diagnosis(self) -> str:
         if self._worked is None:
@@ -351,28 +361,3 @@ class AnswerCollector:
         if self._returned:
             lines.append(f"Tool executions completed: {self._returned}.")
         return "\n".join(lines)
-
-
-# -- what failures say: what was kept, what to do next -----------------------------------------------
-
-KEPT_TEXT = "What it wrote is kept."
-KEPT_SESSION = "It left no text; its session keeps what it did."
-RETRY_ADVICE = "Run the task again, or resume the session."
-OUTPUT_LIMIT_REACHED = "The model reached its output limit before the answer was complete."
-SHORTEN_ADVICE = "Ask for a shorter answer, split the task, or use a model with a larger limit."
-NO_FINAL_MESSAGE = "The agent ended without a final message."
-
-PROVIDER_ADVICE: Mapping[str, str] = {
-    "rate_limit": "Try again later, or give the agent {models}.",
-    "quota": "Check the provider's plan and billing, or give the agent {models}.",
-    "auth": "Check the provider's key or login.",
-    "model_unavailable": "Check the model's name and your access to it, or give the agent {models}.",
-    "network": "Check the connection and try again.",
-    "overloaded": "Try again later, or give the agent {models}.",
-    "context_overflow": "Split the task, or use a model with a larger context.",
-    "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
-    "files, and the agent's model and settings.",
-    "server_error": "Try again later, or give the agent {models}.",
-    "tool": "Look at what the tool reported and run the task again.",
-    "other": "Run the task again, or use another model.",
-}

@@ -1,4 +1,4 @@
-"""What a provider's error message is about: decides retry and fallback, never whether an answer is one."""
+"""Classify the error messages of model providers, for retry and fallback."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OTHER = "other"
 
 TRANSIENT = frozenset({RATE_LIMIT, OVERLOADED, SERVER_ERROR, NETWORK})
 MODEL_SPECIFIC = TRANSIENT | {QUOTA, AUTH, MODEL_UNAVAILABLE}
-"""Troubles another model, or another provider's, may not have."""
+"""Errors that another model, or another provider's, may not have."""
 
 MAX_READ_CHARS = 16 * 1024
-"""Of a message: what it is about stands at its beginning."""
+"""Characters of a message that are read: its start names the problem."""
 
 REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     (RATE_LIMIT, "per minute|per_minute|perminute|per second|please retry in|throttl"),
@@ -58,10 +58,10 @@ REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     (SERVER_ERROR, "server error|server_error|server had an error|bad gateway|stream error|upstream|provider error"),
     (SERVER_ERROR, "empty response|unexpected error|an error occurred while processing your request"),
 )
-"""Asked from the first to the last: a quota error is also a 429, and throttling also speaks of too many tokens."""
+"""The first match counts: a quota error is also a 429, and throttling also mentions too many tokens."""
 
-OF_THE_SERVICE = frozenset({NETWORK, OVERLOADED, SERVER_ERROR})
-"""Not the reason where the status says that the request itself is wrong, whatever words it quotes."""
+SERVICE_REASONS = frozenset({NETWORK, OVERLOADED, SERVER_ERROR})
+"""Not the reason if the status says that the request itself is wrong, whatever text it quotes."""
 
 STATUS_REASONS: Mapping[str, str] = {
     "400": BAD_REQUEST,
@@ -89,7 +89,7 @@ _STATUS = r"(?:^|[\[(]|(?:status|code|error|http)(?:code)?\W{1,4}(?:[\d.]{1,3} )
 
 
 def classify_error(text: str | None) -> str:
-    """The reason behind a provider's error message; `other` where it tells none."""
+    """Return the reason of a provider's error message; `other` if it is unknown."""
     message = (text or "")[:MAX_READ_CHARS].lower().strip()
     if re.search(_TOOL_FAILED, message):
         return TOOL
@@ -97,7 +97,7 @@ def classify_error(text: str | None) -> str:
         (STATUS_REASONS[status] for status in re.findall(_STATUS, message) if status in STATUS_REASONS), OTHER
     )
     for reason, words in REASON_PATTERNS:
-        if by_status == BAD_REQUEST and reason in OF_THE_SERVICE:
+        if by_status == BAD_REQUEST and reason in SERVICE_REASONS:
             continue
         if any(word in message for word in words.split("|")):
             return reason
@@ -105,10 +105,10 @@ def classify_error(text: str | None) -> str:
 
 
 def is_transient(reason: str | None) -> bool:
-    """Whether the same run may well succeed when it is tried again."""
+    """Return whether the same run may succeed if it is retried."""
     return reason in TRANSIENT
 
 
 def wants_other_model(reason: str | None) -> bool:
-    """Whether another model may succeed: never where the request was wrong or too long, or a tool failed."""
+    """Return whether another model may succeed: not if the request was wrong or too long, or a tool failed."""
     return reason in MODEL_SPECIFIC

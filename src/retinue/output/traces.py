@@ -1,6 +1,6 @@
-"""Shortens long stack traces of JavaScript, Java, C#, Python, Ruby, Go and Rust; short ones stay as they are.
+"""Shorten long stack traces of JavaScript, Java, C#, Python, Ruby, Go and Rust; short ones stay unchanged.
 
-Each line is looked at once, and none longer than `MAX_FRAME_LINE` is a frame: the time is linear in the text.
+Each line is matched once, and none longer than `MAX_FRAME_LINE` is a frame: the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ MIN_FRAME_LINE, MAX_FRAME_LINE = 4, 1000
 CUT_FRAMES = "    [Additional stack frames truncated]"
 
 _MARKS = ("at ", 'File "', "from ", ":in ", "goroutine ", "backtrace:")
-"""A text without any of these holds no trace."""
+"""A text without any of these has no trace."""
 
 
-class _Language(Struct, frozen=True):
-    """How the frames of some languages look."""
+class _TraceFormat(Struct, frozen=True):
+    """The format of stack frames in some languages."""
 
     frame: str
     """The first line of a frame."""
     more: str = ""
-    """Lines that may follow it within the same frame; empty: none."""
+    """Further lines of the same frame; empty: none."""
     needs_more: bool = False
-    """Whether a frame has a second line in any case."""
+    """Whether a frame always has a second line."""
     header: str = ""
     """The line before the first frame; empty: any."""
     error_is_last: bool = False
 
 
 _PLACE = r":\d+\)?|\((?:native|<anonymous>|Native Method|Unknown Source)\)|[\w>\]]\([^()]*\)|:line \d+"
-_LANGUAGES = (
+_TRACE_FORMATS = (
     # JavaScript, Java, C#
-    _Language(rf"[ \t]+at \S.*?(?:{_PLACE})(?: ~?\[[^\]]*\])?\s*"),
-    _Language(
+    _TraceFormat(rf"[ \t]+at \S.*?(?:{_PLACE})(?: ~?\[[^\]]*\])?\s*"),
+    _TraceFormat(
         r'[ \t]+File ".*", line \d+(?:, in .*)?', more=r"[ \t]{3,}\S.*|[ \t]+\[Previous line.*", error_is_last=True
     ),
     # Ruby
-    _Language(r"[ \t]*(?:\d+: )?(?:from )?\S.*:\d+:in [`'][^'`]*['`]\s*|[ \t]+(?:\d+: )?from \S.*:\d+\s*"),
+    _TraceFormat(r"[ \t]*(?:\d+: )?(?:from )?\S.*:\d+:in [`'][^'`]*['`]\s*|[ \t]+(?:\d+: )?from \S.*:\d+\s*"),
     # Go
-    _Language(
+    _TraceFormat(
         r"[\w./*()\[\]{}…-]+\(.*\)|created by \S.*|\.\.\.additional frames elided\.\.\.",
         more=r"\t\S.*:\d+(?: \+0x[0-9a-f]+)?\s*",
         needs_more=True,
         header=r"goroutine \d+ .*\[.*\]:\s*",
     ),
     # Rust
-    _Language(
+    _TraceFormat(
         r"\s*\d+: \s*\S.*", more=r"\s+at \S.*:\d+(?::\d+)?\s*", header=r"(?i)(?:note: )?\s*stack backtrace:\s*"
     ),
 )
@@ -87,52 +87,54 @@ def fold_stack_traces(text: str, cwd: str = "") -> str:
     folded: list[str] = []
     at = 0
     while at < len(lines):
-        language = _language_at(lines, at)
-        frames = list(_frames(lines, at, language)) if language else []
-        if language is None or len(frames) <= MAX_SHORT_TRACE:
+        trace_format = _format_at(lines, at)
+        frames = list(_find_frames(lines, at, trace_format)) if trace_format else []
+        if trace_format is None or len(frames) <= MAX_SHORT_TRACE:
             end = frames[-1][1] if frames else at + 1
             folded += lines[at:end]
         else:
             end = frames[-1][1]
-            folded += _shortened(lines, frames, language, cwd)
+            folded += _shorten_trace(lines, frames, trace_format, cwd)
         at = end
     return "\n".join(folded)
 
 
-def _language_at(lines: list[str], at: int) -> _Language | None:
-    """Return the language in which a frame begins on this line."""
+def _format_at(lines: list[str], at: int) -> _TraceFormat | None:
+    """Return the format of the frame that starts on this line; None if none does."""
     if not _may_be_frame(lines[at]):
         return None
-    for language in _LANGUAGES:
-        if language.header and not (
-            at and compile_pattern(language.header).fullmatch(lines[at - 1][:MAX_FRAME_LINE])
+    for trace_format in _TRACE_FORMATS:
+        if trace_format.header and not (
+            at and compile_pattern(trace_format.header).fullmatch(lines[at - 1][:MAX_FRAME_LINE])
         ):
             continue
-        if _frame_end(lines, at, language):
-            return language
+        if _find_frame_end(lines, at, trace_format):
+            return trace_format
     return None
 
 
-def _frames(lines: list[str], at: int, language: _Language) -> Iterator[tuple[int, int]]:
-    """Yield the lines of each frame that follows, as the first and the one behind the last."""
-    while at < len(lines) and (end := _frame_end(lines, at, language)):
+def _find_frames(lines: list[str], at: int, trace_format: _TraceFormat) -> Iterator[tuple[int, int]]:
+    """Yield the first line of each frame that follows, and the line behind its last."""
+    while at < len(lines) and (end := _find_frame_end(lines, at, trace_format)):
         yield at, end
         at = end
 
 
-def _frame_end(lines: list[str], at: int, language: _Language) -> int:
-    """Return the line behind the frame that begins here; 0 if none does."""
-    if not _may_be_frame(lines[at]) or not compile_pattern(language.frame).fullmatch(lines[at]):
+def _find_frame_end(lines: list[str], at: int, trace_format: _TraceFormat) -> int:
+    """Return the line behind the frame that starts here; 0 if none does."""
+    if not _may_be_frame(lines[at]) or not compile_pattern(trace_format.frame).fullmatch(lines[at]):
         return 0
     end = at + 1
-    while language.more and end < len(lines) and _is_more(lines[end], language):
+    while trace_format.more and end < len(lines) and _continues_frame(lines[end], trace_format):
         end += 1
-    return 0 if language.needs_more and end == at + 1 and not lines[at].startswith("...") else end
+    return 0 if trace_format.needs_more and end == at + 1 and not lines[at].startswith("...") else end
 
 
-def _is_more(line: str, language: _Language) -> bool:
+def _continues_frame(line: str, trace_format: _TraceFormat) -> bool:
     return (
-        _may_be_frame(line) and not compile_pattern(language.frame).fullmatch(line) and _matches(language.more, line)
+        _may_be_frame(line)
+        and not compile_pattern(trace_format.frame).fullmatch(line)
+        and _matches(trace_format.more, line)
     )
 
 
@@ -144,11 +146,13 @@ def _may_be_frame(line: str) -> bool:
     return MIN_FRAME_LINE <= len(line) <= MAX_FRAME_LINE
 
 
-def _shortened(lines: list[str], frames: list[tuple[int, int]], language: _Language, cwd: str) -> Iterator[str]:
-    """Yield the lines of a long trace that are kept, and how many frames were left out where."""
-    first, last = (FAR_FRAMES, NEAR_FRAMES) if language.error_is_last else (NEAR_FRAMES, FAR_FRAMES)
+def _shorten_trace(
+    lines: list[str], frames: list[tuple[int, int]], trace_format: _TraceFormat, cwd: str
+) -> Iterator[str]:
+    """Yield the lines of a long trace that are kept, and the number of frames left out between them."""
+    first, last = (FAR_FRAMES, NEAR_FRAMES) if trace_format.error_is_last else (NEAR_FRAMES, FAR_FRAMES)
     middle = range(first, len(frames) - last)
-    own = [number for number in middle if _is_of_project(lines[slice(*frames[number])], cwd)]
+    own = [number for number in middle if _is_project_frame(lines[slice(*frames[number])], cwd)]
     kept = sorted({*range(first), *own[:MAX_PROJECT_FRAMES], *range(len(frames) - last, len(frames))})
     final_gap = max((before for before, after in pairwise(kept) if after - before > 1), default=-1)
     for number, following in pairwise([*kept, len(frames)]):
@@ -159,7 +163,7 @@ def _shortened(lines: list[str], frames: list[tuple[int, int]], language: _Langu
             yield CUT_FRAMES
 
 
-def _is_of_project(frame: list[str], cwd: str) -> bool:
+def _is_project_frame(frame: list[str], cwd: str) -> bool:
     text = "\n".join(frame)
     found = compile_pattern(_FRAME_PATH).search(text)
     if found is None or compile_pattern(_LIBRARY_CALL).search(text):

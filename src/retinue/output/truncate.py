@@ -1,4 +1,4 @@
-"""Cuts an answer to what a model should be given: seed 001's limits, the head kept, a notice first."""
+"""Truncate answers and tool results to what a model should get: the head is kept, with a notice."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import Struct
 MAX_BYTES = 200 * 1024
 MAX_LINES = 5000
 CONTINUATION_BYTES = range(0b1000_0000, 0b1100_0000)
-"""Bytes of UTF-8 within a character."""
+"""Bytes of UTF-8 that continue a character."""
 _UNITS = ((2**30, "GB"), (2**20, "MB"), (2**10, "KB"))
 
 
 class TruncatedText(Struct, frozen=True, kw_only=True):
-    """A text within the limits, and how much of the whole it shows."""
+    """A text within the limits, and how much of the original it shows."""
 
     text: str
-    """The whole, or the notice and the head."""
+    """The original, or the notice and the head."""
     truncated: bool = False
     shown_lines: int
     total_lines: int
@@ -27,7 +27,7 @@ class TruncatedText(Struct, frozen=True, kw_only=True):
 
     @property
     def extent(self) -> str:
-        """How much of the whole is shown, in the unit whose limit cut it: `5000 of 6000 lines`."""
+        """Return how much is shown, in the unit of the limit that applied: `5000 of 6000 lines`."""
         if self.shown_lines == MAX_LINES < self.total_lines:
             return f"{self.shown_lines} of {self.total_lines} lines"
         return f"{format_size(self.shown_bytes)} of {format_size(self.total_bytes)}"
@@ -59,7 +59,7 @@ def select_lines(text: str, start: int | None, count: int | None) -> LineRange:
 def truncate_text(
     text: str, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES, rest: Callable[[int], str] | None = None
 ) -> TruncatedText:
-    """The text if it fits, else its head: first by lines, then by bytes, never within a character.
+    """Return the text if it fits, else its head, cut by lines, then by bytes, never within a character.
 
     `rest` returns a second line of notice from the number of the first line that is not shown whole.
     """
@@ -83,7 +83,7 @@ def read_on(session: str, line: int = 1) -> str:
 
 
 def format_size(size_bytes: int) -> str:
-    """The size in the largest fitting unit, to one decimal: `312 B`, `50.0 KB`, `1.5 MB`."""
+    """Return the size in the largest fitting unit, to one decimal: `312 B`, `50.0 KB`, `1.5 MB`."""
     for unit, name in _UNITS:
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f} {name}"
@@ -91,7 +91,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def take_first_bytes(text: str, count: int) -> str:
-    """The beginning of a text that has at most so many bytes: cut between two characters."""
+    """Return the longest start of a text that has at most `count` bytes, cut between two characters."""
     data = _encode_text(text)
     if len(data) <= count:
         return text
@@ -122,7 +122,7 @@ def _byte_size(text: str) -> int:
 
 
 def _encode_text(text: str) -> bytes:
-    # A lone surrogate is a broken character, but no reason to lose an answer.
+    # A lone surrogate must not lose an answer.
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -131,30 +131,30 @@ def _take_first_lines(text: str, count: int) -> str:
 
 
 MAX_TOOL_BYTES = 50 * 1024
-"""Of one tool result, as pi has it: about 12,000 tokens."""
+"""Bytes of one tool result, as in pi: about 12,000 tokens."""
 MAX_TOOL_LINES = 2000
-"""The same, as pi has it."""
+"""Lines of one tool result, as in pi."""
 _NOTICE_BYTES, _NOTICE_LINES = 1024, 10
-"""What a tool may add to a result it has cut itself."""
+"""Room for the notice of a tool that has truncated its result itself."""
 
 
 class TruncatedLines(Struct, frozen=True):
-    """The beginning of a text that fits."""
+    """The first lines of a text that fit."""
 
     text: str
     shown_lines: int
-    """Lines of which something is shown."""
+    """Lines shown completely or in part."""
     total_lines: int
     truncated_by: Literal["lines", "bytes", "line"] | None = None
-    """What cut it: a limit, or that of bytes within the first line; None: it is whole."""
+    """The limit that applied; `line` is that of bytes within the first line; None: it is complete."""
 
 
 def truncate_to_limits(
     text: str, *, max_bytes: int = MAX_TOOL_BYTES, max_lines: int = MAX_TOOL_LINES
 ) -> TruncatedLines:
-    """The first lines of a text that fit both limits.
+    """Return the first lines of a text that fit both limits.
 
-    Lines are kept whole, but for a first line that is too long by itself: it is cut between two characters.
+    Lines are kept whole, except a first line that is too long by itself: it is cut between two characters.
     """
     lines = text.split("\n")
     size, line_count = -1, 0
@@ -173,7 +173,7 @@ def truncate_to_limits(
 
 
 def truncate_result(text: str) -> str:
-    """A tool result of any size, as a model may see it: UTF-8 can carry it, and a notice says what was cut."""
+    """Return a tool result of any size for a model: valid UTF-8, with a notice if it was cut."""
     data = text.encode("utf-8", "replace")
     if len(data) <= MAX_TOOL_BYTES + _NOTICE_BYTES and data.count(b"\n") < MAX_TOOL_LINES + _NOTICE_LINES:
         return data.decode()

@@ -1,8 +1,8 @@
-"""Child text is data, not orders: what it must lose before a screen or another model sees it.
+"""Sanitize text from files, tools and models before a terminal or another model sees it.
 
-`plain` takes out what a terminal would act on and shows what an eye would miss. `neutralise` breaks markup that
-passes itself off as a host's or ours. `framed` says where foreign text begins and ends. None of this keeps a model
-from believing what it reads; it keeps text from being taken for anything but text.
+`strip_control_characters` removes what a terminal would execute and shows invisible characters. `defang_markup`
+breaks markup that imitates a host's or ours. `wrap_untrusted` marks where foreign text begins and ends. None of this
+keeps a model from believing what it reads; it keeps text from being taken for anything but text.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from retinue.support.patterns import compile_pattern
 
 MAX_DEPTH = 200
-"""Levels of nested values; what lies deeper is left out."""
+"""Levels of nested values; deeper ones are left out."""
 TOO_DEEP = "[TOO_DEEP]"
 
 _JSON_ESCAPES = r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
-"""Both halves of a character, one of them, or any other escape."""
+"""A pair of surrogate escapes, one of them alone, or any other escape."""
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with U+FFFD for every half of a character (a lone surrogate): any encoding of Unicode can carry it."""
+    """Return the text with U+FFFD for every lone surrogate, so that any encoding of Unicode can carry it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -31,9 +31,9 @@ def replace_surrogates(text: str) -> str:
 
 
 def complete_escapes(text: str) -> str:
-    """A JSON text with U+FFFD for every escape of half a character.
+    """Return a JSON text with U+FFFD for every escape of a lone surrogate.
 
-    Programs in JavaScript write such where they cut an emoji in two, and parsers elsewhere refuse all of the text.
+    JavaScript programs write one where they cut an emoji in two, and other parsers reject the whole text.
     """
     if "\\ud" not in text and "\\uD" not in text:
         return text
@@ -41,7 +41,7 @@ def complete_escapes(text: str) -> str:
 
 
 def map_strings(value: Any, change: Callable[[str], str], *, max_depth: int = MAX_DEPTH) -> Any:
-    """The JSON-like value with every text in it changed, names included; tuples become lists."""
+    """Return the JSON-like value with every string changed, keys included; tuples become lists."""
     match value:
         case str():
             return change(value)
@@ -59,41 +59,41 @@ def map_strings(value: Any, change: Callable[[str], str], *, max_depth: int = MA
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank, without the blanks around it."""
+    """Return the first line that is not blank, without surrounding white space."""
     return text.strip().split("\n", 1)[0].rstrip()
 
 
 NONCE_DIGITS = 16
-"""Of a frame's own nonce: enough that no text can be found that holds its own."""
+"""Digits of a nonce: enough that no text can contain its own."""
 
 _ESCAPES = (
-    # OSC, DCS, SOS, PM and APC with their strings. A string ends with its line, or one of them could hide a page.
+    # OSC, DCS, SOS, PM and APC with their strings. A string ends with its line, or it could hide a page.
     r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x08\x0a-\x1f\x7f-\x9f]*+(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # CSI
-    r"|\x1b[ -/]*+[0-~]"  # all others; of a string without an end only its opening
+    r"|\x1b[ -/]*+[0-~]"  # all others; of an unterminated string only its start
 )
 _BREAKS = r"\r\n?|[\x0b\x0c\x85\u2028\u2029]"
 _CONTROLS = r"[\x00-\x08\x0e-\x1f\x7f-\x9f]"
 
 _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0e\U000e0100-\U000e01ef"
-"""Variation selectors but the one that makes an emoji, U+FE0F."""
-_UNSEEN = (
+"""Variation selectors except the one for emoji, U+FE0F."""
+_INVISIBLE_CLASS = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
 )
-_LETTER = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_UNSEEN}\ufe0f]"
-"""A visible character outside ASCII: emoji and many scripts rightly join and vary such with unseen ones."""
-_JOINABLE = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_UNSEEN}]"
+_LETTER = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_INVISIBLE_CLASS}\ufe0f]"
+"""A visible character outside ASCII: emoji and many scripts join and vary these with invisible ones."""
+_JOINABLE = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_INVISIBLE_CLASS}]"
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
-"""The flag of a part of a country, such as Scotland's."""
+"""The flag of a subdivision, such as Scotland's."""
 _INVISIBLE = (
-    rf"({_FLAG})|[{_UNSEEN}]"
+    rf"({_FLAG})|[{_INVISIBLE_CLASS}]"
     rf"|[{_JOINERS}](?:(?<!{_JOINABLE}[{_JOINERS}])|(?!{_LETTER}))"
     rf"|[{_SELECTORS}\ufe0f](?<!{_LETTER}[{_SELECTORS}\ufe0f])(?<![0-9#*]\ufe0f)"
 )
 _SUSPECT_ASCII = r"[\x00-\x08\x0b-\x1f\x7f]"
-_SUSPECT = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_JOINERS}{_SELECTORS}\ufe0f{_UNSEEN}]"
+_SUSPECT = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_JOINERS}{_SELECTORS}\ufe0f{_INVISIBLE_CLASS}]"
 
 _CONTROL_TAG = (
     r"(?i)<(?=\s{0,4}/?\s{0,4}(?:antml:)?(?:system[-_]reminder|subagent[-_]result|loaded[-_]skill|task[-_]notification"
@@ -108,7 +108,7 @@ _OUR_LINE = (
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without terminal escapes and control characters, its invisible characters shown as `⟨U+200B⟩`.
+    """Return the text without terminal escapes and control characters, invisible characters as `⟨U+200B⟩`.
 
     Line breaks of every kind become line feeds; joiners and selectors stay where emoji and scripts need them.
     """
@@ -121,10 +121,10 @@ def strip_control_characters(text: str) -> str:
 
 
 def defang_markup(text: str) -> str:
-    """The text with known control tags, and lines that would pass for ours, visibly broken.
+    """Return the text with known control tags and imitations of our own lines visibly broken.
 
-    `<system-reminder>` becomes `‹system-reminder>`, a line `=== Run 1/2 (completed) ===` begins with `› `. All else
-    stays as it is: unknown markup is the reader's to distrust. Expects plain text.
+    `<system-reminder>` becomes `‹system-reminder>`, a line `=== Run 1/2 (completed) ===` starts with `› `. Unknown
+    markup stays unchanged. Expects text without control characters.
     """
     return compile_pattern(_OUR_LINE).sub("› ", compile_pattern(_CONTROL_TAG).sub("‹", text))
 
@@ -135,9 +135,9 @@ def sanitize_text(text: str) -> str:
 
 
 def wrap_untrusted(text: str, source: str, *, nonce: str | None = None) -> str:
-    """The text, plain and neutralised, between lines that name its source and say that it is data.
+    """Return the sanitized text between lines that name its source and declare it to be data.
 
-    The closing line carries a nonce the text cannot foresee: by default the hash of the text itself.
+    The closing line has a nonce the text cannot predict: by default the hash of the text itself.
     """
     from hashlib import sha256
 
@@ -148,8 +148,8 @@ def wrap_untrusted(text: str, source: str, *, nonce: str | None = None) -> str:
 
 
 def to_one_line(text: str, limit: int) -> str:
-    """The text on one line of at most `limit` characters, for tables and windows."""
-    head = text[: 8 * limit + 1024]  # what a line shows is found in there, however long the rest is
+    """Return the text on one line of at most `limit` characters, for tables and windows."""
+    head = text[: 8 * limit + 1024]  # enough for one line, however long the rest is
     line = " ".join(strip_control_characters(head).split())
     if len(line) <= limit and len(head) == len(text):
         return line

@@ -1,1 +1,1 @@
-"""Finds and replaces secrets in texts and streams."""
+"""Redaction of secrets in texts and streams."""

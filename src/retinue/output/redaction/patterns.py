@@ -1,44 +1,44 @@
-"""Define the patterns of secrets, one row a family."""
+"""Define the patterns of secrets, one row per kind."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 MAX_REACH = 512
-"""No head, look-ahead included, is longer: a place this far from the end of a text is decided."""
+"""Characters of the longest head, look-ahead included: a position this far from the end of a text is decided."""
 CONTEXT = 32
-"""No look-behind is longer."""
+"""Characters of the longest look-behind."""
 
 BLOCK_BEGIN = "-----BEGIN"
-"""The one head that may go over line breaks begins so."""
+"""The start of the only head that may contain line breaks."""
 
 LINE_START = 224
-"""No `line_start` is longer: so much of a line decides whether it has one."""
+"""Characters of the longest `line_start`: so much of a line decides whether it has one."""
 
 REDACTION_MARK = "[REDACTED]"
 WORD_RUN = r"[A-Za-z0-9_-]*+"
-"""Every run holds at least these, so that what follows a mark never looks like the middle of a token."""
+"""Every run matches at least these, so that the text after a mark never looks like the middle of a token."""
 
 
 class SecretPattern(Struct, frozen=True, kw_only=True):
     """One kind of secret."""
 
     anchors: tuple[str, ...]
-    """In lower case; text without any of them holds no such secret."""
+    """In lower case; a text without any of them has no such secret."""
     needs: str = ""
-    """A character, or two of which one, that must occur: cheaper to look for than the anchors."""
+    """One or two characters of which one must occur: cheaper to search for than the anchors."""
     shape: str = ""
-    """A pattern that must occur in lower-case text, where no anchor tells the secret; empty: the anchors decide."""
+    """A pattern that must occur in the lower-case text if no anchor identifies the secret; empty: anchors decide."""
     head: str
-    """Recognises the secret; its group `value` begins where the mask begins."""
+    """Recognizes the secret; its group `value` starts where the mark starts."""
     run: str = WORD_RUN
     mark: str = REDACTION_MARK
     folded: bool = False
-    """Whether head and run read the text in lower case."""
+    """Whether head and run match the text in lower case."""
     line_start: str = ""
-    """What may stand at the beginning of each line within the run, though no run holds its characters."""
+    """A prefix that each line within the run may have although the run does not match its characters."""
     spaced: bool = False
-    """Whether the head may hold blanks (never a line break), so that its beginning is an earlier word."""
+    """Whether the head may contain blanks (never a line break), so that it may start in an earlier word."""
 
 
 # -- parts of the heads of named secrets, on folded text --------------------------------------------
@@ -49,23 +49,23 @@ _NO_LETTER = r"0-9_\-./+=~%!@#$^*?:"
 _QUOTE = r"""\\{0,3}["'`]"""
 _IS = rf"(?:{_QUOTE})?[ \t]{{0,4}}(?::=|=>|[:=](?![=:]))[ \t]{{0,4}}"
 _SEPARATOR = rf"{_IS}(?P<quote>{_QUOTE})?"
-_NOT_A_PLACE = r"(?![$%/.~=:?\-]|\*\*|arn:|[a-z]{2,8}://)"
-"""A variable, a path, a row of stars or an address is no secret."""
+_NOT_A_LOCATION = r"(?![$%/.~=:?\-]|\*\*|arn:|[a-z]{2,8}://)"
+"""A variable, a path, a row of stars or a URL is no secret."""
 _MIXED = rf"(?=[{_NO_DIGIT}]{{0,63}}+[0-9])(?=[{_NO_LETTER}]{{0,63}}+[a-z])"
-"""Digits and letters: what tells a secret from the name of a variable."""
+"""Digits and letters: they distinguish a secret from the name of a variable."""
 _MIXED_OR_SIGNS = r"(?=[a-z_\-./+=~%?:]{0,63}+[0-9!@#$^*])"
 _NOT_CODE = r"(?![(\[])"
 """Without quotes, a call or an index is code."""
 _QUOTED_OR_NOT = rf"""(?(quote)[^\s"'`\\]{{8,256}}+|[{_VALUE}]{{8,64}}+{_NOT_CODE})"""
-_SECRET = rf"(?P<value>{_NOT_A_PLACE}{_MIXED}{_QUOTED_OR_NOT})"
-_PASSWORD = rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
+_SECRET = rf"(?P<value>{_NOT_A_LOCATION}{_MIXED}{_QUOTED_OR_NOT})"
+_PASSWORD = rf"(?P<value>{_NOT_A_LOCATION}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
 _VALUE_RUN = rf"[{_VALUE}]*+"
 _SHORT_PASSWORD = (
-    rf"(?P<value>{_NOT_A_PLACE}(?!u?int|float|sha|md[45]|base|utf|argon|pbkdf|bcrypt|str|text|char|varchar|bytes)"
+    rf"(?P<value>{_NOT_A_LOCATION}(?!u?int|float|sha|md[45]|base|utf|argon|pbkdf|bcrypt|str|text|char|varchar|bytes)"
     rf"{_MIXED}[a-z0-9_!@#$^*\-]{{6,7}}+(?![{_VALUE}(\[]))"
 )
 _WHOLE_VALUE = r"""[^\s"'`\\<>(){}\[\]]"""
-"""What a value holds that is no part of a query: `&`, `,` and `;`, too."""
+"""A character of a value outside a query: `&`, `,` and `;`, too."""
 _LABEL_WORDS = (
     r"(?:your|the|enter|must|please|password|passphrase|and|for|not|with|new|old|current|user|field|invalid)\b"
 )
@@ -73,26 +73,29 @@ _WORD_OF_CODE = r"(?![a-z]{0,63}(?:password|passwd|secret|token|key|value|auth|u
 
 
 def _preceded_by(*words: str) -> str:
-    """What stands before is one of these words."""
+    """Return a pattern that matches right behind one of these words."""
     return "(?:" + "|".join(f"(?<={word})" for word in words) + ")"
 
 
 def _qualified_by(last: str, *qualifiers: str) -> str:
-    """Behind it stands `last` with one of these words before it, as in `api_key`, `api-key` or `apikey`."""
+    """Return a pattern that matches right behind `last` and a qualifier, such as `api_key`, `api-key` or `apikey`."""
     apart = rf"(?<=[_\- ]{last})" + _preceded_by(*(f"{qualifier}.{last}" for qualifier in qualifiers))
     return rf"(?:{apart}|{_preceded_by(*(qualifier + last for qualifier in qualifiers))})"
 
 
-def _named_secret(*anchors: str, head: str, value: str = _SECRET) -> SecretPattern:
-    return SecretPattern(
-        anchors=anchors, needs=":=", head=head + _SEPARATOR + value, run=_VALUE_RUN, folded=True, spaced=True
-    )
+def _labeled_secret(anchor: str, head: str, run: str) -> SecretPattern:
+    """Return the pattern of a secret behind a label in any case, with blanks between them."""
+    return SecretPattern(anchors=(anchor,), needs=":=", head=head, run=run, folded=True, spaced=True)
+
+
+def _named_secret(anchor: str, head: str, value: str = _SECRET) -> SecretPattern:
+    return _labeled_secret(anchor, head + _SEPARATOR + value, _VALUE_RUN)
 
 
 def _solid_secret(anchor: str, head: str, *qualifiers: str) -> SecretPattern:
-    """A named secret without digits: long, of one case, and not the name of a variable."""
+    """Return the pattern of a named secret without digits: long, of one case, no name of a variable."""
     letters = r"(?P<value>(?:[a-z][a-z-]{19,63}+|[A-Z][A-Z-]{19,63}+)(?![A-Za-z_(\[]|\.[A-Za-z]))"
-    # What follows is looked at first: it tells more than what stands before, and costs less.
+    # The text behind the name is checked first: it decides more often than the text before it, and costs less.
     name = rf"{head}(?={_IS}(?:{_QUOTE})?[A-Za-z-]{{20}})(?i:{_qualified_by(anchor, *qualifiers)})"
     return SecretPattern(anchors=(anchor,), needs=":=", head=name + _SEPARATOR + letters, spaced=True)
 
@@ -101,38 +104,40 @@ _PASS = "pass" + r"(?:w(?:or)?d|phrase)"
 _NAMES = ("password", "passwd", "passphrase", "pwd", "secret", "token")
 
 
-def _assigned(*names: str, value: str, run: str = WORD_RUN) -> SecretPattern:
-    """Return the family of values that stand right behind `name=`, in the case that is given."""
-    # The sign comes first: it is rarer than the letters of the names.
+def _assigned_secret(*names: str, value: str, run: str = WORD_RUN) -> SecretPattern:
+    """Return the pattern of values right behind `name=`, in the case of the names."""
+    # The sign is searched first: it is rarer than the letters of the names.
     head = "=" + _preceded_by(*(f"{name}=" for name in names)) + rf"(?:{_QUOTE})?(?P<value>{value})"
     return SecretPattern(anchors=("pass", "pwd", "secret", "token"), needs=":=", head=head, run=run)
 
 
-def _phrase(name: str) -> SecretPattern:
-    """Return the family of passwords of several words in quotes; a label has capitals, or words of its own."""
+def _passphrase(name: str) -> SecretPattern:
+    """Return the pattern of quoted passwords of several words; a label has capitals or typical words."""
     words = rf"(?P<value>(?!{_LABEL_WORDS})[a-z]{{3,32}}+ (?!{_LABEL_WORDS})[a-z]{{3}})"
     run = r"""[^\r\n"'`\\]*+"""
     return SecretPattern(anchors=("pass",), needs=":=", head=rf"{name}{_IS}{_QUOTE}{words}", run=run, spaced=True)
 
 
 _DOTTED = r"\.(?:(?<=hvs\.)|(?<=sg\.)(?<![a-z0-9]sg\.)|[a-z0-9_-]{6}\.[a-z0-9_-]{27})"
-"""A dot within one of the tokens that have dots: one search for it costs less than one for each."""
+"""A dot within one of the tokens that have dots: one search costs less than one per kind."""
 
 
-def _prefixed(prefix: str, rest: str, mark: str) -> SecretPattern:
-    """Return the family of tokens that begin with a prefix of their own."""
-    sign = next(sign for sign in "_-." if sign in prefix)
-    literal = prefix.replace(".", r"\.")
+def _token_pattern(token: str, mark: str, needs: str, *anchors: str, shape: str = "") -> SecretPattern:
+    """Return the pattern of a vendor's tokens."""
     return SecretPattern(
-        anchors=(prefix.lower(),),
-        needs=sign,
-        shape=_DOTTED if sign == "." else "",
-        head=rf"(?P<value>{literal}(?<![A-Za-z0-9]{literal}){rest})",
-        mark=f"[{mark}_REDACTED]",
+        anchors=anchors, needs=needs, shape=shape, head=rf"(?P<value>{token})", mark=f"[{mark}_REDACTED]"
     )
 
 
-# -- the table: where two begin at the same place, the earlier row gives the mark --------------------
+def _prefixed_token(prefix: str, rest: str, mark: str) -> SecretPattern:
+    """Return the pattern of tokens with a prefix that no letter or digit precedes."""
+    sign = next(sign for sign in "_-." if sign in prefix)
+    literal = prefix.replace(".", r"\.")
+    token = rf"{literal}(?<![A-Za-z0-9]{literal}){rest}"
+    return _token_pattern(token, mark, sign, prefix.lower(), shape=_DOTTED if sign == "." else "")
+
+
+# -- the table: if two start at the same position, the earlier row gives the mark --------------------
 
 _AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?"
 _CREDENTIAL = r"[a-z0-9_\-.~+/=]"
@@ -145,10 +150,12 @@ _PLACEHOLDER = r"[$<{*\[]|%[sd(]|(?:pass(?:word|wd)?|pwd|secret|token)@"
 _KEYS = ("api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "deploy")
 _VENDORS = ("stripe", "openai", "anthropic")
 
-_FOUND_AT = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
-"""The place of a line as `grep` tells it: `path:12:`, and `path-12-` of a line around it."""
-_FOUND_IN = r"(?:[A-Za-z]:)?(?:(?!-----)[^\s:]){1,200}:"
-"""The same without a number."""
+_GITHUB_PREFIXES = ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_")
+
+_GREP_LOCATION = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
+"""The location of a line as `grep` prints it: `path:12:`, and `path-12-` for a context line."""
+_GREP_FILE = r"(?:[A-Za-z]:)?(?:(?!-----)[^\s:]){1,200}:"
+"""The same without a line number."""
 
 SECRET_PATTERNS = (
     SecretPattern(
@@ -158,7 +165,7 @@ SECRET_PATTERNS = (
         + _preceded_by(
             *(f"{word}=" for word in ("key", "token", "secret", "password", "passwd", "pass", "pwd", "auth"))
         )
-        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_PLACE}[{_VALUE}]{{8,64}}+)",
+        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_LOCATION}[{_VALUE}]{{8,64}}+)",
         run=_VALUE_RUN,
         mark="[ENV_VAR_REDACTED]",
         folded=True,
@@ -179,112 +186,53 @@ SECRET_PATTERNS = (
         folded=True,
         spaced=True,
     ),
-    SecretPattern(
-        anchors=("authorization",),
-        needs=":=",
-        head=rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_CREDENTIAL}{{6}}"
+    _labeled_secret(
+        "authorization",
+        rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_CREDENTIAL}{{6}}"
         rf"|(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8,64}}+(?![(\[]))",
-        run=r"""[^\r\n"'`\\]*+""",
-        folded=True,
-        spaced=True,
+        r"""[^\r\n"'`\\]*+""",
     ),
-    SecretPattern(
-        anchors=("authorization",),
-        needs=":=",
-        head=rf"{_AUTHORIZATION}(?P<value>digest[ \t]{{1,4}}[a-z])",
-        run=r"[^\r\n\\]*+",
-        folded=True,
-        spaced=True,
+    _labeled_secret(
+        "authorization",
+        rf"{_AUTHORIZATION}(?P<value>digest[ \t]{{1,4}}[a-z])",
+        r"[^\r\n\\]*+",
     ),
-    SecretPattern(
-        anchors=("authorization",),
-        needs=":=",
-        head=rf"{_AUTHORIZATION}(?P<value>(?=[a-z\-]{{12}})[a-z]{{2,32}}+-[a-z]{{2,32}}+-[a-z]{{2}})",
-        run=rf"{_CREDENTIAL}*+",
-        folded=True,
-        spaced=True,
+    _labeled_secret(
+        "authorization",
+        rf"{_AUTHORIZATION}(?P<value>(?=[a-z\-]{{12}})[a-z]{{2,32}}+-[a-z]{{2,32}}+-[a-z]{{2}})",
+        rf"{_CREDENTIAL}*+",
     ),
-    SecretPattern(
-        anchors=("cookie",),
-        needs=":=",
-        head=rf"cookie(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?[a-z0-9_.$\-]{{1,64}}+="
+    _labeled_secret(
+        "cookie",
+        rf"cookie(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?[a-z0-9_.$\-]{{1,64}}+="
         rf"(?P<value>(?!value\b|\.\.|…)[^\s;,\"'`\\<>(){{}}\[\]$*])",
-        run=r"""[^\r\n"'`\\]*+""",
-        folded=True,
-        spaced=True,
+        r"""[^\r\n"'`\\]*+""",
     ),
-    SecretPattern(
-        anchors=("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        needs="_",
-        head=r"(?P<value>g(?:h[pousr]|ithub_pat)_[A-Za-z0-9]{20})",
-        mark="[GITHUB_TOKEN_REDACTED]",
+    _token_pattern("g(?:h[pousr]|ithub_pat)_[A-Za-z0-9]{20}", "GITHUB_TOKEN", "_", *_GITHUB_PREFIXES),
+    _token_pattern("glpat-[A-Za-z0-9_-]{16}", "GITLAB_TOKEN", "-", "glpat-"),
+    _token_pattern("A(?<![A-Za-z0-9]A)[KS]IA[A-Z0-9]{16}", "AWS_KEY", "", "akia", "asia"),
+    _token_pattern("xox[abeoprs]-[A-Za-z0-9-]{10}", "SLACK_TOKEN", "-", *(f"xox{kind}-" for kind in "abeoprs")),
+    _token_pattern(
+        "[rs](?<![A-Za-z0-9][rs])k_(?:live|test)_[A-Za-z0-9]{10}", "STRIPE_KEY", "_", "k_live_", "k_test_"
     ),
-    SecretPattern(
-        anchors=("glpat-",),
-        needs="-",
-        head=r"(?P<value>glpat-[A-Za-z0-9_-]{16})",
-        mark="[GITLAB_TOKEN_REDACTED]",
+    _token_pattern("npm_[A-Za-z0-9]{30}", "NPM_TOKEN", "_", "npm_"),
+    _token_pattern("pypi-[A-Za-z0-9_-]{32}", "PYPI_TOKEN", "-", "pypi-"),
+    _token_pattern("sk-(?<![A-Za-z0-9]sk-)ant-[A-Za-z0-9_-]{12}", "ANTHROPIC_KEY", "-", "sk-"),
+    _token_pattern(
+        "sk-(?<![A-Za-z0-9]sk-)(?:(?:proj|svcacct|admin|or|live|test)-[A-Za-z0-9_-]{12}|[A-Za-z0-9]{16})",
+        "OPENAI_KEY",
+        "-",
+        "sk-",
     ),
-    SecretPattern(
-        anchors=("akia", "asia"),
-        head=r"(?P<value>A(?<![A-Za-z0-9]A)[KS]IA[A-Z0-9]{16})",
-        mark="[AWS_KEY_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-"),
-        needs="-",
-        head=r"(?P<value>xox[abeoprs]-[A-Za-z0-9-]{10})",
-        mark="[SLACK_TOKEN_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("k_live_", "k_test_"),
-        needs="_",
-        head=r"(?P<value>[rs](?<![A-Za-z0-9][rs])k_(?:live|test)_[A-Za-z0-9]{10})",
-        mark="[STRIPE_KEY_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("npm_",),
-        needs="_",
-        head=r"(?P<value>npm_[A-Za-z0-9]{30})",
-        mark="[NPM_TOKEN_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("pypi-",),
-        needs="-",
-        head=r"(?P<value>pypi-[A-Za-z0-9_-]{32})",
-        mark="[PYPI_TOKEN_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("sk-",),
-        needs="-",
-        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)ant-[A-Za-z0-9_-]{12})",
-        mark="[ANTHROPIC_KEY_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("sk-",),
-        needs="-",
-        head=r"(?P<value>sk-(?<![A-Za-z0-9]sk-)"
-        r"(?:(?:proj|svcacct|admin|or|live|test)-[A-Za-z0-9_-]{12}|[A-Za-z0-9]{16}))",
-        mark="[OPENAI_KEY_REDACTED]",
-    ),
-    SecretPattern(
-        anchors=("aiza",),
-        head=r"(?P<value>AIza[A-Za-z0-9_-]{30})",
-        mark="[GOOGLE_KEY_REDACTED]",
-    ),
-    _prefixed("hf_", r"[A-Za-z0-9]{30}", "HUGGING_FACE_TOKEN"),
-    _prefixed("gsk_", r"[A-Za-z0-9]{32}", "GROQ_KEY"),
-    _prefixed("xai-", r"[A-Za-z0-9]{32}", "XAI_KEY"),
-    _prefixed("dop_v1_", r"[a-f0-9]{32}", "DIGITALOCEAN_TOKEN"),
-    _prefixed("lin_api_", r"[A-Za-z0-9]{30}", "LINEAR_KEY"),
-    _prefixed("hvs.", r"[A-Za-z0-9_-]{20}", "VAULT_TOKEN"),
-    _prefixed("SG.", r"[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32}", "SENDGRID_KEY"),
-    SecretPattern(
-        anchors=(":aa",),
-        needs=":=",
-        head=r"(?P<value>[0-9]{8,10}:AA[A-Za-z0-9_-]{32})",
-        mark="[TELEGRAM_TOKEN_REDACTED]",
-    ),
+    _token_pattern("AIza[A-Za-z0-9_-]{30}", "GOOGLE_KEY", "", "aiza"),
+    _prefixed_token("hf_", r"[A-Za-z0-9]{30}", "HUGGING_FACE_TOKEN"),
+    _prefixed_token("gsk_", r"[A-Za-z0-9]{32}", "GROQ_KEY"),
+    _prefixed_token("xai-", r"[A-Za-z0-9]{32}", "XAI_KEY"),
+    _prefixed_token("dop_v1_", r"[a-f0-9]{32}", "DIGITALOCEAN_TOKEN"),
+    _prefixed_token("lin_api_", r"[A-Za-z0-9]{30}", "LINEAR_KEY"),
+    _prefixed_token("hvs.", r"[A-Za-z0-9_-]{20}", "VAULT_TOKEN"),
+    _prefixed_token("SG.", r"[A-Za-z0-9_-]{16,32}+\.[A-Za-z0-9_-]{32}", "SENDGRID_KEY"),
+    _token_pattern("[0-9]{8,10}:AA[A-Za-z0-9_-]{32}", "TELEGRAM_TOKEN", ":=", ":aa"),
     SecretPattern(
         anchors=("",),
         needs=".",
@@ -304,10 +252,10 @@ SECRET_PATTERNS = (
         needs="-",
         head=r"(?P<value>-----BEGIN [A-Z0-9 ]{0,32}?PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?!-----)[\s\S]){0,400}?[A-Za-z0-9+/=]{32})",
-        # To the END line, or to the first character no key block holds; line numbers and quotes may stand between.
-        run=rf"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:(?<=\n)(?:{_FOUND_AT}|{_FOUND_IN})"""
+        # To the END line, or to the first character no key block has; line numbers and quotes may be in between.
+        run=rf"""(?:(?<!KEY-----)(?<!BLOCK-----)(?:(?<=\n)(?:{_GREP_LOCATION}|{_GREP_FILE})"""
         r"""|[A-Za-z0-9+/=\\→|:>#*"',]++|[^\S\n]++|\n|-))*""",
-        line_start=_FOUND_AT,
+        line_start=_GREP_LOCATION,
         mark="[PRIVATE_KEY_REDACTED]",
     ),
     SecretPattern(
@@ -346,23 +294,20 @@ SECRET_PATTERNS = (
     _named_secret("pass", head=_PASS, value=_SHORT_PASSWORD),
     _named_secret("pwd", head="pwd", value=_SHORT_PASSWORD),
     # In the environment a value ends with its word; `&` separates values of a query, whose names are in lower case.
-    _assigned(
+    _assigned_secret(
         *(name.upper() for name in _NAMES),
         value=r"(?![$%/.~=:?*\-]|arn:|[a-z]{2,8}://)"
         rf"(?:(?=[A-Za-z_\-./+=~%!@#$^*?:&]{{0,63}}+[0-9]){_WHOLE_VALUE}{{8,64}}+(?![(\[])"
         rf"|{_WORD_OF_CODE}[a-z]{{12,64}}+(?![A-Za-z0-9_(\[.]))",
         run=rf"{_WHOLE_VALUE}*+",
     ),
-    _assigned(*_NAMES, value=rf"{_WORD_OF_CODE}[a-z]{{16,64}}+(?![A-Za-z0-9_(\[.])"),
-    SecretPattern(
-        anchors=("pass",),
-        needs=":=",
-        head=rf"{_PASS}(?:{_QUOTE})?[ \t]{{0,4}}:(?![=:])[ \t]{{0,4}}"
-        rf"(?P<value>{_NOT_A_PLACE}{_MIXED_OR_SIGNS}[{_VALUE}&]{{8,64}}+{_NOT_CODE})",
-        run=rf"[{_VALUE}&]*+",
-        folded=True,
-        spaced=True,
+    _assigned_secret(*_NAMES, value=rf"{_WORD_OF_CODE}[a-z]{{16,64}}+(?![A-Za-z0-9_(\[.])"),
+    _labeled_secret(
+        "pass",
+        rf"{_PASS}(?:{_QUOTE})?[ \t]{{0,4}}:(?![=:])[ \t]{{0,4}}"
+        rf"(?P<value>{_NOT_A_LOCATION}{_MIXED_OR_SIGNS}[{_VALUE}&]{{8,64}}+{_NOT_CODE})",
+        rf"[{_VALUE}&]*+",
     ),
-    _phrase(r"ass(?<=[pP]ass)(?:w(?:or)?d|phrase)"),
-    _phrase(r"PASS(?:W(?:OR)?D|PHRASE)"),
+    _passphrase(r"ass(?<=[pP]ass)(?:w(?:or)?d|phrase)"),
+    _passphrase(r"PASS(?:W(?:OR)?D|PHRASE)"),
 )

@@ -1,4 +1,4 @@
-"""Which families a text may hold at all: asked of every text, so that clean text costs little."""
+"""Find the secret patterns that a text can match at all, so that clean text costs little."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from retinue.support.patterns import compile_pattern
 
 
 class Prefilter(Struct, frozen=True):
-    """What must occur before rows of the table are tried, the cheapest question first."""
+    """The conditions for trying rows of the table, the cheapest first."""
 
     needs: str
-    """One of these characters; empty: nothing."""
+    """One of these characters must occur; empty: none."""
     shape: str
-    """Then this, in folded text; empty: nothing."""
+    """Then this pattern must occur in the folded text; empty: none."""
     anchors: dict[str, tuple[int, ...]]
-    """Then one of these, with the rows it opens."""
+    """Then one of these must occur; each selects its rows."""
 
 
 def fold_case(text: str) -> str:
-    """The text in lower case, character by character."""
+    """Return the text in lower case with the same length."""
     return text.replace("\u0130", "i").lower()  # the one letter that lower() makes longer
 
 
 def find_candidate_rows(text: str, folded: str) -> list[int]:
-    """The rows of the table whose secrets the text may hold."""
+    """Return the rows of the table that may match the text."""
     rows: set[int] = set()
-    for gate in PREFILTERS:
-        if gate.needs and gate.needs[0] not in text and gate.needs[-1] not in text:
+    for prefilter in PREFILTERS:
+        if prefilter.needs and prefilter.needs[0] not in text and prefilter.needs[-1] not in text:
             continue
-        if gate.shape and not compile_pattern(gate.shape).search(folded):
+        if prefilter.shape and not compile_pattern(prefilter.shape).search(folded):
             continue
-        for anchor, members in gate.anchors.items():
+        for anchor, members in prefilter.anchors.items():
             if anchor in folded:
                 rows.update(members)
     return sorted(rows)
 
 
 def may_contain_name(folded: str) -> bool:
-    """Whether the name of a secret may stand in the text, its value still to come."""
+    """Return whether the text may contain the name of a secret whose value is still to come."""
     for anchor in NAME_ANCHORS:  # noqa: SIM110 - any() takes three times as long, for every piece of text
         if anchor in folded:
             return True
@@ -59,7 +59,7 @@ def _make_prefilter(needs: str, shape: str) -> Prefilter:
 
 
 def _make_shape(needs: str, anchors: Iterable[str]) -> str:
-    """The character with the rest of an anchor around it: one search for it costs less than one for each anchor."""
+    """Return a pattern of the character within any anchor: one search costs less than one per anchor."""
     halves = (anchor.rpartition(needs) for anchor in anchors)
     return (
         re.escape(needs)

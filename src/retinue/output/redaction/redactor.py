@@ -1,4 +1,4 @@
-"""Takes out what must not be seen. Masking goes for every sink; folding paths and traces only for a reader."""
+"""Redact secrets for every output, and abbreviate paths and stack traces for human readers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from retinue.output.untrusted_text import MAX_DEPTH, TOO_DEEP, replace_surrogate
 from retinue.support.patterns import compile_pattern
 
 BLOCK_CHARS = 64 * 1024
-"""Characters looked at together: text without any anchor of a secret costs little."""
+"""Characters processed at once: text without any anchor of a secret costs little."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Redactor:
-    """Masks secrets by what they look like, and the given values exactly; what it gives back is valid Unicode.
+    """Redacts secrets by pattern, and given values exactly; returns valid Unicode.
 
-    It is linear in the text, whatever the text is, and idempotent. It does not find secrets that are encoded,
-    encrypted or spelled in an unknown way.
+    Linear in the length of any text, and idempotent. It does not find secrets that are encoded, encrypted or written
+    in an unknown format.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -32,7 +32,7 @@ class Redactor:
         self._known = KnownSecrets(self._secrets)
 
     def with_secrets(self, secrets: Iterable[str]) -> Redactor:
-        """A masker that knows these values too; itself if that adds nothing."""
+        """Return a redactor that knows these values, too; itself if that adds none."""
         added = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS} - self._secrets
         return Redactor(self._secrets | added) if added else self
 
@@ -40,7 +40,7 @@ class Redactor:
         return StreamRedactor(self._known)
 
     def redact(self, text: str) -> tuple[str, int]:
-        """The text with marks for its secrets, and how many there are; the text itself if nothing need be changed."""
+        """Return the text with marks for its secrets, and their number; the same object if nothing changes."""
         text = replace_surrogates(text)
         if (
             len(text) <= BLOCK_CHARS
@@ -53,14 +53,14 @@ class Redactor:
         return (redacted, stream.redaction_count) if stream.redaction_count else (text, 0)
 
     def redact_value(self, value: Any) -> tuple[Any, int]:
-        """The same for strings anywhere in a JSON-like value, keys included; what lies too deep is left out.
+        """Do the same for strings anywhere in a JSON-like value, keys included; too deep parts are left out.
 
-        What stands under a name such as `api_key` is judged as in `api_key=…`.
+        The value of a key such as `api_key` is treated as in `api_key=…`.
         """
         return (value, 0) if self.is_clean(value) else self._redact_value(value, 0)
 
     def is_clean(self, value: Any) -> bool:
-        """Whether no part of the value can be a secret or too deep: one look at all of it, written as JSON."""
+        """Return whether no part of the value can be a secret or too deep, by one check of its JSON text."""
         if isinstance(value, str):
             return False
         try:
@@ -106,7 +106,7 @@ class Redactor:
 
 
 class StreamRedactor:
-    """Masks text that comes in pieces: together they are what masking the whole gives."""
+    """Redacts a text in pieces; the output equals that of redacting the whole text."""
 
     def __init__(self, known: KnownSecrets) -> None:
         self._known = KnownSecretStream(known) if known else None
@@ -117,14 +117,14 @@ class StreamRedactor:
         return self._patterns.redaction_count + (self._known.redaction_count if self._known else 0)
 
     def feed(self, chunk: str) -> str:
-        """What may leave by now."""
+        """Return the redacted text that is decided by now."""
         chunk = replace_surrogates(chunk)
         if len(chunk) <= BLOCK_CHARS:
             return self._step(chunk)
         return "".join(self._step(chunk[at : at + BLOCK_CHARS]) for at in range(0, len(chunk), BLOCK_CHARS))
 
     def close(self) -> str:
-        """What was held back; nothing may be fed after it."""
+        """Return the text that was held back; nothing may be fed after it."""
         return self._step("", last=True)
 
     def _step(self, chunk: str, *, last: bool = False) -> str:
@@ -133,18 +133,18 @@ class StreamRedactor:
         return self._patterns.feed(chunk, last=last)
 
 
-# -- secrets of our own ------------------------------------------------------------------------------
+# -- secrets of the environment ------------------------------------------------------------------------------
 
 _NAME_OF_SENSITIVE_VALUE = (
     r"(?i)(?:^|[_-])(?:(?:API|ACCESS|SECRET|PRIVATE|AUTH)?KEYS?|[A-Z]*TOKENS?|SECRETS?|PASSWORD|PASSWD|PASS|PWD"
     r"|PASSPHRASE|CREDENTIALS?|AUTH)(?:[_-]|\d|$)"
 )
 _PLAIN_VALUE = r"(?s)[~.]{0,2}[/\\].*|[A-Za-z]:[/\\].*|[\d.,:eE+-]+|[A-Za-z]?[a-z]{1,15}|[A-Z]{1,16}"
-"""A path, a number, a flag or a single word: masking it wherever it stands would do harm and hide nothing."""
+"""A path, a number, a flag or a single word: redacting it everywhere would do harm and hide nothing."""
 
 
 def find_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose names look secret, as far as they look like secrets themselves."""
+    """Return the values of variables whose names suggest secrets, if they look like secrets themselves."""
     named, plain = compile_pattern(_NAME_OF_SENSITIVE_VALUE), compile_pattern(_PLAIN_VALUE)
     return tuple(
         dict.fromkeys(
@@ -155,26 +155,26 @@ def find_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-# -- for a reader ------------------------------------------------------------------------------------
+# -- for human readers ------------------------------------------------------------------------------------
 
 _WINDOWS_NAME = r"[^\s\\/:\"'<>|*?]"
 _HOMES = (
     # `/var/home` of Fedora's immutable systems; `/mnt/c` and `/c` are Windows' drives in WSL and Git Bash.
     r"(?<![\w.~-])(?:(?:/(?:var/)?home|(?:/(?:mnt/)?[A-Za-z])?/(?i:users))/\w(?:[\w.@+-]{0,62}\w)?"
     r"|(?i:[a-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))"
-    # A name with blanks in it is one only where the path goes on.
+    # A name with blanks counts only if the path continues.
     rf"(?:{_WINDOWS_NAME}(?:(?:{_WINDOWS_NAME}| ){{0,62}}{_WINDOWS_NAME})?(?=\\)"
     rf"|(?:(?![,;()]){_WINDOWS_NAME}){{1,64}}))"
 )
 
 
 def sanitize_for_display(text: str, home: str, cwd: str = "") -> str:
-    """Return the text as a reader needs it: home folders as `~`, long stack traces shortened."""
+    """Return the text for a human reader: home folders as `~`, long stack traces shortened."""
     return abbreviate_home(fold_stack_traces(text, cwd), home)
 
 
 def abbreviate_home(text: str, home: str) -> str:
-    """The text with `~` for the home folder, and for anyone's under `/home`, `/Users` and Windows' Users folder."""
+    """Return the text with `~` for the home folder and any other under `/home`, `/Users` and Windows' Users."""
     home = home.rstrip("/\\")
     if home and home in text:
         text = re.sub(rf"(?<![\w.~-]){re.escape(home)}(?![\w-]|\.\w)", "~", text)

@@ -1,7 +1,7 @@
-"""Masks text that comes in pieces: what leaves is the same wherever the pieces were cut.
+"""Redact a text that arrives in pieces, with the same output wherever it is cut.
 
-Held back is only what may still become a secret: the last word, with the name before it where there is one, the
-opening of a private key, the beginning of a known value. Never more than `REACH` characters, or that value's length.
+Only text that may still become a secret is held back: the last word, with the name before it if there is one, the
+start of a private key, the start of a known value. Never more than `MAX_REACH` characters, or that value's length.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from retinue.output.untrusted_text import replace_surrogates
 from retinue.support.patterns import compile_pattern
 
 MIN_SECRET_CHARS = 8
-"""A known value below this is masked nowhere: it would be found in ordinary words."""
+"""A shorter known value is not redacted: it would occur in ordinary words."""
 _HELD_WORDS = 4
-"""No head has more: `Authorization : Basic dXNl…`."""
+"""Words of the longest head: `Authorization : Basic dXNl…`."""
 
 Span = tuple[int, int, int]
-"""Where a secret begins, its row in the table, and where it ends."""
+"""Start of a secret, its row in the table, and its end."""
 
 
 class KnownSecrets:
-    """Exact values to mask, as they are and as JSON and addresses spell them."""
+    """Exact values to redact, verbatim and as encoded in JSON and URLs."""
 
     def __init__(self, values: Iterable[str]) -> None:
         marks = REDACTION_MARK + "".join(family.mark for family in SECRET_PATTERNS)
@@ -52,25 +52,25 @@ class KnownSecrets:
         return bool(self._forms)
 
     def occur_in(self, text: str) -> bool:
-        for form in self._forms:  # noqa: SIM110 - asked of every text; any() takes three times as long
+        for form in self._forms:  # noqa: SIM110 - runs on every text; any() takes three times as long
             if form in text:
                 return True
         return False
 
     def find_in(self, text: str) -> Iterator[re.Match[str]]:
-        """The leftmost occurrences, the longest of each place."""
+        """Return the leftmost occurrences, the longest at each position."""
         present = [re.escape(form) for form in self._forms if form in text]
         return re.finditer("|".join(present), text) if present else iter(())
 
     def find_decided_end(self, text: str) -> int:
-        """Up to where no value can begin whose end is still to come."""
+        """Return the position before which no value can start whose end is still to come."""
         tail = text[max(0, len(text) - self._reach) :]
         held = len(tail.rsplit(None, 1)[-1]) if tail and not tail[-1].isspace() else 0
         return min([len(text) - held, *(_find_partial_start(form, text) for form in self._spaced)])
 
 
 class KnownSecretStream:
-    """Masks known values."""
+    """Redacts known values."""
 
     def __init__(self, values: KnownSecrets) -> None:
         self._values = values
@@ -94,15 +94,15 @@ class KnownSecretStream:
 
 
 class PatternStream:
-    """Masks what looks like a secret."""
+    """Redacts what matches a secret pattern."""
 
     def __init__(self) -> None:
         self._text = ""
-        """The end of what has left, for look-behind, and what is held back."""
+        """The end of the emitted text, for look-behind, and the text held back."""
         self._start = 0
-        """Where what is held back begins."""
+        """Start of the text held back."""
         self._open: list[Span] = []
-        """Secrets that reach beyond what has left, or may go on."""
+        """Secrets that reach beyond the emitted text, or may continue."""
         self.redaction_count = 0
 
     def feed(self, chunk: str, *, last: bool = False) -> str:
@@ -111,7 +111,7 @@ class PatternStream:
         cut, line = (len(text), -1) if last else (_find_decided_end(text, folded, self._start), text.rfind("\n") + 1)
         spans = self._find_spans(text, folded, cut, line)
         if any(_waits(span, line) for span in spans) and line < cut:
-            # What the line holds may leave only when it is known whether the secret goes on in it.
+            # The line is held back until it is known whether the secret continues in it.
             cut = line
             spans = self._find_spans(text, folded, cut, line)
         redacted = self._redact_spans(text, spans, cut)
@@ -121,7 +121,7 @@ class PatternStream:
         return redacted
 
     def _find_spans(self, text: str, folded: str, cut: int, line: int) -> list[Span]:
-        """All secrets of the text that begin before `cut`, with their ends as far as they are known."""
+        """Return all secrets that start before `cut`, with their ends as far as they are known."""
         spans = [(begin, row, _find_end(row, text, folded, end, line)) for begin, row, end in self._open]
         spans += _find_secrets(text, folded, self._start, cut, line, {row: end for _, row, end in spans})
         return sorted(spans)
@@ -132,7 +132,7 @@ class PatternStream:
         for begin, row, end in spans:
             if begin >= cut:
                 break
-            if begin >= at:  # else it goes on from one that has its mark
+            if begin >= at:  # else it continues one that has its mark
                 out += text[at:begin], SECRET_PATTERNS[row].mark
                 self.redaction_count += 1
             at = max(at, end)
@@ -141,7 +141,7 @@ class PatternStream:
 
 
 def _find_secrets(text: str, folded: str, start: int, cut: int, line: int, covered: dict[int, int]) -> Iterator[Span]:
-    """Every secret whose head begins from `start` to `cut`, but those within one of the same row."""
+    """Yield every secret whose head starts between `start` and `cut`, except within one of the same row."""
     for row in find_candidate_rows(text, folded):
         family = SECRET_PATTERNS[row]
         source = folded if family.folded else text
@@ -151,12 +151,12 @@ def _find_secrets(text: str, folded: str, start: int, cut: int, line: int, cover
             if match.end() > end:
                 end = _find_end(row, text, folded, match.end(), line)
                 yield match.start("value"), row, end
-            # Not from its end: another head may begin within this one and reach further.
+            # Not from its end: another head may start within this one and reach further.
             position = match.start() + 1
 
 
 def _find_end(row: int, text: str, folded: str, start: int, line: int) -> int:
-    """Where the run from `start` ends: at the last `line` if what has come of that does not tell."""
+    """Return the end of the run from `start`; the start of the last line if that is not decided yet."""
     family = SECRET_PATTERNS[row]
     match = compile_pattern(family.run).match(folded if family.folded else text, start)
     assert match is not None  # a run may be empty
@@ -165,7 +165,7 @@ def _find_end(row: int, text: str, folded: str, start: int, line: int) -> int:
 
 
 def _is_open(family: SecretPattern, text: str, line: int) -> bool:
-    """Whether the beginning of the last line may still become one that belongs to the run."""
+    """Return whether the last line may still turn out to belong to the run."""
     return len(text) - line < LINE_START and not compile_pattern(family.line_start).match(text, line)
 
 
@@ -175,7 +175,7 @@ def _waits(span: Span, line: int) -> bool:
 
 
 def _find_decided_end(text: str, folded: str, start: int) -> int:
-    """Up to where no secret can begin whose head is still to come."""
+    """Return the position before which no secret can start whose head is still to come."""
     end = len(text)
     floor = max(start, end - MAX_REACH)
     words = _find_last_word_starts(text, max(floor, text.rfind("\n", floor) + 1))
@@ -189,7 +189,7 @@ def _find_decided_end(text: str, folded: str, start: int) -> int:
 
 
 def _find_last_word_starts(text: str, start: int) -> list[int]:
-    """Where the last few words begin."""
+    """Return the starts of the last few words."""
     pieces = text[start:].rsplit(None, _HELD_WORDS)
     before = len(pieces[0]) if len(pieces) > _HELD_WORDS else 0
     return [match.start() for match in compile_pattern(r"\S+").finditer(text, start + before)]
@@ -207,7 +207,7 @@ def _encoded_forms(value: str) -> Iterator[str]:
 
 
 def _find_partial_start(form: str, text: str) -> int:
-    """Where the text ends with a beginning of the form; the text's length if it does not."""
+    """Return where a prefix of the form starts at the end of the text; the text's length if none does."""
     at = text.find(form[0], max(0, len(text) - len(form) + 1))
     while at >= 0 and not form.startswith(text[at:]):
         at = text.find(form[0], at + 1)
