@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cli_terminal import ON_A_TERMINAL
 
-from retinue.cli.commands.setup import set_values
-from retinue.hosts.config_editors import UnsupportedConfigError
+from retinue.hosts.config_editors import UnsupportedConfigError, set_toml_values
 
 WRITTEN = """\
 # mine
@@ -162,7 +161,7 @@ LINES = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 def test_a_file_says_what_was_wanted_and_all_it_said_before_or_is_left_alone(text: str, value: str) -> None:
     try:
-        after = set_values(text, {"engine": value})
+        after = set_toml_values(text, {"engine": value})
     except UnsupportedConfigError:
         return
     assert tomllib.loads(after) == {**tomllib.loads(text), "engine": value}

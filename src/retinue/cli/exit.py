@@ -14,27 +14,14 @@ from msgspec import Struct
 
 from retinue.cli.json_output import refusal_json, refused_run_json
 from retinue.cli.main import is_call_command, is_one_run
+from retinue.cli.options import CommandRefusedError
 from retinue.cli.printing import OutputError, make_printable, print_error, print_hint, print_json
 from retinue.model.errors import ErrorCode, Failure, RefusedError
-from retinue.model.tasks import Task
 from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolResult
 
 DEBUG_VARIABLE = "RETINUE_DEBUG"
 """Set to show the traceback of an error that should not happen."""
 EXIT_FAILED = 1
-
-
-class CommandRefusedError(click.ClickException):
-    """Nothing was done: the failure says why, the hints what may help."""
-
-    exit_code = REFUSED_EXIT_CODE
-
-    def __init__(self, failure: Failure, *hints: str, task: Task | None = None) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.hints = hints
-        self.task = task
-        """What the one run of the command was to do."""
 
 
 class _CommandExit(Struct, frozen=True):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -15,13 +14,27 @@ import msgspec
 from msgspec import Struct
 
 from retinue.cli.commands.completion import complete_engines
-from retinue.cli.exit import CommandRefusedError
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.tasks import Task
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
+from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 MAX_JSON_BYTES = 32 * 2**20
 """Of a JSON document: sixteen tasks of the usual limit, and room."""
 AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
+
+
+class CommandRefusedError(click.ClickException):
+    """Nothing was done: the failure says why, the hints what may help."""
+
+    exit_code = REFUSED_EXIT_CODE
+
+    def __init__(self, failure: Failure, *hints: str, task: Task | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.hints = hints
+        self.task = task
+        """What the one run of the command was to do."""
 
 
 class InvalidInputError(CommandRefusedError):
@@ -273,31 +286,24 @@ _RUN_OPTIONS = (
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the common flags, collected into one `options`."""
-    return _collect_options(command, (*_RUN_OPTIONS, json_option, quiet_option))
+    """Add the common flags to a command, which builds its `RunOptions` from them."""
+    return _add_options(command, (*_RUN_OPTIONS, json_option, quiet_option))
 
 
 def server_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that prints no answer of its own: it serves a host, which has a model."""
+    """Add the common flags to a command that prints no answer and serves a host with a model of its own."""
     policy = click.option(
         "--policy/--no-policy",
         default=None,
         help="Whether the host's model is told when to delegate, and to whom: `retinue tools --policy`.",
     )
-    return _collect_options(command, (policy, *_RUN_OPTIONS))
+    return _add_options(command, (policy, *_RUN_OPTIONS))
 
 
-def _collect_options(
-    command: Callable[..., None], wanted: Iterable[Callable[..., Callable[..., None]]]
-) -> Callable[..., None]:
-    @functools.wraps(command)
-    def with_options(**values: Any) -> None:
-        options = RunOptions(**{name: values.pop(name) for name in RunOptions.__struct_fields__ if name in values})
-        command(options=options, **values)
-
-    for option in reversed(tuple(wanted)):
-        with_options = option(with_options)
-    return with_options
+def _add_options(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 EXIT_CODES = (

@@ -183,6 +183,11 @@ def _wrap_lines(text: str) -> str:
     return "\n".join(piece for line in text.split("\n") for piece in wrap_text(line, columns, len(line)) or [""])
 
 
+def is_interactive() -> bool:
+    """Return whether a person can be asked: stdin and stderr are terminals."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
 def is_color_disabled() -> bool:
     """Whether the user, or the terminal, wants no colors."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"

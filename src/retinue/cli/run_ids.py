@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from retinue.cli.commands.sessions import describe_state
-from retinue.cli.exit import CommandRefusedError
+from retinue.cli.options import CommandRefusedError
 from retinue.client import Retinue
 from retinue.ipc.client import ProcessUnreachableError
 from retinue.ipc.federation import describe_unreachable

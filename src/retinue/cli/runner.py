@@ -15,12 +15,12 @@ import click
 from anyio.abc import TaskStatus
 from msgspec import structs
 
-from retinue.cli.exit import CommandRefusedError
 from retinue.cli.json_output import result_json, results_json
 from retinue.cli.main import EXIT_CANCELLED
-from retinue.cli.options import InvalidInputError, RunOptions
+from retinue.cli.options import CommandRefusedError, InvalidInputError, RunOptions
 from retinue.cli.printing import (
     OutputError,
+    is_interactive,
     print_answer,
     print_error,
     print_hint,
@@ -28,7 +28,6 @@ from retinue.cli.printing import (
     print_lines,
     print_warning,
 )
-from retinue.cli.trust_prompt import ask_for_trust
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.model_names import same_model
@@ -39,7 +38,6 @@ from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spell
 from retinue.support.signals import list_stop_signals
 from retinue.support.stdio_streams import is_blocked
 from retinue.toolsets.base import REFUSED_EXIT_CODE, compute_exit_status
-from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.keys import KeyboardReader, KeyHandler
 from retinue.tui.live_view import EngineNote, EventView, LinesView, is_screen, run_view, storage_losses
 
@@ -91,48 +89,47 @@ def run_with_live_view(
     toolset: str,
     shows_progress: bool = True,
 ) -> WorkResult:
-    """Opens Retinue and does the work in it; shows it meanwhile on stderr, and stops its runs on a signal.
+    """Run `work` in an open Retinue, show its events on stderr, and stop its runs on a signal.
 
     Raises:
-        Refused: nothing was started.
+        RefusedError: nothing was started.
     """
-
-    async def run_work() -> WorkResult | RefusedError:
-        async with retinue:
-            for warning in _startup_warnings(retinue, toolset):
-                print_warning(warning, quiet=options.quiet)
-            return await _run_watched(retinue, work, view, options)
-
     view = _make_view(retinue, toolset, options, shows_progress=shows_progress)
     with _log_to_view(view):
-        found = anyio.run(run_work)
+        result = anyio.run(_run_watched, retinue, work, view, toolset, options)
     if is_blocked(sys.stderr) and not sys.stderr.isatty():
-        # Nobody has read for as long as closing the view may take. What is left to say must not keep us either.
+        # Nobody has read for as long as closing the view may take: later messages must not block either.
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - a device, for the rest of the process
-    if isinstance(found, RefusedError):
-        raise found
-    return found
+    if isinstance(result, RefusedError):
+        raise result
+    return result
 
 
 async def _run_watched(
-    retinue: Retinue, work: Callable[[], Awaitable[WorkResult]], view: EventView, options: RunOptions
+    retinue: Retinue,
+    work: Callable[[], Awaitable[WorkResult]],
+    view: EventView,
+    toolset: str,
+    options: RunOptions,
 ) -> WorkResult | RefusedError:
-    found: WorkResult | RefusedError
+    result: WorkResult | RefusedError
     keyboard = KeyboardReader(sys.stdin)
-    # Signals are heard until the view is closed, too: a reader who has stopped reading must not hold us for ever.
-    async with anyio.create_task_group() as listening:
+    # Signals are handled until the view is closed: a reader that has stopped reading must not block the process.
+    async with retinue, anyio.create_task_group() as listening:
+        for warning in _startup_warnings(retinue, toolset):
+            print_warning(warning, quiet=options.quiet)
         await listening.start(_stop_on_signal, retinue, view, keyboard, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
             showing.start_soon(run_view, watcher, view)
             if isinstance(view, KeyHandler):
                 showing.start_soon(keyboard.listen, view.press)
             try:
-                found = await work()
+                result = await work()
             except RefusedError as refusal:  # caught here: the task groups would wrap it
-                found = refusal
+                result = refusal
             showing.cancel_scope.cancel()
         listening.cancel_scope.cancel()
-    return found
+    return result
 
 
 # -- what is shown ---------------------------------------------------------------------------------
@@ -152,6 +149,8 @@ def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_pro
         from retinue.tui.live_view import LiveView
 
         return LiveView(stream, settings.max_lines_per_window, note, storage_losses)
+    from retinue.tui.event_lines import EventLineFormatter
+
     return LinesView(stream, note, EventLineFormatter())
 
 
@@ -218,29 +217,35 @@ LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
 """What decides about a tool that was taken, by who took it."""
 
 
-def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str, options: RunOptions) -> NoReturn:
-    """Carries a plan out, tells what came of it, and ends the command with its exit code."""
-    ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
-    results = run_plan(retinue, plan, toolset, options)
-    print_results(results, retinue, plan.mode, options)
-    ctx.exit(_exit_status(results))
-
-
-def run_plan(retinue: Retinue, plan: Plan, toolset: str, options: RunOptions) -> tuple[RunResult, ...]:
-    """Carries the plan out on the toolset's terms.
+def run_plan(
+    retinue: Retinue, plan: Plan, toolset: str, options: RunOptions, *, asks_for_trust: bool = True
+) -> tuple[RunResult, ...]:
+    """Run a plan with the defaults of a toolset and return its results; first ask about agents that need trust.
 
     Raises:
-        Declined: nothing ran: the call was refused, or its only task could not begin.
+        CommandRefusedError: nothing ran: the call was refused, or its only task could not start.
     """
+    if asks_for_trust and is_interactive():
+        from retinue.cli.trust_prompt import ask_for_trust
+
+        ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
     call = structs.replace(retinue.call(toolset), records_refusals=False)
-    single_result = plan.tasks[0] if plan.mode is Mode.SINGLE else None
+    only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
         results = run_with_live_view(retinue, lambda: retinue.run_plan(plan, call), options, toolset=toolset)
     except RefusedError as refusal:
-        raise _refused_error(refusal.failure, retinue, single_result) from refusal
-    if single_result and (failure := results[0].failure) and not results[0].was_started:
-        raise _refused_error(failure, retinue, single_result)
+        raise _refused_error(refusal.failure, retinue, only_task) from refusal
+    if only_task and (failure := results[0].failure) and not results[0].was_started:
+        raise _refused_error(failure, retinue, only_task)
     return results
+
+
+def exit_with_results(
+    ctx: click.Context, results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions
+) -> NoReturn:
+    """Print the results of a plan and end the command with their exit status."""
+    print_results(results, retinue, mode, options)
+    ctx.exit(_exit_status(results))
 
 
 def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import click
 
 from retinue.agents.agent import Agent
-from retinue.cli.agent_text import render_summary
-from retinue.cli.printing import print_error
+from retinue.cli.printing import print_error, render_table
 from retinue.client import Retinue
+from retinue.model.model_names import join_model
+from retinue.model.runs import Secret
 
+SECRET_MASK = "****"  # noqa: S105 - shown instead of one
+MAX_SUMMARY_COLUMNS = 500
+"""Characters of a value in a summary."""
 
-def is_interactive() -> bool:
-    """Whether someone is there to be asked."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+_HIDDEN_FIELDS = frozenset(
+    {"name", "description", "body", "persona", "memory", "layer", "source", "level", "digest", "unknown", "notices"}
+)
+"""Fields that are told in their own way."""
 
 
 def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
-    """Asks about each of these agents that waits to be accepted; does nothing where nobody can answer."""
-    if not is_interactive():
-        return
+    """Ask about each of these agents that waits to be trusted, and trust those that are accepted."""
     roster = retinue.roster()
     for name in dict.fromkeys(names):
         agent = roster.find_awaiting_trust(name)
@@ -61,3 +64,48 @@ def _update_trust(change: Callable[[], object], failed: str) -> bool:
         print_error(f"{failed}: {error.filename}: {error.strerror}.")
         return False
     return True
+
+
+def describe_tools(agent: Agent) -> str:
+    """What an agent may use, in a few words."""
+    policy = agent.to_profile().tools
+    if policy.nothing:
+        return "none"
+    if policy.allow is None:
+        words = "read-only" if policy.readonly else "inherited"
+    else:
+        words = ", ".join(policy.allow) or "none"
+    denied = f" without {', '.join(policy.deny)}" if policy.deny else ""
+    return f"{words}{denied}{', delegates' if policy.delegates else ''}"
+
+
+def render_summary(agent: Agent) -> list[str]:
+    """Who it is, where it is from and what it can do: what to look at before accepting it."""
+    rows = [
+        ["name", agent.name],
+        ["file", agent.source or agent.layer],
+        ["about", agent.description],
+        ["tools", describe_tools(agent)],
+        ["model", join_model(agent.provider, agent.model) or agent.provider or "the engine's default"],
+        *([name, value] for name, value in _list_risky_fields(agent)),
+    ]
+    # Not cut to the screen: half a path is no basis for trust.
+    return render_table([row for row in rows if row[1]], columns=MAX_SUMMARY_COLUMNS)
+
+
+def list_set_fields(agent: Agent) -> Iterator[tuple[str, Any]]:
+    """The fields a definition sets, by name."""
+    for name in agent.__struct_fields__:
+        value = getattr(agent, name)
+        if name not in _HIDDEN_FIELDS and value not in (None, "", (), False) and not (name == "enabled" and value):
+            yield name, SECRET_MASK if isinstance(value, Secret) else value
+
+
+def format_value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _list_risky_fields(agent: Agent) -> Iterator[tuple[str, str]]:
+    """What it brings along that acts, redirects or reads: reason to look twice."""
+    names = ("engine", "extensions", "extra_args", "environment", "output", "default_reads", "api_key")
+    yield from ((name, format_value(value)) for name, value in list_set_fields(agent) if name in names)

@@ -1,4 +1,4 @@
-"""A change of a host's or the user's configuration: worked out, shown, then made; what was there is kept beside."""
+"""Plan, show and apply a change to a configuration file; the previous content is kept in a backup beside it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from retinue.hosts.config_editors import ConfigEditor, ConfigEntry, UnsupportedC
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 MAX_CONFIG_BYTES = 32 * 2**20
-"""Of a configuration; Claude Code keeps its history in its own."""
+"""Limit of a configuration file; Claude Code keeps its history in its own."""
 BACKUP_SUFFIX = ".before-retinue"
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """What a file is to become."""
+    """A planned change of one file."""
 
     file: Path
-    """Without links: what they lead to is changed, not what they are."""
+    """With links resolved: the target is changed, the link stays."""
     before: str | None
-    """None: there is no such file."""
+    """None if there is no such file."""
     after: str | None
     keeps_backup: bool = False
-    """Whether what is there is to be kept beside it."""
+    """Whether the previous content is written to the backup."""
 
     @property
     def backup(self) -> Path:
@@ -40,7 +40,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
         return self.before != self.after
 
     def diff_lines(self) -> Iterator[str]:
-        """The lines that go, with a minus, and those that come, with a plus; nothing of what stays."""
+        """Return the removed lines with a minus and the added lines with a plus."""
         old, new = (self.before or "").splitlines(), (self.after or "").splitlines()
         return (
             line for line in unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))
@@ -48,10 +48,10 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
 
 def plan_install(file: Path, editor: ConfigEditor, entry: ConfigEntry) -> ConfigChange:
-    """The change that puts our entry in; none if it is there.
+    """Plan the change that writes our entry; an equal entry makes it a change of nothing.
 
     Raises:
-        Unfit: the file cannot be read or changed.
+        UnsupportedConfigError: the file cannot be read or changed.
     """
     file, before = read_config(file)
     known = editor.find_entry(before or "")
@@ -60,10 +60,10 @@ def plan_install(file: Path, editor: ConfigEditor, entry: ConfigEntry) -> Config
 
 
 def plan_uninstall(file: Path, editor: ConfigEditor) -> ConfigChange:
-    """The change that takes it out: back to what was there before us, if nobody has changed anything since.
+    """Plan the change that removes our entry, restoring the backup if nothing else has changed since.
 
     Raises:
-        Unfit: the same.
+        UnsupportedConfigError: the file cannot be read or changed.
     """
     file, before = read_config(file)
     known = editor.find_entry(before or "")
@@ -77,10 +77,10 @@ def plan_uninstall(file: Path, editor: ConfigEditor) -> ConfigChange:
 
 
 def apply_change(change: ConfigChange) -> None:
-    """Makes a change: whole or not at all.
+    """Apply a change completely or not at all.
 
     Raises:
-        Unfit: the file has changed since the change was worked out, or cannot be written.
+        UnsupportedConfigError: the file has changed since the change was planned, or cannot be written.
     """
     file = change.file
     if read_text(file) != change.before:
@@ -100,20 +100,20 @@ def apply_change(change: ConfigChange) -> None:
 
 
 def read_config(file: Path) -> tuple[Path, str | None]:
-    """Where a file really is, behind all links, and what stands in it.
+    """Return the path of a file with links resolved, and its text.
 
     Raises:
-        Unfit: it is no file of text.
+        UnsupportedConfigError: it is not a text file.
     """
     real = Path(os.path.realpath(file))
     return real, read_text(real)
 
 
 def read_text(file: Path) -> str | None:
-    """What stands in a file, line ends as they are; None if there is no such file.
+    """Return the text of a file with its line ends unchanged; None if there is no such file.
 
     Raises:
-        Unfit: the same.
+        UnsupportedConfigError: it is not a text file.
     """
     try:
         return read_regular_file(file, MAX_CONFIG_BYTES).decode()
@@ -134,7 +134,7 @@ def _backup_path(file: Path) -> Path:
 
 
 def _write_atomically(file: Path, text: str, *, like: Path) -> None:
-    """Writes a file whole or not at all, as private as the one that is there; its owner's alone if there is none."""
+    """Replace a file atomically, with the mode of `like`, or readable by its owner only if that does not exist."""
     try:
         mode = stat.S_IMODE(like.stat().st_mode)
     except FileNotFoundError:

@@ -13,25 +13,25 @@ ConfigEntry = Mapping[str, Any]
 
 
 class UnsupportedConfigError(Exception):
-    """The text cannot be changed without harm; the message says why."""
+    """The file cannot be read or changed safely; the message has the reason."""
 
 
 class ConfigEditor(Protocol):
     def find_entry(self, text: str) -> ConfigEntry | None:
-        """Our entry; None if there is none.
+        """Return our entry; None if there is none.
 
         Raises:
-            Unfit: the text cannot be read; so do those that follow.
+            UnsupportedConfigError: the text cannot be read or, in the other methods, changed.
         """
 
     def with_entry(self, text: str, entry: ConfigEntry) -> str:
-        """The text with this entry in it, new or in the place of an earlier one; the rest as it was."""
+        """Return the text with this entry added or replaced and everything else unchanged."""
 
     def without_entry(self, text: str) -> str:
-        """The text without our entry; empty if all of it was ours."""
+        """Return the text without our entry; empty if nothing else is left."""
 
     def manual_instructions(self, entry: ConfigEntry) -> str:
-        """What a person has to add."""
+        """Return the text a person can add by hand."""
 
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -41,7 +41,7 @@ _LAST_COMMA = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 
 
 class _JsonProperty(Struct, frozen=True):
-    """Where a member of an object stands: `"key": value`."""
+    """The position of one `"key": value` of an object in the text."""
 
     key: str
     start: int
@@ -51,9 +51,9 @@ class _JsonProperty(Struct, frozen=True):
 
 class _JsonObject(Struct, frozen=True):
     start: int
-    """Of its brace."""
+    """Position of the opening brace."""
     end: int
-    """Of its other brace."""
+    """Position of the closing brace."""
     members: tuple[_JsonProperty, ...]
 
     def find_property(self, key: str) -> _JsonProperty | None:
@@ -64,7 +64,7 @@ class _JsonObject(Struct, frozen=True):
 
 
 class JsonEditor:
-    """The entry is the member at the end of a path of keys, such as `mcpServers` → `retinue`."""
+    """Edits the property at the end of a path of keys, such as `mcpServers` → `retinue`, in JSON with comments."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
@@ -97,7 +97,7 @@ class JsonEditor:
 
 
 def _parse_text(text: str) -> Any:
-    """The whole text as a value: an object, empty if there is nothing in the text."""
+    """Parse the text into an object; an empty text is an empty object."""
     if not text.strip():
         return {}
     try:
@@ -110,7 +110,7 @@ def _parse_text(text: str) -> Any:
 
 
 def _blank_comments(text: str) -> str:
-    """The text with blanks for comments and for commas after which nothing comes."""
+    """Return the text with comments and trailing commas replaced by spaces."""
     return _LAST_COMMA.sub(_blank_match, _COMMENT.sub(_blank_match, text))
 
 
@@ -119,7 +119,7 @@ def _blank_match(found: re.Match[str]) -> str:
 
 
 def _set_nested(value: dict[str, Any], keys: Sequence[str], entry: ConfigEntry) -> dict[str, Any]:
-    """The value with the entry at the end of the keys."""
+    """Return a copy of the value with the entry at the end of the path of keys."""
     key, *rest = keys
     if not rest:
         return {**value, key: dict(entry)}
@@ -130,13 +130,13 @@ def _set_nested(value: dict[str, Any], keys: Sequence[str], entry: ConfigEntry) 
 
 
 def _verify_text(text: str, expected: Any) -> str:
-    """The text, if it says what was wanted: a mistake of ours must not reach anyone's file."""
+    """Return the text if it parses to the expected value: an editing mistake must not reach the file."""
     if _parse_text(text) != expected:
         raise UnsupportedConfigError("it could not be changed safely")
     return text
 
 
-# -- where things stand ----------------------------------------------------------------------------
+# -- positions in the text -------------------------------------------------------------------------
 
 
 def _top_object(text: str) -> _JsonObject:
@@ -150,7 +150,7 @@ def _object_at(text: str, place: _JsonObject, key: str) -> _JsonObject:
 
 
 def _parse_object(text: str, start: int) -> _JsonObject:
-    """The object at a brace in a text that is known to be JSON."""
+    """Return the positions of the object that starts at a brace of valid JSON."""
     at, members = _skip_space(text, start + 1), []
     while text[at] != "}":
         key, after = _DECODER.raw_decode(text, at)
@@ -169,7 +169,7 @@ def _skip_space(text: str, at: int) -> int:
     return found.end()
 
 
-# -- how they are changed --------------------------------------------------------------------------
+# -- changes of the text ---------------------------------------------------------------------------
 
 
 def _put_entry(text: str, blanked: str, place: _JsonObject, keys: Sequence[str], entry: ConfigEntry) -> str:
@@ -188,13 +188,13 @@ def _put_entry(text: str, blanked: str, place: _JsonObject, keys: Sequence[str],
 
 
 def _add_property(text: str, place: _JsonObject, key: str, value: Any) -> str:
-    """A new member after the last one, in the manner of those that are there."""
+    """Insert a property after the last one, formatted as the others are."""
     line = _newline(text)
     if not place.members:
         outer = _line_indent(text, place.start)
         inner = outer + _indent_unit(text)
         new = f"{line}{inner}{json.dumps(key)}: {_format_value(text, place, value, inner)}{line}{outer}"
-        comments = text[place.start + 1 : place.end].rstrip()  # comments, if anything
+        comments = text[place.start + 1 : place.end].rstrip()
         return text[: place.start + 1] + comments + new + text[place.end :]
     last = place.members[-1]
     indent = _line_indent(text, last.start)
@@ -204,12 +204,12 @@ def _add_property(text: str, place: _JsonObject, key: str, value: Any) -> str:
 
 
 def _is_multiline(text: str, place: _JsonObject) -> bool:
-    """Whether an object has each of its members on a line of its own, as an empty one will."""
+    """Return whether each property has a line of its own, as in an empty object that gets its first one."""
     return not place.members or "\n" in text[place.start : place.members[0].start]
 
 
 def _remove_property(text: str, place: _JsonObject, key: str) -> str:
-    """The text without a member and its comma, nor what is blank around it; comments stay."""
+    """Remove a property with its comma and the surrounding space, and keep comments."""
     number = [member.key for member in place.members].index(key)
     member = place.members[number]
     if len(place.members) == 1:
@@ -224,14 +224,14 @@ def _remove_property(text: str, place: _JsonObject, key: str) -> str:
 
 
 def _keep_comments(text: str, start: int, end: int) -> str:
-    """What stands between two members without its comma; nothing if there is no comment in it."""
+    """Return the comments between two positions without the comma; empty if there are none."""
     code = _COMMENT.sub(_blank_match, text)[start:end]
     between = text[start:end]
     return "" if code == between else "".join(sign for sign, of in zip(between, code, strict=True) if of != ",")
 
 
 def _format_value(text: str, place: _JsonObject, value: Any, indent: str) -> str:
-    """A value as the members of an object are written: on lines of its own, the first one indented, or on theirs."""
+    """Format a value as the object formats its properties: on lines of its own, or inline."""
     if not _is_multiline(text, place):
         return json.dumps(value, ensure_ascii=False)
     lines = json.dumps(value, indent=_indent_unit(text), ensure_ascii=False).split("\n")
@@ -239,13 +239,13 @@ def _format_value(text: str, place: _JsonObject, value: Any, indent: str) -> str
 
 
 def _line_indent(text: str, at: int) -> str:
-    """The white space at the beginning of a place's line."""
+    """Return the indentation of the line of a position."""
     begin = text.rfind("\n", 0, at) + 1
     return text[begin : begin + len(text[begin:at]) - len(text[begin:at].lstrip(" \t"))]
 
 
 def _indent_unit(text: str) -> str:
-    """By how much the text indents: as its first member, else two spaces."""
+    """Return the indentation of the first property, or two spaces."""
     found = re.search(r'\n([ \t]+)"', text)
     return found[1] if found else "  "
 
@@ -264,7 +264,7 @@ export default (pi) => retinue(pi, {settings});
 
 
 class WholeFileEditor:
-    """The entry is the whole file: `extension`, the address of ours, and what it is given."""
+    """Writes a whole file: the import of our extension and its settings."""
 
     def find_entry(self, text: str) -> ConfigEntry | None:
         if not text.strip():
@@ -276,7 +276,7 @@ class WholeFileEditor:
             extension = json.loads(loads.removeprefix("import retinue from ").removesuffix(";"))
             settings = json.loads(gives.removeprefix("export default (pi) => retinue(pi, ").removesuffix(");"))
         except (ValueError, RecursionError):
-            return {}  # ours, and changed by someone: to be written anew
+            return {}  # ours, but edited by somebody: it is written again
         return {"extension": extension, **settings}
 
     def with_entry(self, text: str, entry: ConfigEntry) -> str:
@@ -294,10 +294,10 @@ class WholeFileEditor:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What the text says.
+    """Parse TOML.
 
     Raises:
-        Unfit: it is no TOML.
+        UnsupportedConfigError: the text is not TOML.
     """
     import tomllib
 
@@ -308,10 +308,10 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def verify_toml(text: str, expected: Any) -> str:
-    """The text, if it says what was wanted: a mistake of ours must not reach anyone's file.
+    """Return the text if it parses to the expected value: an editing mistake must not reach the file.
 
     Raises:
-        Unfit: it does not.
+        UnsupportedConfigError: it does not.
     """
     try:
         found = parse_toml(text)
@@ -322,8 +322,34 @@ def verify_toml(text: str, expected: Any) -> str:
     return text
 
 
+def set_toml_values(text: str, values: Mapping[str, str]) -> str:
+    """Return the text with these keys set at its top level; comments and order stay.
+
+    Raises:
+        UnsupportedConfigError: the text is not TOML, or cannot be changed safely.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    expected = {**parse_toml(text), **values}
+    try:
+        document = tomlkit.parse(text)
+        for key, value in values.items():
+            item = tomlkit.item(value)
+            if key not in document:
+                item.trivia.trail = _newline(text)
+            document[key] = item
+        changed = tomlkit.dumps(document)
+    except (TOMLKitError, ValueError) as error:
+        raise UnsupportedConfigError(f"it is no TOML: {error}") from error
+    return verify_toml(changed, expected)
+
+
 class TomlEditor:
-    """The entry is the table `[parent.name]`."""
+    """Edits the table `[parent.name]`.
+
+    Not with tomlkit, which removes the comments before the next table together with ours.
+    """
 
     def __init__(self, parent: str, name: str) -> None:
         self._parent = parent
@@ -361,7 +387,7 @@ class TomlEditor:
         return "\n".join((f"[{self._parent}.{self._name}]", *lines))
 
     def _other_lines(self, lines: list[str]) -> Iterator[str]:
-        """The lines outside our table; comments before the next table are its own."""
+        """Yield the lines outside our table; comments before the next table belong to that table."""
         is_ours = False
         pending: list[str] = []
         for line in lines:

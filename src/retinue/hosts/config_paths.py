@@ -1,4 +1,4 @@
-"""Where hosts keep what is the user's own, on every platform: as they themselves look for it."""
+"""Paths of the user's configuration files of hosts on every platform, found as the hosts themselves find them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ WINDOWS, MACOS = "win32", "darwin"
 
 
 class HostMachine(Struct, frozen=True):
-    """What a host looks at to find its files."""
+    """The environment and platform that decide where a host keeps its files."""
 
     environ: Mapping[str, str]
     platform: str = sys.platform
 
     @property
     def home(self) -> Path:
-        """The user's home. On Windows hosts look at no HOME, which other shells set to what only they understand."""
+        """The user's home. Windows hosts ignore HOME, which other shells set to paths only they understand."""
         profile = self.environ.get("USERPROFILE") if self.platform == WINDOWS else None
         return Path(profile) if profile else home_folder(self.environ)
 
     @property
     def config(self) -> Path:
-        """Where programs that keep to the habits of Linux have their folders, on every platform."""
+        """The parent of the configuration folders of programs that follow XDG on every platform."""
         return self.env_path("XDG_CONFIG_HOME") or self.home / ".config"
 
     @property
     def applications(self) -> Path:
-        """Where programs that keep to the habits of the platform have theirs."""
+        """The parent of the configuration folders of programs that follow the conventions of the platform."""
         if self.platform == WINDOWS:
             return self.env_path("APPDATA") or self.home / "AppData" / "Roaming"
         return self.home / "Library" / "Application Support" if self.platform == MACOS else self.config
 
     def env_path(self, variable: str) -> Path | None:
-        """The folder that a variable names; None if it names none."""
+        """Return the folder a variable is set to; None if it is not set."""
         value = self.environ.get(variable)
         return Path(value) if value else None
 

@@ -1,4 +1,4 @@
-"""The hosts there are: where each keeps what it starts, and in which words it wants to be told of us."""
+"""The supported hosts: the configuration file of each, and the form of our entry in it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from retinue.hosts.config_paths import (
 )
 
 SERVER_NAME = "retinue"
-"""What we are called in a host's configuration."""
+"""Name of our entry in the configuration of a host."""
 TOOL_TIMEOUT = 3600
 """Seconds a host may wait for one of our tools: agents take longer than tools usually do."""
 EXTENSION_PATH = Path(__file__).parents[1] / "extension" / "pi" / "index.js"
@@ -41,16 +41,16 @@ class Host(Struct, frozen=True, kw_only=True):
     project_path: str
     """The configuration of a project, below its folder."""
     make_entry: Callable[[Sequence[str], str | None, Sequence[str]], ConfigEntry]
-    """What is written, for a command that starts us, the toolsets that were asked for and what else it is given."""
+    """Makes the entry from the command that starts Retinue, the toolsets and further arguments."""
     speaks_mcp: bool = True
 
     def config_path(self, machine: HostMachine, project: Path | None) -> Path:
-        """The file to change: a project's, or the user's."""
+        """Return the configuration file of a project, or of the user."""
         return self.user_path(machine) if project is None else project.absolute() / self.project_path
 
 
 def own_command(python: str = sys.executable) -> tuple[str, ...]:
-    """What starts this Retinue from anywhere."""
+    """Return the command that starts this installation of Retinue from any directory."""
     folder = Path(python).parent
     # On Windows scripts are beside the Python of a virtual environment, and below any other.
     script = shutil.which(SERVER_NAME, path=os.pathsep.join([str(folder), str(folder / "Scripts")]))

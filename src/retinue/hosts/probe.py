@@ -1,4 +1,4 @@
-"""What a host finds when it starts us: what its configuration names is started so, and asked for its tools."""
+"""Start the command of a host's entry as the host would, and count the tools it offers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue.output.untrusted_text import to_one_line
 
 PROBE_TIMEOUT = 20.0
-"""Seconds until it has answered and ended: hosts wait longer, people do not."""
+"""Seconds for its answer and its exit: hosts wait longer, people do not."""
 MAX_REPLY_BYTES = 4 * 2**20
-"""Of an answer."""
+"""Limit of one answer."""
 MAX_QUOTED_CHARS = 300
-"""Characters of what it says of itself when it fails."""
+"""Characters of stderr quoted when it fails."""
 
 _REVISION = "2026-07-28"
 _CLIENT_META = {"protocolVersion": _REVISION, "clientCapabilities": {}}
@@ -31,7 +31,7 @@ BRIDGE_REQUEST = {"type": "tools", "id": "tools"}
 async def list_offered_tools(
     command: Sequence[str], *, speaks_mcp: bool, cwd: str, environ: Mapping[str, str]
 ) -> int | str:
-    """How many tools the program offers who starts it; why it offers none."""
+    """Return the number of tools the program offers, or the reason why it offers none."""
     request = json.dumps(MCP_REQUEST if speaks_mcp else BRIDGE_REQUEST).encode() + b"\n"
     with tempfile.TemporaryFile() as stderr:
         try:
@@ -39,7 +39,7 @@ async def list_offered_tools(
                 process = await anyio.open_process(
                     command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, cwd=cwd, env=environ
                 )
-                async with process:  # leaving it closes its stdin, which ends it
+                async with process:  # leaving the block closes its stdin, which ends it
                     count = await _read_tool_count(process, request)
         except TimeoutError:
             return f"it did not answer within {PROBE_TIMEOUT:g} seconds"
@@ -49,7 +49,7 @@ async def list_offered_tools(
 
 
 async def _read_tool_count(process: Process, request: bytes) -> int | None:
-    """The number of tools in the answer; None if there comes none."""
+    """Return the number of tools in the answer; None if there is no answer."""
     assert process.stdin
     assert process.stdout
     lines = BufferedByteReceiveStream(process.stdout)
@@ -66,7 +66,7 @@ async def _read_tool_count(process: Process, request: bytes) -> int | None:
 
 
 def _last_stderr_line(stderr: IO[bytes]) -> str:
-    """The last line a program has written."""
+    """Return the last line of stderr as a reason; empty if there is none."""
     stderr.seek(0)
     lines = stderr.read(MAX_REPLY_BYTES).decode("utf-8", "replace").strip().splitlines()
     return f"it said: {to_one_line(lines[-1], MAX_QUOTED_CHARS)}" if lines else ""

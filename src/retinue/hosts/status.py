@@ -1,4 +1,4 @@
-"""Whether our entries in the configurations of hosts lead to us: what `retinue doctor` looks at."""
+"""Find our entries in the configurations of hosts and check that they start Retinue, for `retinue doctor`."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from retinue.hosts.probe import list_offered_tools
 
 
 class HostStatus(Struct, frozen=True, rename="camel"):
-    """A host in which we are installed."""
+    """A host in which Retinue is installed."""
 
     name: str
     title: str
     file: str
     fault: str | None
-    """Why it cannot use us and what to do; None if it can."""
+    """The reason why it cannot use Retinue, with what to do; None if it can."""
     command: tuple[str, ...] = ()
-    """What it starts."""
+    """The command it starts."""
     is_ours: bool = False
-    """Whether that is this installation of Retinue."""
+    """Whether the command is this installation of Retinue."""
     tools: int | None = None
-    """How many it was offered when that was started; None if it was not."""
+    """Number of tools offered when the command was started; None if it was not started."""
 
     @property
     def engine(self) -> str | None:
-        """The engine that its entry names; None if it leaves that to the settings."""
+        """The engine in its command; None if the settings decide."""
         for number, word in enumerate(self.command):
             if word == "--engine" and number + 1 < len(self.command):
                 return self.command[number + 1]
@@ -48,9 +48,9 @@ class HostStatus(Struct, frozen=True, rename="camel"):
 
 
 def find_installations(machine: HostMachine, cwd: Path) -> Iterator[HostStatus]:
-    """Where we are installed, for the user and for the project. What cannot be read is nobody's fault here."""
+    """Yield the hosts in which Retinue is installed, for the user and for the project; skip unreadable files."""
     for host in HOSTS.values():
-        # Who works at home has a project's files in the same place.
+        # In the home folder the files of project and user are the same.
         files = {host.config_path(machine, project): project for project in (cwd, None)}
         for file, project in files.items():
             with suppress(UnsupportedConfigError):
@@ -60,9 +60,9 @@ def find_installations(machine: HostMachine, cwd: Path) -> Iterator[HostStatus]:
 
 
 async def probe_hosts(found: Sequence[HostStatus], cwd: str) -> tuple[HostStatus, ...]:
-    """The same, each after what it starts was started as it would be, once for all that start the same.
+    """Start the command of each host once and return the hosts with the result.
 
-    Only this installation of Retinue is started: a project's file may name anything.
+    Only this installation of Retinue is started: a project's file may name any program.
     """
     offered: dict[tuple[str, ...], int | str] = {}
 
@@ -99,7 +99,7 @@ def _host_status(host: Host, file: Path, entry: ConfigEntry, project: Path | Non
 
 
 def host_command(host: Host, entry: ConfigEntry) -> tuple[str, ...]:
-    """What a host starts, word by word."""
+    """Return the command a host starts, as a list of arguments."""
     command = _to_arguments(entry.get("command"))
     if host.speaks_mcp:
         return (*command, *_to_arguments(entry.get("args", [])))
@@ -128,6 +128,6 @@ def _find_fault(host: Host, entry: ConfigEntry, project: Path | None, platform: 
 
 
 def file_uri_to_path(uri: str, platform: str) -> str:
-    """The path in a `file:` URI: a drive of Windows stands after a slash there."""
+    """Return the path of a `file:` URI, without the slash before a Windows drive."""
     path = unquote(urlsplit(uri).path)
     return path.removeprefix("/") if platform == WINDOWS and path[2:3] == ":" else path

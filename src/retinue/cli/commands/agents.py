@@ -12,18 +12,32 @@ import click
 from retinue.agents.agent import NAME_RULE, Agent, Diagnostic, SourceLayer, is_valid_name
 from retinue.agents.registry import AgentListing, AgentSet, DefinitionStatus
 from retinue.agents.tool_policy import find_conflict
-from retinue.cli import trust_prompt as trusting
-from retinue.cli.agent_text import STATUS_LABELS, describe_tools, list_set_fields, render_definition
+from retinue.cli import trust_prompt
 from retinue.cli.commands.completion import complete_agents
-from retinue.cli.exit import CommandRefusedError
 from retinue.cli.json_output import to_json
-from retinue.cli.options import TEXT, InvalidInputError, cwd_option, json_option
-from retinue.cli.printing import MAX_COLUMNS, help_examples, print_hint, print_json, print_lines, render_table
+from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, json_option
+from retinue.cli.printing import (
+    MAX_COLUMNS,
+    help_examples,
+    is_interactive,
+    print_hint,
+    print_json,
+    print_lines,
+    render_table,
+)
+from retinue.cli.trust_prompt import MAX_SUMMARY_COLUMNS, describe_tools, format_value, list_set_fields
 from retinue.client import Retinue
 from retinue.config.directories import config_folder, find_project_levels
 from retinue.model.errors import ErrorCode, Failure
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.support.formatting import pluralize, suggest_spelling
+
+STATUS_LABELS = {
+    DefinitionStatus.USED: "",
+    DefinitionStatus.SHADOWED: "shadowed",
+    DefinitionStatus.UNTRUSTED: "not trusted",
+    DefinitionStatus.DISABLED: "disabled",
+}
 
 
 def check_agents(roster: AgentSet) -> tuple[int, list[Diagnostic]]:
@@ -125,7 +139,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool, cwd: str | N
     """
     retinue = Retinue(cwd=cwd)
     path = _find_agent_file(retinue.roster(), name)
-    if not yes and not trusting.is_interactive():
+    if not yes and not is_interactive():
         raise click.UsageError(
             f"There is nobody to ask here: give --yes to delete {to_one_line(str(path), MAX_COLUMNS)}."
         )
@@ -376,13 +390,13 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
     agent = _find_project_agent(retinue.roster(), name)
     if agent is None:
         raise _unknown_agent_error(retinue.roster(), name)
-    if not revoke and not yes and not trusting.is_interactive():
+    if not revoke and not yes and not is_interactive():
         raise click.UsageError("There is nobody to ask here: look at it, and give --yes to accept it.")
-    trusting.print_agent(agent)
+    trust_prompt.print_agent(agent)
     if revoke:
-        is_done = trusting.revoke_trust(retinue, agent)
+        is_done = trust_prompt.revoke_trust(retinue, agent)
     else:
-        is_done = (yes or trusting.confirm_trust()) and trusting.trust_agent(retinue, agent)
+        is_done = (yes or trust_prompt.confirm_trust()) and trust_prompt.trust_agent(retinue, agent)
     is_trusted = is_done is not revoke
     if as_json:
         print_json({"name": name, "file": agent.source, "digest": agent.digest, "trusted": is_trusted})
@@ -421,7 +435,34 @@ agents.add_command(edit)
 agents.add_command(delete)
 
 
-# -- one agent -------------------------------------------------------------------------------------
+def render_definition(entry: AgentListing) -> Iterator[str]:
+    """Everything there is to know of a definition, but secrets."""
+    agent = entry.agent
+    rows = [
+        ["name", agent.name],
+        ["about", agent.description],
+        ["layer", agent.layer],
+        ["file", agent.source or ""],
+        ["status", STATUS_LABELS[entry.status] or ("accepted" if entry.accepted else "used")],
+        ["used instead", entry.shadowed_by or ""],
+        ["shadows", ", ".join(entry.shadows)],
+        ["effective tools", describe_tools(agent)],
+        ["persona", _unprinted(agent, "SOUL.md") if agent.persona else ""],
+        ["memory", _unprinted(agent, "MEMORY.md") if agent.memory else ""],
+        *([name, format_value(value)] for name, value in list_set_fields(agent)),
+        ["unknown keys", ", ".join(agent.unknown)],
+        ["digest", agent.digest],
+    ]
+    yield from render_table([row for row in rows if row[1]], columns=MAX_SUMMARY_COLUMNS)
+    yield from (f"note: {to_one_line(str(remark), MAX_SUMMARY_COLUMNS)}" for remark in agent.notices)
+    if agent.body:
+        yield "\n--- Prompt ---"
+        yield strip_control_characters(agent.body)
+
+
+def _unprinted(agent: Agent, name: str) -> str:
+    """Return the path of a text that is for the agent's own conversations only: a host reads what is printed."""
+    return f"{Path(agent.source).with_name(name) if agent.source else name} (not printed)"
 
 
 def _format_row(entry: AgentListing) -> list[str]:

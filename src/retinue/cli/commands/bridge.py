@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import click
 
@@ -18,7 +20,7 @@ from retinue.support.formatting import unknown_name_message
 )
 @server_options
 @click.pass_context
-def bridge(ctx: click.Context, toolset: str, root: str | None, options: RunOptions) -> None:
+def bridge(ctx: click.Context, /, toolset: str, root: str | None, **flags: Any) -> None:
     """Carry a toolset's tools to an extension inside a host.
 
     On stdin and stdout, as JSON lines, until the extension closes them: docs/hosts.md has the protocol. The extension
@@ -26,7 +28,7 @@ def bridge(ctx: click.Context, toolset: str, root: str | None, options: RunOptio
     """
     from retinue.servers.bridge.server import serve_bridge
 
-    retinue = make_server_retinue(options, root=root)
+    retinue = make_server_retinue(RunOptions(**flags), root=root)
     if toolset not in retinue.toolsets:
         raise click.UsageError(unknown_name_message("toolset", toolset, retinue.toolsets))
     ctx.exit(anyio.run(serve_bridge, retinue, toolset))

@@ -50,19 +50,21 @@ PRINT_TIMEOUT = 2.0
 @click.pass_context
 def call(
     ctx: click.Context,
+    /,
     tool: str,
     json: str,
     toolset: str,
     stream: bool,
     root: str | None,
     tool_call: str | None,
-    options: RunOptions,
+    **flags: Any,
 ) -> None:
     """Call a toolset's tool with JSON and print its result.
 
     JSON is the object itself, - for stdin, or @FILE. On stdout stands exactly the tool's result, as one JSON object:
     content, details, and isError where the toolset's own system throws. Events carry the ids that are given.
     """
+    options = RunOptions(**flags)
     retinue = make_retinue(options, root=root)
     arguments = _decode_arguments(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
     printer = ResultPrinter()

@@ -74,7 +74,7 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
         place = to_one_line(str(folder), MAX_COLUMNS)
         click.secho(f"Five agents look at {place}, on rules instead of a language model.\n", err=True, bold=True)
     retinue = make_retinue(options)
-    results = run_plan(retinue, plan, TOOLSET, options)
+    results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     if as_json:
         print_results(results, retinue, plan.mode, options)
     else:

@@ -6,8 +6,7 @@ import anyio
 import click
 
 from retinue.cli.commands.completion import complete_sessions
-from retinue.cli.exit import CommandRefusedError
-from retinue.cli.options import TEXT
+from retinue.cli.options import TEXT, CommandRefusedError
 from retinue.cli.printing import help_examples, print_error, print_json_line
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure

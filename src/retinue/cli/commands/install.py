@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from retinue.cli.file_changes import confirm_and_apply, dry_run_option, yes_option
 from retinue.cli.options import TEXT, InvalidInputError, json_option
-from retinue.cli.printing import help_examples, make_printable, print_hint, print_json, print_warning
-from retinue.hosts.changes import ConfigChange, plan_install, plan_uninstall
+from retinue.cli.printing import help_examples, is_interactive, make_printable, print_hint, print_json, print_warning
+from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
 from retinue.hosts.config_paths import HostMachine
 from retinue.hosts.hosts import HOSTS, Host, own_command
@@ -20,6 +19,11 @@ from retinue.support.formatting import unknown_name_message
 
 INSTALL_EXIT_CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
+MAX_COLUMNS = 500
+"""Characters of a line that is shown."""
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the change.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _host_argument = click.argument("host", type=click.Choice(list(HOSTS)), metavar="HOST")
 _project_option = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
 
@@ -97,6 +101,27 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
     except UnsupportedConfigError as error:
         raise InvalidInputError(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
     _print_outcome(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+
+
+def confirm_and_apply(change: ConfigChange, title: str, verb: str, *, dry_run: bool, yes: bool) -> bool:
+    """Shows a change and makes it, if it is wanted; whether all is as it should be then.
+
+    Raises:
+        Unfit: it cannot be made.
+    """
+    if not change.is_needed:
+        return True
+    print_hint(f"{title}: {change.file}")
+    for line in change.diff_lines():
+        click.secho(make_printable(line)[:MAX_COLUMNS], err=True, fg="green" if line.startswith("+") else "red")
+    if dry_run:
+        return False
+    if not yes and not is_interactive():
+        raise click.UsageError(f"There is nobody to ask here: give --yes to {verb}, or --dry-run to only look.")
+    if not yes and not click.confirm("Make this change?", default=False, err=True):
+        return False
+    apply_change(change)
+    return True
 
 
 def _validate_arguments(host: Host, toolset: str | None, arguments: Sequence[str]) -> None:

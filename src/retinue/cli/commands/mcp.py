@@ -90,12 +90,13 @@ class ClientNameType(click.ParamType[str]):
 @click.pass_context
 def mcp(
     ctx: click.Context,
+    /,
     toolsets: tuple[str, ...],
     background: bool,
     roots: tuple[str, ...],
     port: int | None,
     clients: tuple[str, ...],
-    options: RunOptions,
+    **flags: Any,
 ) -> None:
     """Serve toolsets to a host that speaks MCP.
 
@@ -104,6 +105,7 @@ def mcp(
     """
     from retinue.servers.lifecycle import ServerStartError
 
+    options = RunOptions(**flags)
     retinue = make_server_retinue(options)
     for name in toolsets:
         if name not in retinue.toolsets:

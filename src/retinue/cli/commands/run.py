@@ -22,7 +22,7 @@ from retinue.cli.options import (
     run_options,
 )
 from retinue.cli.printing import help_examples, print_warning
-from retinue.cli.runner import make_retinue, run_and_exit
+from retinue.cli.runner import exit_with_results, make_retinue, run_plan
 from retinue.client import Retinue
 from retinue.model.tasks import FileSlice, Mode, Plan, Task
 
@@ -124,18 +124,18 @@ files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside task
 @click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
 @run_options
 @click.pass_context
-def run(
-    ctx: click.Context, agent: str, task: str, session: str | None, name: str | None, options: RunOptions
-) -> None:
+def run(ctx: click.Context, /, agent: str, task: str, session: str | None, name: str | None, **flags: Any) -> None:
     """Give one agent one task and print its answer.
 
     TASK is the text itself, - for stdin, or @FILE; a text that begins with an @ of its own is written @@….
     The answer goes to stdout, everything else to stderr.
     """
+    options = RunOptions(**flags)
     retinue = make_retinue(options)
     toolset = TOOLSETS[Mode.SINGLE]
-    asked = Task(prompt=read_task(task, retinue, toolset), agent=agent, name=name, session=session)
-    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), toolset, options)
+    prompt = read_task(task, retinue, toolset)
+    plan = Plan(tasks=(Task(prompt=prompt, agent=agent, name=name, session=session),))
+    exit_with_results(ctx, run_plan(retinue, plan, toolset, options), retinue, plan.mode, options)
 
 
 @click.command(
@@ -149,9 +149,11 @@ def run(
 @click.argument("file")
 @run_options
 @click.pass_context
-def delegate(ctx: click.Context, file: str, options: RunOptions) -> None:
+def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
+    options = RunOptions(**flags)
     plan = Plan(tasks=_read_tasks(file, options), mode=Mode.PARALLEL)
-    run_and_exit(ctx, make_retinue(options), plan, TOOLSETS[plan.mode], options)
+    retinue = make_retinue(options)
+    exit_with_results(ctx, run_plan(retinue, plan, TOOLSETS[plan.mode], options), retinue, plan.mode, options)
 
 
 @click.command(
@@ -168,7 +170,7 @@ def delegate(ctx: click.Context, file: str, options: RunOptions) -> None:
 )
 @run_options
 @click.pass_context
-def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ...], options: RunOptions) -> None:
+def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str], ...], **flags: Any) -> None:
     """Give agents one task after another, passing answers on.
 
     In a TASK, {previous} is the answer of the step before and {task} the first task; without {previous} the answer is
@@ -178,10 +180,11 @@ def chain(ctx: click.Context, file: str | None, steps: tuple[tuple[str, str], ..
     """
     if (file is not None) == bool(steps):
         raise click.UsageError("Give the steps either in a FILE or with --step.")
+    options = RunOptions(**flags)
     retinue, toolset = make_retinue(options), TOOLSETS[Mode.CHAIN]
     given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
     plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
-    run_and_exit(ctx, retinue, plan, toolset, options)
+    exit_with_results(ctx, run_plan(retinue, plan, toolset, options), retinue, plan.mode, options)
 
 
 def read_task(value: str, retinue: Retinue, toolset: str) -> str:

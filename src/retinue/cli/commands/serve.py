@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
@@ -57,12 +57,13 @@ EXPOSED_WARNING = (
 @click.pass_context
 def serve(
     ctx: click.Context,
+    /,
     port: int,
     host: str,
     listen_anywhere: bool,
     names: tuple[str, ...],
     opens: bool,
-    options: RunOptions,
+    **flags: Any,
 ) -> None:
     """Serve the dashboard and the HTTP API: see, start, stop and continue runs.
 
@@ -78,6 +79,7 @@ def serve(
     if not is_loopback(host):
         print_hint(EXPOSED_WARNING.format(host=host))
         names = (*names, socket.gethostname())
+    options = RunOptions(**flags)
     on_ready = functools.partial(_print_server_info, opens=opens, options=options)
     ctx.exit(_run_server(ListenAddress(port=port, host=host, names=names), on_ready, options))
 

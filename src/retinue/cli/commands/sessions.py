@@ -17,12 +17,21 @@ from msgspec.structs import replace
 
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.run import read_task
-from retinue.cli.exit import CommandRefusedError
 from retinue.cli.json_output import to_json
-from retinue.cli.options import EXIT_CODES, HOST_ID, TEXT, DurationType, RunOptions, json_option, run_options
+from retinue.cli.options import (
+    EXIT_CODES,
+    HOST_ID,
+    TEXT,
+    CommandRefusedError,
+    DurationType,
+    RunOptions,
+    json_option,
+    run_options,
+)
 from retinue.cli.printing import (
     Cell,
     help_examples,
+    is_interactive,
     print_answer,
     print_error,
     print_hint,
@@ -31,8 +40,7 @@ from retinue.cli.printing import (
     print_lines,
     render_table,
 )
-from retinue.cli.runner import make_retinue, run_and_exit
-from retinue.cli.trust_prompt import is_interactive
+from retinue.cli.runner import exit_with_results, make_retinue, run_plan
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord, to_line
@@ -466,22 +474,20 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
 @click.argument("task")
 @run_options
 @click.pass_context
-def resume(ctx: click.Context, session: str, task: str, options: RunOptions) -> None:
+def resume(ctx: click.Context, /, session: str, task: str, **flags: Any) -> None:
     """Give the same agent another task in the same session.
 
     TASK is the text itself, - for stdin, or @FILE. The agent works where it did, unless --cwd says otherwise.
     """
+    options = RunOptions(**flags)
     summary = anyio.run(_find_session, Retinue(), session)
     if options.cwd is None and Path(summary.cwd).is_dir():
         options = replace(options, cwd=summary.cwd)
     retinue = make_retinue(options)
     had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in retinue.roster().names()
-    asked = Task(
-        prompt=read_task(task, retinue, TOOLSET),
-        agent=None if had_none else summary.agent,
-        session=summary.session,
-    )
-    run_and_exit(ctx, retinue, Plan(tasks=(asked,)), TOOLSET, options)
+    agent = None if had_none else summary.agent
+    plan = Plan(tasks=(Task(prompt=read_task(task, retinue, TOOLSET), agent=agent, session=summary.session),))
+    exit_with_results(ctx, run_plan(retinue, plan, TOOLSET, options), retinue, plan.mode, options)
 
 
 @sessions.command(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,16 +10,15 @@ import click
 
 from retinue.cli.commands.completion import complete_engines
 from retinue.cli.commands.doctor import EngineStatus, list_engine_status, render_engines
-from retinue.cli.file_changes import confirm_and_apply, dry_run_option, yes_option
+from retinue.cli.commands.install import confirm_and_apply, dry_run_option, yes_option
 from retinue.cli.json_output import result_json, to_json
 from retinue.cli.options import TEXT, InvalidInputError, RunOptions, cwd_option, json_option
-from retinue.cli.printing import help_examples, print_answer, print_hint, print_json, print_warning
+from retinue.cli.printing import help_examples, is_interactive, print_answer, print_hint, print_json, print_warning
 from retinue.cli.runner import make_retinue, print_failures, run_plan
-from retinue.cli.trust_prompt import is_interactive
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.hosts.changes import ConfigChange, read_config
-from retinue.hosts.config_editors import UnsupportedConfigError, parse_toml, verify_toml
+from retinue.hosts.config_editors import UnsupportedConfigError, set_toml_values
 from retinue.model.results import RunResult
 from retinue.model.tasks import Plan, Task
 from retinue.support.formatting import unknown_name_message
@@ -35,49 +32,8 @@ def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
         Unfit: the file cannot be read or changed.
     """
     file, before = read_config(file)
-    after = set_values(before or "", values)
+    after = set_toml_values(before or "", values)
     return ConfigChange(file=file, before=before, after=after or before, keeps_backup=before is not None)
-
-
-def set_values(text: str, values: Mapping[str, str]) -> str:
-    """The text with these keys set at its top level.
-
-    Raises:
-        Unfit: it is no TOML, or none that could be changed safely.
-    """
-    wanted = {**parse_toml(text), **values}
-    end = "\r\n" if "\r\n" in text else "\n"
-    top, tables = _split_tables(text.splitlines(keepends=True))
-    new = []
-    for key, value in values.items():
-        written = json.dumps(value, ensure_ascii=False)
-        if not _replace_value(top, key, written):
-            new.append(f"{key} = {written}{end}")
-    if new:
-        top = [*_trim_trailing_blank_lines(top, end), *new, *([end] if tables else [])]
-    return verify_toml("".join((*top, *tables)), wanted)
-
-
-def _split_tables(lines: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first table, and the tables."""
-    first = next((place for place, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
-    return lines[:first], lines[first:]
-
-
-def _replace_value(lines: list[str], key: str, value: str) -> bool:
-    """Writes a value where its key stands, if it does; what else stands in the line stays."""
-    pattern = re.compile(rf"""(\s*"?{re.escape(key)}"?\s*=\s*)(?:"[^"\\]*"|'[^']*'|[^\s#"']+)(\s*(?:#.*\s*)?)""")
-    for place, line in enumerate(lines):
-        if found := pattern.fullmatch(line):
-            lines[place] = f"{found[1]}{value}{found[2]}"
-            return True
-    return False
-
-
-def _trim_trailing_blank_lines(lines: list[str], end: str) -> list[str]:
-    """The lines without empty ones at their end, the last of them ended."""
-    left = "".join(lines).rstrip()
-    return [left, end] if left else []
 
 
 TOOLSET = "single"
@@ -204,6 +160,6 @@ def _run_trial(engine: EngineStatus, model: str | None, cwd: str | None) -> RunR
     print_hint(f"Trying it: {TRIAL_TASK.agent}, {TRIAL_TASK.prompt}")
     options = RunOptions(engine=engine.name, model=model, cwd=cwd)
     retinue, plan = make_retinue(options), Plan(tasks=(TRIAL_TASK,))
-    results = run_plan(retinue, plan, TOOLSET, options)
+    results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     print_failures(results, retinue, plan.mode, options)
     return results[0]

@@ -13,8 +13,7 @@ import click
 from anyio.abc import TaskGroup
 
 from retinue.cli.commands.completion import complete_runs
-from retinue.cli.exit import CommandRefusedError
-from retinue.cli.options import TEXT, json_option
+from retinue.cli.options import TEXT, CommandRefusedError, json_option
 from retinue.cli.printing import help_examples, print_error, print_hint, print_json_line
 from retinue.cli.run_ids import NOTHING_RUNNING, describe_cancel, explain_not_running, matches_id
 from retinue.client import Retinue
