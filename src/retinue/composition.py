@@ -23,8 +23,9 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
 
     `owns_process` says that nobody but Retinue starts processes in this one.
     """
-    from retinue.engines import offline, script_file, scripted
+    from retinue.engines import script_file, scripted
     from retinue.engines.claude import installation as claude_code
+    from retinue.engines.offline import engine as offline
     from retinue.engines.pi import installation, providers
 
     @cache

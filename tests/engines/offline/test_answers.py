@@ -1,12 +1,15 @@
-"""What the offline engine answers about small projects: where it looks, what it finds, and that it says what it is."""
+"""Answers of the offline engine about small projects: evidence, honesty, and the headings of the built-in agents."""
 
 import re
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from retinue.engines.offline import CAPABILITIES, OfflineEngine
+from retinue.engines.offline.engine import CAPABILITIES, OfflineEngine
+from retinue.engines.offline.search import parse_question
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Finalized, Text, ToolCalled, ToolReturned
 from retinue.model.runs import Message, ToolGrant
@@ -61,52 +64,34 @@ export function requireAdmin(request, response, next) {
     "README.md": "# Shop\n\n## Authentication\n\nEvery request carries a token.\n\n## Prices\n\nIn cents.\n",
 }
 
-SETTINGS = {
-    "app/settings.py": '''"""Settings of the program."""
-
-
-class Settings:
-    """Every setting with its default."""
-
-    timeout: float = 600.0
-    max_depth: int = 3
-    allow_write: bool = False
-
-    def limits(self):
-        return self.timeout
-''',
-    "app/main.py": "from app.settings import Settings\n\n\ndef main():\n    return Settings()\n",
-}
-
-BODIES = {
-    "explorer": "## Output\n\n```\n## Findings\n## How it fits together\n## Not found or uncertain\n```\n",
-    "reviewer": "## Output\n\n```\n## Verdict\n## Findings\n## Checked\n## Not checked\n```\n",
-    "tester": "## Output\n\n```\n## Findings\n## Tests to write\n## How to test here\n## Not judged\n```\n",
-    "implementer": "## Output\n\n```\n## Goal\n## Findings\n## Plan\n## Tests\n## Risks and open questions\n```\n",
-    "researcher": "## Output\n\n```\n## Answer\n## Findings\n## Sources\n## Open questions\n```\n",
+HEADINGS = {
+    "explorer": ["Findings", "How it fits together", "Not found or uncertain"],
+    "reviewer": ["Verdict", "Findings", "Checked", "Not checked"],
+    "tester": ["Findings", "Tests to write", "How to test here", "Not judged"],
+    "implementer": ["Goal", "Findings", "Plan", "Tests", "Risks and open questions"],
+    "researcher": ["Answer", "Findings", "Sources", "Open questions"],
 }
 
 
 @pytest.fixture
-def plant(tmp_path):
-    def plant(files):
+def write_files(tmp_path):
+    def write_files(files):
         for name, content in files.items():
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
         return tmp_path
 
-    return plant
+    return write_files
 
 
-async def ask(folder, agent, task, tools=("read", "grep", "find", "ls"), **changes):
-    body = BODIES.get(agent, "")
-    spec = make_run_spec(folder, task=task, agent=AgentProfile(name=agent, body=body), grant=ToolGrant(tools=tools))
+async def run_agent(folder, agent, task, tools=("read", "grep", "find", "ls"), **changes):
+    spec = make_run_spec(folder, task=task, agent=AgentProfile(name=agent), grant=ToolGrant(tools=tools))
     return await record_run(OfflineEngine(), replace(spec, **changes))
 
 
 async def answer(*args, **more):
-    (text,) = [event.text for event in await ask(*args, **more) if isinstance(event, Text)]
+    (text,) = [event.text for event in await run_agent(*args, **more) if isinstance(event, Text)]
     return text
 
 
@@ -114,80 +99,71 @@ def first_finding(text):
     return next(iter(re.findall(r"^## Findings\n- `([^`]+)`", text, re.MULTILINE)), text)
 
 
-async def test_where_loop_detection_is_implemented(plant):
-    text = await answer(plant(GUARDED), "explorer", "Where is loop detection implemented?")
+async def test_explorer_names_the_definition_with_path_and_line(write_files):
+    text = await answer(write_files(GUARDED), "explorer", "Where is loop detection implemented?")
     assert text.startswith(f"{HONEST}; best match: `LoopGuard` in `src/agency/guards/loop.py:8`.\n\n## Findings\n")
     assert first_finding(text) == "src/agency/guards/loop.py:8"
     assert "`class LoopGuard(Guard):` — Finds identical calls in a row." in text
-    assert "`LoopGuard` is used in:\n- `src/agency/supervise.py:3`" in text
     assert "- `tests/guards/test_loop.py`" in text
     assert text.endswith("## Not found or uncertain\n- Searched for: `loop`, `detection`")
 
 
-async def test_every_quoted_line_stands_where_it_is_said_to_stand(plant):
-    folder = plant({**GUARDED, **SHOP})
-    for agent in BODIES:
-        text = await answer(folder, agent, "Where is loop detection and authentication?")
-        quotes = re.findall(r"`([\w./]+):(\d+)` `([^`]+)`", text)
-        assert quotes
-        for path, line, quoted in quotes:
-            assert (folder / path).read_text().split("\n")[int(line) - 1].strip() == quoted
+async def test_quoted_lines_are_at_the_path_and_line_given(write_files):
+    folder = write_files({**GUARDED, **SHOP})
+    texts = [await answer(folder, agent, "Where is loop detection and authentication?") for agent in HEADINGS]
+    quotes = re.findall(r"`([\w./]+):(\d+)` `([^`]+)`", "\n".join(texts))
+    assert quotes
+    for path, line, quoted in quotes:
+        assert (folder / path).read_text().split("\n")[int(line) - 1].strip() == quoted
 
 
-async def test_tests_and_documents_come_first_where_they_are_asked_for(plant):
-    folder = plant(GUARDED)
+@pytest.mark.parametrize("agent", HEADINGS)
+async def test_answer_has_the_headings_of_the_built_in_agent(write_files, agent):
+    text = await answer(write_files(SHOP), agent, "How does authentication work?")
+    assert re.findall(r"^## (.*)", text, re.MULTILINE) == HEADINGS[agent]
+
+
+async def test_tests_and_documents_come_first_where_the_task_asks_for_them(write_files):
+    folder = write_files(GUARDED)
     assert first_finding(await answer(folder, "explorer", "Which tests cover loop detection?")).startswith("tests/")
     assert first_finding(await answer(folder, "explorer", "Where do the docs describe loop detection?")).startswith(
         "docs/limits.md"
     )
 
 
-async def test_other_endings_and_other_languages_are_found(plant):
-    text = await answer(plant(SHOP), "explorer", "Find where the authenticating middleware is registered")
-    assert first_finding(text) == "src/server/auth.ts:4"
+async def test_words_with_other_endings_are_found(write_files):
+    text = await answer(write_files(SHOP), "explorer", "Find where the authenticating middleware is registered")
+    assert first_finding(text).startswith("src/server/auth.ts:")
 
 
-async def test_a_question_for_many_things_lists_the_fields(plant):
-    text = await answer(plant(SETTINGS), "explorer", "Which settings exist?")
-    for field in ("`timeout: float = 600.0`", "`max_depth: int = 3`", "`allow_write: bool = False`"):
-        assert field in text
-
-
-async def test_a_reviewer_tells_marks_as_facts(plant):
-    text = await answer(plant(SHOP), "reviewer", "Review the authentication middleware for risks")
-    assert "## Verdict\nLooked at 1 file about authentication middleware: 2 marks to look at, " in text
+async def test_reviewer_lists_marks_as_facts(write_files):
+    text = await answer(write_files(SHOP), "reviewer", "Review the authentication middleware for risks")
+    assert "files about authentication middleware: 2 marks to look at." in text
     assert "- `src/server/auth.ts:8` `// TODO: refuse expired tokens` — left to do" in text
     assert "- `src/server/auth.ts:7` `} catch (e) {}` — catches everything" in text
-    assert "`export function requireAdmin(request, response, next) {` — no test mentions it" in text
-    assert "## Checked\n- `src/server/auth.ts`: 14 lines, 2 definitions" in text
+    assert "- `src/server/auth.ts`: 14 lines" in text
     assert "was not judged" in text
 
 
-async def test_a_tester_tells_what_tests_mention_and_what_they_do_not(plant):
-    text = await answer(plant(SHOP), "tester", "How is authentication tested?")
-    assert (
-        "- `src/server/auth.ts:4` `export function authenticate(request, response, next) {` — "
-        'mentioned in `test/auth.spec.ts:3` `test("strangers are refused", () => authenticate({}));`'
-    ) in text
-    assert "`export function requireAdmin(request, response, next) {` — not mentioned in any test found" in text
-    assert "## Tests to write\n1. `requireAdmin` (`src/server/auth.ts:12`). Belongs in `test/auth.spec.ts`." in text
+async def test_tester_lists_the_tests_that_mention_the_subject(write_files):
+    text = await answer(write_files(SHOP), "tester", "How is authentication tested?")
+    assert first_finding(text).startswith("test/auth.spec.ts:")
+    assert "## Tests to write\n- `src/server/auth.ts`" in text
 
 
-async def test_an_implementer_tells_what_to_touch_imitate_and_check(plant):
-    text = await answer(plant(GUARDED), "implementer", "Plan how to add a cost limit beside loop detection")
+async def test_implementer_plans_changes_tests_and_documents(write_files):
+    text = await answer(write_files(GUARDED), "implementer", "Plan how to add a cost limit beside loop detection")
     assert "## Goal\nAs asked: Plan how to add a cost limit beside loop detection" in text
-    assert "1. Change `src/agency/guards/loop.py`: `LoopGuard` at line 8" in text
-    assert "Imitate its neighbours: `src/agency/guards/base.py`, `src/agency/guards/timeout.py`" in text
-    assert "Check who depends on it: `src/agency/supervise.py:3`." in text
-    assert "- `tests/guards/test_loop.py`" in text
-    assert "New here: nothing mentions `cost` yet" in text
+    assert "1. Change `src/agency/guards/loop.py`." in text
+    assert "Extend the tests in `tests/guards/test_loop.py`." in text
+    assert "Update `docs/limits.md`." in text
+    assert "Found nowhere: `cost`" in text
 
 
-async def test_a_researcher_answers_from_documents(plant):
-    text = await answer(plant(SHOP), "researcher", "What is established about authentication?")
+async def test_researcher_answers_from_documents(write_files):
+    text = await answer(write_files(SHOP), "researcher", "What is established about authentication?")
     assert first_finding(text) == "README.md:3"
-    assert "`## Authentication` — Every request carries a token." in text
-    assert "## Sources\n- `README.md` — Shop" in text
+    assert "## Sources\n- `README.md`" in text
     assert "nothing was looked up on the web" in text
 
 
@@ -195,26 +171,26 @@ async def test_a_researcher_answers_from_documents(plant):
     ("task", "mark"),
     [
         ("Review authentication for risks", "## Verdict"),
-        ("What tests does authentication need?", "## Tests to write"),
+        ("What tests does authentication need?", "## How to test here"),
         ("Plan how to add sessions to authentication", "## Plan"),
         ("Summarise the documentation on authentication", "## Sources"),
         ("Where is authentication?", "## How it fits together"),
     ],
 )
-async def test_an_agent_of_another_name_answers_by_what_it_is_asked(plant, task, mark):
-    assert mark in await answer(plant(SHOP), "helper", task)
+async def test_agent_of_another_name_gets_its_role_from_the_task(write_files, task, mark):
+    assert mark in await answer(write_files(SHOP), "helper", task)
 
 
-async def test_nothing_found_is_an_answer_with_what_was_searched(plant):
-    text = await answer(plant(SHOP), "explorer", "Where is the flux capacitor?")
+async def test_nothing_found_is_an_answer_that_lists_the_searched_words(write_files):
+    text = await answer(write_files(SHOP), "explorer", "Where is the flux capacitor?")
     assert text == (
         f"{HONEST}; nothing found about flux capacitor.\n\n## Findings\nNothing found about flux capacitor.\n\n"
         "## Not found or uncertain\n- Searched for: `flux`, `capacitor`\n- Found nowhere: `flux`, `capacitor`"
     )
 
 
-async def test_what_is_hardly_about_it_is_called_so(plant):
-    text = await answer(plant(SHOP), "explorer", "Where is the flux capacitor of authentication calibrated?")
+async def test_files_without_most_of_the_words_are_called_no_good_match(write_files):
+    text = await answer(write_files(SHOP), "explorer", "Where is the flux capacitor of authentication calibrated?")
     assert text.startswith(f"{HONEST}; no good match, the nearest: ")
 
 
@@ -223,12 +199,12 @@ async def test_what_is_hardly_about_it_is_called_so(plant):
     [
         (("grep",), "src/agency/guards/loop.py:8", "File names were not searched (no `find`)"),
         (("read", "grep"), "src/agency/guards/loop.py:8", "File names were not searched (no `find`)"),
-        (("find", "read"), "src/agency/guards/loop.py:8", "Lines were not searched (no `grep`)"),
+        (("find", "read"), "src/agency/engines/loop.py:4", "Lines were not searched (no `grep`)"),
         (("find",), "src/agency/engines/loop.py", "No file was read whole (no `read`)"),
     ],
 )
-async def test_it_does_what_it_can_with_the_tools_it_has(plant, tools, found, gap):
-    events = await ask(plant(GUARDED), "explorer", "Where is loop detection implemented?", tools)
+async def test_answer_uses_only_granted_tools_and_names_the_gaps(write_files, tools, found, gap):
+    events = await run_agent(write_files(GUARDED), "explorer", "Where is loop detection implemented?", tools)
     text = next(event.text for event in events if isinstance(event, Text))
     assert first_finding(text) == found
     assert f"- {gap}" in text
@@ -236,34 +212,33 @@ async def test_it_does_what_it_can_with_the_tools_it_has(plant, tools, found, ga
     assert not [event for event in events if isinstance(event, ToolReturned) and event.is_error]
 
 
-async def test_with_read_alone_it_reads_what_the_task_names(plant):
-    text = await answer(plant(GUARDED), "explorer", "Explain LoopGuard in src/agency/guards/loop.py", ("read",))
+async def test_with_read_alone_the_files_named_in_the_task_are_read(write_files):
+    text = await answer(write_files(GUARDED), "explorer", "Explain LoopGuard in src/agency/guards/loop.py", ("read",))
     assert first_finding(text) == "src/agency/guards/loop.py:8"
 
 
-async def test_a_folder_the_task_names_is_looked_into(plant):
-    text = await answer(plant(SHOP), "explorer", "What is in src/server/ about prices?")
+async def test_folder_named_in_the_task_is_searched(write_files):
+    text = await answer(write_files(SHOP), "explorer", "What is in src/server/ about prices?")
     assert first_finding(text) == "src/server/prices.ts:1"
-    text = await answer(plant(GUARDED), "explorer", "What is in src/agency/guards?")
-    assert (
-        "## Findings\n- `src/agency/guards/base.py` — What a guard is.\n- `src/agency/guards/loop.py` — Loop" in text
-    )
-    text = await answer(plant(GUARDED), "explorer", "What is in src/agency/nothing?")
+    text = await answer(write_files(GUARDED), "explorer", "What is in src/agency/guards?")
+    assert first_finding(text) == "src/agency/guards/base.py:4"
+    assert "- `src/agency/guards/loop.py:8` `class LoopGuard(Guard):`" in text
+    text = await answer(write_files(GUARDED), "explorer", "What is in src/agency/nothing?")
     assert text.endswith("## Not found or uncertain\n- Looked for: `src/agency/nothing`")
 
 
-async def test_without_tools_it_says_that_it_could_not_look(plant):
-    folder = plant(GUARDED)
+async def test_without_tools_the_answer_is_an_error(write_files):
+    folder = write_files(GUARDED)
     expected = f"{HONEST}: none of `read`, `grep`, `find` and `ls` was granted, so nothing could be looked at."
     assert await answer(folder, "explorer", "Where is loop detection?", ()) == expected
-    events = await ask(folder, "explorer", "Where is loop detection?", (), finalize=True)
+    events = await run_agent(folder, "explorer", "Where is loop detection?", (), finalize=True)
     assert events[-1].finalization.error == expected
 
 
-async def test_an_asked_for_finalization_carries_the_answer(plant):
-    folder = plant(GUARDED)
+async def test_finalization_contains_the_answer(write_files):
+    folder = write_files(GUARDED)
     plain = await answer(folder, "explorer", "Where is loop detection implemented?")
-    events = await ask(folder, "explorer", "Where is loop detection implemented?", finalize=True)
+    events = await run_agent(folder, "explorer", "Where is loop detection implemented?", finalize=True)
     assert not [event for event in events if isinstance(event, Text)]
     finalized = events[-1]
     assert isinstance(finalized, Finalized)
@@ -271,21 +246,23 @@ async def test_an_asked_for_finalization_carries_the_answer(plant):
     assert finalized.finalization.result == plain
 
 
-async def test_a_follow_up_is_about_what_was_asked_before(plant):
+async def test_follow_up_task_uses_the_words_of_the_earlier_task(write_files):
     history = (Message(role="user", text="Where is loop detection implemented?"), Message(role="assistant", text="x"))
-    text = await answer(plant(GUARDED), "explorer", "Go on, and look at the tests", history=history, resumes=True)
+    text = await answer(
+        write_files(GUARDED), "explorer", "Go on, and look at the tests", history=history, resumes=True
+    )
     assert first_finding(text).startswith("tests/guards/test_loop.py")
 
 
-async def test_the_same_question_has_the_same_answer(plant):
-    folder = plant({**GUARDED, **SHOP, **SETTINGS})
-    assert await ask(folder, "explorer", "Where is authentication?") == await ask(
+async def test_equal_tasks_have_equal_answers(write_files):
+    folder = write_files({**GUARDED, **SHOP})
+    assert await run_agent(folder, "explorer", "Where is authentication?") == await run_agent(
         folder, "explorer", "Where is authentication?"
     )
 
 
-async def test_it_costs_nothing_and_says_so(plant):
-    events = await ask(plant(SHOP), "explorer", "Where is authentication?")
+async def test_usage_reports_no_tokens_and_no_cost(write_files):
+    events = await run_agent(write_files(SHOP), "explorer", "Where is authentication?")
     usages = [event.usage for event in events if hasattr(event, "usage")]
     assert {(usage.tokens, usage.cost, usage.turns) for usage in usages} == {(0, 0.0, 1)}
     assert {event.model for event in events if hasattr(event, "model")} == {"offline-rules"}
@@ -295,12 +272,12 @@ async def test_it_costs_nothing_and_says_so(plant):
 @pytest.mark.parametrize(
     "task", ["", "?", "-" * 200_000, "`" * 1000, "Where\0is\x1b[2J it?", "the of and", "é" * 50_000]
 )
-async def test_any_task_has_an_answer(plant, task):
-    assert HONEST in await answer(plant(SHOP), "explorer", task)
+async def test_odd_tasks_have_an_answer(write_files, task):
+    assert HONEST in await answer(write_files(SHOP), "explorer", task)
 
 
-async def test_files_made_to_be_slow_to_look_at_are_looked_at_in_time(plant):
-    folder = plant(
+async def test_files_made_to_slow_down_expressions_are_examined_in_time(write_files):
+    folder = write_files(
         {
             "spaces.py": "# loop" + " " * 40_000 + "x\n",
             "hashes.md": "# loop " + "#" * 40_000 + " x\n",
@@ -309,6 +286,27 @@ async def test_files_made_to_be_slow_to_look_at_are_looked_at_in_time(plant):
         }
     )
     started = time.process_time()
-    for agent in BODIES:
+    for agent in HEADINGS:
         await answer(folder, agent, "Where is the loop?")
     assert time.process_time() - started < 5.0
+
+
+@pytest.mark.parametrize(
+    ("task", "terms", "paths"),
+    [
+        ("Where is loop detection implemented?", ("loop", "detection"), ()),
+        ('Find "no final message" in the code', ("no final message",), ()),
+        ("Review src/app/main.py and README.md, e.g. the parser", ("parser",), ("src/app/main.py", "README.md")),
+        ("Explain `LoopGuard` and read/write locks", ("LoopGuard", "read", "locks"), ()),
+        ("", (), ()),
+    ],
+)
+def test_task_is_divided_into_terms_and_paths(task, terms, paths):
+    question = parse_question(task)
+    assert (question.terms, question.paths) == (terms, paths)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=200))
+def test_question_of_any_text_has_few_terms(text):
+    assert len(parse_question(text).terms) <= 5

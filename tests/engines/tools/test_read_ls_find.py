@@ -1,46 +1,46 @@
-"""The `read`, `ls` and `find` tools."""
+"""The `read`, `ls` and `find` tools, with and without ripgrep."""
 
 import pytest
 
 from retinue.engines.toolbox import ToolOutcome
 
 
-async def test_a_file_is_read_as_it_is(plant, call):
-    plant({"a.txt": "\ufeffone\r\ntwo\n\nfour\n"})
+async def test_read_returns_the_text_without_byte_order_mark_and_carriage_returns(write_files, call):
+    write_files({"a.txt": "\ufeffone\r\ntwo\n\nfour\n"})
     assert await call("read", path="a.txt") == ToolOutcome("one\ntwo\n\nfour")
     assert await call("read", path="@a.txt") == ToolOutcome("one\ntwo\n\nfour")
 
 
-async def test_a_part_of_a_file_says_how_to_read_on(plant, call):
-    plant({"a.txt": "".join(f"{number}\n" for number in range(1, 11))})
+async def test_part_of_a_file_ends_with_the_offset_to_continue(write_files, call):
+    write_files({"a.txt": "".join(f"{number}\n" for number in range(1, 11))})
     assert await call("read", path="a.txt", offset=3, limit=2) == ToolOutcome(
         "3\n4\n\n[6 more lines in file. Use offset=5 to continue.]"
     )
     assert await call("read", path="a.txt", offset=9, limit=5) == ToolOutcome("9\n10")
 
 
-async def test_a_long_file_is_cut_at_2000_lines(plant, call):
-    plant({"a.txt": "x\n" * 5000})
+async def test_read_cuts_a_long_file_at_2000_lines(write_files, call):
+    write_files({"a.txt": "x\n" * 5000})
     outcome = await call("read", path="a.txt", offset=2)
     assert outcome.text.endswith("x\n\n[Showing lines 2-2001 of 5000. Use offset=2002 to continue.]")
     assert outcome.text.count("x") == 2000
 
 
-async def test_wide_lines_are_cut_at_50_kilobytes(plant, call):
-    plant({"a.txt": f"{'x' * 30_000}\n" * 3})
+async def test_read_cuts_wide_lines_at_50_kilobytes(write_files, call):
+    write_files({"a.txt": f"{'x' * 30_000}\n" * 3})
     outcome = await call("read", path="a.txt")
     assert outcome.text.endswith("x\n\n[Showing lines 1-1 of 3. Use offset=2 to continue.]")
     assert outcome.text.count("x") == 30_000
 
 
-async def test_a_line_of_ten_megabytes_is_shown_in_part(plant, call):
-    plant({"a.txt": "x" * 10_000_000 + "\nend\n"})
+async def test_read_shows_the_start_of_a_line_of_ten_megabytes(write_files, call):
+    write_files({"a.txt": "x" * 10_000_000 + "\nend\n"})
     outcome = await call("read", path="a.txt")
     assert outcome.text.endswith("\n\n[Line 1 is too long: its first 50.0 KB are shown. Use offset=2 to continue.]")
     assert outcome.text.count("x") == 50 * 1024
 
 
-async def test_a_huge_file_is_read_at_its_beginning(tree, call):
+async def test_read_examines_only_the_start_of_a_huge_file(tree, call):
     with (tree / "huge").open("wb") as file:
         file.write(b"head\n" * 10)
         file.truncate(5 * 2**30)
@@ -48,8 +48,8 @@ async def test_a_huge_file_is_read_at_its_beginning(tree, call):
     assert outcome.text == "[Binary file, 5.0 GB, not shown.]"
 
 
-async def test_odd_contents_are_said(plant, call):
-    plant({"latin.txt": b"caf\xe9\n", "binary": b"\x7fELF\0", "empty": ""})
+async def test_read_reports_binary_files_and_other_encodings(write_files, call):
+    write_files({"latin.txt": b"caf\xe9\n", "binary": b"\x7fELF\0", "empty": ""})
     assert await call("read", path="latin.txt") == ToolOutcome(
         "caf\ufffd\n\n[Not UTF-8: bytes that cannot be decoded are shown as \ufffd.]"
     )
@@ -66,28 +66,28 @@ async def test_odd_contents_are_said(plant, call):
         ({"path": "a.txt", "offset": 4}, "Offset 4 is beyond end of file (2 lines total)"),
     ],
 )
-async def test_what_cannot_be_read_says_why_and_what_to_do(plant, call, args, complaint):
-    plant({"a.txt": "1\n2\n", "folder/b.txt": ""})
+async def test_read_error_names_the_reason_and_the_next_step(write_files, call, args, complaint):
+    write_files({"a.txt": "1\n2\n", "folder/b.txt": ""})
     assert await call("read", **args) == ToolOutcome(complaint, is_error=True)
 
 
-async def test_a_listing_is_sorted_without_regard_to_case_and_marks_directories(plant, call):
-    plant({"b.txt": "", "A/x": "", ".c": "", "a": ""})
+async def test_ls_sorts_without_regard_to_case_and_marks_directories(write_files, call):
+    write_files({"b.txt": "", "A/x": "", ".c": "", "a": ""})
     assert await call("ls") == ToolOutcome(".c\nA/\na\nb.txt")
     assert await call("ls", limit=2) == ToolOutcome(".c\nA/\n\n[2 entries limit reached. Use limit=4 for more.]")
     assert await call("ls", path="A") == ToolOutcome("x")
 
 
-async def test_a_listing_of_nothing_or_of_no_directory_is_said(tree, plant, call):
-    plant({"a.txt": ""})
+async def test_ls_reports_an_empty_directory_and_a_file(tree, write_files, call):
+    write_files({"a.txt": ""})
     (tree / "empty").mkdir()
     assert await call("ls", path="empty") == ToolOutcome("(empty directory)")
     assert await call("ls", path="a.txt") == ToolOutcome("Not a directory: a.txt.", is_error=True)
 
 
 @pytest.fixture
-def project(plant):
-    plant(
+def project(write_files):
+    write_files(
         {
             "src/app.ts": "",
             "src/deep/er/app.spec.ts": "",
@@ -115,39 +115,39 @@ def project(plant):
         ("config", "No files found matching pattern"),
     ],
 )
-async def test_files_are_found_by_glob_without_what_git_ignores(project, call, pattern, found):
+async def test_find_matches_globs_and_skips_ignored_files(project, call, pattern, found):
     assert await call("find", pattern=pattern) == ToolOutcome(found)
 
 
-async def test_a_search_in_a_folder_tells_paths_from_the_working_directory(project, call):
+async def test_find_in_a_subdirectory_prints_paths_from_the_working_directory(project, call):
     assert await call("find", pattern="*.ts", path="src/deep") == ToolOutcome("src/deep/er/app.spec.ts")
     assert await call("find", pattern="*", path="node_modules") == ToolOutcome(
         "node_modules/x/\nnode_modules/x/app.ts"
     )
 
 
-async def test_more_results_than_the_limit_are_said(plant, call):
-    plant({f"{number}.txt": "" for number in range(5)})
+async def test_find_reports_when_the_result_limit_is_reached(write_files, call):
+    write_files({f"{number}.txt": "" for number in range(5)})
     assert await call("find", pattern="*.txt", limit=2) == ToolOutcome(
         "0.txt\n1.txt\n\n[2 results limit reached. Use limit=4 for more, or refine pattern.]"
     )
     assert "limit" not in (await call("find", pattern="*.txt", limit=5)).text
 
 
-async def test_a_glob_of_too_many_alternatives_is_refused(call):
+async def test_glob_with_too_many_alternatives_is_refused(call):
     outcome = await call("find", pattern="{a,b}" * 30)
     assert outcome.is_error
     assert outcome.text.endswith("its braces stand for more than 64 patterns.")
 
 
-async def test_a_glob_with_an_open_bracket_is_refused(call):
+async def test_glob_with_an_open_bracket_is_refused(call):
     assert await call("grep", pattern="x", glob="[a") == ToolOutcome(
         "Invalid glob '[a': a bracket is not closed.", is_error=True
     )
 
 
-async def test_thousands_of_files_are_walked(plant, call):
-    plant({f"{number % 20}/{number}.txt": "x" for number in range(2100)})
+async def test_find_lists_thousands_of_files(write_files, call):
+    write_files({f"{number % 20}/{number}.txt": "x" for number in range(2100)})
     assert (await call("find", pattern="*7.txt")).text.count("\n") == 209
     assert (await call("find", pattern="*.txt", limit=5000)).text.endswith(
         ".txt\n\n[Only 2000 of 2100 lines are shown.]"

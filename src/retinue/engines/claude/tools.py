@@ -8,7 +8,7 @@ from anyio import CapacityLimiter
 
 from retinue.engines.delegation_client import list_tools
 from retinue.engines.toolbox import AgentToolbox, finalize_tool, make_tool
-from retinue.engines.tools.folder import SandboxedDirectory
+from retinue.engines.tools.base import SandboxedDirectory
 from retinue.engines.tools.ls import ls
 from retinue.model.runs import RunSpec, ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_pi_name

@@ -1,1 +1,28 @@
-"""Local tools with pi's names: they look at files beneath the working directory and change nothing."""
+"""Local read-only tools with pi's names: `read`, `grep`, `find` and `ls` beneath a working directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
+
+    from retinue.engines.toolbox import AgentToolbox
+
+
+def make_local_toolbox(cwd: str, readers: CapacityLimiter, *, search_path: str | None = None) -> AgentToolbox:
+    """Return the local tools for a working directory, with ripgrep if `search_path` has it.
+
+    At most as many calls as there are `readers` run at the same time.
+    """
+    from shutil import which
+
+    from retinue.engines.toolbox import AgentToolbox, make_tool
+    from retinue.engines.tools.base import SandboxedDirectory
+    from retinue.engines.tools.find import find
+    from retinue.engines.tools.grep import grep
+    from retinue.engines.tools.ls import ls
+    from retinue.engines.tools.read import read
+
+    folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None)
+    return AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls))

@@ -1,4 +1,4 @@
-"""Glob patterns as regular expressions that match in linear time, however hostile the pattern.
+"""Globs and ignore files as regular expressions that match in linear time, however hostile the pattern.
 
 The first place where a fixed part between two stars fits is as good as any later one, so every such part is an
 atomic group and nothing backtracks; the same holds for folders between two `**`.
@@ -7,24 +7,64 @@ atomic group and nothing backtracks; the same holds for folders between two `**`
 from __future__ import annotations
 
 import re
-from itertools import product
+from functools import lru_cache
+
+from msgspec import Struct
+
+from retinue.engines.toolbox import ToolError
 
 _ANY = "[^/]"
 _SEGMENT_END = r"(?=/|\Z)"
-_MAX_PATTERN_LENGTH = 512
-"""Characters of a pattern with braces: nested ones are read by recursion."""
-_NOT_EMPTY = f"(?={_ANY})"
+_BRACES = re.compile(r"(?<!\\)\{([^{}]*,[^{}]*)\}")
+"""The innermost pair with a comma in it."""
+_MAX_GLOB_LENGTH = 512
+_MAX_ALTERNATIVES = 64
+"""Patterns that the braces of a glob may stand for."""
+_MAX_RULES, _MAX_RULE_LENGTH = 1000, 256
+"""Lines of an ignore file, and characters of a line: a hostile file must not take long."""
 
 
-class InvalidGlobError(ValueError):
-    """A pattern that matches nothing; the message says what is wrong with it."""
+class IgnoreRules(Struct, frozen=True):
+    """The rules of one ignore file, for paths relative to its folder."""
+
+    pattern: re.Pattern[str]
+    """One group per rule, the last rule first."""
+    ignored: tuple[bool, ...]
+    """Per group: True if its matches are ignored, False if the rule is negated."""
+
+    def match(self, path: str, *, is_dir: bool) -> bool | None:
+        """Return whether a path is ignored; None if no rule matches it."""
+        found = self.pattern.fullmatch(path + "/" if is_dir else path)
+        return self.ignored[found.lastindex - 1] if found and found.lastindex else None
+
+
+def compile_glob(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
+    """Compile a glob for whole relative paths; one without a slash matches names at any depth.
+
+    Raises:
+        ToolError: a bracket is not closed, or the braces stand for too many patterns.
+    """
+    try:
+        every = (translate_glob(f"**/{each.removeprefix('./')}") for each in expand_braces(pattern))
+        return re.compile("|".join(f"(?:{each})" for each in every), re.IGNORECASE if ignore_case else 0)
+    except ValueError as error:
+        raise ToolError(f"Invalid glob {pattern!r}: {error}.") from error
+
+
+@lru_cache(maxsize=128)
+def parse_ignore_file(text: str) -> IgnoreRules | None:
+    """Parse the text of an ignore file; None if it has no rules."""
+    found = [rule for line in text.splitlines()[:_MAX_RULES] if (rule := _parse_rule(line))]
+    found.reverse()
+    pattern = re.compile("|".join(f"({expression})" for expression, _ in found))
+    return IgnoreRules(pattern, tuple(ignored for _, ignored in found)) if found else None
 
 
 def translate_glob(pattern: str) -> str:
-    """The expression a relative path fully matches iff the glob does: `*`, `?`, `[a-z]`, `**` and escapes.
+    """Translate `*`, `?`, `[a-z]`, `**` and escapes to an expression that fully matches the same relative paths.
 
     Raises:
-        BadGlob: a bracket is not closed.
+        ValueError: a bracket is not closed.
     """
     runs: list[list[str]] = [[]]
     for segment in pattern.split("/"):
@@ -42,32 +82,28 @@ def translate_glob(pattern: str) -> str:
     return text + (f"(?:{_ANY}+/)*{last}" if last else ".+")
 
 
-def expand_braces(pattern: str, max_patterns: int = 64) -> list[str]:
-    """The patterns that a pattern with `{a,b}` stands for.
+def expand_braces(pattern: str) -> list[str]:
+    """Return the patterns that a pattern with `{a,b}` stands for.
 
     Raises:
-        BadGlob: they are more than `most`, or the pattern is too long to tell.
+        ValueError: they are too many, or the pattern is too long.
     """
-    if len(pattern) > _MAX_PATTERN_LENGTH:
-        raise InvalidGlobError(f"it is longer than {_MAX_PATTERN_LENGTH} characters")
-    found = _expand(pattern, max_patterns)
-    if len(found) > max_patterns:
-        raise InvalidGlobError(f"its braces stand for more than {max_patterns} patterns")
-    return found
-
-
-def compile_glob(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
-    """For whole relative paths; a pattern without a slash is one for names at any depth.
-
-    Raises:
-        BadGlob: see `translate` and `alternatives`.
-    """
-    every = (translate_glob(f"**/{each.removeprefix('./')}") for each in expand_braces(pattern))
-    return re.compile("|".join(f"(?:{each})" for each in every), re.IGNORECASE if ignore_case else 0)
+    if len(pattern) > _MAX_GLOB_LENGTH:
+        raise ValueError(f"it is longer than {_MAX_GLOB_LENGTH} characters")
+    pending, expanded = [pattern], dict[str, None]()
+    while pending:
+        each = pending.pop(0)
+        if found := _BRACES.search(each):
+            pending[:0] = [each[: found.start()] + option + each[found.end() :] for option in found[1].split(",")]
+        else:
+            expanded[each] = None
+        if len(pending) + len(expanded) > _MAX_ALTERNATIVES:
+            raise ValueError(f"its braces stand for more than {_MAX_ALTERNATIVES} patterns")
+    return list(expanded)
 
 
 def _translate_segment(segment: str) -> str:
-    """One name between slashes."""
+    """Translate the pattern of one name between slashes."""
     fixed: list[str] = [""]
     rest = segment
     while rest:
@@ -80,11 +116,11 @@ def _translate_segment(segment: str) -> str:
     if not others:
         return first
     inner = "".join(f"(?>{_ANY}*?{part})" for part in others[:-1] if part)
-    return f"(?>{_NOT_EMPTY}{first}{inner}{_ANY}*{others[-1]}{_SEGMENT_END})"
+    return f"(?>(?={_ANY}){first}{inner}{_ANY}*{others[-1]}{_SEGMENT_END})"
 
 
 def _next_token(rest: str) -> tuple[str | None, str]:
-    """The expression of the first thing in a pattern (None: a star), and the remaining pattern."""
+    """Translate the first token of a pattern (None: a star) and return it with the remaining pattern."""
     match rest[0]:
         case "*":
             return None, rest.lstrip("*")
@@ -99,7 +135,7 @@ def _next_token(rest: str) -> tuple[str | None, str]:
 
 
 def _translate_bracket(rest: str) -> tuple[str, str]:
-    """The expression of a bracket such as `[!a-z]`, and what follows it."""
+    """Translate a bracket such as `[!a-z]` and return it with the remaining pattern."""
     start = 2 if rest[1:2] in ("!", "^") else 1
     members: list[str] = []
     at = start
@@ -113,45 +149,32 @@ def _translate_bracket(rest: str) -> tuple[str, str]:
             members.append(re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}")
         at += 1
     if at >= len(rest):
-        raise InvalidGlobError("a bracket is not closed")
+        raise ValueError("a bracket is not closed")
     negated = "^" if start == 2 else ""  # noqa: PLR2004 - the place after "[!"
     # A class of nothing but reversed ranges matches nothing; negated, anything.
     inside = f"[{negated}{''.join(members)}]" if members else (_ANY if negated else r"(?!)")
     return f"(?!/){inside}", rest[at + 1 :]
 
 
-def _expand(pattern: str, max_patterns: int) -> list[str]:
-    """Stops expanding, with too many, once there are more than `most`."""
-    opened = _split_braces(pattern)
-    if opened is None:
-        return [pattern]
-    before, options, after = opened
-    tails = _expand(after, max_patterns)
-    heads = [each for option in options for each in _expand(option, max_patterns)]
-    if len(heads) * len(tails) > max_patterns:
-        return [pattern] * (max_patterns + 1)
-    return [before + middle + tail for middle, tail in product(heads, tails)]
+def _parse_rule(line: str) -> tuple[str, bool] | None:
+    """Return the expression of one line, and whether its matches are ignored; None for a line without a rule."""
+    line = _strip_trailing_spaces(line)
+    if not line or line.startswith("#") or len(line) > _MAX_RULE_LENGTH:
+        return None
+    ignored = not line.startswith("!")
+    pattern = line if ignored else line[1:]
+    only_directories = pattern.endswith("/")
+    pattern = pattern.rstrip("/")
+    anchored = "/" in pattern
+    try:
+        expression = translate_glob(pattern if anchored else f"**/{pattern}") if pattern else ""
+    except ValueError:
+        return None
+    return (f"{expression}/" if only_directories else f"{expression}/?", ignored) if expression else None
 
 
-def _split_braces(pattern: str) -> tuple[str, list[str], str] | None:
-    """What is before, in and after the first closed pair of braces with a comma in it."""
-    depth, start, cuts = 0, -1, list[int]()
-    at = 0
-    while at < len(pattern):
-        match pattern[at]:
-            case "\\":
-                at += 1
-            case "{":
-                depth += 1
-                if depth == 1:
-                    start, cuts = at, [at]
-            case "," if depth == 1:
-                cuts.append(at)
-            case "}" if depth:
-                depth -= 1
-                if depth == 0 and len(cuts) > 1:
-                    ends = [*cuts[1:], at]
-                    options = [pattern[low + 1 : high] for low, high in zip(cuts, ends, strict=True)]
-                    return pattern[:start], options, pattern[at + 1 :]
-        at += 1
-    return None
+def _strip_trailing_spaces(line: str) -> str:
+    stripped = line.rstrip(" ")
+    # A backslash keeps the one space after it.
+    escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
+    return stripped + " " if escaped and stripped != line else stripped

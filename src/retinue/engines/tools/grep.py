@@ -1,58 +1,86 @@
-"""The `grep` tool: regular expressions over files, in a thread, within a bound of time."""
+"""The `grep` tool: regular expressions over files, bounded in time."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, groupby, islice
 from math import prod
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from retinue.engines.toolbox import ToolError
-from retinue.engines.tools.call_budget import CallBudget, run_in_thread
-from retinue.engines.tools.content import FileContent, read_content
-from retinue.engines.tools.find import compile_glob_or_fail
-from retinue.engines.tools.folder import FileReader, RelativePath, SandboxedDirectory, format_path
-from retinue.engines.tools.results import append_notices, format_listing, unreadable_notices
-from retinue.engines.tools.walk import DirectoryWalk
+from retinue.engines.tools.base import (
+    MAX_FILE_BYTES,
+    CallBudget,
+    FileContent,
+    RelativePath,
+    SandboxedDirectory,
+    format_listing,
+    format_path,
+    run_in_thread,
+    unreadable_notices,
+)
+from retinue.engines.tools.file_search import list_files, list_matching_files
+from retinue.engines.tools.globs import compile_glob
 
 _MAX_LINE = 500
-"""Characters of a line that are shown, as pi has it."""
+"""Characters of a line that are shown, as in pi."""
 _MAX_PATTERN = 4096
 """Characters of a pattern."""
 _MAX_REPEATS = 100_000
 """Product of a pattern's counted repeats: each is unrolled when it is compiled, nested ones many times over."""
-_LINEWISE = re.compile(r"(?:[^\\\[(\n]|\\[wdbS]|\\[^\w\n]|\[(?!\^)[^\\\[\]\n]*\]|\((?!\?)|\(\?:)*")
-"""Patterns of which no part can match a line's end, so that a text matches iff a line of it does."""
+_PORTABLE = re.compile(r"(?:[^\\\[(\n]|\\[wdbS]|\\[^\w\n<>]|\[(?!\^)(?:[^\\\[\]\n&~-]|-(?!-))*\]|\((?!\?)|\(\?:)*")
+"""Patterns that ripgrep understands as Python does, and of which no part can match a line's end, so that a text
+matches if and only if one of its lines does."""
 _RECURSION = re.compile(r"\(\?(?:R|&|P>|[0-9+-]*[0-9]\))")
-"""Such a pattern can eat all memory before its time is up."""
+"""Such a pattern can use up all memory before its time is up."""
 _SLOW_SEARCH_SECONDS = 0.02
-"""Seconds a search may hold everyone else up. Letting them go on costs each search more than it takes, so that is
-done only for a pattern that has proved slow."""
+"""Seconds a search may block other threads. Releasing them costs each search more than it takes, so that is done
+only for a pattern that has proved slow."""
 _TRUNCATION_MARKER = "... [truncated]"
 
 
 class GrepQuery(Struct, frozen=True, kw_only=True):
-    pattern: Any
-    """A compiled `regex` pattern."""
-    linewise: bool
-    """Whether the pattern matches a text iff it matches a line of it."""
-    glob: re.Pattern[str] | None
-    context: int
-    limit: int
+    """The arguments of one search."""
 
+    pattern: str
+    ignore_case: bool = False
+    literal: bool = False
+    glob: str | None = None
+    context: int = 0
+    limit: int = 100
 
-class GrepMatch(Struct, frozen=True):
-    """A line that matches."""
+    @property
+    def is_portable(self) -> bool:
+        return "\n" not in self.pattern if self.literal else bool(_PORTABLE.fullmatch(self.pattern))
 
-    place: RelativePath
-    lines: tuple[str, ...]
-    """All of its file."""
-    index: int
+    @property
+    def ripgrep_options(self) -> list[str]:
+        ignore_case = ["--ignore-case"] if self.ignore_case else []
+        return [*ignore_case, *(["--fixed-strings"] if self.literal else []), f"--regexp={self.pattern}"]
+
+    def compile(self) -> Any:
+        """Compile the pattern.
+
+        Raises:
+            ToolError: it is invalid, too large, or calls itself.
+        """
+        import regex
+
+        if not self.literal and _RECURSION.search(self.pattern):
+            raise ToolError("Patterns that call themselves are not supported. Search for a part of it.")
+        repeats = 0 if self.literal else prod(int(count) for count in re.findall(r"\{(\d{1,6})", self.pattern))
+        if len(self.pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS or re.search(r"\{,?\d{7}", self.pattern):
+            raise ToolError("The pattern is too large. Search for a part of it.")
+        try:
+            flags = regex.MULTILINE | (regex.IGNORECASE if self.ignore_case else 0)
+            return regex.compile(regex.escape(self.pattern) if self.literal else self.pattern, flags)
+        except (regex.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                f"Invalid pattern: {error}. Set literal to true to search for it as it is written."
+            ) from error
 
 
 async def grep(
@@ -73,155 +101,111 @@ async def grep(
 ) -> str:
     """Search file contents for a pattern. Returns `path:line: text`, paths from the working directory.
 
-    Respects .gitignore. Output is cut at 100 matches or 50KB, whichever comes first; long lines at 500 characters.
+    Respects .gitignore; skips binary files, files over 16MB and links. Output is cut at 100 matches or 50KB,
+    whichever comes first; long lines at 500 characters.
     """
-
-    def work(allowance: CallBudget) -> str:
-        query = GrepQuery(
-            pattern=_compile_pattern(pattern, ignore_case=ignore_case, literal=literal),
-            linewise=literal or bool(_LINEWISE.fullmatch(pattern)),
-            glob=compile_glob_or_fail(glob) if glob else None,
-            context=max(context, 0),
-            limit=max(limit, 1),
-        )
-        return _grep(folder, query, path, allowance)
-
-    return await run_in_thread(work, readers)
+    query = GrepQuery(
+        pattern=pattern,
+        ignore_case=ignore_case,
+        literal=literal,
+        glob=glob,
+        context=max(context, 0),
+        limit=max(limit, 1),
+    )
+    return await run_in_thread(lambda budget: search_files(folder, query, path, budget), readers)
 
 
-def _compile_pattern(pattern: str, *, ignore_case: bool, literal: bool) -> Any:
-    import regex
-
-    if not literal and _RECURSION.search(pattern):
-        raise ToolError("Patterns that call themselves are not supported. Search for a part of it.")
-    repeats = prod(int(count) for count in re.findall(r"\{(\d{1,6})", pattern)) if not literal else 0
-    if len(pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS or re.search(r"\{,?\d{7}", pattern):
-        raise ToolError("The pattern is too large. Search for a part of it.")
-    try:
-        flags = regex.MULTILINE | (regex.IGNORECASE if ignore_case else 0)
-        return regex.compile(regex.escape(pattern) if literal else pattern, flags)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ToolError(
-            f"Invalid pattern: {error}. Set literal to true to search for it as it is written."
-        ) from error
-
-
-def _grep(folder: SandboxedDirectory, query: GrepQuery, path: str, budget: CallBudget) -> str:
+def search_files(folder: SandboxedDirectory, query: GrepQuery, path: str, budget: CallBudget) -> str:
+    """Return the lines that match a query, in the order of paths, with notices about what is missing."""
     search = _GrepSearch(folder, query, budget)
-    try:
-        found = list(islice(search.iter_matches(folder.resolve(path)), query.limit + 1))
-    finally:
-        search.close()
-    notices = search.notices()
-    if len(found) > query.limit:
-        found.pop()
-        limit = query.limit
-        notices.insert(0, f"{limit} matches limit reached. Use limit={limit * 2} for more, or refine pattern")
-    if not found:
-        return append_notices("No matches found", notices)
-    files = groupby(found, key=lambda hit: hit.place)
-    lines = [line for _, hits in files for line in _format_matches(list(hits), query.context)]
+    lines: list[str] = []
+    left = query.limit
+    for place, content in search.iter_files(folder.resolve(path)):
+        matched = search.find_lines(content, left + 1)
+        if matched:
+            lines += _format_matches(place, content, matched[:left], query.context)
+            search.notes += (f"{format_path(place)}: {note}" for note in content.notes)
+        left -= len(matched)
+        if left < 0:
+            search.notes.insert(
+                0, f"{query.limit} matches limit reached. Use limit={query.limit * 2} for more, or refine pattern"
+            )
+            break
+    notices = [*budget.notices, *search.notes, *unreadable_notices(search.unreadable)]
     if any(line.endswith(_TRUNCATION_MARKER) for line in lines):
         notices.append(f"Some lines truncated to {_MAX_LINE} chars. Use read tool to see full lines")
-    return format_listing(lines, notices)
+    return format_listing(lines, notices, empty="No matches found")
 
 
 class _GrepSearch:
-    """One query over the files beneath a place."""
+    """One query over the files beneath a path."""
 
     def __init__(self, folder: SandboxedDirectory, query: GrepQuery, budget: CallBudget) -> None:
         self._folder = folder
-        self._reader = FileReader(folder)
         self._query = query
         self._budget = budget
-        self._walk = DirectoryWalk(folder, budget)
-        self._notes: list[str] = []
+        self._pattern = query.compile()
+        self._glob = compile_glob(query.glob) if query.glob else None
         self._is_slow = False
+        self.notes: list[str] = []
+        self.unreadable: list[str] = []
 
-    def iter_matches(self, start: RelativePath) -> Iterator[GrepMatch]:
-        """Lazily, in the order of paths and lines, until the allowance is spent."""
+    def iter_files(self, start: RelativePath) -> Iterator[tuple[RelativePath, FileContent]]:
+        """Yield the text files to search, in the order of their paths."""
         if not self._folder.is_dir(start):
-            found = read_content(self._folder, start)
-            self._notes += found.notes
-            yield from self._match_file(start, found)
+            content = self._folder.read(start)
+            self.notes += content.notes
+            yield start, structs.replace(content, notes=())
             return
-        for entry in self._walk.iter_entries(start):
-            if not (entry.is_dir or entry.is_link) and self._matches_glob(entry.place[len(start) :]):
-                yield from self._match_file(entry.place, self._read_content(entry.place))
+        files = None
+        if self._query.is_portable:
+            files = list_matching_files(self._folder, start, self._query.ripgrep_options, self._budget)
+        if files is None:
+            files = list_files(self._folder, start, self._budget, self.unreadable)
+        for place in files:
+            if self._glob and not self._glob.fullmatch("/".join(place[len(start) :])):
+                continue
+            try:
+                content = self._folder.read(place)
+            except ToolError:
+                self.unreadable.append(format_path(place))
+                continue
+            if not content.is_binary and content.size <= MAX_FILE_BYTES:
+                yield place, content
 
-    def close(self) -> None:
-        self._reader.close()
-
-    def notices(self) -> list[str]:
-        """What is to be known of the hits so far."""
-        notices = [self._budget.notice] if self._budget.notice else []
-        return [*notices, *self._notes, *unreadable_notices(self._walk.unreadable)]
-
-    def _matches_glob(self, place: RelativePath) -> bool:
-        return self._query.glob is None or bool(self._query.glob.fullmatch("/".join(place)))
-
-    def _read_content(self, place: RelativePath) -> FileContent:
-        try:
-            found = read_content(self._reader, place)
-        except ToolError:
-            self._walk.unreadable.append(format_path(place))
-            return FileContent()
-        # Of binary files among others nobody wants to hear.
-        self._notes += () if found.is_binary else (f"{format_path(place)}: {note}" for note in found.notes)
+    def find_lines(self, content: FileContent, limit: int) -> list[int]:
+        """Return the indices of the first lines that match."""
+        if self._query.is_portable and not self._matches("\n".join(content.lines)):
+            return []
+        found: list[int] = []
+        for index, line in enumerate(content.lines):
+            if self._budget.exhausted or len(found) == limit:
+                break
+            if self._matches(line):
+                found.append(index)
         return found
 
-    def _match_file(self, place: RelativePath, found: FileContent) -> Iterator[GrepMatch]:
-        return self._match_text(place, found) if self._query.linewise else self._match_lines(place, found)
-
-    def _match_text(self, place: RelativePath, content: FileContent) -> Iterator[GrepMatch]:
-        """The lines that match, found in the whole text: one search each, and one for a file without any."""
-        text = content.text
-        found = self._find_match(text, 0)
-        if found is None:
-            return
-        lines = content.lines()
-        starts = [0, *accumulate(len(line) + 1 for line in lines)]
-        while found is not None:
-            index = bisect_right(starts, found.start()) - 1
-            if index >= len(lines):
-                return
-            yield GrepMatch(place, lines, index)
-            if index + 1 == len(lines):
-                # An expression that matches nothing at all would match at the end for ever.
-                return
-            found = self._find_match(text, starts[index + 1])
-
-    def _match_lines(self, place: RelativePath, content: FileContent) -> Iterator[GrepMatch]:
-        lines = content.lines()
-        for index, line in enumerate(lines):
-            if self._budget.exhausted:
-                return
-            if self._find_match(line, 0) is not None:
-                yield GrepMatch(place, lines, index)
-
-    def _find_match(self, text: str, start: int) -> Any:
-        """The first match from a place on; None also once the pattern has taken too long."""
+    def _matches(self, text: str) -> bool:
+        """Return whether the pattern matches a text; False also once it has taken too long."""
         if not self._is_slow:
             try:
-                return self._query.pattern.search(text, start, timeout=_SLOW_SEARCH_SECONDS)
+                return self._pattern.search(text, timeout=_SLOW_SEARCH_SECONDS) is not None
             except TimeoutError:
                 self._is_slow = True
         try:
-            # `concurrent` lets other threads, the event loop's among them, go on meanwhile.
-            return self._query.pattern.search(
-                text, start, timeout=max(self._budget.remaining_seconds, 0.001), concurrent=True
-            )
+            # `concurrent` lets other threads, the event loop's among them, run meanwhile.
+            timeout = max(self._budget.remaining_seconds, 0.001)
+            return self._pattern.search(text, timeout=timeout, concurrent=True) is not None
         except TimeoutError:
             self._budget.mark_slow_pattern()
-            return None
+            return False
 
 
-def _format_matches(hits: list[GrepMatch], context: int) -> list[str]:
-    """The matches of one file with the lines around them, each line once."""
-    path, lines = format_path(hits[0].place), hits[0].lines
-    matched = {hit.index for hit in hits}
+def _format_matches(place: RelativePath, content: FileContent, matched: list[int], context: int) -> list[str]:
+    """Format the matches of one file with the lines around them, each line once."""
+    path, lines, shown = format_path(place), content.lines, set(matched)
     around = {index for at in matched for index in range(max(at - context, 0), min(at + context + 1, len(lines)))}
-    return [_format_line(path, index, lines[index], is_match=index in matched) for index in sorted(around)]
+    return [_format_line(path, index, lines[index], is_match=index in shown) for index in sorted(around)]
 
 
 def _format_line(path: str, index: int, line: str, *, is_match: bool) -> str:

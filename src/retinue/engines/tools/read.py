@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from anyio import CapacityLimiter
 from msgspec import Meta
 
 from retinue.engines.toolbox import ToolError
-from retinue.engines.tools.call_budget import CallBudget, run_in_thread
-from retinue.engines.tools.content import read_content
-from retinue.engines.tools.folder import SandboxedDirectory
-from retinue.engines.tools.results import append_notices
+from retinue.engines.tools.base import SandboxedDirectory, append_notices, run_in_thread
 from retinue.output.truncate import TruncatedLines, format_size, truncate_to_limits
 
 
@@ -27,24 +23,22 @@ async def read(
 
     Use offset and limit for large files, and go on with offset until complete.
     """
-    return await run_in_thread(partial(_read, folder, path, max(offset or 1, 1), limit), readers)
+    return await run_in_thread(lambda _: _read_lines(folder, path, max(offset or 1, 1), limit), readers)
 
 
-def _read(folder: SandboxedDirectory, path: str, first: int, limit: int | None, _: CallBudget) -> str:
-    found = read_content(folder, folder.resolve(path))
-    lines = found.lines()
-    if first > max(len(lines), 1):
-        raise ToolError(f"Offset {first} is beyond end of file ({len(lines)} lines total)")
-    wanted = lines[first - 1 :] if limit is None else lines[first - 1 : first - 1 + max(limit, 1)]
+def _read_lines(folder: SandboxedDirectory, path: str, first: int, limit: int | None) -> str:
+    content = folder.read(folder.resolve(path))
+    total = len(content.lines)
+    if first > max(total, 1):
+        raise ToolError(f"Offset {first} is beyond end of file ({total} lines total)")
+    wanted = content.lines[first - 1 :] if limit is None else content.lines[first - 1 : first - 1 + max(limit, 1)]
     part = truncate_to_limits("\n".join(wanted))
-    notices = [*found.notes, *_continuation_notices(part, first, len(lines), len(wanted))]
-    return append_notices(part.text, notices)
+    notices = _continuation_notices(part, first, total) if wanted else []
+    return append_notices(part.text, [*content.notes, *notices])
 
 
-def _continuation_notices(part: TruncatedLines, first: int, total: int, wanted: int) -> list[str]:
-    """What the model must know to read on."""
-    if wanted == 0:
-        return []
+def _continuation_notices(part: TruncatedLines, first: int, total: int) -> list[str]:
+    """Describe what was left out and which offset continues."""
     last = first + part.shown_lines - 1
     onward = f". Use offset={last + 1} to continue" if last < total else ""
     if part.truncated_by == "line":

@@ -1,0 +1,295 @@
+"""Shared parts of the local tools: the sandboxed directory, file contents, call budgets and notices."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from msgspec import Struct
+
+from retinue.engines.toolbox import ToolError
+from retinue.output.truncate import format_size, truncate_to_limits
+
+CALL_TIMEOUT = 10.0
+"""Seconds of one call: ten times what a search of a large repository takes."""
+MAX_READERS = 2
+"""Threads that read and search at once: Python runs one at a time, so more of them would only wait."""
+MAX_FILES = 50_000
+"""Files one call examines."""
+MAX_FILE_BYTES = 16 * 2**20
+"""Bytes of one file; a larger one is data, not text a model can use."""
+_MAX_ENTRIES = 100_000
+"""Entries of one directory that are kept in memory."""
+_MAX_NAMED = 3
+"""Unreadable paths that a notice names; the others are counted."""
+_SNIFFED_BYTES = 8192
+"""Bytes in which a NUL means binary, as in git."""
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+# Opening a pipe or a terminal line must not wait for its other end.
+_FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_DIRECTORY = _READ | getattr(os, "O_DIRECTORY", 0)
+_HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+RelativePath = tuple[str, ...]
+"""Names on the way from the working directory to a file, free of links. Empty: the directory itself."""
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+class DirectoryEntry(Struct, frozen=True, order=True):
+    name: str
+    kind: Literal["directory", "file", "link", "other"]
+
+
+class FileContent(Struct, frozen=True):
+    lines: tuple[str, ...] = ()
+    """Lines as editors count them: a final line feed starts no further line."""
+    notes: tuple[str, ...] = ()
+    """Deviations from the file's bytes, described for the model."""
+    is_binary: bool = False
+    size: int = 0
+    """Bytes of the whole file."""
+
+
+class SandboxedDirectory:
+    """A working directory that tools cannot leave, whatever path they receive and whatever links it contains."""
+
+    def __init__(self, path: str | Path, ripgrep: str | None = None) -> None:
+        self._path = path
+        self.ripgrep = ripgrep
+        """Path of the `rg` program that speeds up searches; None where there is none."""
+
+    @cached_property
+    def root(self) -> Path:
+        return Path(self._path).resolve()
+
+    def resolve(self, path: str) -> RelativePath:
+        """Resolve a path and its links to a place beneath the root; it need not exist.
+
+        Raises:
+            ToolError: the path leads outside.
+        """
+        try:
+            # Like pi, accepts the @ with which people mention a file.
+            real = (self.root / path.removeprefix("@")).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ToolError(f"Not a usable path: {escape_name(path)} ({error}).") from error
+        if not real.is_relative_to(self.root):
+            raise ToolError(
+                f"Access denied: {escape_name(path)} is outside the working directory. Use a path inside it."
+            )
+        return real.relative_to(self.root).parts
+
+    def is_dir(self, place: RelativePath) -> bool:
+        """Return whether a path is a directory.
+
+        Raises:
+            ToolError: it does not exist.
+        """
+        with _translate_os_errors(place):
+            return stat.S_ISDIR(self.root.joinpath(*place).lstat().st_mode)
+
+    def read(self, place: RelativePath) -> FileContent:
+        """Read a text file: none of a binary one, the first `MAX_FILE_BYTES` of a huge one.
+
+        Raises:
+            ToolError: it is no regular file, or cannot be read.
+        """
+        data, size = self.read_bytes(place, MAX_FILE_BYTES)
+        if b"\0" in data[:_SNIFFED_BYTES]:
+            return FileContent(notes=(f"Binary file, {format_size(size)}, not shown",), is_binary=True, size=size)
+        notes: list[str] = []
+        if size > len(data):
+            notes.append(f"The file has {format_size(size)}; only the first {format_size(len(data))} are looked at")
+        data = data.removeprefix(BOM_UTF8)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = data.decode("utf-8", "replace")
+            notes.append("Not UTF-8: bytes that cannot be decoded are shown as \N{REPLACEMENT CHARACTER}")
+        lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
+        return FileContent(tuple(lines if lines[-1] else lines[:-1]), tuple(notes), size=size)
+
+    def read_bytes(self, place: RelativePath, max_bytes: int) -> tuple[bytes, int]:
+        """Return the first bytes of a regular file, and how many it has in all.
+
+        Raises:
+            ToolError: it is no regular file, or cannot be read.
+        """
+        with _translate_os_errors(place), self._open(place, _FILE) as descriptor:
+            state = os.fstat(descriptor)
+            if stat.S_ISDIR(state.st_mode):
+                raise ToolError(f"{format_path(place)} is a directory. Use ls to list it.")
+            if not stat.S_ISREG(state.st_mode):
+                raise ToolError(f"{format_path(place)} is not a regular file and is not read.")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(max_bytes)
+            return data, max(state.st_size, len(data))
+
+    def list_entries(self, place: RelativePath) -> list[DirectoryEntry]:
+        """Return the entries of a directory, up to a large number, sorted by name.
+
+        Raises:
+            ToolError: it is no directory, or cannot be read.
+        """
+        path = self.root.joinpath(*place)
+        with (
+            _translate_os_errors(place),
+            self._open(place, _DIRECTORY) as directory,
+            os.scandir(directory if _HAS_DIR_FD else path) as found,
+        ):
+            return sorted(DirectoryEntry(entry.name, _entry_kind(entry)) for entry in islice(found, _MAX_ENTRIES))
+
+    @contextmanager
+    def _open(self, place: RelativePath, flags: int) -> Iterator[int]:
+        """Open a path name by name from the root, so that a name swapped for a link meanwhile is not followed."""
+        if not _HAS_DIR_FD:
+            # Windows: a directory cannot be opened, and its listing needs no descriptor.
+            descriptor = -1 if flags == _DIRECTORY else os.open(self.root.joinpath(*place), flags)
+        else:
+            descriptor = os.open(self.root, _DIRECTORY)
+            for number, name in enumerate(place, 1):
+                try:
+                    below = os.open(name, flags if number == len(place) else _DIRECTORY, dir_fd=descriptor)
+                finally:
+                    os.close(descriptor)
+                descriptor = below
+        try:
+            yield descriptor
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def format_path(place: RelativePath) -> str:
+    """Return a path as a model reads it; `.` for the working directory."""
+    return escape_name("/".join(place)) or "."
+
+
+def escape_name(name: str) -> str:
+    r"""Escape a file name so that it can neither break a line nor move a cursor: `\x0a` for a newline."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> Literal["directory", "file", "link", "other"]:
+    with suppress(OSError):
+        if entry.is_symlink():
+            return "link"
+        if entry.is_dir(follow_symlinks=False):
+            return "directory"
+        if entry.is_file(follow_symlinks=False):
+            return "file"
+    return "other"
+
+
+@contextmanager
+def _translate_os_errors(place: RelativePath) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ToolError(f"Path not found: {format_path(place)}. Use ls or find to see what exists.") from error
+    except PermissionError as error:
+        raise ToolError(f"Permission denied: {format_path(place)}.") from error
+    except NotADirectoryError as error:
+        raise ToolError(f"Not a directory: {format_path(place)}.") from error
+    except OSError as error:
+        reason = "it is a link, and not followed" if error.errno == errno.ELOOP else error.strerror
+        raise ToolError(f"Cannot open {format_path(place)}: {reason}.") from error
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+
+class CallBudget:
+    """The time and the number of files one call has left."""
+
+    def __init__(self, seconds: float = CALL_TIMEOUT, files: int = MAX_FILES) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
+        self._files = self._files_left = files
+        self._slow_pattern = False
+
+    @property
+    def remaining_seconds(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def exhausted(self) -> bool:
+        return self._slow_pattern or self._files_left < 0 or self.remaining_seconds == 0.0
+
+    def take_file(self) -> bool:
+        """Count one more file and return whether it may be examined."""
+        self._files_left -= 1
+        return not self.exhausted
+
+    def mark_slow_pattern(self) -> None:
+        """Record that the pattern alone used up the time."""
+        self._slow_pattern = True
+
+    def cancel(self) -> None:
+        self._deadline = 0.0
+
+    @property
+    def notices(self) -> list[str]:
+        """The reason why a result is incomplete; empty if it is complete."""
+        if self._slow_pattern:
+            return [
+                f"Stopped: the pattern takes too long (over {self._seconds:g}s). Results are incomplete; simplify it"
+            ]
+        if self._files_left < 0:
+            return [f"Stopped after {self._files} entries. Results are incomplete; narrow the path"]
+        if self.remaining_seconds == 0.0:
+            return [f"Stopped after {self._seconds:g}s. Results are incomplete; narrow the path or the pattern"]
+        return []
+
+
+async def run_in_thread(work: Callable[[CallBudget], str], readers: CapacityLimiter) -> str:
+    """Run blocking work within a budget, whose time starts once one of the `readers` is free.
+
+    A cancelled caller does not wait for the work, which stops soon after.
+    """
+    async with readers:
+        budget = CallBudget()
+        try:
+            return await anyio.to_thread.run_sync(work, budget, abandon_on_cancel=True)
+        finally:
+            budget.cancel()
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def format_listing(lines: Sequence[str], notices: Iterable[str], *, empty: str) -> str:
+    """Return the lines that fit, or the text for none, with notices beneath."""
+    part = truncate_to_limits("\n".join(lines) if lines else empty)
+    cut = [f"Only {part.shown_lines} of {part.total_lines} lines are shown"] if part.truncated_by else []
+    return append_notices(part.text, [*notices, *cut])
+
+
+def append_notices(text: str, notices: Iterable[str]) -> str:
+    """Append notices in one bracket beneath a result."""
+    notes = ". ".join(notices)
+    return "\n\n".join(filter(None, (text, notes and f"[{notes}.]")))
+
+
+def unreadable_notices(places: Sequence[str]) -> list[str]:
+    """Return the notice about paths that could not be read; empty if there are none."""
+    if not places:
+        return []
+    more = f" and {len(places) - _MAX_NAMED} more" if len(places) > _MAX_NAMED else ""
+    return [f"Could not read {', '.join(places[:_MAX_NAMED])}{more}"]
