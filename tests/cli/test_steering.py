@@ -1,4 +1,4 @@
-"""Runs that are steered and extended from another process: real processes, real sockets."""
+"""Steer and extend runs from another process: real processes, real sockets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support import fake_pi
 
 pytestmark = pytest.mark.process
 
-HEARS = [
+WAITS_FOR_STEERING = [
     {"event": {"type": "thinking", "text": "hm"}},
     {"call": "ls", "args": {"path": "src"}},
     {"hear": True},
@@ -20,20 +20,20 @@ HEARS = [
 
 
 @pytest.fixture
-def listening(process):
-    """Starts a process whose run waits to be told something; the process and the id of its session."""
+def start_waiting(process):
+    """Return a function that starts a process whose run waits for steering, and returns it with the session id."""
 
-    def start(*options, script=HEARS, task="x"):
+    def start(*options, script=WAITS_FOR_STEERING, task="x"):
         running = process.start("run", "explorer", task, "--engine", "scripted", *options, script=script)
         wait_for(running, "→ ls")
         listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
-        return running, next(one["session"] for one in listed if one["task"] == task)
+        return running, next(each["session"] for each in listed if each["task"] == task)
 
     return start
 
 
-def test_an_agent_of_another_process_is_told_something(process, listening):
-    running, session = listening()
+def test_steer_sends_a_message_to_an_agent_of_another_process(process, start_waiting):
+    running, session = start_waiting()
     done = process.run("steer", session[:8], "mind the gap")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (f"Run {session[:8]} has been told; its agent reads it before it asks its model again.\n")
@@ -44,19 +44,19 @@ def test_an_agent_of_another_process_is_told_something(process, listening):
     assert "mind the gap" in shown.stdout
 
 
-@pytest.mark.parametrize("source", ["-", "@told.md"])
-def test_the_text_is_on_stdin_or_in_a_file(process, listening, place, source):
-    (place / "told.md").write_text("mind\nthe gap\n")
-    running, session = listening()
+@pytest.mark.parametrize("source", ["-", "@message.md"])
+def test_steer_reads_the_text_from_stdin_or_a_file(process, start_waiting, place, source):
+    (place / "message.md").write_text("mind\nthe gap\n")
+    running, session = start_waiting()
     done = process.run("steer", session, source, "--json", text="mind\nthe gap\n")
     assert done.returncode == 0
-    told = json.loads(done.stdout)
-    assert (told["run"], told["session"], told["pid"]) == (session, session, running.pid)
+    printed = json.loads(done.stdout)
+    assert (printed["run"], printed["session"], printed["pid"]) == (session, session, running.pid)
     assert running.communicate(timeout=PATIENCE)[0] == "I was told: mind\nthe gap\n"
 
 
-def test_a_run_of_another_process_is_given_more_time(process, listening):
-    running, session = listening("--timeout", "600")
+def test_extend_adds_time_to_a_run_of_another_process(process, start_waiting):
+    running, session = start_waiting("--timeout", "600")
     done = process.run("extend", session[:8], "5m", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {
@@ -74,38 +74,40 @@ def test_a_run_of_another_process_is_given_more_time(process, listening):
     assert "timeout 900s" in process.run("sessions", "show", session).stdout
 
 
-def test_what_does_not_run_is_neither_steered_nor_extended(process, listening):
-    running, session = listening()
+def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
+    running, session = start_waiting()
     near = f"{session[:7]}{'0' if session[7] != '0' else '1'}"
-    for order in (("steer", near, "x"), ("extend", near, "60")):
-        done = process.run(*order)
+    for command in (("steer", near, "x"), ("extend", near, "60")):
+        done = process.run(*command)
         assert done.returncode == 2
         assert done.stderr.startswith(f'There is no run and no session "{near}". Did you mean {session[:8]}? ')
     assert process.run("steer", session, "go on").returncode == 0
     running.communicate(timeout=PATIENCE)
-    for order in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
-        done = process.run(*order, "--json")
+    for command in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
+        done = process.run(*command, "--json")
         assert done.returncode == 2
         assert done.stderr.startswith(f"{session[:8]} is not running; its last run: completed.")
         assert json.loads(done.stdout)["failure"]["code"] == "session_not_found"
 
 
-def test_a_run_that_waits_for_its_slot_is_neither_steered_nor_extended(process, place):
+def test_queued_run_is_neither_steered_nor_extended(process, place):
     tasks = [{"agent": "explorer", "prompt": "one"}, {"agent": "explorer", "prompt": "two"}]
     (place / "tasks.json").write_text(json.dumps({"tasks": tasks}))
-    running = process.start("delegate", "tasks.json", "--engine", "scripted", "--max-concurrency", "1", script=HEARS)
+    running = process.start(
+        "delegate", "tasks.json", "--engine", "scripted", "--max-concurrency", "1", script=WAITS_FOR_STEERING
+    )
     wait_for(running, "→ ls")
     listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
-    waiting = next(one["session"] for one in listed if one["latest"]["state"] == "queued")
-    for order in (("steer", waiting, "x"), ("extend", waiting, "60")):
-        done = process.run(*order)
+    waiting = next(each["session"] for each in listed if each["latest"]["state"] == "queued")
+    for command in (("steer", waiting, "x"), ("extend", waiting, "60")):
+        done = process.run(*command)
         assert done.returncode == 2
         assert done.stderr.startswith(f"Run {waiting[:8]} waits for a slot")
     assert process.run("cancel", "--all").returncode == 0
 
 
-def test_a_run_that_cannot_be_steered_says_so_and_goes_on(process, place):
-    """A pi of an older version is given its task and nothing else."""
+def test_run_of_an_engine_without_steering_refuses_and_continues(process, place):
+    """An older pi takes no messages while it works."""
     fake_pi.install_fake_pi(place / "bin", version="0.80.0")
     task = fake_pi.encode_script(fake_pi.action("call", "ls"), fake_pi.action("pause", 3600))
     environ = {"RETINUE_PI": str(place / "bin" / "pi"), "ANTHROPIC_API_KEY": "sk-not-a-real-key"}
@@ -121,8 +123,8 @@ def test_a_run_that_cannot_be_steered_says_so_and_goes_on(process, place):
     assert process.run("cancel", session["session"]).returncode == 0
 
 
-def test_a_process_that_is_stopped_is_named_with_what_to_do(process, listening):
-    running, session = listening()
+def test_steer_of_a_stopped_process_prints_what_to_do(process, start_waiting):
+    running, session = start_waiting()
     running.send_signal(signal.SIGSTOP)
     done = process.run("steer", session, "x", "--json")
     assert done.returncode == 1
@@ -148,14 +150,14 @@ def test_a_process_that_is_stopped_is_named_with_what_to_do(process, listening):
         (("extend", "deadbeef", "soon"), "'soon' is no length of time"),
     ],
 )
-def test_what_makes_no_sense_is_said(cli, arguments, sentence):
+def test_invalid_steer_and_extend_arguments_are_reported(cli, arguments, sentence):
     done = cli(*arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr
 
 
-def test_an_empty_text_is_refused_by_the_run(process, listening):
-    running, session = listening()
+def test_empty_steering_text_is_refused(process, start_waiting):
+    running, session = start_waiting()
     done = process.run("steer", session, "  ")
     assert (done.returncode, done.stderr) == (2, "The text is empty: say what the agent should know\n")
     done = process.run("steer", session, "\x1b[31mred\x1b[0m")
@@ -163,8 +165,8 @@ def test_an_empty_text_is_refused_by_the_run(process, listening):
     assert running.communicate(timeout=PATIENCE)[0] == "I was told: red\n"
 
 
-def test_a_shell_completes_what_runs(process, listening):
-    running, session = listening()
+def test_shell_completion_lists_active_runs(process, start_waiting):
+    running, session = start_waiting()
 
     def completes(command):
         words = f"retinue {command} {session[:2]}"

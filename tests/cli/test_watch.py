@@ -1,4 +1,4 @@
-"""Runs that are seen and stopped from another process: real processes, real sockets, real terminals."""
+"""Watch and cancel runs from another process: real processes, real sockets, real terminals."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ HANGS = [
 
 
 @pytest.fixture
-def hanging(process):
-    """Starts a process whose run hangs once it has said something; the process and the id of its session."""
+def start_hanging(process):
+    """Return a function that starts a process with a hanging run and returns it with the session id."""
 
     def start(task="x"):
         running = process.start("run", "explorer", task, *SCRIPTED, script=HANGS)
         wait_for(running, "what there was")
         listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
-        return running, next(one["session"] for one in listed if one["task"] == task)
+        return running, next(each["session"] for each in listed if each["task"] == task)
 
     return start
 
 
-def test_a_run_is_cancelled_from_another_process_and_keeps_what_it_had(process, hanging):
-    running, session = hanging()
+def test_run_cancelled_from_another_process_keeps_its_output(process, start_hanging):
+    running, session = start_hanging()
     done = process.run("cancel", session[:8])
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"Run {session[:8]} has stopped; what it had is kept.\n"
@@ -52,21 +52,21 @@ def test_a_run_is_cancelled_from_another_process_and_keeps_what_it_had(process, 
     assert again.stderr.startswith(f"{session[:8]} is not running; its last run: error (aborted).")
 
 
-def test_all_runs_of_all_processes_are_cancelled_at_once(process, hanging):
-    started = [hanging(task) for task in ("one", "two")]
+def test_cancel_all_stops_the_runs_of_all_processes(process, start_hanging):
+    started = [start_hanging(task) for task in ("one", "two")]
     done = process.run("cancel", "--all", "--json")
     assert done.returncode == 0
     runs = json.loads(done.stdout)["runs"]
-    assert {one["session"] for one in runs} == {session for _, session in started}
-    assert {one["pid"] for one in runs} == {running.pid for running, _ in started}
+    assert {each["session"] for each in runs} == {session for _, session in started}
+    assert {each["pid"] for each in runs} == {running.pid for running, _ in started}
     assert [running.wait(PATIENCE) for running, _ in started] == [130, 130]
     assert process.run("cancel", "--all").stderr == (
         "Nothing is running. `retinue watch --follow` waits for what begins.\n"
     )
 
 
-def test_what_cannot_be_cancelled_is_said(process, hanging):
-    running, session = hanging()
+def test_cancel_of_an_inactive_run_prints_the_reason(process, start_hanging):
+    running, session = start_hanging()
     done = process.run("cancel", "deadbeef", session)
     assert done.returncode == 2
     assert 'There is no run and no session "deadbeef".' in done.stderr
@@ -75,8 +75,8 @@ def test_what_cannot_be_cancelled_is_said(process, hanging):
     assert process.run("cancel", "--all", "x").returncode == 2
 
 
-def test_a_process_that_is_stopped_is_named_with_what_to_do(process, hanging):
-    running, session = hanging()
+def test_cancel_of_a_stopped_process_prints_what_to_do(process, start_hanging):
+    running, session = start_hanging()
     running.send_signal(signal.SIGSTOP)
     done = process.run("cancel", session)
     assert done.returncode == 1
@@ -86,8 +86,8 @@ def test_a_process_that_is_stopped_is_named_with_what_to_do(process, hanging):
     assert process.run("cancel", session).returncode == 0
 
 
-def test_a_watcher_sees_what_a_run_did_before_and_what_it_does_until_it_ends(process, hanging):
-    _, session = hanging()
+def test_watch_prints_earlier_and_new_events_until_the_run_ends(process, start_hanging):
+    _, session = start_hanging()
     watching = process.start("watch")
     wait_for(watching, "what there was", "stdout")
     assert process.run("cancel", session).returncode == 0
@@ -96,8 +96,8 @@ def test_a_watcher_sees_what_a_run_did_before_and_what_it_does_until_it_ends(pro
     assert (watching.returncode, err) == (0, "")
 
 
-def test_the_events_of_a_watcher_are_those_of_the_store(process, hanging):
-    _, session = hanging()
+def test_watch_json_prints_the_stored_events(process, start_hanging):
+    _, session = start_hanging()
     watching = process.start("watch", session[:8], "--json")
     wait_for(watching, "what there was", "stdout")
     process.run("cancel", session)
@@ -107,9 +107,9 @@ def test_the_events_of_a_watcher_are_those_of_the_store(process, hanging):
     assert json.loads(rest.splitlines()[-1])["type"] == "run_ended"
 
 
-def test_a_watcher_of_one_run_sees_no_other_and_ends_with_it(process, hanging):
-    other, _ = hanging("other")
-    _, session = hanging("mine")
+def test_watch_of_one_run_shows_no_other_and_ends_with_it(process, start_hanging):
+    other, _ = start_hanging("other")
+    _, session = start_hanging("mine")
     watching = process.start("watch", session)
     seen = wait_for(watching, "what there was", "stdout")
     assert "mine" in seen
@@ -119,9 +119,9 @@ def test_a_watcher_of_one_run_sees_no_other_and_ends_with_it(process, hanging):
     assert other.poll() is None
 
 
-def test_a_watcher_that_waits_sees_what_begins_later(process, hanging):
+def test_watch_follow_shows_runs_that_start_later(process, start_hanging):
     watching = process.start("watch", "--follow")
-    hanging("later")
+    start_hanging("later")
     wait_for(watching, "later", "stdout")
     process.run("cancel", "--all")
     wait_for(watching, "✗ aborted", "stdout")
@@ -130,8 +130,8 @@ def test_a_watcher_that_waits_sees_what_begins_later(process, hanging):
     assert watching.wait(PATIENCE) == 0
 
 
-def test_a_run_whose_process_is_killed_ends_for_whoever_watches_and_leaves_no_socket(process, hanging):
-    running, _ = hanging()
+def test_killed_process_ends_its_run_in_watch_and_leaves_no_socket(process, start_hanging):
+    running, _ = start_hanging()
     watching = process.start("watch")
     wait_for(watching, "what there was", "stdout")
     running.kill()
@@ -142,8 +142,8 @@ def test_a_run_whose_process_is_killed_ends_for_whoever_watches_and_leaves_no_so
     assert list(Path(f"/tmp/retinue-{os.getuid()}").glob(f"{running.pid}-*")) == []
 
 
-def test_a_watcher_whose_reader_has_left_leaves_too(process, hanging):
-    running, _ = hanging()
+def test_watch_exits_when_its_reader_has_exited(process, start_hanging):
+    running, _ = start_hanging()
     for form in ((), ("--json",)):
         watching = process.start("watch", "--follow", *form)
         wait_for(watching, "what there was", "stdout")
@@ -153,7 +153,7 @@ def test_a_watcher_whose_reader_has_left_leaves_too(process, hanging):
     assert running.poll() is None
 
 
-def test_where_nothing_runs_a_watcher_says_so(process):
+def test_watch_without_runs_prints_that_nothing_runs(process):
     done = process.run("watch")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "Nothing is running. `retinue watch --follow` waits for what begins.\n"
@@ -165,8 +165,8 @@ def test_where_nothing_runs_a_watcher_says_so(process):
 # -- terminals -------------------------------------------------------------------------------------
 
 
-def test_someone_at_a_terminal_chooses_reads_cancels_and_leaves(process, terminal, hanging):
-    running, session = hanging()
+def test_watch_keys_select_read_cancel_and_quit(process, terminal, start_hanging):
+    running, session = start_hanging()
     process.start("watch", "--follow", **terminal.holds())
     seen = terminal.read_until("q quit")
     assert "\x1b[?1049h" in seen
@@ -190,8 +190,8 @@ def test_someone_at_a_terminal_chooses_reads_cancels_and_leaves(process, termina
     assert terminal.shows_what_is_typed
 
 
-def test_whoever_interrupts_a_watcher_gets_the_terminal_back(process, terminal, hanging):
-    running, _ = hanging()
+def test_interrupted_watch_restores_the_terminal(process, terminal, start_hanging):
+    running, _ = start_hanging()
     process.start("watch", **terminal.holds())
     terminal.read_until("q quit")
     terminal.type("\x03")
@@ -200,7 +200,7 @@ def test_whoever_interrupts_a_watcher_gets_the_terminal_back(process, terminal, 
     assert running.poll() is None
 
 
-def test_ctrl_o_expands_the_windows_of_a_run_and_its_end_gives_the_terminal_back(process, terminal):
+def test_ctrl_o_expands_windows_of_a_run_and_its_end_restores_the_terminal(process, terminal):
     lines = "\n".join(f"line {number}" for number in range(40))
     script = [{"event": {"type": "text", "text": lines}}, {"hang": True}]
     process.start("run", "explorer", "x", *SCRIPTED, script=script, **terminal.holds())
@@ -218,7 +218,7 @@ def test_ctrl_o_expands_the_windows_of_a_run_and_its_end_gives_the_terminal_back
 
 @pytest.fixture
 def tmux(place):
-    """Runs tmux of its own, or skips."""
+    """Return a function that runs commands of a private tmux server."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     name = f"retinue-{os.urandom(4).hex()}"
@@ -237,7 +237,7 @@ def tmux(place):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
-def test_a_real_terminal_shows_the_windows_and_survives_being_resized(tmux, place, size):
+def test_real_terminal_shows_windows_after_being_resized(tmux, place, size):
     columns, rows = size
     hostile = "\x1b[2J\x1b]0;owned\x07 日本語 e\u0301 🎉 \u202e"
     steps = [

@@ -1,4 +1,4 @@
-"""The control socket: both ends of it in one process, and clients that are no friends."""
+"""The control socket with server and client in one process, and with hostile clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue import Retinue
 from retinue.engines.base import EngineInfo
 from retinue.engines.scripted import CAPABILITIES, RunCallback, ScriptedEngine, reply
-from retinue.ipc import socket_path as places
+from retinue.ipc import socket_path
 from retinue.ipc.client import ProcessUnreachableError, open_connection
 from retinue.ipc.messages import (
     MAX_COMMAND_BYTES,
@@ -38,16 +38,16 @@ from retinue.model.events import SteeringDelivered as SteeredEvent
 from retinue.runtime.orchestrator import ABORTED
 from retinue.sessions.jsonl import JsonlStore
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
-class Stage:
-    """A Retinue whose runs wait for the test."""
+class WaitingRuns:
+    """A Retinue whose runs wait until the test releases them."""
 
     def __init__(self, runtime: Path, **options) -> None:
-        self.begun, self.go_on = anyio.Event(), anyio.Event()
+        self.started, self.release = anyio.Event(), anyio.Event()
         self.left = 0
-        """Runs that have not begun yet."""
+        """Runs that have not started yet."""
         kind = EngineInfo(
             name="scripted", capabilities=CAPABILITIES, make=self._engine, not_installed_reason=lambda: None
         )
@@ -58,120 +58,120 @@ class Stage:
     def _engine(self):
         return ScriptedEngine(
             Text("what there was"),
-            RunCallback(self._begin),
-            RunCallback(self.go_on.wait),
+            RunCallback(self._start),
+            RunCallback(self.release.wait),
             reply("word " * 40, deltas=10),
         )
 
-    async def _begin(self):
+    async def _start(self):
         self.left -= 1
         if self.left == 0:
-            self.begun.set()
+            self.started.set()
 
     @asynccontextmanager
-    async def at_work(self, count=1):
-        """The owners of so many runs, all of them waiting."""
+    async def waiting(self, count=1):
+        """Start `count` runs and yield their owners when all of them wait."""
         self.left = count
         async with self.retinue, anyio.create_task_group() as group:
             group.start_soon(self.retinue.delegate, [("explorer", "look")] * count)
-            with anyio.fail_after(PATIENCE):
-                await self.begun.wait()
+            with anyio.fail_after(TIMEOUT):
+                await self.started.wait()
             yield await self.retinue.owners()
-            self.go_on.set()
+            self.release.set()
 
 
 @pytest.fixture
-def stage(tmp_path_factory):
-    # A folder of its own, as short as there is: paths of sockets are short.
+def runs(tmp_path_factory):
+    # A short directory name: paths of sockets are limited.
     runtime = tmp_path_factory.mktemp("r")
     runtime.chmod(0o700)
-    return Stage(runtime)
+    return WaitingRuns(runtime)
 
 
-async def test_a_run_has_a_socket_that_only_its_user_can_use_and_that_ends_with_it(stage):
-    async with stage.at_work() as owners:
+async def test_control_socket_is_private_and_removed_after_the_run(runs):
+    async with runs.waiting() as owners:
         (owner,) = owners
         path = Path(owner.control)
-        assert path.parent == stage.folder
+        assert path.parent == runs.folder
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert owner.pid == os.getpid()
-    assert list(stage.folder.iterdir()) == []
+    assert list(runs.folder.iterdir()) == []
 
 
-async def test_nothing_listens_before_the_first_run(stage):
-    async with stage.retinue:
-        assert not stage.folder.exists()
+async def test_control_socket_is_not_created_before_the_first_run(runs):
+    async with runs.retinue:
+        assert not runs.folder.exists()
 
 
-class Watching:
-    """Someone who notes what a process tells."""
+class EventCollector:
+    """A watcher that collects what a process sends."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
-        self.seen: list[EventRecord] = []
-        self.is_told = anyio.Event()
+        self.live_runs: list[tuple[str, ...]] = []
+        self.events: list[EventRecord] = []
+        self.live_runs_received = anyio.Event()
 
-    async def live(self, runs):
-        self.told.append(runs)
-        self.is_told.set()
+    async def on_live_runs(self, runs):
+        self.live_runs.append(runs)
+        self.live_runs_received.set()
 
-    async def take(self, stamped):
-        self.seen.append(stamped)
+    async def on_event(self, record):
+        self.events.append(record)
 
-    async def look(self, address):
+    async def watch(self, address):
         async with open_connection(address) as control:
-            await control.watch(self.live, self.take)
+            await control.watch(self.on_live_runs, self.on_event)
 
-    def kinds(self):
-        return [type(stamped.event) for stamped in self.seen]
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_a_watcher_is_told_what_is_live_and_then_what_happens_to_the_end(stage):
-    watching = Watching()
-    async with anyio.create_task_group() as group, stage.at_work(2) as owners:
-        group.start_soon(watching.look, owners[0].control)
-        await watching.is_told.wait()
-    assert [set(runs) for runs in watching.told] == [{owner.run for owner in owners}]
-    assert RunQueued not in watching.kinds()
-    assert TextDelta in watching.kinds()
-    assert watching.kinds().count(RunEnded) == 2
-
-
-async def test_the_end_of_everything_reaches_a_watcher(stage):
-    watching = Watching()
-    async with anyio.create_task_group() as group, stage.at_work() as (owner,):
-        group.start_soon(watching.look, owner.control)
-        await watching.is_told.wait()
-        stage.retinue.stop_all()
-    assert watching.kinds() == [RunEnded]
+    def event_types(self):
+        return [type(record.event) for record in self.events]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_a_cancelled_run_has_ended_when_the_answer_comes(stage):
-    async with stage.at_work(2) as owners:
+async def test_watcher_receives_live_runs_then_events_until_the_end(runs):
+    collector = EventCollector()
+    async with anyio.create_task_group() as group, runs.waiting(2) as owners:
+        group.start_soon(collector.watch, owners[0].control)
+        await collector.live_runs_received.wait()
+    assert [set(live) for live in collector.live_runs] == [{owner.run for owner in owners}]
+    assert RunQueued not in collector.event_types()
+    assert TextDelta in collector.event_types()
+    assert collector.event_types().count(RunEnded) == 2
+
+
+async def test_watcher_receives_the_end_of_runs_when_the_process_closes(runs):
+    collector = EventCollector()
+    async with anyio.create_task_group() as group, runs.waiting() as (owner,):
+        group.start_soon(collector.watch, owner.control)
+        await collector.live_runs_received.wait()
+        runs.retinue.stop_all()
+    assert collector.event_types() == [RunEnded]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_cancel_reply_arrives_after_the_run_has_ended(runs):
+    async with runs.waiting(2) as owners:
         async with open_connection(owners[0].control) as control:
             done = await control.request(CancelCommand(owners[0].run), CancelReply)
             assert done.found
             assert done.failure == ABORTED
             assert await control.request(CancelCommand("f" * 32), CancelReply) == CancelReply("f" * 32, found=False)
-        assert len(await stage.retinue.owners()) == 1
+        assert len(await runs.retinue.owners()) == 1
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_a_run_is_steered_and_extended_by_another(stage):
-    async with stage.at_work() as (owner,), open_connection(owner.control) as control:
+async def test_run_is_steered_and_extended_over_the_socket(runs):
+    async with runs.waiting() as (owner,), open_connection(owner.control) as control:
         assert await control.request(SteerCommand(owner.run, "mind the gap"), SteerReply) == SteerReply(owner.run)
         assert await control.request(ExtendCommand(owner.run, 60), ExtendReply) == ExtendReply(owner.run, 660.0)
-        stage.go_on.set()
-    events = [stamped.event async for stamped in stage.retinue.history(owner.run)]
+        runs.release.set()
+    events = [record.event async for record in runs.retinue.history(owner.run)]
     assert events.count(SteeredEvent("mind the gap")) == 1
     assert events.count(DeadlineExtended(60.0, 660.0)) == 1
 
 
-async def test_what_cannot_be_said_or_given_is_answered_with_why(stage):
-    async with stage.at_work() as (owner,), open_connection(owner.control) as control:
+async def test_invalid_steering_and_extension_reply_with_the_failure(runs):
+    async with runs.waiting() as (owner,), open_connection(owner.control) as control:
         empty, unknown = (
             await control.request(SteerCommand(owner.run, " \n"), SteerReply),
             await control.request(SteerCommand("f" * 32, "x"), SteerReply),
@@ -186,7 +186,7 @@ async def test_what_cannot_be_said_or_given_is_answered_with_why(stage):
     assert (nothing.timeout, nobody.run) == (None, "f" * 32)
 
 
-async def test_an_order_with_the_wrong_fields_is_declined(stage):
+async def test_command_with_wrong_fields_is_declined(runs):
     wrong = [
         b'{"type":"steer","run":"x"}\n',
         b'{"type":"steer","run":"x","text":7}\n',
@@ -195,27 +195,27 @@ async def test_an_order_with_the_wrong_fields_is_declined(stage):
         b'{"type":"extend","run":"x","seconds":NaN}\n',
         b'{"type":"extend","run":"x","seconds":true}\n',
     ]
-    async with stage.at_work() as (owner,):
-        _, *answers = await raw(owner.control, HELLO, *wrong)
+    async with runs.waiting() as (owner,):
+        _, *answers = await send_raw(owner.control, HELLO, *wrong)
         assert [answer["type"] for answer in answers] == ["declined"] * len(wrong)
-        (_, huge) = await raw(owner.control, HELLO, b'{"type":"extend","run":"x","seconds":1e300}\n')
+        (_, huge) = await send_raw(owner.control, HELLO, b'{"type":"extend","run":"x","seconds":1e300}\n')
         assert huge["failure"]["code"] == "invalid_input"
 
 
-async def test_a_text_as_long_as_a_task_may_be_is_said(stage):
+async def test_steering_text_up_to_max_task_bytes_is_accepted(runs):
     text = "\u2603" * (2**20 // 3)
-    async with stage.at_work() as (owner,), open_connection(owner.control) as control:
+    async with runs.waiting() as (owner,), open_connection(owner.control) as control:
         assert (await control.request(SteerCommand(owner.run, text), SteerReply)).failure is None
         too_long = await control.request(SteerCommand(owner.run, f"{text}{text}"), SteerReply)
         assert too_long.failure
         assert "max_task_bytes" in too_long.failure.message
 
 
-# -- who is no friend ------------------------------------------------------------------------------
+# -- hostile clients ------------------------------------------------------------------------------
 
 
-async def raw(address, *lines):
-    """What comes back for these bytes, up to the end of the connection or the last answer."""
+async def send_raw(address, *lines):
+    """Send lines and return the reply to each, None at the end of the connection."""
     async with await anyio.connect_unix(address) as stream:
         answers, found = BufferedByteReceiveStream(stream), []
         try:
@@ -230,47 +230,47 @@ async def raw(address, *lines):
 HELLO = b'{"type":"hello","v":1}\n'
 
 
-async def test_what_is_no_order_is_declined_and_the_connection_goes_on(stage):
-    async with stage.at_work() as (owner,):
-        welcome, promote, noise, known = await raw(
+async def test_unknown_command_is_declined_and_the_connection_continues(runs):
+    async with runs.waiting() as (owner,):
+        hello, promote, noise, known = await send_raw(
             owner.control, HELLO, b'{"type":"promote","run":"x"}\n', b"\xff\xfe\n", b'{"type":"cancel","run":"x"}\n'
         )
-        assert (welcome["type"], promote["type"], noise["type"]) == ("welcome", "declined", "declined")
+        assert (hello["type"], promote["type"], noise["type"]) == ("welcome", "declined", "declined")
         assert known == {"type": "cancelled", "run": "x", "found": False}
 
 
 @pytest.mark.parametrize(
     "first", [b'{"type":"hello","v":99}\n', b'{"type":"cancel","run":"x"}\n', b"GET / HTTP/1.1\n"]
 )
-async def test_whoever_does_not_greet_in_this_version_is_declined(stage, first):
-    async with stage.at_work() as (owner,):
-        assert [answer["type"] for answer in await raw(owner.control, first)] == ["declined"]
+async def test_client_without_a_valid_hello_is_declined(runs, first):
+    async with runs.waiting() as (owner,):
+        assert [answer["type"] for answer in await send_raw(owner.control, first)] == ["declined"]
 
 
-@pytest.mark.parametrize("greeted", [True, False])
-async def test_a_line_without_an_end_costs_its_sender_the_connection_and_nobody_else(stage, greeted):
-    async with stage.at_work() as (owner,):
-        most = MAX_COMMAND_BYTES if greeted else MAX_HELLO_BYTES
-        *_, last = await raw(owner.control, *([HELLO] * greeted), b"x" * (most + 1))
+@pytest.mark.parametrize("after_hello", [True, False])
+async def test_endless_line_closes_only_the_connection_of_its_sender(runs, after_hello):
+    async with runs.waiting() as (owner,):
+        most = MAX_COMMAND_BYTES if after_hello else MAX_HELLO_BYTES
+        *_, last = await send_raw(owner.control, *([HELLO] * after_hello), b"x" * (most + 1))
         assert last is None or last["type"] == "declined"
         async with open_connection(owner.control) as control:
             assert (await control.request(CancelCommand(owner.run), CancelReply)).found
 
 
-async def test_whoever_knocks_while_there_is_no_descriptor_is_let_in_once_there_is(stage):
-    async with stage.at_work() as (owner,):
+async def test_connection_is_accepted_after_descriptors_become_free(runs):
+    async with runs.waiting() as (owner,):
         with socket.socket(socket.AF_UNIX) as early, no_more_descriptors():
             early.connect(owner.control)
             for _ in range(10):
                 await anyio.lowlevel.checkpoint()
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(TIMEOUT):
             async with open_connection(owner.control) as control:
                 assert (await control.request(CancelCommand(owner.run), CancelReply)).found
 
 
 @contextmanager
 def no_more_descriptors():
-    """A block in which nothing can be opened."""
+    """Leave no free file descriptor in the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
@@ -281,19 +281,19 @@ def no_more_descriptors():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class Faulty(JsonlStore):
-    """A store with a fault where a run is looked for that is not there."""
+class FaultyStore(JsonlStore):
+    """A store that raises when it looks up a run."""
 
     async def find(self, name):
         raise ZeroDivisionError(name)
 
 
-async def test_a_fault_of_ours_ends_its_connection_is_logged_and_reaches_no_run(tmp_path_factory, caplog):
+async def test_server_fault_ends_its_connection_is_logged_and_reaches_no_run(tmp_path_factory, caplog):
     runtime = tmp_path_factory.mktemp("r")
     runtime.chmod(0o700)
-    async with Faulty(runtime / "state") as store:
-        stage = Stage(runtime, store=store)
-        async with stage.at_work() as (owner,):
+    async with FaultyStore(runtime / "state") as store:
+        runs = WaitingRuns(runtime, store=store)
+        async with runs.waiting() as (owner,):
             with pytest.raises(ProcessUnreachableError, match="It ended before it had answered"):
                 async with open_connection(owner.control) as control:
                     await control.request(SteerCommand("f" * 32, "x"), SteerReply)
@@ -303,59 +303,59 @@ async def test_a_fault_of_ours_ends_its_connection_is_logged_and_reaches_no_run(
     assert "ZeroDivisionError" in record.exc_text
 
 
-async def test_only_so_many_are_served_at_once(stage):
-    async with stage.at_work() as (owner,):
-        crowd = [socket.socket(socket.AF_UNIX) for _ in range(MAX_CLIENTS)]
+async def test_clients_beyond_max_clients_are_declined(runs):
+    async with runs.waiting() as (owner,):
+        clients = [socket.socket(socket.AF_UNIX) for _ in range(MAX_CLIENTS)]
         try:
-            for one in crowd:
-                one.connect(owner.control)
-                one.sendall(HELLO)
+            for client in clients:
+                client.connect(owner.control)
+                client.sendall(HELLO)
             with pytest.raises(ProcessUnreachableError, match="32 others are connected already"):
                 async with open_connection(owner.control):
                     pass
         finally:
-            for one in crowd:
-                one.close()
+            for client in clients:
+                client.close()
 
 
-async def test_a_watcher_who_does_not_read_holds_up_no_run(stage):
+async def test_watcher_that_does_not_read_delays_no_run(runs):
     with socket.socket(socket.AF_UNIX) as stuck:
-        async with stage.at_work() as (owner,):
+        async with runs.waiting() as (owner,):
             stuck.connect(owner.control)
             stuck.sendall(HELLO + b'{"type":"watch"}\n')
-            stage.go_on.set()
-            result = (await stage.retinue.delegate([("explorer", "x" * 200_000)] * 8))[0]
+            runs.release.set()
+            result = (await runs.retinue.delegate([("explorer", "x" * 200_000)] * 8))[0]
             assert result.failure is None
 
 
-# -- places ----------------------------------------------------------------------------------------
+# -- socket paths ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def dead(tmp_path):
-    """A socket as a killed process leaves it."""
+def stale_socket(tmp_path):
+    """Return the path of a socket as a killed process leaves it."""
     tmp_path.chmod(0o700)
-    listener, path = places.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
+    listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
     listener.close()
-    return path.rename(path.with_name("99999999-dead.sock"))
+    return path.rename(path.with_name("99999999-stale.sock"))
 
 
-def test_the_socket_of_a_killed_process_is_found_dead_and_removed(tmp_path, dead):
-    listener, path = places.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
+def test_socket_of_a_killed_process_is_stale_and_removed(tmp_path, stale_socket):
+    listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
     with listener:
         other = path.rename(path.with_name("99999998-live.sock"))
-        places.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})[0].close()
-        assert (dead.exists(), other.exists(), places.is_stale(other)) == (False, True, False)
+        socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})[0].close()
+        assert (stale_socket.exists(), other.exists(), socket_path.is_stale(other)) == (False, True, False)
 
 
-async def test_connecting_to_a_dead_socket_says_so_and_removes_it(dead):
+async def test_connecting_to_a_stale_socket_fails_and_removes_it(stale_socket):
     with pytest.raises(ProcessUnreachableError, match="Its process is gone"):
-        async with open_connection(str(dead)):
+        async with open_connection(str(stale_socket)):
             pass
-    assert not dead.exists()
+    assert not stale_socket.exists()
 
 
-def test_a_runtime_folder_that_is_too_long_open_to_others_or_missing_is_not_used(tmp_path):
+def test_runtime_directory_too_long_public_or_missing_is_not_used(tmp_path):
     deep = tmp_path / ("x" * 120)
     deep.mkdir(mode=0o700)
     open_to_all = tmp_path / "open"
@@ -363,23 +363,23 @@ def test_a_runtime_folder_that_is_too_long_open_to_others_or_missing_is_not_used
     open_to_all.chmod(0o777)
     with TemporaryDirectory() as temporary:  # pytest's own may be too long
         for runtime in (deep, open_to_all, tmp_path / "missing", Path("relative")):
-            listener, path = places.open_listener({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": temporary})
+            listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": temporary})
             listener.close()
             path.unlink()
             assert path.parent == Path(temporary, f"retinue-{os.getuid()}")
 
 
-def test_a_folder_of_someone_elses_making_is_refused(tmp_path):
+def test_public_socket_directory_is_refused(tmp_path):
     (tmp_path / f"retinue-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"retinue-{os.getuid()}").chmod(0o777)
     with pytest.raises(PermissionError):
-        places.open_listener({"TMPDIR": str(tmp_path)})
+        socket_path.open_listener({"TMPDIR": str(tmp_path)})
 
 
-async def test_a_run_goes_on_where_there_can_be_no_socket(stage, caplog):
-    stage.folder.mkdir()
-    stage.folder.chmod(0o755)
-    async with stage.at_work() as (owner,):
+async def test_run_continues_without_a_socket(runs, caplog):
+    runs.folder.mkdir()
+    runs.folder.chmod(0o755)
+    async with runs.waiting() as (owner,):
         assert owner.control is None
     (record,) = caplog.records
     assert record.getMessage() == (

@@ -1,4 +1,4 @@
-"""The lines of a descriptor, however they arrive."""
+"""Lines of a descriptor in chunks of any size."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from retinue.servers.stdio import DescriptorWriter, LineReader
 LIMIT = 20
 
 
-def read(chunks: list[bytes]) -> list[str]:
-    """The lines of what is written into a pipe, a piece at a time, each read before the next is written."""
+def read_lines(chunks: list[bytes]) -> list[str]:
+    """Write the chunks into a pipe and return the lines that the reader yields."""
 
     async def work() -> list[str]:
         out, into = os.pipe()
@@ -34,13 +34,13 @@ def read(chunks: list[bytes]) -> list[str]:
 
 @given(st.lists(st.binary(min_size=1, max_size=30)))
 @settings(max_examples=60, deadline=None)
-def test_every_line_within_the_limit_comes_once_and_in_order(chunks):
+def test_every_line_within_the_limit_is_read_once_and_in_order(chunks):
     *lines, _ = b"".join(chunks).split(b"\n")
     wanted = [line.decode("utf-8", "replace") + "\n" for line in lines if line.strip() and len(line) <= LIMIT]
-    assert read(chunks) == wanted
+    assert read_lines(chunks) == wanted
 
 
-def test_lines_come_from_a_file_too(tmp_path):
+def test_lines_are_read_from_a_regular_file(tmp_path):
     (tmp_path / "lines").write_bytes(b"a\n\nb\n")
 
     async def work() -> list[str]:
@@ -50,7 +50,7 @@ def test_lines_come_from_a_file_too(tmp_path):
     assert anyio.run(work) == ["a\n", "b\n"]
 
 
-async def test_whoever_reads_no_more_is_told_of_once():
+async def test_closed_reading_end_is_reported_once():
     out, into = os.pipe()
     os.close(out)
     writer, gone = DescriptorWriter(into), []
@@ -63,7 +63,7 @@ async def test_whoever_reads_no_more_is_told_of_once():
     assert gone == [1]
 
 
-async def test_a_slow_reader_gets_all_of_a_long_text():
+async def test_slow_reader_receives_all_of_a_long_text():
     out, into = os.pipe()
     os.set_blocking(into, False)
     text, found = "é" * 2**18 + "\n", b""

@@ -1,4 +1,4 @@
-"""A bridge and the other end of it: what an extension of a host does, for tests."""
+"""Start `retinue bridge` and act as the extension of a host, for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 TASK = {"agent": "explorer", "task": "look"}
 HANGS = [{"call": "read", "args": {"path": "a.py"}}, {"event": {"type": "text", "text": "half"}}, {"hang": True}]
 
@@ -22,7 +22,7 @@ INTERRUPTED = {
 
 
 class Extension:
-    """The other end of a bridge."""
+    """An extension that has started a bridge."""
 
     def __init__(self, place: Path, *arguments: str, program: tuple[str, ...], script: Any, environ: dict[str, str]):
         if script is not None:
@@ -36,11 +36,11 @@ class Extension:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        # One that says nothing more must not hold up the tests.
-        self._patience = threading.Timer(PATIENCE, self.process.kill)
-        self._patience.start()
+        # A silent bridge must not block the tests.
+        self._timeout = threading.Timer(TIMEOUT, self.process.kill)
+        self._timeout.start()
 
-    def say(self, *messages: dict[str, Any]) -> None:
+    def send(self, *messages: dict[str, Any]) -> None:
         self.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
     def write(self, data: bytes) -> None:
@@ -49,32 +49,32 @@ class Extension:
         self.process.stdin.flush()
 
     def call(self, id_: str = "1", tool: str = "subagent", arguments: Any = TASK, **more: Any) -> None:
-        self.say({"type": "call", "id": id_, "tool": tool, "arguments": arguments, **more})
+        self.send({"type": "call", "id": id_, "tool": tool, "arguments": arguments, **more})
 
-    def heard(self) -> dict[str, Any]:
-        """The next message that answers or shows something."""
-        while (message := self.line())["type"] in {"hello", "started", "ended"}:
+    def receive(self) -> dict[str, Any]:
+        """Return the next answer or partial result."""
+        while (message := self.read_message())["type"] in {"hello", "started", "ended"}:
             pass
         return message
 
-    def line(self) -> dict[str, Any]:
+    def read_message(self) -> dict[str, Any]:
         assert self.process.stdout
         message: dict[str, Any] = json.loads(self.process.stdout.readline())
         return message
 
-    def until(self, kind: str) -> list[dict[str, Any]]:
-        """All messages up to the first of this type, that included."""
-        said = [self.heard()]
-        while said[-1]["type"] != kind:
-            said.append(self.heard())
-        return said
+    def receive_until(self, kind: str) -> list[dict[str, Any]]:
+        """Return all messages up to the first of this type, inclusive."""
+        messages = [self.receive()]
+        while messages[-1]["type"] != kind:
+            messages.append(self.receive())
+        return messages
 
-    def leave(self) -> tuple[bytes, bytes]:
-        """Closes stdin and waits for the end; what was still said on stdout and on stderr."""
-        return self.process.communicate(timeout=PATIENCE)
+    def close(self) -> tuple[bytes, bytes]:
+        """Close stdin, wait for the exit and return the rest of stdout and stderr."""
+        return self.process.communicate(timeout=TIMEOUT)
 
-    def end(self) -> None:
-        self._patience.cancel()
+    def kill(self) -> None:
+        self._timeout.cancel()
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -82,13 +82,13 @@ class Extension:
                 stream.close()  # type: ignore[union-attr]
 
 
-def retinue(*arguments: str) -> Any:
+def run_retinue(*arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "retinue", *arguments], capture_output=True, check=False, timeout=PATIENCE
+        [sys.executable, "-m", "retinue", *arguments], capture_output=True, check=False, timeout=TIMEOUT
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def text_of(answer: dict[str, Any]) -> str:
+def result_text(answer: dict[str, Any]) -> str:
     (block,) = answer["result"]["content"]
     return str(block["text"])

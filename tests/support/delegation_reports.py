@@ -1,4 +1,4 @@
-"""What events of a tree of runs say."""
+"""Extract endings, reports and answers from the events of a tree of runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ def is_end(event: Event) -> bool:
 
 
 def ends(events: Iterable[EventRecord]) -> list[tuple[int, ErrorCode | None]]:
-    """How runs ended, in the order they did: depth and code."""
+    """Return depth and error code of each ended run, in the order of their ends."""
     return [
-        (one.origin.depth, one.event.failure.code if one.event.failure else None)
-        for one in events
-        if isinstance(one.event, RunEnded)
+        (record.origin.depth, record.event.failure.code if record.event.failure else None)
+        for record in events
+        if isinstance(record.event, RunEnded)
     ]
 
 
 def actual(events: Iterable[EventRecord]) -> dict[int, ExecutionReport]:
-    """What the last run at each depth really was."""
-    return {one.origin.depth: one.event.actual for one in events if isinstance(one.event, RunEnded)}
+    """Return the execution report of the last run at each depth."""
+    return {record.origin.depth: record.event.actual for record in events if isinstance(record.event, RunEnded)}
 
 
 def answers(events: Iterable[EventRecord]) -> list[str]:
-    """What delegation tools answered, in the order they did."""
-    return [one.event.text for one in events if isinstance(one.event, ToolReturned) and one.event.name == SPAWN]
+    """Return the texts of delegation tools, in the order of their results."""
+    return [
+        record.event.text
+        for record in events
+        if isinstance(record.event, ToolReturned) and record.event.name == SPAWN
+    ]

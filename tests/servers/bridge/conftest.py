@@ -24,4 +24,4 @@ def extension(tmp_path):
 
     yield start
     for each in started:
-        each.end()
+        each.kill()

@@ -1,4 +1,4 @@
-"""What the bridge sends for a host's own log when runs start and end, and how such data becomes a session again."""
+"""The session data that the bridge sends for the log of a host, and the restore of sessions from such data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from typing import Any
 
 import pytest
-from tests.support.bridge_extension import HANGS, INTERRUPTED, Extension, retinue, text_of
+from tests.support.bridge_extension import HANGS, INTERRUPTED, Extension, result_text, run_retinue
 
 from retinue.config.directories import state_folder
 from retinue.ipc.messages import SessionData
@@ -54,14 +54,14 @@ def delegate(bridge: Extension, id_: str = "a", *names: str, **task: Any) -> Non
 def sessions_until_result(bridge: Extension) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the data of the `started` and `ended` messages, and the result."""
     found = []
-    while (message := bridge.line())["type"] != "result":
+    while (message := bridge.read_message())["type"] != "result":
         if message["type"] in {"started", "ended"}:
             assert message["type"] == ("started" if message["session"]["status"] == "running" else "ended")
             found.append(message["session"])
     return found, message
 
 
-def test_a_run_is_sent_when_it_starts_and_with_its_messages_when_it_ends(extension, tmp_path):
+def test_session_data_is_sent_at_start_and_with_messages_at_end(extension, tmp_path):
     bridge = extension(surface="fanout", script=WORKS)
     delegate(bridge, profile="explorer")
     (started, ended), _ = sessions_until_result(bridge)
@@ -90,23 +90,23 @@ def test_a_run_is_sent_when_it_starts_and_with_its_messages_when_it_ends(extensi
     }
 
 
-def test_each_run_is_sent_as_soon_as_it_has_ended(extension, tmp_path):
+def test_session_data_is_sent_as_soon_as_each_run_ends(extension, tmp_path):
     script = {"agents": {"explorer": [{"say": "done"}], "tester": HANGS}}
     (tmp_path / "both.json").write_text(json.dumps(script))
     bridge = extension(surface="fanout", RETINUE_SCRIPT=str(tmp_path / "both.json"))
     tasks = [{"name": f"by {name}", "prompt": "look", "profile": name} for name in ("explorer", "tester")]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks})
-    while (ended := bridge.line())["type"] != "ended":
+    while (ended := bridge.read_message())["type"] != "ended":
         pass
     assert (ended["id"], ended["session"]["taskName"]) == ("a", "by explorer")
-    bridge.say({"type": "cancel", "id": "a"})
-    again, result = bridge.line(), bridge.line()
+    bridge.send({"type": "cancel", "id": "a"})
+    again, result = bridge.read_message(), bridge.read_message()
     assert (again["session"]["status"], again["session"]["exitCode"]) == ("error", 130)
     assert again["session"]["errorMessage"].startswith("Stopped before it was done")
     assert result["type"] == "result"
 
 
-def test_secrets_are_masked_in_what_is_sent(extension):
+def test_secrets_are_redacted_in_session_data(extension):
     secret = "sk-ant-api03-" + "a1B2c3D4" * 6
     script = [{"call": "bash", "args": {"command": f"echo {secret}"}, "returns": secret}, {"say": f"It is {secret}."}]
     bridge = extension(surface="fanout", script=script)
@@ -116,18 +116,18 @@ def test_secrets_are_masked_in_what_is_sent(extension):
     assert json.dumps(sent).count("[ANTHROPIC_KEY_REDACTED]") == 5, "two prompts, a call, its result, the answer"
 
 
-def test_a_shutdown_stops_the_runs_and_answers_their_call(extension):
+def test_shutdown_stops_the_runs_and_answers_their_call(extension):
     bridge = extension("--root", "c1", surface="fanout", script=HANGS)
     delegate(bridge, "a", "n1", "n2")
-    while bridge.line()["type"] != "started":
+    while bridge.read_message()["type"] != "started":
         pass
-    bridge.say({"type": "shutdown"})
+    bridge.send({"type": "shutdown"})
     sent, result = sessions_until_result(bridge)
     assert [data["status"] for data in sent][-2:] == ["error", "error"]
     assert [window["status"] for window in result["result"]["details"]["windows"]] == ["error", "error"]
-    assert bridge.leave() == (b"", b"")
+    assert bridge.close() == (b"", b"")
     assert bridge.process.returncode == 0
-    assert {event["failure"]["code"] for event in retinue("events", "c1") if event["type"] == "run_ended"} == {
+    assert {event["failure"]["code"] for event in run_retinue("events", "c1") if event["type"] == "run_ended"} == {
         "aborted"
     }
 
@@ -135,7 +135,7 @@ def test_a_shutdown_stops_the_runs_and_answers_their_call(extension):
 # -- bounds ------------------------------------------------------------------------------------------
 
 
-def test_the_data_of_a_task_has_its_answer_and_newest_messages_within_256_kib():
+def test_session_data_has_answer_and_newest_messages_within_256_kib():
     log = MessageLog()
     for number in range(2_000):
         log.add(ToolCalled(f"c{number}", "bash", {"command": "x" * 100_000, "deep": [[["y" * 9_000]]]}))
@@ -154,7 +154,7 @@ def test_the_data_of_a_task_has_its_answer_and_newest_messages_within_256_kib():
     assert encoded_bytes(data) <= MAX_TASK_BYTES + 1_000
 
 
-def test_an_answer_that_is_longer_than_the_bound_keeps_its_beginning():
+def test_answer_beyond_the_limit_keeps_its_beginning():
     text = "\x01" * MAX_TASK_BYTES  # six bytes each in JSON
     (message,) = MessageLog().newest(RunEnded(text=text, answer=AnswerStatus.FINAL), MAX_TASK_BYTES)
     kept = message["content"][0]["text"]
@@ -162,7 +162,7 @@ def test_an_answer_that_is_longer_than_the_bound_keeps_its_beginning():
     assert len(kept) > MAX_TASK_BYTES // 8
 
 
-def test_the_data_of_a_call_stays_within_1_mib_and_every_task_has_an_answer(extension):
+def test_session_data_of_a_call_stays_within_1_mib_with_every_answer(extension):
     flood = [{"event": {"type": "text", "text": "x" * 60_000}}] * 10
     bridge = extension(surface="fanout", script=[*flood, {"say": "y" * 60_000}])
     delegate(bridge, "a", *(f"n{number}" for number in range(16)), prompt="p" * 100_000)
@@ -172,30 +172,30 @@ def test_the_data_of_a_call_stays_within_1_mib_and_every_task_has_an_answer(exte
     assert all(data["messages"] for data in sent if data["status"] == "completed")
 
 
-# -- back from the log -------------------------------------------------------------------------------
+# -- restore -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def remembered(extension) -> list[dict[str, Any]]:
-    """The data of two runs of one session, of which Retinue has nothing any more."""
+def stored_runs(extension) -> list[dict[str, Any]]:
+    """Return the data of two runs of one session that Retinue's own store has lost."""
     bridge = extension(surface="fanout", script=WORKS)
     delegate(bridge, "a", "first")
     (_, first), _ = sessions_until_result(bridge)
     delegate(bridge, "b", "second", resume=first["sessionId"])
     (_, second), _ = sessions_until_result(bridge)
-    bridge.leave()
+    bridge.close()
     shutil.rmtree(state_folder(os.environ))
     return [first, second]
 
 
-def test_a_session_comes_back_from_the_data_of_its_runs(extension, remembered):
-    session = remembered[0]["sessionId"]
+def test_session_is_restored_from_the_data_of_its_runs(extension, stored_runs):
+    session = stored_runs[0]["sessionId"]
     bridge = extension(surface="fanout", script=WORKS)
     bridge.call("lost", "get_subagent_output", {"sessionId": session})
-    assert text_of(bridge.heard()).startswith(f'Session "{session}" not found.')
-    bridge.say({"type": "restore", "sessions": remembered})
+    assert result_text(bridge.receive()).startswith(f'Session "{session}" not found.')
+    bridge.send({"type": "restore", "sessions": stored_runs})
     bridge.call("output", "get_subagent_output", {"sessionId": session})
-    output = bridge.heard()["result"]
+    output = bridge.receive()["result"]
     assert output["content"][0]["text"] == "It is XYZZY."
     assert output["details"] == {
         "sessionId": session,
@@ -205,7 +205,7 @@ def test_a_session_comes_back_from_the_data_of_its_runs(extension, remembered):
         "maxLines": 15,
     }
     bridge.call("session", "get_subagent_session", {"sessionId": session})
-    whole = bridge.heard()["result"]
+    whole = bridge.receive()["result"]
     assert whole["content"][0]["text"].count('→ read: {"path":"a.py"}\n[tool result]: x = 1\nIt is XYZZY.') == 2
     assert whole["details"]["messageCount"] == 8
     delegate(bridge, "again", "third", resume=session)
@@ -213,35 +213,35 @@ def test_a_session_comes_back_from_the_data_of_its_runs(extension, remembered):
     assert result["result"]["details"]["sessionIds"] == [session]
 
 
-def test_a_session_that_the_store_has_is_not_replaced(extension):
+def test_restore_does_not_replace_a_stored_session(extension):
     bridge = extension(surface="fanout", script=WORKS)
     delegate(bridge)
     (_, ended), _ = sessions_until_result(bridge)
     forged = {**ended, "messages": [{"role": "assistant", "content": "Forged."}]}
-    bridge.say({"type": "restore", "sessions": [forged]})
+    bridge.send({"type": "restore", "sessions": [forged]})
     bridge.call("output", "get_subagent_output", {"sessionId": ended["sessionId"]})
-    assert text_of(bridge.heard()) == "It is XYZZY."
+    assert result_text(bridge.receive()) == "It is XYZZY."
 
 
-def test_a_run_that_only_started_comes_back_as_interrupted(extension):
+def test_run_that_only_started_is_restored_as_interrupted(extension):
     data = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": "p", "status": "running", "messages": []}
     bridge = extension(surface="fanout")
-    bridge.say({"type": "restore", "sessions": [data]})
+    bridge.send({"type": "restore", "sessions": [data]})
     bridge.call("session", "get_subagent_session", {"sessionId": data["sessionId"]})
-    result = bridge.heard()["result"]
+    result = bridge.receive()["result"]
     assert result["content"][0]["text"] == f"[Error: {INTERRUPTED['message']}]"
     assert (result["details"]["status"], result["details"]["exitCode"]) == ("error", 1)
 
 
-def test_a_secret_in_a_log_is_masked_before_it_is_stored(extension):
+def test_secret_in_restored_data_is_redacted_before_it_is_stored(extension):
     secret = "sk-ant-api03-" + "a1B2c3D4" * 6
     data = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": secret, "status": "completed"}
     bridge = extension("--root", "c1", surface="fanout")
     message = {"role": "assistant", "content": f"It is {secret}."}
-    bridge.say({"type": "restore", "sessions": [{**data, "messages": [message]}]})
+    bridge.send({"type": "restore", "sessions": [{**data, "messages": [message]}]})
     bridge.call("output", "get_subagent_output", {"sessionId": data["sessionId"]})
-    assert text_of(bridge.heard()) == "It is [ANTHROPIC_KEY_REDACTED]."
-    assert secret not in json.dumps(retinue("events", "c1"))
+    assert result_text(bridge.receive()) == "It is [ANTHROPIC_KEY_REDACTED]."
+    assert secret not in json.dumps(run_retinue("events", "c1"))
 
 
 @pytest.mark.parametrize(
@@ -257,19 +257,19 @@ def test_a_secret_in_a_log_is_masked_before_it_is_stored(extension):
     ],
     ids=json.dumps,
 )
-def test_data_that_is_not_a_session_is_refused_and_the_next_call_is_answered(extension, session):
+def test_invalid_session_data_is_refused_and_the_next_call_answered(extension, session):
     good = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": "p", "status": "completed", "messages": []}
     bridge = extension(surface="fanout")
-    bridge.say({"type": "restore", "sessions": [{**good, **session}]})
-    bridge.say({"type": "restore", "sessions": []}, {"type": "restore"})
+    bridge.send({"type": "restore", "sessions": [{**good, **session}]})
+    bridge.send({"type": "restore", "sessions": []}, {"type": "restore"})
     bridge.call("output", "get_subagent_output", {"sessionId": "feedfeedfeed4eed"})
-    while (answer := bridge.heard())["type"] == "refused":
+    while (answer := bridge.receive())["type"] == "refused":
         assert "id" not in answer
-    assert text_of(answer).startswith('Session "feedfeedfeed4eed" not found.')
+    assert result_text(answer).startswith('Session "feedfeedfeed4eed" not found.')
 
 
 @pytest.mark.parametrize("depth", [1, 99, 300])
-def test_odd_arguments_in_a_log_do_not_end_the_bridge(extension, depth):
+def test_deeply_nested_arguments_in_restored_data_do_not_end_the_bridge(extension, depth):
     nested: Any = {"x": 1e308, "y": 2**65, "z": "\ud83d", "": None}
     for _ in range(depth):
         nested = {"x": [nested]}
@@ -283,15 +283,15 @@ def test_odd_arguments_in_a_log_do_not_end_the_bridge(extension, depth):
     }
     bridge = extension(surface="fanout")
     for content in ([call], [{"type": "text", "text": "Half \ud83d."}]):
-        bridge.say(
+        bridge.send(
             {"type": "restore", "sessions": [{**data, "messages": [{"role": "assistant", "content": content}]}]}
         )
         bridge.call("output", "get_subagent_output", {"sessionId": data["sessionId"]})
-        assert bridge.until("result")[-1]["id"] == "output"
+        assert bridge.receive_until("result")[-1]["id"] == "output"
     assert bridge.process.poll() is None
 
 
-def test_messages_that_are_not_understood_are_left_out():
+def test_invalid_messages_in_restored_data_are_left_out():
     odd: list[Any] = [
         None,
         7,

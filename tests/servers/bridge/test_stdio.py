@@ -1,4 +1,4 @@
-"""`retinue bridge` as an extension starts it: a process, its stdin and its stdout."""
+"""`retinue bridge` as a process with pipes, as an extension starts it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from tests.support.bridge_extension import HANGS, INTERRUPTED, PATIENCE, TASK, retinue, text_of
+from tests.support.bridge_extension import HANGS, INTERRUPTED, TASK, TIMEOUT, result_text, run_retinue
 
 pytestmark = pytest.mark.process
 
@@ -15,90 +15,90 @@ SHEET = "\n".join(f"line {number}" for number in range(400))
 AGENT = "---\nname: {name}\ndescription: One of the project's own.\ntools: read\n---\nYou look.\n"
 
 
-def test_it_says_hello_and_which_tools_there_are(extension):
+def test_bridge_sends_hello_and_lists_its_tools(extension):
     bridge = extension(surface="fanout")
-    bridge.say({"type": "tools", "id": "t"})
-    hello = bridge.line()
+    bridge.send({"type": "tools", "id": "t"})
+    hello = bridge.read_message()
     assert {name: hello[name] for name in ("type", "protocol", "surface")} == {
         "type": "hello",
         "protocol": 1,
         "surface": "fanout",
     }
-    (known,) = retinue("tools", "--toolset", "fanout", "--json")
-    assert bridge.heard() == {"type": "tools", "id": "t", **known}
-    assert bridge.leave()[0] == b""
+    (known,) = run_retinue("tools", "--toolset", "fanout", "--json")
+    assert bridge.receive() == {"type": "tools", "id": "t", **known}
+    assert bridge.close()[0] == b""
     assert bridge.process.returncode == 0
 
 
-def test_with_the_tools_comes_the_policy_where_the_user_wants_it(extension):
+def test_tool_list_includes_the_policy_if_enabled(extension):
     bridge = extension("--policy")
-    bridge.say({"type": "tools", "id": "t"})
-    bridge.line()
-    (known,) = retinue("tools", "--policy", "--json")
-    assert bridge.heard()["policy"] == known["policy"]
+    bridge.send({"type": "tools", "id": "t"})
+    bridge.read_message()
+    (known,) = run_retinue("tools", "--policy", "--json")
+    assert bridge.receive()["policy"] == known["policy"]
     assert known["policy"].startswith("Delegate focused work")
 
 
-def test_a_call_is_answered_with_the_result_of_the_tool(extension):
+def test_call_is_answered_with_the_result_of_the_tool(extension):
     bridge = extension()
     bridge.call()
-    answer = bridge.heard()
+    answer = bridge.receive()
     assert (answer["type"], answer["id"]) == ("result", "1")
-    assert text_of(answer) == "A scripted answer of explorer to: look"
+    assert result_text(answer) == "A scripted answer of explorer to: look"
     assert answer["result"]["details"]["mode"] == "single"
     assert "isError" not in answer["result"]
 
 
-def test_partial_results_come_first_where_they_are_asked_for(extension):
+def test_partial_results_precede_the_result_if_requested(extension):
     bridge = extension(surface="fanout", script=[{"event": {"type": "text", "text": "half"}}, {"say": "whole"}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
-    *partials, result = bridge.until("result")
+    *partials, result = bridge.receive_until("result")
     assert {(message["type"], message["id"]) for message in partials} <= {("partial", "a")}
     assert all(message["result"]["details"]["windows"][0]["name"] == "n" for message in partials)
     assert result["result"]["details"]["globalStatus"] == "done"
 
 
-def test_a_call_in_flight_shows_what_it_does_and_holds_up_no_other(extension):
+def test_call_in_progress_sends_partials_and_delays_no_other_call(extension):
     bridge = extension(surface="fanout", script=HANGS)
     bridge.call("long", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
-    bridge.until("partial")
+    bridge.receive_until("partial")
     bridge.call("short", "list_subagent_profiles", {})
-    assert [m["id"] for m in bridge.until("result") if m["type"] == "result"] == ["short"]
+    assert [m["id"] for m in bridge.receive_until("result") if m["type"] == "result"] == ["short"]
 
 
-def test_a_cancelled_call_answers_with_what_its_runs_had(extension):
+def test_cancelled_call_returns_the_output_of_its_runs_so_far(extension):
     bridge = extension(surface="fanout", script=HANGS)
     tasks = [{"name": f"n{number}", "prompt": "p"} for number in range(6)]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks}, partials=True)
-    while "half" not in str(bridge.heard()["result"]["details"]["windows"]):
+    while "half" not in str(bridge.receive()["result"]["details"]["windows"]):
         pass
-    bridge.say({"type": "cancel", "id": "a"})
-    details = bridge.until("result")[-1]["result"]["details"]
-    assert [window["status"] for window in details["windows"]] == ["error"] * 6, "those that waited, too"
+    bridge.send({"type": "cancel", "id": "a"})
+    details = bridge.receive_until("result")[-1]["result"]["details"]
+    assert [window["status"] for window in details["windows"]] == ["error"] * 6, "queued runs are cancelled, too"
     assert details["windows"][0]["lines"][-1] == "half"
     bridge.call("b", "get_subagent_output", {"sessionId": details["sessionIds"][0]})
-    assert text_of(bridge.heard()) == "half"
+    assert result_text(bridge.receive()) == "half"
 
 
 @pytest.mark.parametrize(
     ("surface", "tool", "words"),
     [("single", "subagent", "was cancelled by user"), ("nested", "spawn_subagent", "Stopped before it was done")],
 )
-def test_a_call_that_is_cancelled_before_anything_began_ends_as_well(extension, surface, tool, words):
+def test_call_cancelled_before_its_run_started_is_answered(extension, surface, tool, words):
     bridge = extension(surface=surface, script=HANGS)
     call = {"type": "call", "id": "1", "tool": tool, "arguments": TASK}
-    bridge.say(call, {"type": "cancel", "id": "1"}, {"type": "cancel", "id": "nobody"})
-    assert words in text_of(bridge.heard())
+    bridge.send(call, {"type": "cancel", "id": "1"}, {"type": "cancel", "id": "nobody"})
+    assert words in result_text(bridge.receive())
 
 
-def test_runs_are_interrupted_when_the_extension_leaves_without_a_shutdown(extension):
+def test_runs_are_interrupted_when_the_extension_closes_stdin_without_shutdown(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(toolCall="t1", partials=True)
-    bridge.until("partial")
-    out, err = bridge.leave()
+    bridge.receive_until("partial")
+    out, err = bridge.close()
     assert (bridge.process.returncode, err) == (0, b"")
-    assert b'"type":"result"' not in out, "nobody waits for it"
-    events = retinue("events", "c1")
+    assert b'"type":"result"' not in out, "the extension is gone"
+    events = run_retinue("events", "c1")
     assert (events[0]["type"], events[-1]["type"]) == ("run_queued", "run_ended")
     assert events[-1]["failure"] == INTERRUPTED
 
@@ -106,46 +106,46 @@ def test_runs_are_interrupted_when_the_extension_leaves_without_a_shutdown(exten
 def test_runs_are_interrupted_when_the_extension_stops_reading(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(partials=True)
-    bridge.until("partial")
+    bridge.receive_until("partial")
     assert bridge.process.stdout
     bridge.process.stdout.close()
-    assert bridge.process.wait(PATIENCE) == 0
+    assert bridge.process.wait(TIMEOUT) == 0
     assert bridge.process.stderr
     assert bridge.process.stderr.read() == b""
-    assert retinue("events", "c1")[-1]["failure"] == INTERRUPTED
+    assert run_retinue("events", "c1")[-1]["failure"] == INTERRUPTED
 
 
-def test_events_carry_the_ids_of_the_host(extension):
+def test_events_have_the_root_and_call_ids_of_the_host(extension):
     bridge = extension("--root", "conversation-7")
     bridge.call(toolCall="call_1|fc_2")
-    bridge.heard()
-    found = {(event["root"], event["parentToolUseId"]) for event in retinue("events", "conversation-7")}
+    bridge.receive()
+    found = {(event["root"], event["parentToolUseId"]) for event in run_retinue("events", "conversation-7")}
     assert found == {("conversation-7", "call_1|fc_2")}
 
 
-def test_a_conversation_that_is_opened_again_makes_more_calls_than_max_spawns(extension):
+def test_reopened_conversation_makes_more_calls_than_max_spawns(extension):
     answers = []
     for _ in range(3):
         bridge = extension("--root", "c1", RETINUE_MAX_SPAWNS="1")
         bridge.call()
-        answers.append(text_of(bridge.heard()))
-        bridge.leave()
+        answers.append(result_text(bridge.receive()))
+        bridge.close()
     assert answers == ["A scripted answer of explorer to: look"] * 3
 
 
-def test_a_call_is_made_from_the_directory_it_names(extension, tmp_path):
+def test_call_uses_the_directory_it_names(extension, tmp_path):
     agents = tmp_path / "elsewhere" / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "local.md").write_text(AGENT.format(name="local"))
     bridge = extension()
-    bridge.say({"type": "tools", "id": "here"}, {"type": "tools", "id": "there", "cwd": str(tmp_path / "elsewhere")})
-    here, there = bridge.heard(), bridge.heard()
+    bridge.send({"type": "tools", "id": "here"}, {"type": "tools", "id": "there", "cwd": str(tmp_path / "elsewhere")})
+    here, there = bridge.receive(), bridge.receive()
     assert "- local:" not in here["tools"][0]["description"]
     assert "- local:" in there["tools"][0]["description"]
     bridge.call(arguments={"agent": "local", "task": "x"}, cwd="elsewhere")
-    assert text_of(bridge.heard()) == "A scripted answer of local to: x"
+    assert result_text(bridge.receive()) == "A scripted answer of local to: x"
     bridge.call(arguments={"agent": "local", "task": "x"})
-    assert text_of(bridge.heard()).startswith("Unknown agent: local")
+    assert result_text(bridge.receive()).startswith("Unknown agent: local")
 
 
 @pytest.mark.parametrize(
@@ -163,77 +163,77 @@ def test_a_call_is_made_from_the_directory_it_names(extension, tmp_path):
         (b'{"type":"tools","id":"\xff"', None),
     ],
 )
-def test_what_means_nothing_is_refused_and_the_next_call_is_answered(extension, line, id_):
+def test_invalid_line_is_refused_and_the_next_call_is_answered(extension, line, id_):
     bridge = extension()
     bridge.write(line + b"\n")
-    refusal = bridge.heard()
+    refusal = bridge.receive()
     assert (refusal["type"], refusal.get("id")) == ("refused", id_)
     bridge.call()
-    assert bridge.heard()["type"] == "result"
+    assert bridge.receive()["type"] == "result"
 
 
-def test_a_line_of_more_than_the_limit_is_skipped_and_the_next_call_is_answered(extension):
+def test_line_beyond_the_limit_is_skipped_and_the_next_call_answered(extension):
     bridge = extension()
-    limit = bridge.line()["maxLineBytes"]
+    limit = bridge.read_message()["maxLineBytes"]
     bridge.write(b'{"type":"call","id":"long","tool":"subagent","arguments":"' + b"x" * limit + b'"}\n')
     bridge.call("short")
-    assert (answer := bridge.heard())["id"] == "short"
-    assert text_of(answer) == "A scripted answer of explorer to: look"
-    _, errors = bridge.leave()
+    assert (answer := bridge.receive())["id"] == "short"
+    assert result_text(answer) == "A scripted answer of explorer to: look"
+    _, errors = bridge.close()
     assert (
         errors == b"A message of more than 4 MiB was skipped and will not be answered. Put long material into a file "
         b"and name the file.\n"
     )
 
 
-def test_half_a_line_at_the_end_is_ignored(extension):
+def test_incomplete_line_at_the_end_of_stdin_is_ignored(extension):
     bridge = extension()
     bridge.call()
-    bridge.heard()
+    bridge.receive()
     bridge.write(b'{"type":"call","id":"2","tool":"subagent","argum')
-    assert bridge.leave() == (b"", b"")
+    assert bridge.close() == (b"", b"")
     assert bridge.process.returncode == 0
 
 
-def test_a_thousand_calls_through_one_bridge_are_all_answered(extension):
-    """They outlive any limit on what agents may start: the calls are the host's own."""
+def test_thousand_calls_through_one_bridge_are_all_answered(extension):
+    """The limit on runs that agents start does not count calls of the host."""
     bridge = extension()
     answered: set[str] = set()
     for start in range(0, 1_000, 100):
         for number in range(start, start + 100):
             bridge.call(str(number), arguments={"agent": "explorer", "task": f"look {number}"})
         for _ in range(100):
-            answer = bridge.heard()
-            assert text_of(answer) == f"A scripted answer of explorer to: look {answer['id']}"
+            answer = bridge.receive()
+            assert result_text(answer) == f"A scripted answer of explorer to: look {answer['id']}"
             answered.add(answer["id"])
     assert answered == {str(number) for number in range(1_000)}
 
 
-def test_an_id_in_flight_is_not_taken_twice(extension):
+def test_second_call_with_an_id_in_use_is_refused(extension):
     bridge = extension(script=HANGS)
     bridge.call("1")
     bridge.call("1")
-    assert bridge.heard() == {
+    assert bridge.receive() == {
         "type": "refused",
         "id": "1",
         "message": "A call of the id 1 is in flight. Nothing was started.",
     }
 
 
-def test_a_call_with_half_a_character_in_it_is_answered(extension):
+def test_call_with_a_lone_surrogate_is_answered(extension):
     bridge = extension()
     bridge.call(arguments={"agent": "explorer", "task": "look \ud83d"})
-    assert text_of(bridge.heard()) == "A scripted answer of explorer to: look \ufffd"
+    assert result_text(bridge.receive()) == "A scripted answer of explorer to: look \ufffd"
 
 
-def test_arguments_that_are_no_object_are_the_tools_own_business(extension):
+def test_arguments_that_are_no_object_are_answered_by_the_tool(extension):
     bridge = extension()
     bridge.call(arguments=[1])
-    assert text_of(bridge.heard()) == "The input of subagent must be an object with agent and task"
+    assert result_text(bridge.receive()) == "The input of subagent must be an object with agent and task"
 
 
-def test_stdout_carries_the_protocol_and_nothing_else(extension):
-    """Whatever prints in the process or below it while it serves, on the stream or on the descriptor."""
+def test_stdout_of_the_bridge_has_only_protocol_messages(extension):
+    """Output of libraries and child processes goes to stderr, from the stream and from the descriptor."""
     noisy = """
 import os, sys, warnings
 from retinue.cli.main import main
@@ -250,72 +250,72 @@ main(sys.argv[1:])
 """
     bridge = extension(program=("-c", noisy))
     bridge.call()
-    assert text_of(bridge.heard()) == "A scripted answer of explorer to: look"
-    out, err = bridge.leave()
+    assert result_text(bridge.receive()) == "A scripted answer of explorer to: look"
+    out, err = bridge.close()
     assert (out, bridge.process.returncode) == (b"", 0)
     assert err.count(b"noise of") >= 4
 
 
-def test_a_reader_who_does_not_read_holds_up_nothing(extension):
+def test_extension_that_does_not_read_delays_no_run(extension):
     flood = [{"event": {"type": "text", "text": "x" * 60_000}}] * 40
     bridge = extension("--root", "c1", surface="fanout", script=[*flood, {"say": "done"}])
     bridge.call(tool="delegate_to_subagents", arguments={"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
-    while "run_ended" not in [event["type"] for event in retinue("events", "c1")]:
+    while "run_ended" not in [event["type"] for event in run_retinue("events", "c1")]:
         assert bridge.process.poll() is None
     assert bridge.process.stdin
     bridge.process.stdin.close()
-    assert bridge.process.wait(PATIENCE) == 0
+    assert bridge.process.wait(TIMEOUT) == 0
 
 
-def test_a_signal_ends_it_and_its_runs(extension):
+def test_signal_ends_the_bridge_and_its_runs(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(partials=True)
-    bridge.until("partial")
+    bridge.receive_until("partial")
     bridge.process.send_signal(signal.SIGTERM)
-    assert bridge.process.wait(PATIENCE) == 130
-    assert retinue("events", "c1")[-1]["failure"]["code"] == "aborted", "a signal asks the runs to stop"
+    assert bridge.process.wait(TIMEOUT) == 130
+    assert run_retinue("events", "c1")[-1]["failure"]["code"] == "aborted", "a signal asks the runs to stop"
 
 
 def test_runs_are_interrupted_when_the_terminal_of_the_host_is_closed(extension):
     bridge = extension("--root", "c1", script=HANGS)
     bridge.call(partials=True)
-    bridge.until("partial")
+    bridge.receive_until("partial")
     bridge.process.send_signal(signal.SIGHUP)
-    assert bridge.process.wait(PATIENCE) == 130
-    assert retinue("events", "c1")[-1]["failure"] == INTERRUPTED
+    assert bridge.process.wait(TIMEOUT) == 130
+    assert run_retinue("events", "c1")[-1]["failure"] == INTERRUPTED
 
 
-def test_rules_are_not_taken_for_an_agent_unless_they_are_asked_for(extension):
+def test_offline_engine_answers_only_if_selected_explicitly(extension):
     bridge = extension(engine="auto", PATH="/nowhere")
     bridge.call()
-    answer = bridge.heard()["result"]
+    answer = bridge.receive()["result"]
     assert answer["details"]["error"]["code"] == "SUBAGENT_FAILED"
     asked = extension(engine="offline")
     asked.call()
-    assert "Rule-based search" in text_of(asked.heard())
+    assert "Rule-based search" in result_text(asked.receive())
 
 
-def test_an_unknown_surface_is_refused_with_the_known_ones(extension):
+def test_unknown_toolset_is_refused_with_a_suggestion(extension):
     bridge = extension(surface="fanuot")
-    out, err = bridge.leave()
+    out, err = bridge.close()
     assert (bridge.process.returncode, out) == (2, b"")
     assert b"Did you mean fanout?" in err
 
 
-# -- what a host draws and remembers ---------------------------------------------------------------
+# -- views and session data ---------------------------------------------------------------
 
 
-def drawn(lines: list[list[list[str]]]) -> list[str]:
+def plain_lines(lines: list[list[list[str]]]) -> list[str]:
     return ["".join(text for text, _ in line) for line in lines]
 
 
-def test_a_result_is_drawn_as_the_windows_of_its_runs(extension):
+def test_result_has_a_view_with_the_windows_of_its_runs(extension):
     script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py\nb.py\nlib/"}, {"say": "one\ntwo"}]
     bridge = extension(surface="fanout", script=script)
     tasks = [{"name": "first", "prompt": "p"}, {"name": "second", "prompt": "p", "profile": "nobody"}]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks})
-    answer = bridge.until("result")[-1]
-    header, *lines = drawn(answer["view"]["lines"])
+    answer = bridge.receive_until("result")[-1]
+    header, *lines = plain_lines(answer["view"]["lines"])
     assert header == "Sub-agents: 1 done, 1 error"
     assert lines[0].startswith("✓ first (scripted) • 1 tools • ")
     assert lines[1:5] == ["  ls → src", "    2 files, 1 dir", "  one", "  two"]
@@ -324,7 +324,7 @@ def test_a_result_is_drawn_as_the_windows_of_its_runs(extension):
     assert lines[7] == f"Sessions: {', '.join(answer['result']['details']['sessionIds'])}"
     styles = {style for line in answer["view"]["lines"] for _, style in line}
     assert styles == {"name", "good", "muted", "error", ""}
-    assert drawn(answer["view"]["expanded"]) == [header, *lines]
+    assert plain_lines(answer["view"]["expanded"]) == [header, *lines]
     assert answer["view"]["maxLines"] == 15
     assert answer["view"]["bodies"] == [
         {"start": 2, "end": 6, "earlier": 0},
@@ -332,31 +332,31 @@ def test_a_result_is_drawn_as_the_windows_of_its_runs(extension):
     ]
 
 
-def test_each_run_of_a_view_has_max_lines_of_its_own_and_all_of_them_expanded(extension):
+def test_view_limits_lines_per_run_and_expands_all_of_them(extension):
     bridge = extension("--max-concurrency", "16", surface="fanout", script=[{"say": SHEET}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": f"n{i}", "prompt": "p"} for i in range(16)]})
-    view = bridge.until("result")[-1]["view"]
-    lines = drawn(view["lines"])
+    view = bridge.receive_until("result")[-1]["view"]
+    lines = plain_lines(view["lines"])
     assert [lines[body["start"] : body["end"]] for body in view["bodies"]] == [
         [f"  line {number}" for number in range(385, 400)]
     ] * 16
     assert {body["earlier"] for body in view["bodies"]} == {385}
-    assert drawn(view["expanded"]).count("  line 0") == 16
+    assert plain_lines(view["expanded"]).count("  line 0") == 16
 
 
-def test_long_line_of_a_view_is_sent_whole(extension):
+def test_long_line_of_a_view_is_sent_completely(extension):
     words = " ".join(f"word{number}" for number in range(1000))
     bridge = extension(surface="fanout", script=[{"say": words}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]})
-    view = bridge.until("result")[-1]["view"]
-    assert f"  {words}" in drawn(view["lines"])
-    assert f"  {words}" in drawn(view["expanded"])
+    view = bridge.receive_until("result")[-1]["view"]
+    assert f"  {words}" in plain_lines(view["lines"])
+    assert f"  {words}" in plain_lines(view["expanded"])
 
 
-def test_failure_is_remembered_in_the_words_of_the_toolset(extension):
+def test_session_data_has_the_failure_text_of_the_toolset(extension):
     bridge = extension(surface="fanout")
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p", "profile": "nobody"}]})
-    while (message := bridge.line())["type"] != "ended":
+    while (message := bridge.read_message())["type"] != "ended":
         pass
     assert message["session"]["errorMessage"] == 'Unknown profile: "nobody". Available profiles: (none)'
 
@@ -372,27 +372,27 @@ def test_failure_is_remembered_in_the_words_of_the_toolset(extension):
         ),
     ],
 )
-def test_cancelled_run_is_drawn_in_the_words_of_the_toolset(extension, surface, sentence, footer):
+def test_view_of_a_cancelled_run_has_the_failure_text_of_the_toolset(extension, surface, sentence, footer):
     bridge = extension(surface=surface, script=HANGS)
     bridge.call(partials=True)
-    while "half" not in json.dumps(bridge.heard()):
+    while "half" not in json.dumps(bridge.receive()):
         pass
-    bridge.say({"type": "cancel", "id": "1"})
-    lines = drawn(bridge.until("result")[-1]["view"]["lines"])
+    bridge.send({"type": "cancel", "id": "1"})
+    lines = plain_lines(bridge.receive_until("result")[-1]["view"]["lines"])
     assert f"  {sentence}" in lines
     assert [line for line in lines if line.startswith("Session")] == [
         line for line in lines if re.fullmatch(footer, line)
     ]
 
 
-def test_a_call_without_runs_is_not_drawn(extension):
+def test_call_without_runs_has_no_view(extension):
     bridge = extension(surface="fanout")
     bridge.call("a", "list_subagent_profiles", {})
-    assert "view" not in bridge.heard()
+    assert "view" not in bridge.receive()
 
 
-def test_time_passes_in_the_picture_of_a_run_that_says_nothing(extension):
+def test_view_of_a_silent_run_shows_elapsed_seconds(extension):
     bridge = extension(surface="fanout", script=HANGS)
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
-    while not re.search(r"• [1-9]\d*s/600s", drawn(bridge.heard()["view"]["lines"])[1]):
+    while not re.search(r"• [1-9]\d*s/600s", plain_lines(bridge.receive()["view"]["lines"])[1]):
         pass

@@ -1,4 +1,4 @@
-"""`retinue serve` as it is used: a process of its own, real sockets, and the runs of other processes."""
+"""`retinue serve` as a process with real sockets, and the runs of other processes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tests.cli.conftest import Process, wait_for
 
 pytestmark = pytest.mark.process
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 HANGS = [{"call": "ls", "args": {"path": "src"}}, {"event": {"type": "text", "text": "so far"}}, {"hang": True}]
 SCRIPTED = ("--engine", "scripted")
 
 
-class Served:
-    """A server, and requests to it."""
+class ServerProcess:
+    """A `retinue serve` process and requests to it."""
 
     def __init__(self, process: Process, *arguments: str, script: Any = None) -> None:
         self.process = process.start("serve", "--port", "0", "--json", *SCRIPTED, *arguments, script=script or HANGS)
         assert self.process.stdout
-        self.told = json.loads(self.process.stdout.readline())
-        self.port: int = self.told["port"]
-        self.token = Path(self.told["tokenFile"]).read_text().strip()
+        self.printed = json.loads(self.process.stdout.readline())
+        self.port: int = self.printed["port"]
+        self.token = Path(self.printed["tokenFile"]).read_text().strip()
         self.headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         written = None if body is None else json.dumps(body)
         connection.request(method, f"/api/v1/{path}", written, self.headers)
         answer = connection.getresponse()
@@ -42,8 +42,8 @@ class Served:
         return found
 
     def watch(self, query: str = "") -> Iterator[tuple[str, Any]]:
-        """The messages of the stream, from now on."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        """Open the event stream and return its messages."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         connection.request("GET", f"/api/v1/events{query}", headers=self.headers)
         answer = connection.getresponse()
         assert answer.readline() == b"retry: 1000\n"
@@ -70,8 +70,8 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process
     started.end()
 
 
-def ended(messages: Iterator[tuple[str, Any]]) -> list[Any]:
-    """The events up to the first end of a run."""
+def read_until_ended(messages: Iterator[tuple[str, Any]]) -> list[Any]:
+    """Return the events up to the first end of a run."""
     found = []
     for _, data in messages:
         found.append(data)
@@ -80,29 +80,29 @@ def ended(messages: Iterator[tuple[str, Any]]) -> list[Any]:
     raise AssertionError("the stream ended first")
 
 
-def test_a_run_of_another_process_is_seen_from_its_first_event_to_its_last(process):
-    server = Served(process)
+def test_run_of_another_process_is_followed_from_first_to_last_event(process):
+    server = ServerProcess(process)
     messages = server.watch()
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     row = next(data["row"] for _, data in messages if data["event"]["type"] == "text")
-    with_owner = next(iter(server.ask("GET", "runs?live=1")["runs"]))
-    detail = server.ask("GET", f"runs/{row['run']}")
-    stopped = server.ask("POST", f"runs/{row['run']}/cancel", {})
-    last = ended(messages)[-1]
+    with_owner = next(iter(server.request("GET", "runs?live=1")["runs"]))
+    detail = server.request("GET", f"runs/{row['run']}")
+    stopped = server.request("POST", f"runs/{row['run']}/cancel", {})
+    last = read_until_ended(messages)[-1]
     assert (row["state"], row["doing"], row["tools"]) == ("running", "so far", 1)
     assert row["owner"] == with_owner["owner"] == {"pid": running.pid, "host": socket.gethostname(), "here": False}
     assert with_owner["can"] == {"cancel": True, "steer": True, "extend": True, "resume": False}
     assert detail["state"] == "running"
     assert (stopped["found"], stopped["failure"]["code"]) == (True, "aborted")
     assert last["row"]["failure"]["code"] == "aborted"
-    assert running.wait(PATIENCE) == 130
+    assert running.wait(TIMEOUT) == 130
 
 
-def test_a_run_that_began_before_the_server_is_told_from_its_beginning(process):
+def test_run_started_before_the_server_is_followed_from_its_beginning(process):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "so far")
-    server = Served(process)
-    cursor = server.ask("GET", "health")["stream"]["cursor"].split("-")[0] + "-0"
+    server = ServerProcess(process)
+    cursor = server.request("GET", "health")["stream"]["cursor"].split("-")[0] + "-0"
     kinds = []
     for _, data in server.watch(f"?after={cursor}"):
         kinds.append(data["event"]["type"])
@@ -117,39 +117,41 @@ def test_a_run_that_began_before_the_server_is_told_from_its_beginning(process):
         "tool_returned",
         "text",
     ]
-    extended = server.ask("POST", f"runs/{server.ask('GET', 'runs')['runs'][0]['run']}/extend", {"seconds": 30})
+    extended = server.request(
+        "POST", f"runs/{server.request('GET', 'runs')['runs'][0]['run']}/extend", {"seconds": 30}
+    )
     assert extended["timeout"] == 930
     running.kill()
 
 
-def test_a_process_killed_while_it_is_watched_ends_its_run_as_interrupted(process):
-    server = Served(process)
+def test_killed_process_ends_its_run_as_interrupted(process):
+    server = ServerProcess(process)
     messages = server.watch()
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     next(data for _, data in messages if data["event"]["type"] == "text")
     running.send_signal(signal.SIGKILL)
-    told = ended(messages)
-    row = told[-1]["row"]
-    listed = server.ask("GET", "runs")["runs"][0]
-    assert len(told) == 1
+    events = read_until_ended(messages)
+    row = events[-1]["row"]
+    listed = server.request("GET", "runs")["runs"][0]
+    assert len(events) == 1
     assert (row["state"], row["failure"]["code"], row["owner"]) == ("error", "interrupted", None)
     assert (listed["run"], listed["state"], listed["failure"]["code"]) == (row["run"], "error", "interrupted")
-    # Nothing was written by looking: the next process to start writes it down.
+    # Following stores nothing: the next process to start stores the end.
     assert json.loads(process.run("sessions", "show", row["run"], "--json").stdout)["report"] is None
 
 
-def test_a_run_too_quick_to_be_found_is_told_all_the_same(process):
-    server = Served(process)
+def test_run_that_ends_before_its_process_is_found_is_published(process):
+    server = ServerProcess(process)
     messages = server.watch()
     assert process.run("run", "explorer", "x", *SCRIPTED, script=[{"say": "done"}]).returncode == 0
-    told = ended(messages)
-    assert [data["event"]["seq"] for data in told] == sorted({data["event"]["seq"] for data in told})
-    assert told[0]["event"]["type"] == "run_queued"
-    assert told[-1]["row"]["preview"] == "done"
+    events = read_until_ended(messages)
+    assert [data["event"]["seq"] for data in events] == sorted({data["event"]["seq"] for data in events})
+    assert events[0]["event"]["type"] == "run_queued"
+    assert events[-1]["row"]["preview"] == "done"
 
 
-def test_deltas_of_another_process_come_to_who_asks(process):
-    server = Served(process)
+def test_deltas_of_another_process_are_sent_if_requested(process):
+    server = ServerProcess(process)
     messages = server.watch("?deltas=1")
     script = [
         {"call": "ls", "args": {}},
@@ -163,8 +165,8 @@ def test_deltas_of_another_process_come_to_who_asks(process):
     assert "one two three".startswith(data["text"].strip()[:3])
 
 
-def test_who_comes_in_the_middle_of_a_block_of_another_process_gets_it_so_far(process):
-    server = Served(process)
+def test_late_watcher_receives_the_open_block_of_another_process(process):
+    server = ServerProcess(process)
     first = server.watch("?deltas=1")
     script = [
         {"call": "ls", "args": {}},
@@ -185,31 +187,31 @@ def test_who_comes_in_the_middle_of_a_block_of_another_process_gets_it_so_far(pr
     assert "one two three ".endswith(seen)
 
 
-def test_a_process_that_is_stopped_holds_up_nobody(process):
-    server = Served(process, script=[{"say": "done"}])
+def test_stopped_process_delays_no_other_run(process):
+    server = ServerProcess(process, script=[{"say": "done"}])
     messages = server.watch()
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     run = next(data["row"]["run"] for _, data in messages if data["event"]["type"] == "text")
     running.send_signal(signal.SIGSTOP)
     try:
-        refused = server.ask("POST", f"runs/{run}/cancel", {})
-        other = server.ask("POST", "runs", {"agent": "explorer", "task": "y"})["run"]["run"]
-        (last,) = (data for data in ended(messages)[-1:])
-        listed = {row["run"]: row["state"] for row in server.ask("GET", "runs")["runs"]}
+        refused = server.request("POST", f"runs/{run}/cancel", {})
+        other = server.request("POST", "runs", {"agent": "explorer", "task": "y"})["run"]["run"]
+        (last,) = (data for data in read_until_ended(messages)[-1:])
+        listed = {row["run"]: row["state"] for row in server.request("GET", "runs")["runs"]}
     finally:
         running.send_signal(signal.SIGCONT)
     running.send_signal(signal.SIGKILL)
-    gone = ended(messages)[-1]["row"]
+    gone = read_until_ended(messages)[-1]["row"]
     assert (refused["error"]["code"], last["row"]["run"]) == ("unsupported", other)
     assert "may be stopped" in refused["error"]["message"]
     assert listed == {run: "running", other: "completed"}
     assert (gone["run"], gone["failure"]["code"]) == (run, "interrupted")
 
 
-def test_ctrl_c_ends_it_at_once_with_readers_and_runs_which_are_kept(process):
-    server = Served(process)
+def test_ctrl_c_ends_the_server_at_once_and_stores_its_runs(process):
+    server = ServerProcess(process)
     streams = [server.watch() for _ in range(3)]
-    run = server.ask("POST", "runs", {"agent": "explorer", "task": "x"})["run"]["run"]
+    run = server.request("POST", "runs", {"agent": "explorer", "task": "x"})["run"]["run"]
     next(data for _, data in streams[0] if data["event"]["type"] == "text")
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(4.0) == 130
@@ -220,55 +222,55 @@ def test_ctrl_c_ends_it_at_once_with_readers_and_runs_which_are_kept(process):
     assert "so far" in shown["transcript"]
 
 
-def test_a_reader_who_has_stopped_reading_does_not_hold_it_up(process):
-    server = Served(process, script=[{"say": "{task}"}])
+def test_reader_that_stops_reading_does_not_delay_the_server(process):
+    server = ServerProcess(process, script=[{"say": "{task}"}])
     with socket.create_connection(("127.0.0.1", server.port)) as stuck:
         lines = [f"{name}: {value}" for name, value in server.headers.items()]
         request = ["GET /api/v1/events HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *lines, "", ""]
         stuck.sendall("\r\n".join(request).encode())
         assert stuck.recv(15) == b"HTTP/1.1 200 OK"
         for _ in range(8):  # much more than the system keeps for a reader
-            server.ask("POST", "runs", {"agent": "explorer", "task": "x" * 900_000})
-        assert server.ask("GET", "health")["watchers"] == 1
+            server.request("POST", "runs", {"agent": "explorer", "task": "x" * 900_000})
+        assert server.request("GET", "health")["watchers"] == 1
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(4.0) == 130
 
 
-def test_a_reader_who_hangs_up_is_forgotten(process):
-    server = Served(process)
+def test_reader_that_disconnects_is_not_counted(process):
+    server = ServerProcess(process)
     messages = server.watch()
-    server.ask("POST", "runs", {"agent": "explorer", "task": "x"})
+    server.request("POST", "runs", {"agent": "explorer", "task": "x"})
     next(messages)
-    assert server.ask("GET", "health")["watchers"] == 1
+    assert server.request("GET", "health")["watchers"] == 1
     messages.close()  # type: ignore[attr-defined]
-    deadline = time.monotonic() + PATIENCE
-    while server.ask("GET", "health")["watchers"]:
+    deadline = time.monotonic() + TIMEOUT
+    while server.request("GET", "health")["watchers"]:
         assert time.monotonic() < deadline
 
 
-def test_a_second_start_prints_another_link_to_the_one_that_runs(process):
-    server = Served(process)
+def test_second_start_prints_another_link_to_the_running_server(process):
+    server = ServerProcess(process)
     again = process.run("serve", "--port", str(server.port))
     link = again.stdout.strip()
     assert again.returncode == 0
     assert link.startswith(f"http://127.0.0.1:{server.port}/login#")
-    assert link != server.told["link"]
+    assert link != server.printed["link"]
     code = link.partition("#")[2]
     del server.headers["Authorization"]
-    assert server.ask("POST", "login", {"code": code}) == {"ok": True}
-    assert server.ask("POST", "login", {"code": code})["error"]["code"] == "unauthorized"
+    assert server.request("POST", "login", {"code": code}) == {"ok": True}
+    assert server.request("POST", "login", {"code": code})["error"]["code"] == "unauthorized"
 
 
-def test_a_second_start_finds_the_one_that_runs_at_any_address(process):
-    server = Served(process, "--host", "::1")
+def test_second_start_finds_the_running_server_at_any_address(process):
+    server = ServerProcess(process, "--host", "::1")
     again = process.run("serve", "--host", "::1", "--port", str(server.port))
     assert again.returncode == 0
     assert again.stdout.startswith(f"http://[::1]:{server.port}/login#")
 
 
-def test_a_port_that_another_program_has_is_said_and_the_token_is_not(process):
-    """Whoever listens there may be anyone: it would have the token, or name the link."""
-    Served(process).process.kill()  # there is a token, and the announcement of a server that was killed
+def test_port_of_another_program_is_reported_without_sending_the_token(process):
+    """An unknown program must not receive the token or choose the link."""
+    ServerProcess(process).process.kill()  # leaves a token and the port file of a killed server
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = process.run("serve", "--port", str(port))
@@ -280,8 +282,8 @@ def test_a_port_that_another_program_has_is_said_and_the_token_is_not(process):
     assert done.stdout == ""
 
 
-def test_the_port_of_a_server_that_was_killed_is_not_taken_for_its(process):
-    server = Served(process)
+def test_port_of_a_killed_server_is_not_reported_as_running(process):
+    server = ServerProcess(process)
     server.process.kill()
     server.process.wait()
     with socket.create_server(("127.0.0.1", server.port)):
@@ -289,58 +291,58 @@ def test_the_port_of_a_server_that_was_killed_is_not_taken_for_its(process):
     assert (done.returncode, done.stdout) == (2, "")
 
 
-def test_servers_that_start_for_the_first_time_at_once_share_one_token(process):
+def test_servers_first_started_at_once_share_one_token(process):
     command = ("serve", "--port", "0", "--json", *SCRIPTED)
     started = [process.start(*command, script=HANGS) for _ in range(4)]
-    told = [json.loads(each.stdout.readline()) for each in started]
-    (file,) = {each["tokenFile"] for each in told}
+    printed = [json.loads(each.stdout.readline()) for each in started]
+    (file,) = {each["tokenFile"] for each in printed}
     token = Path(file).read_text().strip()
-    for each in told:
-        connection = http.client.HTTPConnection("127.0.0.1", each["port"], timeout=PATIENCE)
+    for each in printed:
+        connection = http.client.HTTPConnection("127.0.0.1", each["port"], timeout=TIMEOUT)
         connection.request("GET", "/api/v1/health", headers={"Authorization": f"Bearer {token}"})
         assert connection.getresponse().status == 200
         connection.close()
     assert [path.name for path in Path(file).parent.glob("*token*")] == ["token"]
 
 
-def test_the_link_is_the_only_answer_and_the_rest_goes_beside_it(process):
+def test_serve_prints_only_the_link_on_stdout(process):
     running = process.start("serve", "--port", "0")
-    said = wait_for(running, "token in")
+    stderr = wait_for(running, "token in")
     assert running.stdout
     link = running.stdout.readline()
     assert link.startswith("http://127.0.0.1:")
     assert "/login#" in link
-    assert link.partition("#")[2].strip() not in said
+    assert link.partition("#")[2].strip() not in stderr
     running.send_signal(signal.SIGTERM)
-    out, _ = running.communicate(timeout=PATIENCE)
+    out, _ = running.communicate(timeout=TIMEOUT)
     assert (running.returncode, out) == (130, "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (("--host", "0.0.0.0"), "--listen-anywhere"),
         (("--port", "99999"), "99999"),
         (("--timeout", "0"), "timeout"),
     ],
 )
-def test_what_cannot_be_served_is_said_before_anything_starts(process, arguments, words):
+def test_invalid_serve_options_fail_before_anything_starts(process, arguments, message):
     done = process.run("serve", *arguments)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
 
 
-def test_listening_elsewhere_says_what_that_means(process):
+def test_listening_on_all_addresses_prints_a_warning(process):
     running = process.start("serve", "--port", "0", "--host", "0.0.0.0", "--listen-anywhere", "--name", "box.example")
-    said = wait_for(running, "use an SSH tunnel instead")
-    assert "whoever can reach this machine there and has the token" in said
-    assert "can start agents as you, and nothing on the way is encrypted" in said
+    stderr = wait_for(running, "use an SSH tunnel instead")
+    assert "whoever can reach this machine there and has the token" in stderr
+    assert "can start agents as you, and nothing on the way is encrypted" in stderr
     assert running.stdout
     assert running.stdout.readline().startswith("http://box.example:")
     running.kill()
 
 
-def test_a_token_that_others_can_read_stops_the_start(process, scratch_home):
+def test_token_file_readable_by_others_prevents_the_start(process, scratch_home):
     file = scratch_home / ".local" / "state" / "retinue" / "serving" / "token"
     file.parent.mkdir(parents=True)
     file.write_text("x" * 43)
@@ -350,9 +352,9 @@ def test_a_token_that_others_can_read_stops_the_start(process, scratch_home):
     assert "Others can read the token file" in done.stderr
 
 
-def test_many_connections_that_say_nothing_do_not_keep_others_out(process):
-    server = Served(process)
+def test_many_silent_connections_do_not_block_others(process):
+    server = ServerProcess(process)
     idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
-    assert server.ask("GET", "health")["status"] == "ok"
+    assert server.request("GET", "health")["status"] == "ok"
     for connection in idle:
         connection.close()

@@ -1,4 +1,4 @@
-"""The stream: a place in one row of events. Who comes back gets the gap, who comes too late is told so, once."""
+"""The event stream: reconnecting watchers receive the missed events, or one resync if those are gone."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ def is_end(message: Message) -> bool:
     return bool(message.event == "happened" and message.data["event"]["type"] == "run_ended")
 
 
-def origin(run: str = "a" * 32, root: str = "root") -> EventSource:
+def event_source(run: str = "a" * 32, root: str = "root") -> EventSource:
     return EventSource(run=run, session=run, root=root, parent_tool_use_id="call")
 
 
-def queued(run: str = "a" * 32, root: str = "root") -> EventRecord:
+def queued_event(run: str = "a" * 32, root: str = "root") -> EventRecord:
     event = RunQueued(name="n", agent="n", task="t", cwd="/", surface="single")
-    return EventRecord(origin(run, root), 1, 1.0, event)
+    return EventRecord(event_source(run, root), 1, 1.0, event)
 
 
-def filled(count: int, **bounds: Any) -> EventFeed:
-    """A hub with so many texts of one run."""
-    hub = EventFeed(**bounds)
-    hub.publish(queued())
+def make_feed(count: int, **limits: Any) -> EventFeed:
+    """Return a feed with `count` texts of one run."""
+    feed = EventFeed(**limits)
+    feed.publish(queued_event())
     for number in range(count):
-        hub.publish(EventRecord(origin(), number + 2, 2.0, Text(str(number))))
-    return hub
+        feed.publish(EventRecord(event_source(), number + 2, 2.0, Text(str(number))))
+    return feed
 
 
-def texts(feed: EventStream) -> list[str]:
-    """The texts a feed gives until it has no more."""
+def read_texts(stream: EventStream) -> list[str]:
+    """Return the texts that a stream has now."""
     found: list[str] = []
-    while piece := feed.next_chunk():
+    while piece := stream.next_chunk():
         found += [
             line.split('"text":"')[1].split('"')[0] for line in piece.decode().split("\n") if '"type":"text"' in line
         ]
     return found
 
 
-async def test_a_watcher_sees_a_run_from_its_first_event_to_its_last(serve):
+async def test_watcher_receives_all_events_of_a_run(serve):
     async with serve(call("read", path="a.py", returns="x"), reply("done")) as client, client.watch() as stream:
-        begun = (await client.post("runs", TASK)).json["run"]
+        queued_run = (await client.post("runs", TASK)).json["run"]
         messages = await stream.until(is_end)
     events = [message.data["event"] for message in messages]
     rows = [message.data["row"] for message in messages]
@@ -70,7 +70,7 @@ async def test_a_watcher_sees_a_run_from_its_first_event_to_its_last(serve):
         "message_ended",
         "run_ended",
     ]
-    assert {event["run"] for event in events} == {row["run"] for row in rows} == {begun["run"]}
+    assert {event["run"] for event in events} == {row["run"] for row in rows} == {queued_run["run"]}
     assert [row["state"] for row in rows] == ["queued"] + ["running"] * 7 + ["completed"]
     assert [row["doing"] for row in rows][:5] == [
         "waiting for a slot",
@@ -83,7 +83,7 @@ async def test_a_watcher_sees_a_run_from_its_first_event_to_its_last(serve):
     assert [message.id.rpartition("-")[2] for message in messages] == [str(number) for number in range(1, 10)]
 
 
-async def test_a_reconnect_gets_exactly_the_gap(serve):
+async def test_reconnect_receives_exactly_the_missed_events(serve):
     async with serve(call("read", path="a.py"), reply("done")) as client:
         async with client.watch() as stream:
             await client.post("runs", TASK)
@@ -93,7 +93,7 @@ async def test_a_reconnect_gets_exactly_the_gap(serve):
                 assert await stream.until(is_end) == everything[number + 1 :]
 
 
-async def test_a_snapshot_says_where_the_stream_goes_on(serve):
+async def test_snapshot_has_the_cursor_at_which_the_stream_continues(serve):
     go = anyio.Event()
     async with serve(reply("first"), RunCallback(go.wait), reply("done")) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
@@ -107,7 +107,7 @@ async def test_a_snapshot_says_where_the_stream_goes_on(serve):
 
 
 @pytest.mark.parametrize("after", ["deadbeef-3", "nonsense", "-", "1", "00000000-99999999999999999999"])
-async def test_an_unknown_place_gets_one_resync_and_then_what_happens(serve, after):
+async def test_unknown_cursor_receives_one_resync_and_then_events(serve, after):
     async with serve(reply("done")) as client:
         await client.post("runs", TASK)
         async with client.watch(f"?after={after}") as stream:
@@ -117,29 +117,29 @@ async def test_an_unknown_place_gets_one_resync_and_then_what_happens(serve, aft
             assert {message.event for message in await stream.until(is_end)} == {"happened"}
 
 
-def test_what_is_too_old_gets_exactly_one_resync():
-    hub = filled(30, max_events=10)
-    feed = EventStream(hub, WatchQuery(after=hub.format_cursor(5)))
-    first = feed.next_chunk()
+def test_outdated_cursor_receives_exactly_one_resync():
+    feed = make_feed(30, max_events=10)
+    stream = EventStream(feed, WatchQuery(after=feed.format_cursor(5)))
+    first = stream.next_chunk()
     assert first.count(b"event: resync") == 1
-    assert hub.cursor.encode() in first
-    assert feed.next_chunk() == b""
-    hub.publish(EventRecord(origin(), 99, 2.0, Text("news")))
-    assert texts(feed) == ["news"]
+    assert feed.cursor.encode() in first
+    assert stream.next_chunk() == b""
+    feed.publish(EventRecord(event_source(), 99, 2.0, Text("news")))
+    assert read_texts(stream) == ["news"]
 
 
-def test_a_watcher_that_falls_behind_is_told_once_and_costs_no_memory():
-    hub = EventFeed(max_events=100)
-    hub.publish(queued())
-    feed = EventStream(hub, WatchQuery())
+def test_lagging_watcher_receives_one_resync_and_uses_no_memory():
+    feed = EventFeed(max_events=100)
+    feed.publish(queued_event())
+    stream = EventStream(feed, WatchQuery())
     for number in range(1000):
-        hub.publish(EventRecord(origin(), number + 2, 2.0, Text(str(number))))
-    assert len(hub.entries) == 100
-    assert b"resync" in feed.next_chunk()
-    assert feed.next_chunk() == b""
+        feed.publish(EventRecord(event_source(), number + 2, 2.0, Text(str(number))))
+    assert len(feed.entries) == 100
+    assert b"resync" in stream.next_chunk()
+    assert stream.next_chunk() == b""
 
 
-async def test_when_something_was_lost_everyone_is_told_at_once(serve):
+async def test_lost_events_resync_every_watcher(serve):
     async with serve(reply("done")) as client:
         await client.post("runs", TASK)
         async with client.watch(f"?after={client.hub.cursor}") as stream:
@@ -149,88 +149,88 @@ async def test_when_something_was_lost_everyone_is_told_at_once(serve):
             assert is_end((await stream.until(is_end))[-1])
 
 
-def test_the_row_of_events_is_bounded_in_bytes():
-    hub = filled(0, max_event_bytes=100_000)
+def test_feed_is_limited_in_bytes():
+    feed = make_feed(0, max_event_bytes=100_000)
     for number in range(50):
-        hub.publish(EventRecord(origin(), number + 2, 2.0, Text("x" * 10_000)))
-    assert 5 <= len(hub.entries) <= 10
-    hub.publish(EventRecord(origin(), 99, 2.0, Text("y" * 1_000_000)))
-    assert len(hub.entries) == 1
+        feed.publish(EventRecord(event_source(), number + 2, 2.0, Text("x" * 10_000)))
+    assert 5 <= len(feed.entries) <= 10
+    feed.publish(EventRecord(event_source(), 99, 2.0, Text("y" * 1_000_000)))
+    assert len(feed.entries) == 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 7), max_size=60), st.integers(1, 40))
-def test_whoever_reads_at_any_pace_gets_every_event_once_and_in_order(steps, kept):
-    """0 to 5: so many events happen; 6: the watcher reads; 7: it is cut off and comes back."""
-    hub, sent, had, expected = EventFeed(max_events=kept), 0, [], []
-    hub.publish(queued())
-    feed = EventStream(hub, WatchQuery())
+def test_reader_of_any_pace_receives_every_event_once_and_in_order(steps, max_events):
+    """Steps 0 to 5 publish as many events, 6 reads, 7 reconnects."""
+    feed, sent, had, expected = EventFeed(max_events=max_events), 0, [], []
+    feed.publish(queued_event())
+    stream = EventStream(feed, WatchQuery())
     for step in [*steps, 6]:
         if step < 6:
             for _ in range(step):
-                hub.publish(EventRecord(origin(), sent + 2, 2.0, Text(str(sent))))
+                feed.publish(EventRecord(event_source(), sent + 2, 2.0, Text(str(sent))))
                 expected.append(str(sent))
                 sent += 1
         elif step == 6:
-            place = feed._position.number
-            if hub.parse_cursor(hub.format_cursor(place)) is None:
-                assert b"resync" in feed.next_chunk()
+            number = stream._position.number
+            if feed.parse_cursor(feed.format_cursor(number)) is None:
+                assert b"resync" in stream.next_chunk()
                 had = list(expected)  # what a client does then: it loads the whole picture
-            had += texts(feed)
+            had += read_texts(stream)
         else:
-            feed = EventStream(hub, WatchQuery(after=hub.format_cursor(feed._position.number)))
+            stream = EventStream(feed, WatchQuery(after=feed.format_cursor(stream._position.number)))
     assert had == expected
 
 
-def test_an_event_that_comes_twice_is_told_once():
-    hub = filled(3)
-    before = hub.number
-    assert not hub.publish(EventRecord(origin(), 3, 2.0, Text("1")))
-    hub.publish(EventRecord(origin(), 99, 3.0, RunEnded(text="done")))
-    assert not hub.publish(EventRecord(origin(), 100, 3.0, Text("a ghost")))
-    assert hub.number == before + 1
+def test_event_published_twice_is_sent_once():
+    feed = make_feed(3)
+    before = feed.number
+    assert not feed.publish(EventRecord(event_source(), 3, 2.0, Text("1")))
+    feed.publish(EventRecord(event_source(), 99, 3.0, RunEnded(text="done")))
+    assert not feed.publish(EventRecord(event_source(), 100, 3.0, Text("a ghost")))
+    assert feed.number == before + 1
 
 
 def test_rows_are_coalesced_for_a_reader_that_is_behind():
-    hub = EventFeed()
-    feed = EventStream(hub, WatchQuery(rows=True))
+    feed = EventFeed()
+    stream = EventStream(feed, WatchQuery(rows=True))
     for run in ("a" * 32, "b" * 32):
-        hub.publish(queued(run))
-        hub.publish(EventRecord(origin(run), 2, 2.0, RunStarted()))
+        feed.publish(queued_event(run))
+        feed.publish(EventRecord(event_source(run), 2, 2.0, RunStarted()))
         for number in range(50):
-            hub.publish(EventRecord(origin(run), number + 3, 2.0, Text(str(number))))
-    piece = feed.next_chunk().decode()
+            feed.publish(EventRecord(event_source(run), number + 3, 2.0, Text(str(number))))
+    piece = stream.next_chunk().decode()
     assert piece.count("event: row") == 2
     assert piece.count('"doing":"49"') == 2
     assert "happened" not in piece
-    again = EventStream(hub, WatchQuery(rows=True, after=hub.format_cursor(52)))
+    again = EventStream(feed, WatchQuery(rows=True, after=feed.format_cursor(52)))
     assert again.next_chunk().count(b"event: row") == 1
 
 
-def test_only_what_is_wanted_is_told():
-    hub = EventFeed()
-    feeds = [
-        EventStream(hub, WatchQuery(), "b" * 32),
-        EventStream(hub, WatchQuery(root="other")),
-        EventStream(hub, WatchQuery()),
+def test_stream_of_one_run_or_root_has_no_other_events():
+    feed = EventFeed()
+    streams = [
+        EventStream(feed, WatchQuery(), "b" * 32),
+        EventStream(feed, WatchQuery(root="other")),
+        EventStream(feed, WatchQuery()),
     ]
-    hub.publish(queued("a" * 32, "root"))
-    hub.publish(queued("b" * 32, "other"))
-    hub.publish(queued("c" * 32, "other"))
-    assert [feed.next_chunk().count(b"event: happened") for feed in feeds] == [1, 2, 3]
-    assert hub.cursor.encode() in feeds[0].ping()
+    feed.publish(queued_event("a" * 32, "root"))
+    feed.publish(queued_event("b" * 32, "other"))
+    feed.publish(queued_event("c" * 32, "other"))
+    assert [stream.next_chunk().count(b"event: happened") for stream in streams] == [1, 2, 3]
+    assert feed.cursor.encode() in streams[0].ping()
 
 
-def test_an_unwanted_row_of_events_does_not_make_a_watcher_late():
-    hub = filled(50, max_events=10)
-    feed = EventStream(hub, WatchQuery(), "b" * 32)
+def test_events_of_other_roots_do_not_make_a_watcher_lag():
+    feed = make_feed(50, max_events=10)
+    stream = EventStream(feed, WatchQuery(), "b" * 32)
     for number in range(100, 105):
-        hub.publish(EventRecord(origin(), number, 2.0, Text("x")))
-        assert feed.next_chunk() == b""
-    assert feed.order == hub.order
+        feed.publish(EventRecord(event_source(), number, 2.0, Text("x")))
+        assert stream.next_chunk() == b""
+    assert stream.order == feed.order
 
 
-async def test_deltas_are_for_those_who_ask_and_come_before_their_text(serve):
+async def test_deltas_are_sent_only_if_requested_and_before_their_text(serve):
     script = [TextStep(text="one two three four", deltas=4), HangStep()]
     async with serve(*script) as client, client.watch("?deltas=1") as stream, client.watch() as without:
         await client.post("runs", TASK)
@@ -249,19 +249,19 @@ async def test_deltas_are_for_those_who_ask_and_come_before_their_text(serve):
     assert all(message.event == "happened" for message in others)
 
 
-def test_deltas_are_dropped_first():
-    hub = filled(1, max_deltas=5)
-    feed = EventStream(hub, WatchQuery(deltas=True))
+def test_deltas_are_dropped_before_durable_events():
+    feed = make_feed(1, max_deltas=5)
+    stream = EventStream(feed, WatchQuery(deltas=True))
     for number in range(20):
-        hub.publish(EventRecord(origin(), number + 3, 2.0, TextDelta(f"{number} ")))
-    hub.publish(EventRecord(origin(), 50, 2.0, Text("whole")))
-    piece = feed.next_chunk().decode()
+        feed.publish(EventRecord(event_source(), number + 3, 2.0, TextDelta(f"{number} ")))
+    feed.publish(EventRecord(event_source(), 50, 2.0, Text("whole")))
+    piece = stream.next_chunk().decode()
     assert piece.count("event: delta") == 5
     assert '"at":35' in piece
     assert piece.count('"text":"whole"') == 1
 
 
-async def test_a_reader_who_leaves_is_forgotten(serve):
+async def test_watcher_that_disconnects_is_not_counted(serve):
     async with serve(reply("done")) as client:
         async with client.watch(), client.watch("?deltas=1"):
             assert (await client.get("health")).json["watchers"] == 2
@@ -269,7 +269,7 @@ async def test_a_reader_who_leaves_is_forgotten(serve):
         assert (await client.get("health")).json["watchers"] == 0
 
 
-async def test_a_reader_who_reads_nothing_slows_no_run(serve):
+async def test_watcher_that_does_not_read_slows_no_run(serve):
     stuck = anyio.Event()
 
     async def receive():
@@ -296,10 +296,10 @@ async def test_a_reader_who_reads_nothing_slows_no_run(serve):
 
 
 @VIRTUAL_TIME
-async def test_a_connection_on_which_nothing_happens_is_kept_alive():
+async def test_idle_stream_is_kept_alive():
     from retinue.servers.http.sse import PING_INTERVAL, send_events
 
-    hub, sent = EventFeed(), []
+    feed, sent = EventFeed(), []
 
     async def receive():
         await anyio.sleep_forever()
@@ -308,18 +308,18 @@ async def test_a_connection_on_which_nothing_happens_is_kept_alive():
         sent.append(message.get("body", b""))
 
     with anyio.move_on_after(PING_INTERVAL * 2.5):
-        await send_events(hub, EventStream(hub, WatchQuery()), receive, send, {})
-    assert sent[1:] == [b"retry: 1000\n\n"] + [b": ping\nid: %b\n\n" % hub.cursor.encode()] * 2
-    assert hub.watchers == 0
+        await send_events(feed, EventStream(feed, WatchQuery()), receive, send, {})
+    assert sent[1:] == [b"retry: 1000\n\n"] + [b": ping\nid: %b\n\n" % feed.cursor.encode()] * 2
+    assert feed.watchers == 0
 
 
 @VIRTUAL_TIME
-async def test_a_gap_that_is_more_than_one_piece_comes_whole_though_nothing_happens():
+async def test_gap_larger_than_one_batch_is_sent_completely():
     from retinue.servers.http.sse import PING_INTERVAL, send_events
 
-    hub, sent = filled(0), b""
+    feed, sent = make_feed(0), b""
     for number in range(50):
-        hub.publish(EventRecord(origin(), number + 2, 2.0, Text("x" * 20_000)))
+        feed.publish(EventRecord(event_source(), number + 2, 2.0, Text("x" * 20_000)))
 
     async def send(message):
         nonlocal sent
@@ -327,12 +327,12 @@ async def test_a_gap_that_is_more_than_one_piece_comes_whole_though_nothing_happ
 
     with anyio.move_on_after(PING_INTERVAL - 1):
         await send_events(
-            hub, EventStream(hub, WatchQuery(after=hub.format_cursor(0))), anyio.sleep_forever, send, {}
+            feed, EventStream(feed, WatchQuery(after=feed.format_cursor(0))), anyio.sleep_forever, send, {}
         )
     assert sent.count(b"event: happened") == 51
 
 
-async def test_closing_ends_every_stream(serve):
+async def test_closing_the_feed_ends_every_stream(serve):
     async with serve(reply("done")) as client, client.watch() as stream:
         client.hub.close()
         with anyio.fail_after(PATIENCE):
@@ -348,13 +348,13 @@ async def test_too_many_watchers_are_refused(serve):
     assert (answer.status, answer.error) == (503, "busy")
 
 
-async def test_an_unknown_run_cannot_be_watched(serve):
+async def test_stream_of_an_unknown_run_is_refused(serve):
     async with serve(reply("done")) as client:
         answer = await client.get("events?run=0123456789abcdef")
     assert (answer.status, answer.error) == (404, "session_not_found")
 
 
-async def test_half_a_character_breaks_neither_the_stream_nor_a_list(serve):
+async def test_lone_surrogate_breaks_neither_the_stream_nor_a_list(serve):
     """A model may say what no JSON can: that is replaced, and nothing ends."""
     odd = "half \ud83d."
     script = [TextDelta(f"{odd} x "), Text(odd), call("read", path=odd, returns=odd), reply(odd)]
