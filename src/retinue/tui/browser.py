@@ -1,14 +1,13 @@
-"""What someone looks at among runs, and what each key does about it: pure values, for any full screen.
+"""Browse runs on a full screen: a list with one run selected, one run alone, or a pager with its log or transcript.
 
-All runs, one of them chosen; that one alone, as it goes on; or something to read, such as its transcript.
+State, keys and frames are pure functions of values; `WatchView` puts them on a terminal.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TextIO
 
@@ -18,7 +17,6 @@ from retinue.model.event_codec import EventRecord
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.runtime.progress import CallProgress, RunState, RunView
 from retinue.support.formatting import SHORT_ID_LENGTH
-from retinue.support.stdio_streams import is_blocked
 from retinue.tui.keys import KeyName
 from retinue.tui.layout import (
     ScreenSize,
@@ -33,9 +31,6 @@ from retinue.tui.layout import (
     render_status,
 )
 from retinue.tui.renderer import (
-    END_UPDATE,
-    LEAVE_SCREEN,
-    SHOW_CURSOR,
     FullScreenRenderer,
     StyledLine,
     StyledSpan,
@@ -47,38 +42,38 @@ from retinue.tui.renderer import (
 from retinue.tui.widths import wrap_text
 
 MAX_PAGER_LINES = 5_000
-"""Of a run that is scrolled through; its transcript has more."""
-MAX_WRAPPED_LINES = 40
-"""Rows one line may take when it is read whole."""
+"""Lines of a run in the pager; its transcript has all of them."""
+MAX_WRAPPED_LINES = 400
+"""Rows of one wrapped line of a transcript."""
 MAX_NAME_WIDTH = 40
-"""Columns of a name in a sentence."""
+"""Columns of a name within a sentence."""
 NOTHING_RUNNING = "Nothing is running. What begins now is shown; q leaves."
 
 
 class TextPager(Struct, frozen=True):
-    """Lines that do not change while they are read."""
+    """Lines that do not change while they are scrolled."""
 
     title: str
     lines: tuple[StyledLine, ...]
     top: int = 0
-    """The first line that is shown."""
+    """Index of the first visible line."""
 
 
 class BrowserState(Struct, frozen=True):
-    """What is looked at."""
+    """What the browser shows."""
 
     selected: str | None = None
-    """A run."""
+    """Id of a run."""
     single: bool = False
-    """Whether only the chosen run is shown, as it goes on."""
+    """Whether only the selected run is shown, live."""
     pager: TextPager | None = None
-    """What is read instead."""
+    """Shown instead of runs."""
     confirming: str | None = None
-    """The run that is to be cancelled, if the next key is y."""
+    """Id of the run that is cancelled if the next key is y."""
 
 
 class BrowserCommand(Struct, frozen=True):
-    """What a key asks for that a look cannot do itself."""
+    """A request of the user that the browser cannot fulfil itself."""
 
     action: str
     """`cancel`, `read` or `quit`."""
@@ -88,7 +83,7 @@ class BrowserCommand(Struct, frozen=True):
 def apply_key(
     state: BrowserState, key: str, progress: CallProgress, screen: ScreenSize
 ) -> tuple[BrowserState, BrowserCommand | None]:
-    """What is looked at once a key was pressed, and what it asks for beyond that."""
+    """Return the state after a key, and the command that the key requests, if any."""
     state = select_default(state, progress)
     if state.confirming:
         command = BrowserCommand("cancel", state.confirming) if key in {"y", "Y"} else None
@@ -107,14 +102,14 @@ def apply_key(
         case KeyName.ESCAPE:
             return structs.replace(state, single=False), None
         case KeyName.UP | KeyName.PAGE_UP | KeyName.HOME if state.single and state.selected:
-            whole = structs.replace(state, pager=_open_full_log(progress.runs[state.selected], screen))
-            return apply_key(whole, key, progress, screen)
+            with_log = structs.replace(state, pager=_open_full_log(progress.runs[state.selected], screen))
+            return apply_key(with_log, key, progress, screen)
         case _:
             return _move_selection(state, key, progress, screen), None
 
 
 def select_default(state: BrowserState, progress: CallProgress) -> BrowserState:
-    """The look with a run chosen, as soon as there is one: the first that is at work."""
+    """Return the state with a run selected if there is any: the first that is running."""
     if state.selected in progress.runs or not progress.runs:
         return state
     views = order_as_tree(progress.runs.values())
@@ -125,94 +120,85 @@ def select_default(state: BrowserState, progress: CallProgress) -> BrowserState:
 def render_browser(
     state: BrowserState, progress: CallProgress, screen: ScreenSize, now: float
 ) -> tuple[StyledLine, ...]:
-    """What is seen, as tall as the screen: the last row says which keys there are."""
+    """Return the frame, as tall as the screen; its last row shows the keys."""
     state, rows = select_default(state, progress), max(screen.height - 1, 1)
     if state.pager:
         lines = _render_page(state.pager, rows)
     elif state.single and state.selected:
         lines = _render_single(progress, progress.runs[state.selected], screen, rows, now)
     elif progress.runs:
-        seen = structs.replace(screen, height=rows, selected=state.selected)
-        lines = list(render_frame(progress, seen, now))
+        lines = list(render_frame(progress, structs.replace(screen, height=rows, selected=state.selected), now))
     else:
         lines = [(StyledSpan(NOTHING_RUNNING, "muted"),)]
     lines = [*lines[:rows], *([()] * (rows - len(lines)))]
-    return tuple(fit_line(line, screen.width) for line in (*lines, _render_key_help(state, progress)))[
-        : screen.height
-    ]
+    frame = [*lines, _render_key_help(state, progress)][: screen.height]
+    return tuple(fit_line(line, screen.width) for line in frame)
 
 
 def open_transcript(view: RunView, lines_of_text: list[str], columns: int) -> TextPager:
-    """The transcript of a run, to be read from its end."""
+    """Return a pager with the transcript of a run, scrolled to its end."""
     lines = [
         (StyledSpan(piece),)
         for text in lines_of_text
         for row in text.split("\n")
-        for piece in wrap_text(row, columns, MAX_WRAPPED_LINES * 10) or [""]
+        for piece in wrap_text(row, columns, MAX_WRAPPED_LINES) or [""]
     ]
-    return TextPager(
-        f"Transcript of {to_one_line(view.name, MAX_NAME_WIDTH)} ({view.session[:SHORT_ID_LENGTH]})",
-        tuple(lines),
-        len(lines),
-    )
+    return _open_at_end("Transcript", view, lines)
+
+
+def _open_at_end(title: str, view: RunView, lines: Sequence[StyledLine]) -> TextPager:
+    name = to_one_line(view.name, MAX_NAME_WIDTH)
+    return TextPager(f"{title} of {name} ({view.session[:SHORT_ID_LENGTH]})", tuple(lines), len(lines))
 
 
 # -- keys ------------------------------------------------------------------------------------------
 
 
 def _move_selection(state: BrowserState, key: str, progress: CallProgress, screen: ScreenSize) -> BrowserState:
-    """Another run chosen."""
-    steps = {
-        KeyName.TAB: 1,
-        KeyName.DOWN: 1,
-        "j": 1,
-        KeyName.BACK_TAB: -1,
-        KeyName.UP: -1,
-        "k": -1,
-        KeyName.PAGE_DOWN: screen.height - 3,
-        KeyName.PAGE_UP: 3 - screen.height,
-        KeyName.HOME: -len(progress.runs),
-        KeyName.END: len(progress.runs),
-    }
-    if state.selected is None or key not in steps:
+    if state.selected is None:
         return state
     order = [view.run for view in order_as_tree(progress.runs.values())]
-    place = order.index(state.selected) + steps[key]
-    # From the last on to the first with Tab, as everywhere; the arrows stay.
-    place = place % len(order) if key in {KeyName.TAB, KeyName.BACK_TAB} else min(max(place, 0), len(order) - 1)
-    return structs.replace(state, selected=order[place])
+    index = order.index(state.selected)
+    if key in {KeyName.TAB, KeyName.BACK_TAB}:  # Tab wraps around at the ends, arrows do not
+        index = (index + (1 if key == KeyName.TAB else -1)) % len(order)
+    else:
+        index += _count_steps(key, screen.height - 3, len(order))
+    return structs.replace(state, selected=order[min(max(index, 0), len(order) - 1)])
+
+
+def _count_steps(key: str, page: int, total: int) -> int:
+    """Return how many lines a key moves down, negative for up; 0 for other keys."""
+    steps = {
+        KeyName.UP: -1,
+        "k": -1,
+        KeyName.DOWN: 1,
+        "j": 1,
+        KeyName.PAGE_UP: -page,
+        KeyName.PAGE_DOWN: page,
+        KeyName.HOME: -total,
+        KeyName.END: total,
+    }
+    return steps.get(key, 0)
 
 
 def _scroll_pager(state: BrowserState, pager: TextPager, key: str, screen: ScreenSize) -> BrowserState:
-    """The pager scrolled, or left; at the end of a run that goes on it goes on, too."""
+    """Return the state with the pager scrolled or closed; at the end of a single run, that is live again."""
     rows = max(screen.height - 2, 1)
     last = max(len(pager.lines) - rows, 0)
-    tops = {
-        KeyName.UP: -1,
-        "k": -1,
-        KeyName.DOWN: 1,
-        "j": 1,
-        KeyName.PAGE_UP: -rows,
-        KeyName.PAGE_DOWN: rows,
-        " ": rows,
-        KeyName.HOME: -len(pager.lines),
-        KeyName.END: len(pager.lines),
-    }
-    if key in {"q", KeyName.ESCAPE, KeyName.ENTER, "t"}:
-        return structs.replace(state, pager=None)
-    top = min(max(min(pager.top, last) + tops.get(key, 0), 0), last)
-    if state.single and top == last and tops.get(key, 0) > 0:
+    steps = _count_steps(KeyName.PAGE_DOWN if key == " " else key, rows, len(pager.lines))
+    top = min(max(min(pager.top, last) + steps, 0), last)
+    if key in {"q", KeyName.ESCAPE, KeyName.ENTER, "t"} or (state.single and top == last and steps > 0):
         return structs.replace(state, pager=None)
     return structs.replace(state, pager=structs.replace(pager, top=top))
 
 
-# -- pictures --------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------------------
 
 
 def _render_single(
     progress: CallProgress, view: RunView, screen: ScreenSize, rows: int, now: float
 ) -> list[StyledLine]:
-    """One run on the whole screen: its newest lines, its error beneath, its session once it has ended."""
+    """Return one run on the whole screen: its newest lines, its error below, its session once it has ended."""
     view = structs.replace(view, depth=1)
     errors = render_error(view, screen.width)
     foot = render_sessions([view], screen.width) if view.elapsed is not None else []
@@ -224,13 +210,10 @@ def _render_single(
 
 
 def _open_full_log(view: RunView, screen: ScreenSize) -> TextPager:
-    """All that is kept of a run, its lines broken instead of cut."""
+    """Return a pager with all lines of a run that are in memory, wrapped."""
     view = structs.replace(view, depth=1)
     newest = islice(iter_lines_newest_first(view, screen.width, expanded=True), MAX_PAGER_LINES)
-    lines = (*reversed(list(newest)), *render_error(view, screen.width))
-    return TextPager(
-        f"All of {to_one_line(view.name, MAX_NAME_WIDTH)} ({view.session[:SHORT_ID_LENGTH]})", lines, len(lines)
-    )
+    return _open_at_end("All", view, [*reversed(list(newest)), *render_error(view, screen.width)])
 
 
 def _render_page(pager: TextPager, rows: int) -> list[StyledLine]:
@@ -241,15 +224,9 @@ def _render_page(pager: TextPager, rows: int) -> list[StyledLine]:
 
 
 def _render_key_help(state: BrowserState, progress: CallProgress) -> StyledLine:
-    """What can be pressed."""
     if state.confirming and (view := progress.runs.get(state.confirming)):
-        return (
-            StyledSpan(
-                f"Cancel {to_one_line(view.name, MAX_NAME_WIDTH)} ({view.run[:SHORT_ID_LENGTH]})? "
-                "y, or any other key",
-                "warning",
-            ),
-        )
+        name = to_one_line(view.name, MAX_NAME_WIDTH)
+        return (StyledSpan(f"Cancel {name} ({view.run[:SHORT_ID_LENGTH]})? y, or any other key", "warning"),)
     if state.pager:
         hints = "↑↓ PgUp PgDn Home End scroll • Esc back"
     elif state.single:
@@ -260,19 +237,19 @@ def _render_key_help(state: BrowserState, progress: CallProgress) -> StyledLine:
 
 
 MESSAGE_SECONDS = 8.0
-"""Seconds a word of our own stays on the screen."""
+"""Seconds for which a message of the program is shown."""
 MAX_MESSAGE_CHARS = 300
 EMPTY_SCREEN_DELAY = 0.5
-"""Seconds before it is said that nothing runs: finding out takes some."""
+"""Seconds before an empty list is shown: finding the runs takes a moment."""
 
 
 class WatchView:
-    """Runs on a screen of their own. What was seen last stays on the old one."""
+    """The browser on the alternate screen; a closing summary is printed on the normal one."""
 
     wants_deltas = True
 
     def __init__(self, stream: TextIO, max_lines: int, send_command: Callable[[BrowserCommand], None]) -> None:
-        """`wish` is told what keys ask for that no screen can do."""
+        """Take the function that executes commands of the user."""
         self._stream = stream
         self._max_lines = max_lines
         self._send_command = send_command
@@ -283,8 +260,8 @@ class WatchView:
         self._message = ("", 0.0)
         self._started = time.monotonic()
 
-    def add_event(self, stamped: EventRecord) -> None:
-        self._progress = self._progress.apply(stamped)
+    def add_event(self, record: EventRecord) -> None:
+        self._progress = self._progress.apply(record)
 
     def show_message(self, text: str) -> None:
         self._message = (to_one_line(text, MAX_MESSAGE_CHARS), time.monotonic() + MESSAGE_SECONDS)
@@ -295,7 +272,6 @@ class WatchView:
             self._send_command(command)
 
     def open_transcript(self, run: str, lines: list[str]) -> None:
-        """Opens the transcript of a run."""
         if view := self._progress.runs.get(run):
             columns = self._size()[1].width
             pager = open_transcript(view, [strip_control_characters(text) for text in lines], columns)
@@ -315,15 +291,12 @@ class WatchView:
         self._screen.end()
         if self._progress.runs:
             _, screen = self._size()
-            last = render_closing(self._progress, screen, time.time(), results_printed=False)
-            self._stream.write("".join(f"{render_ansi(line, self._styles)}\n" for line in last))
+            lines = render_closing(self._progress, screen, time.time(), results_printed=False)
+            self._stream.write("".join(f"{render_ansi(line, self._styles)}\n" for line in lines))
             self._stream.flush()
 
     def restore(self) -> None:
-        # A terminal that takes nothing now must not hold up whoever is leaving.
-        if self._screen.is_started and not is_blocked(self._stream):
-            with suppress(OSError, ValueError):
-                os.write(self._stream.fileno(), f"{END_UPDATE}{SHOW_CURSOR}{LEAVE_SCREEN}".encode())
+        self._screen.restore()
 
     def _size(self) -> tuple[tuple[int, int], ScreenSize]:
         columns, rows = terminal_size(self._stream, os.environ)

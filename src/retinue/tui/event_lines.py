@@ -1,4 +1,4 @@
-"""Events as plain lines, for where no screen is: `12:34:56 explorer  → grep → /pattern/`."""
+"""Events as plain lines, for output without a screen: `12:34:56 explorer  → grep /pattern/`."""
 
 from __future__ import annotations
 
@@ -27,47 +27,44 @@ from retinue.tui.tool_lines import format_call
 from retinue.tui.widths import pad_text, text_width, wrap_text
 
 NAME_WIDTH = 12
-"""Columns of a run's name; longer ones are cut, so that what follows stands in line."""
+"""Columns of a run's name; longer names are cut to keep the columns aligned."""
 MAX_LINE_CHARS = 200
 """Columns of a line."""
 MAX_NOTICE_LINES = 10
-"""Of a notice: it ends with what to do."""
+"""Lines of a notice: its end says what to do."""
 
 
 class EventLineFormatter:
-    """Tells the events of several runs, each under its run's name."""
+    """Formats the events of several runs, each with the name of its run."""
 
     def __init__(self, *, results_printed: bool = True) -> None:
-        """What came of the runs at the top `is_told` by whoever asked for them; else it is told here, too."""
+        """Take whether the caller prints the results of top-level runs; if not, their failures are lines, too."""
         self._results_printed = results_printed
         self._names: dict[str, str] = {}
         self._tops: dict[str, int] = {}
-        """For each run, the depth of the highest above it: a session may be continued at any depth."""
+        """The depth of each run's topmost ancestor: a session may be continued at any depth."""
 
-    def __call__(self, stamped: EventRecord) -> Iterator[str]:
-        """The line of an event; none for one that says nothing new."""
-        origin, event = stamped.origin, stamped.event
+    def __call__(self, record: EventRecord) -> Iterator[str]:
+        """Yield the lines of an event; none for an event without news."""
+        origin, event = record.origin, record.event
         if isinstance(event, RunQueued):
             self._names[origin.run] = event.name
             self._tops[origin.run] = self._tops.get(origin.parent_run, 1) if origin.parent_run else origin.depth
         if news := format_event(event, origin.session[:SHORT_ID_LENGTH]):
             if isinstance(event, RunEnded) and event.failure and (origin.parent_run or not self._results_printed):
                 news += f": {first_line(event.failure.message)}"
-            name = pad_text(
-                to_one_line(self._names.get(origin.run, origin.run[:SHORT_ID_LENGTH]), MAX_LINE_CHARS), NAME_WIDTH
-            )
-            level = origin.depth - self._tops.get(origin.run, 1)
-            before = f"{format_time(stamped.time, '%H:%M:%S')} {'  ' * level}{name}  "
-            most = MAX_NOTICE_LINES if isinstance(event, Notice) else 1
-            for line in wrap_text(
-                to_one_line(news, most * MAX_LINE_CHARS), max(MAX_LINE_CHARS - text_width(before), NAME_WIDTH), most
-            ):
-                yield before + line
-                before = " " * text_width(before)
+            name = to_one_line(self._names.get(origin.run, origin.run[:SHORT_ID_LENGTH]), MAX_LINE_CHARS)
+            indent = "  " * (origin.depth - self._tops.get(origin.run, 1))
+            prefix = f"{format_time(record.time, '%H:%M:%S')} {indent}{pad_text(name, NAME_WIDTH)}  "
+            columns = max(MAX_LINE_CHARS - text_width(prefix), NAME_WIDTH)
+            max_lines = MAX_NOTICE_LINES if isinstance(event, Notice) else 1
+            for line in wrap_text(to_one_line(news, max_lines * MAX_LINE_CHARS), columns, max_lines):
+                yield prefix + line
+                prefix = " " * text_width(prefix)
 
 
 def format_event(event: Event, session: str) -> str | None:
-    """What an event says, on a line without its run's name; None if nothing new. Not yet made plain."""
+    """Return the line of an event without the name of its run, not sanitized; None for an event without news."""
     match event:
         case RunQueued(task=task):
             return f"○ {first_line(task)}"

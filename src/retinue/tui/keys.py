@@ -1,4 +1,4 @@
-"""Keys someone presses while something is shown."""
+"""Read the keys that are pressed while a view is shown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Protocol, TextIO, runtime_checkable
 import anyio
 
 BACKGROUND_POLL_INTERVAL = 1.0
-"""Seconds until we look again whether the terminal is ours."""
+"""Seconds between two checks whether the process is in the foreground again."""
 
 
 class KeyName(StrEnum):
-    """Keys that are no characters; others are the character itself."""
+    """Keys without a character of their own; any other key is its character."""
 
     UP = "up"
     DOWN = "down"
@@ -34,7 +34,7 @@ class KeyName(StrEnum):
 
 @runtime_checkable
 class KeyHandler(Protocol):
-    """What reacts to keys."""
+    """A view that reacts to keys."""
 
     def press(self, key: str) -> None: ...
 
@@ -56,9 +56,9 @@ _KEY_PATTERN = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])|(.)", re.DOTALL)
 
 
 def parse_keys(typed: bytes) -> Iterator[str]:
-    """The keys behind what a terminal sent; those nobody knows are left out."""
-    for found in _KEY_PATTERN.finditer(typed.decode(errors="replace")):
-        sequence, character = found.groups()
+    """Yield the keys in the input of a terminal; unknown sequences are left out."""
+    for match in _KEY_PATTERN.finditer(typed.decode(errors="replace")):
+        sequence, character = match.groups()
         if sequence is not None:
             if key := _SEQUENCES.get(sequence):
                 yield key
@@ -69,7 +69,7 @@ def parse_keys(typed: bytes) -> Iterator[str]:
 
 
 class KeyboardReader:
-    """The terminal someone may be typing at. Ctrl-C and Ctrl-Z mean what they always do."""
+    """Reads keys from a terminal; Ctrl-C and Ctrl-Z keep their usual effect."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -77,9 +77,9 @@ class KeyboardReader:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether someone types to us: it is a terminal, and we are in its foreground.
+        """Whether the stream is a terminal and this process is in its foreground.
 
-        A process in the background that reads from it, or changes it, is stopped by the system.
+        The system stops a background process that reads from its terminal or changes it.
         """
         if self._stream is None or sys.platform == "win32":
             return False
@@ -89,7 +89,7 @@ class KeyboardReader:
             return False
 
     async def listen(self, press: Callable[[str], None]) -> None:
-        """Hands on every key, unseen and at once, until it is cancelled; does nothing where nobody types to us."""
+        """Call `press` for every key, without echo, until cancelled; return at once without a terminal."""
         if self._stream is None or not self.is_interactive:
             return
         number = self._stream.fileno()
@@ -97,7 +97,7 @@ class KeyboardReader:
         try:
             while True:
                 await anyio.wait_readable(number)
-                if not self.is_interactive:  # sent to the background: what is typed is the shell's
+                if not self.is_interactive:  # moved to the background: the input belongs to the shell
                     await anyio.sleep(BACKGROUND_POLL_INTERVAL)
                     continue
                 typed = os.read(number, 1024)
@@ -111,7 +111,7 @@ class KeyboardReader:
             self.restore()
 
     def restore(self) -> None:
-        """Gives the terminal back as it was; at any moment, for an end that leaves no block."""
+        """Restore the mode of the terminal, at any moment."""
         before, self._before = self._before, None
         if before is not None and self._stream is not None and self.is_interactive:
             import termios
@@ -123,7 +123,7 @@ class KeyboardReader:
         import termios
 
         self._before, mode = termios.tcgetattr(number), termios.tcgetattr(number)
-        # Without IEXTEN, or some systems keep Ctrl+O to themselves.
+        # IEXTEN is off, too: some systems use Ctrl+O themselves otherwise.
         mode[3] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
         mode[6][termios.VMIN], mode[6][termios.VTIME] = 1, 0
         termios.tcsetattr(number, termios.TCSANOW, mode)

@@ -29,47 +29,38 @@ from retinue.tui.widths import wrap_text
 T = TypeVar("T")
 
 MAX_GUIDE_WIDTH = 24
-"""Columns of what is drawn before something; what stands deeper says so."""
+"""Columns of the guide before an item; deeper items show their level instead."""
 
 
 class TreeNode(Struct, Generic[T], frozen=True):
-    """One thing and where it stands."""
+    """An item and its place in a tree."""
 
     item: T
     level: int
     """1 at the top."""
     guide: str = ""
-    """What is drawn before it: `│ └ `."""
+    """Lines that connect the item with its parent: `│ └ `."""
 
 
 def build_tree(items: Iterable[T], name: Callable[[T], str], parent: Callable[[T], str | None]) -> list[TreeNode[T]]:
-    """Each right after what it came of, else in the order given. What came of something unknown stands at the top."""
+    """Return each item right after its parent, else in the given order; items with unknown parents are at the top."""
     items_by_name = {name(item): item for item in items}
     children: dict[str | None, list[str]] = {}
     for own, item in items_by_name.items():
         above = parent(item)
         children.setdefault(above if above in items_by_name else None, []).append(own)
-    found = _walk_tree(items_by_name, children, children.get(None, []))
-    # What came of itself, by however many steps, hangs nowhere: events of others may say anything.
-    missing = [own for own in items_by_name if own not in found]
-    return [*found.values(), *(TreeNode(items_by_name[own], 1) for own in missing)]
-
-
-def _walk_tree(
-    items_by_name: dict[str, T], children_of: dict[str | None, list[str]], top: list[str]
-) -> dict[str, TreeNode[T]]:
-    found: dict[str, TreeNode[T]] = {}
-    waiting = [(own, 1, "", "") for own in reversed(top)]
-    while waiting:
-        own, level, guide, within = waiting.pop()
-        found[own] = TreeNode(items_by_name[own], level, _limit_guide(guide, level))
-        children = children_of.get(own, [])
-        for child in reversed(children):
-            is_last = child == children[-1]
-            waiting.append(
-                (child, level + 1, within + ("└ " if is_last else "├ "), within + ("  " if is_last else "│ "))
-            )
-    return found
+    nodes: dict[str, TreeNode[T]] = {}
+    stack = [(own, 1, "", "") for own in reversed(children.get(None, []))]
+    while stack:
+        own, level, guide, inner = stack.pop()
+        nodes[own] = TreeNode(items_by_name[own], level, _limit_guide(guide, level))
+        *others, last = children.get(own) or [""]
+        if last:
+            stack.append((last, level + 1, inner + "└ ", inner + "  "))
+        stack += [(child, level + 1, inner + "├ ", inner + "│ ") for child in reversed(others)]
+    # An item that is its own ancestor is in no tree: events of other processes may contain anything.
+    cyclic = [TreeNode(item, 1) for own, item in items_by_name.items() if own not in nodes]
+    return [*nodes.values(), *cyclic]
 
 
 def _limit_guide(guide: str, level: int) -> str:
@@ -80,26 +71,24 @@ def _limit_guide(guide: str, level: int) -> str:
 
 
 def order_as_tree(views: Iterable[RunView]) -> list[RunView]:
-    """Nested runs right after the run that asked for them; their depth is counted from the first that is shown."""
-    branches = build_tree(views, lambda view: view.run, lambda view: view.parent_run)
-    return [_with_depth(branch.item, branch.level) for branch in branches]
+    """Return child runs right after their parents, with their depth counted from the topmost run shown."""
+    nodes = build_tree(views, lambda view: view.run, lambda view: view.parent_run)
+    return [
+        node.item if node.item.depth == node.level else structs.replace(node.item, depth=node.level) for node in nodes
+    ]
 
 
-def _with_depth(view: RunView, level: int) -> RunView:
-    return view if view.depth == level else structs.replace(view, depth=level)
+def select_visible(views: Sequence[RunView], rows: int, selected: str | None = None) -> tuple[list[RunView], int]:
+    """Return the runs that have a row, and how many have none: running and failed runs are preferred.
 
-
-def select_visible(views: Sequence[RunView], rows: int, chosen: str | None = None) -> tuple[list[RunView], int]:
-    """The runs there is a row for, and how many are left out: those at work and in error stay longest.
-
-    One that someone has chosen stays in any case, and so do its neighbours: choosing the next one scrolls.
+    With a selected run, that run and its neighbors are visible: moving the selection scrolls.
     """
     if len(views) <= rows:
         return list(views), 0
     order = [RunState.RUNNING, RunState.ERROR, RunState.QUEUED, RunState.DONE]
     places = {view.run: place for place, view in enumerate(views)}
-    if chosen in places:
-        first = min(max(places[chosen] - (rows - 1) // 2, 0), max(len(views) - (rows - 1), 0))
+    if selected in places:
+        first = min(max(places[selected] - (rows - 1) // 2, 0), max(len(views) - (rows - 1), 0))
         visible = {view.run for view in views[first : first + max(rows - 1, 1)]}
     else:
         visible = {view.run for view in sorted(views, key=lambda view: order.index(view.phase))[: max(rows - 1, 0)]}
@@ -109,54 +98,54 @@ def select_visible(views: Sequence[RunView], rows: int, chosen: str | None = Non
 def allocate_lines(
     views: Sequence[RunView], bodies: list[int], errors: list[int], room: int
 ) -> list[tuple[int, int]]:
-    """How many of its lines each run gets, of its body and of its error, where it has so many.
+    """Return for each run how many lines of its body and of its error are shown.
 
-    Errors come first, then those at work, then the rest.
+    Errors are served first, then running runs, then the others.
     """
     is_live = [view.phase is RunState.RUNNING for view in views]
     error_lines = _share_evenly(errors, room)
     room -= sum(error_lines)
-    live = _share_evenly([lines * at_work for lines, at_work in zip(bodies, is_live, strict=True)], room)
-    room -= sum(live)
-    rest = _share_evenly([lines * (not at_work) for lines, at_work in zip(bodies, is_live, strict=True)], room)
-    return [(one + other, error) for one, other, error in zip(live, rest, error_lines, strict=True)]
+    running = _share_evenly([lines * live for lines, live in zip(bodies, is_live, strict=True)], room)
+    room -= sum(running)
+    ended = _share_evenly([lines * (not live) for lines, live in zip(bodies, is_live, strict=True)], room)
+    return [(a + b, error) for a, b, error in zip(running, ended, error_lines, strict=True)]
 
 
 def _share_evenly(wanted: list[int], room: int) -> list[int]:
-    """As many as everyone wants or, where there is too little, the same for all who want more."""
+    """Return as many lines as each wants or, where room is short, an equal share for all that want more."""
     allocated = [0] * len(wanted)
-    while room > 0 and (open_ones := [i for i, want in enumerate(wanted) if allocated[i] < want]):
-        each = max(room // len(open_ones), 1)
-        for i in open_ones[:room]:
-            more = min(each, wanted[i] - allocated[i])
+    while room > 0 and (unserved := [i for i, want in enumerate(wanted) if allocated[i] < want]):
+        share = max(room // len(unserved), 1)
+        for i in unserved[:room]:
+            more = min(share, wanted[i] - allocated[i])
             allocated[i] += more
             room -= more
     return allocated
 
 
 INDENT = "  "
-"""Of a line below its header, and of a run below the one that asked for it."""
+"""Indent of a line below its header, and of a child run below its parent."""
 MAX_LEVELS = 10
-"""Runs below one another that are drawn so; what stands deeper says how deep."""
+"""Levels of child runs that are indented; deeper runs show their depth."""
 CHILD_MARK = "↳ "
-"""Before a run that another asked for, within its indent."""
+"""Mark before a child run, within its indent."""
 MAX_ERROR_LINES = 3
 MAX_TEXT_CHARS = 8_000
-"""Of one text, from its end: more than any window shows."""
+"""Characters of one text, from its end: more than any window shows."""
 MAX_TEXT_INDENT = 8
 MAX_COLUMNS = 1_000
-"""Of anything but text: no screen is wider."""
+"""Columns of any other line: no screen is wider."""
 MIN_WRAP_COLUMNS = 10
-"""A narrower room shows the beginning of a line instead of wrapping it."""
+"""With fewer columns, lines are cut instead of wrapped."""
 
 
 class Row(Struct, frozen=True):
-    """One line of what a run said or did, not yet fitted to a screen."""
+    """One line of a run's text or tool calls, before it is fitted to a screen."""
 
     text: str
     style: str = ""
     indent: int = 0
-    """Columns beyond the indent of the run."""
+    """Columns added to the indent of the run."""
 
     @property
     def is_condensed(self) -> bool:
@@ -178,7 +167,7 @@ def item_rows(item: ProgressItem, *, max_chars: int = MAX_TEXT_CHARS) -> list[Ro
 
 
 def text_rows(text: str, style: str = "", *, max_chars: int = MAX_TEXT_CHARS) -> list[Row]:
-    """Return the lines of a text that are not blank, plain and with their indent."""
+    """Return the lines of a text that are not blank, sanitized, with their indent."""
     return [
         Row(to_one_line(line, max_chars), style, indent=min(len(line) - len(line.lstrip(" ")), MAX_TEXT_INDENT))
         for line in text[-max_chars:].split("\n")
@@ -199,7 +188,7 @@ def iter_lines_newest_first(view: RunView, columns: int, *, expanded: bool = Fal
 
 
 def render_error(view: RunView, columns: int, max_lines: int = MAX_ERROR_LINES) -> list[StyledLine]:
-    """Why the run failed, to stand beneath its lines; none if it did not."""
+    """Return the lines of the failure, shown below the lines of the run; none if the run did not fail."""
     failure: list[str] = []
     for sentence in view.failure.message.split("\n") if view.failure else ():
         if len(failure) < max_lines:
@@ -210,22 +199,22 @@ def render_error(view: RunView, columns: int, max_lines: int = MAX_ERROR_LINES) 
 
 
 def make_line(view: RunView, text: str, style: str = "", *, indent: int = 0) -> StyledLine:
-    """A line in the window of a run, made plain."""
+    """Return a line in the window of a run, sanitized."""
     return (StyledSpan(INDENT * indent_level(view) + " " * indent), StyledSpan(to_one_line(text, MAX_COLUMNS), style))
 
 
 def available_columns(view: RunView, columns: int) -> int:
-    """Columns beside the indent of a run."""
+    """Return the columns beside the indent of a run."""
     return columns - len(INDENT) * indent_level(view)
 
 
 def indent_level(view: RunView) -> int:
-    """How far in a run is drawn; 1: not at all."""
+    """Return the level by which a run is indented; 1 means none."""
     return min(view.depth, MAX_LEVELS)
 
 
 def header_prefix(view: RunView) -> str:
-    """What stands before the header of a run: nothing, or the indent and the sign of one that another asked for."""
+    """Return the indent and the mark before the header of a child run; empty for a top-level run."""
     if view.depth <= 1:
         return ""
     columns = len(INDENT) * (indent_level(view) - 2)
@@ -241,7 +230,7 @@ def _row_lines(view: RunView, row: Row, columns: int, expanded: bool) -> list[St
 
 
 def _call_rows(called: ToolCallItem, max_chars: int) -> list[Row]:
-    """Return the call, what came of it and its error; of a finalized run the text it answers with."""
+    """Return the call with its result and error; of the finalize tool the answer of the run."""
     if called.name == FINALIZE_TOOL:
         rows = _finalized_rows(called, max_chars)
     else:
@@ -264,7 +253,7 @@ def _finalized_rows(called: ToolCallItem, max_chars: int) -> list[Row]:
 
 
 def _as_text(value: object) -> str:
-    """Return text as it is, and anything else as indented JSON: models give other things than text, too."""
+    """Return text unchanged and any other value as indented JSON: models also pass other types."""
     if isinstance(value, str):
         return value
     try:
@@ -275,31 +264,31 @@ def _as_text(value: object) -> str:
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINNER_RATE = 10.0
-"""Pictures of the spinner per second."""
+"""Spinner frames per second."""
 SHOWN_ID_LENGTH = 16
-"""Of an id, as seed 003 shows it."""
+"""Digits of a session id, as the system of the `fanout` toolset shows it."""
 DEFAULT_AGENT = "default"
-"""The agent of a task that names none: not worth telling."""
+"""The agent of a task that names none; not shown."""
 
 _ICONS = {RunState.QUEUED: "○", RunState.DONE: "✓", RunState.ERROR: "✗"}
 _STYLES = {RunState.QUEUED: "muted", RunState.RUNNING: "running", RunState.DONE: "good", RunState.ERROR: "error"}
 
 
 class ScreenSize(Struct, frozen=True):
-    """What a frame must fit into."""
+    """The limits of a frame."""
 
     width: int = 80
     height: int = 24
     max_lines: int = 15
-    """Of one window, header and error apart."""
+    """Lines of one window, without header and error."""
     expanded: bool = False
-    """Shows as much of every run as there is room for, not only its latest lines."""
+    """Whether windows use all the room there is, not only `max_lines`."""
     selected: str | None = None
-    """The run someone has picked: it stays in sight and is marked."""
+    """Id of the selected run, which is marked and always visible."""
 
 
 def render_frame(progress: CallProgress, screen: ScreenSize, now: float) -> tuple[StyledLine, ...]:
-    """All windows at this time of the wall clock, the status of all above them, the footer once all is done."""
+    """Return the frame at a wall-clock time: status line, windows, and a footer once all runs have ended."""
     views = order_as_tree(progress.runs.values())
     head = [render_status(progress)] if screen.height > 1 else []
     tail = _render_footer(views, screen, screen.height - len(head))
@@ -322,34 +311,34 @@ def render_frame(progress: CallProgress, screen: ScreenSize, now: float) -> tupl
 def render_closing(
     progress: CallProgress, screen: ScreenSize, now: float, *, results_printed: bool = True
 ) -> tuple[StyledLine, ...]:
-    """What stays on a screen when all is done: a header per run, and the ids by which to find the sessions.
+    """Return the summary that stays on the screen: a header per run and the session ids.
 
-    What came of the runs at the top `is_told` in full by whoever asked for them; else they, too, say why they failed.
+    If the caller does not print the results of top-level runs, their failures are shown here, too.
     """
     views = order_as_tree(progress.runs.values())
     lines = [render_status(progress)]
     for view in views:
-        most = 0 if results_printed and view.depth == 1 else 1
-        lines += [render_header(view, now), *render_error(view, screen.width, most)]
+        max_lines = 0 if results_printed and view.depth == 1 else 1
+        lines += [render_header(view, now), *render_error(view, screen.width, max_lines)]
     lines += render_sessions(views, screen.width)
     return tuple(fit_line(line, screen.width) for line in lines)
 
 
 def render_status(progress: CallProgress) -> StyledLine:
-    """`Sub-agents: 2 running, 1 done, 1 error`; queued ones too, while there are any."""
+    """Return `Sub-agents: 2 running, 1 done, 1 error`; queued runs are counted while there are any."""
     names = {RunState.RUNNING: "running", RunState.QUEUED: "queued", RunState.DONE: "done", RunState.ERROR: "error"}
     counts = [f"{count} {name}" for phase, name in names.items() if (count := progress.count(phase))]
     return (StyledSpan(f"Sub-agents: {', '.join(counts)}", "name"),)
 
 
 def render_header(view: RunView, now: float, *, with_id: bool = False, verbatim: bool = False) -> StyledLine:
-    """The run in one line: who, with what, how much, how long; with the id by which others can give it orders.
+    """Return the run in one line: name, agent, model, tool count, time; `with_id` adds the short session id.
 
     `verbatim` is the form of the `fanout` toolset's own system: `{name} • {profile} … • {n} tools`, also where the
     task is called like its profile and where it has used one tool.
     """
     own = f" • {view.session[:SHORT_ID_LENGTH]}" if with_id else ""
-    # A task without a name of its own is called like its agent: that is not said twice.
+    # A task without a name of its own has the name of its agent, which is not repeated.
     unnamed = {DEFAULT_AGENT, ""} if verbatim else {DEFAULT_AGENT, "", view.name}
     agent = f" • {view.agent}" if view.agent not in unnamed else ""
     facts = to_one_line(
@@ -365,10 +354,7 @@ def render_header(view: RunView, now: float, *, with_id: bool = False, verbatim:
 
 
 def render_sessions(views: Iterable[RunView], columns: int) -> list[StyledLine]:
-    """The ids by which the sessions are found again; in as many lines as they need, for half an id finds nothing.
-
-    Nested ones are found by those at the top.
-    """
+    """Return the session ids of top-level runs, wrapped and never cut: part of an id finds nothing."""
     ids = dict.fromkeys(view.session[:SHOWN_ID_LENGTH] for view in views if view.depth == 1)
     return [(StyledSpan(line, "muted"),) for line in wrap_text(session_list(ids), columns, lines=len(ids) + 1)]
 
@@ -379,7 +365,7 @@ def session_list(ids: Collection[str]) -> str:
 
 
 def elapsed_seconds(view: RunView, now: float) -> float:
-    """How long the run has been at work: frozen at its end, nothing before it started."""
+    """Return the seconds since the start of the run, up to its end; 0 before it started."""
     if view.elapsed is not None:
         return view.elapsed
     return max(now - view.started, 0.0) if view.started is not None else 0.0
@@ -393,9 +379,9 @@ def _state_icon(view: RunView, now: float) -> str:
 
 
 def _describe_model(view: RunView) -> str:
-    """Who answers: the model, with provider and thinking level where known, else the engine; nested, both."""
+    """Return the model with provider and thinking level, or else the engine; for a child run both."""
     model = view.model or ""
-    # An engine may name the model that answered together with its provider.
+    # An engine may report the model together with its provider.
     if view.provider and not model.startswith(f"{view.provider}/"):
         model = f"{view.provider}/{model}" if model else view.provider
     engine = view.engine if not model or (view.depth > 1 and view.engine != model) else ""
@@ -404,7 +390,7 @@ def _describe_model(view: RunView) -> str:
 
 
 def _describe_progress(view: RunView, verbatim: bool) -> str:
-    """What it has done: its tools, and its todos while some of them are open."""
+    """Return the number of tool calls, and of todos while some are open."""
     if view.started is None:
         return ""
     todos = f" • [{view.todos.completed_count}/{view.todos.total}]" if view.todos.has_open_items else ""
@@ -416,12 +402,12 @@ def _format_time(view: RunView, now: float) -> str:
     if view.phase is RunState.QUEUED:
         return " • queued"
     limit = f"/{view.timeout:.0f}s" if view.timeout else ""
-    # Whole seconds that have passed. A run that failed before it started took no time.
+    # Whole seconds. A run that failed before it started has no time.
     return f" • {int(elapsed_seconds(view, now))}s{limit}" if view.started is not None else ""
 
 
 def _selectable_header(view: RunView, screen: ScreenSize, now: float) -> StyledLine:
-    """The header; where someone can choose among several, with its id and a sign before it."""
+    """Return the header; where a run can be selected, with its id and a mark."""
     if screen.selected is None:
         return render_header(view, now)
     return (
@@ -434,7 +420,7 @@ def _selectable_header(view: RunView, screen: ScreenSize, now: float) -> StyledL
 
 
 def _render_body(view: RunView, screen: ScreenSize, columns: int, room: int) -> list[StyledLine]:
-    """The newest lines, oldest first."""
+    """Return the newest lines, oldest first."""
     max_lines = room if screen.expanded else min(screen.max_lines, room)
     newest = list(islice(iter_lines_newest_first(view, columns, expanded=screen.expanded), max_lines))
     if not newest and view.phase is RunState.RUNNING:
@@ -443,7 +429,7 @@ def _render_body(view: RunView, screen: ScreenSize, columns: int, room: int) -> 
 
 
 def _render_footer(views: list[RunView], screen: ScreenSize, rows: int) -> list[StyledLine]:
-    """Where to find the sessions, once nothing runs any more; none where it would take over half the screen."""
+    """Return the session ids once all runs have ended; none if they would take over half the screen."""
     if not views or any(view.phase in {RunState.QUEUED, RunState.RUNNING} for view in views):
         return []
     lines = render_sessions(views, screen.width)

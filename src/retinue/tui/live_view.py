@@ -1,4 +1,4 @@
-"""The terminal view: rolling windows beneath what was printed before, at most ten times a second."""
+"""The live view of a command: windows of runs below earlier output, redrawn at most ten times a second."""
 
 from __future__ import annotations
 
@@ -17,67 +17,58 @@ from retinue.model.events import Notice, RunQueued
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
-from retinue.support.stdio_streams import is_blocked
 from retinue.tui.keys import KeyName
 from retinue.tui.layout import ScreenSize, render_closing, render_frame
-from retinue.tui.renderer import (
-    END_UPDATE,
-    RESET,
-    SHOW_CURSOR,
-    InlineRenderer,
-    StyledLine,
-    select_styles,
-    terminal_size,
-)
+from retinue.tui.renderer import InlineRenderer, StyledLine, StyledSpan, render_ansi, select_styles, terminal_size
 
 MIN_UPDATE_INTERVAL = 0.1
-"""Seconds between two looks: ten pictures a second are enough for any eye."""
+"""Seconds between two frames."""
 CHECKPOINT_EVERY = 500
-"""Events taken in before others have their turn."""
+"""Events handled before other tasks get their turn."""
 CLOSE_TIMEOUT = 2.0
-"""Seconds the last state may take to be drawn: the answer waits for it."""
+"""Seconds for drawing the last state: the answer is printed after it."""
 NoteSource = Callable[[EventRecord], Iterable[str]]
-"""Makes lines of an event; none of one that is not its matter."""
+"""Returns the notes about an event; most events have none."""
 
 LAGGED_MESSAGE = "More happened than could be shown; the runs go on. All of it is kept: retinue events"
 
 
 class PendingEvents(Protocol):
-    """Where events come from."""
+    """A source of events, such as a subscription to the event bus."""
 
     def drain(self) -> tuple[EventRecord, ...]:
-        """Takes what has arrived, without waiting.
+        """Return the events that have arrived, without waiting.
 
         Raises:
-            Lagged: not all of it could be kept.
+            SubscriberLaggedError: events were dropped.
         """
 
 
 class EventView(Protocol):
-    """What is done with events. `draw` and `close` are called in a thread."""
+    """A view of events. `draw` and `close` are called in a thread."""
 
     wants_deltas: bool
-    """Whether text is shown while it is being written."""
+    """Whether the view shows text while it is streamed."""
 
-    def add_event(self, stamped: EventRecord) -> None: ...
+    def add_event(self, record: EventRecord) -> None: ...
 
     def show_message(self, text: str) -> None:
-        """Shows a line of the program's own with the next drawing."""
+        """Show a message of the program with the next frame."""
 
     def draw(self) -> None: ...
 
     def close(self) -> None:
-        """Draws the last state, to stay."""
+        """Draw the last state, to stay."""
 
     def restore(self) -> None:
-        """Leaves the terminal usable; for an end without `close`, at any moment."""
+        """Make the terminal usable again at any moment, for an exit without `close`."""
 
 
 async def run_view(source: PendingEvents, view: EventView) -> None:
-    """Shows what comes from the source until it is cancelled, and then the last state.
+    """Show the events of the source until cancelled, then the last state.
 
-    A fault costs one event or one picture, never the rest: nobody's work depends on being looked at. Returns early if
-    the source was cut off, once that is said.
+    An exception of the view loses one event or one frame, never more: no run may fail because of its view. Returns
+    early if the source lagged, after a message about that.
     """
     try:
         while await _drain_into(source, view):
@@ -92,15 +83,15 @@ async def run_view(source: PendingEvents, view: EventView) -> None:
 
 
 async def _drain_into(source: PendingEvents, view: EventView) -> bool:
-    """Hands on what has happened; false if not all of it could be seen."""
+    """Pass pending events to the view; return False if events were dropped."""
     try:
         pending = source.drain()
     except SubscriberLaggedError:
         view.show_message(LAGGED_MESSAGE)
         return False
-    for number, stamped in enumerate(pending, 1):
+    for number, record in enumerate(pending, 1):
         with suppress(Exception):
-            view.add_event(stamped)
+            view.add_event(record)
         if number % CHECKPOINT_EVERY == 0:
             await anyio.lowlevel.checkpoint()
     return True
@@ -115,7 +106,7 @@ async def _close_view(view: EventView) -> None:
 
 
 async def _run_in_thread(work: Callable[[], None]) -> bool:
-    """Whether it could be done. In a thread, and left behind there if it waits for a reader who does not read."""
+    """Run the work in a thread, abandoned if cancelled, and return whether it succeeded."""
     with suppress(Exception):
         await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         return True
@@ -123,30 +114,30 @@ async def _run_in_thread(work: Callable[[], None]) -> bool:
 
 
 def is_screen(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
-    """Whether pictures can be drawn on a stream."""
+    """Return whether frames can be drawn on the stream."""
     return stream is not None and stream.isatty() and environ.get("TERM", "dumb") not in {"dumb", "unknown", ""}
 
 
 class EngineNote:
-    """Says once which engine `auto` chose."""
+    """Notes once which engine `auto` chose."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
-        """Takes what there is to say of each engine; nothing, where the choice was the user's own."""
+        """Take the description of each engine; none if the user chose the engine."""
         self._about = dict(about)
 
-    def __call__(self, stamped: EventRecord) -> Iterator[str]:
-        if isinstance(stamped.event, RunQueued) and (about := self._about.pop(stamped.event.engine, "")):
-            yield f"engine: {stamped.event.engine} ({about})"
+    def __call__(self, record: EventRecord) -> Iterator[str]:
+        if isinstance(record.event, RunQueued) and (about := self._about.pop(record.event.engine, "")):
+            yield f"engine: {record.event.engine} ({about})"
 
 
-def storage_losses(stamped: EventRecord) -> Iterator[str]:
-    """Says what of a run is not being stored, and what to do about it: something is lost, so nothing silences it."""
-    if isinstance(stamped.event, Notice) and stamped.event.code == "storage":
-        yield stamped.event.message
+def storage_losses(record: EventRecord) -> Iterator[str]:
+    """Yield the message of a storage notice: data is lost, so no option hides it."""
+    if isinstance(record.event, Notice) and record.event.code == "storage":
+        yield record.event.message
 
 
 class LinesView:
-    """Lines, as what happens makes someone say them."""
+    """The notes of its sources as plain lines."""
 
     wants_deltas = False
 
@@ -155,17 +146,17 @@ class LinesView:
         self._note_sources = note_sources
         self._pending: list[str] = []
 
-    def add_event(self, stamped: EventRecord) -> None:
+    def add_event(self, record: EventRecord) -> None:
         for note_source in self._note_sources:
-            self._pending += note_source(stamped)
+            self._pending += note_source(record)
 
     def show_message(self, text: str) -> None:
         self._pending.append(text)
 
     def draw(self) -> None:
-        waiting, self._pending = self._pending, []
-        if waiting and self._stream is not None:
-            self._stream.write("".join(f"{line}\n" for line in waiting))
+        lines, self._pending = self._pending, []
+        if lines and self._stream is not None:
+            self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
 
     def close(self) -> None:
@@ -176,7 +167,7 @@ class LinesView:
 
 
 class LiveView:
-    """Rolling windows on a screen. Ctrl+O shows more of each run, and less again."""
+    """Windows of runs on a terminal. Ctrl+O expands them, and collapses them again."""
 
     wants_deltas = True
 
@@ -190,10 +181,10 @@ class LiveView:
         self._styles = select_styles(os.environ)
         self._renderer = InlineRenderer(stream, self._styles)
 
-    def add_event(self, stamped: EventRecord) -> None:
-        self._progress = self._progress.apply(stamped)
+    def add_event(self, record: EventRecord) -> None:
+        self._progress = self._progress.apply(record)
         for note_source in self._note_sources:
-            self._notes += note_source(stamped)
+            self._notes += note_source(record)
 
     def show_message(self, text: str) -> None:
         self._notes.append(text)
@@ -213,24 +204,19 @@ class LiveView:
             self._stream.flush()
 
     def restore(self) -> None:
-        # A terminal that takes nothing now must not hold up whoever is leaving.
-        if self._renderer.is_started and not is_blocked(self._stream):
-            with suppress(OSError, ValueError):
-                os.write(self._stream.fileno(), f"{END_UPDATE}{SHOW_CURSOR}\n".encode())
+        self._renderer.restore("\n")
 
     def _show(self, render: Callable[[CallProgress, ScreenSize, float], Sequence[StyledLine]]) -> None:
         notes, self._notes = self._notes, []
-        muted = self._styles.get("muted")
         messages = [
-            f"\x1b[{muted}m{strip_control_characters(note)}{RESET}" if muted else strip_control_characters(note)
-            for note in notes
+            render_ansi((StyledSpan(strip_control_characters(note), "muted"),), self._styles) for note in notes
         ]
         if not self._progress.runs:
             self._stream.write("".join(f"{note}\n" for note in messages))
             self._stream.flush()
             return
         size = columns, rows = terminal_size(self._stream, os.environ)
-        # One row is the cursor's: a picture as tall as the screen would scroll at every change.
+        # One row is the cursor's: a frame as tall as the screen would scroll with every change.
         screen = ScreenSize(
             width=columns, height=max(rows - 1, 1), max_lines=self._max_lines, expanded=self._expanded
         )

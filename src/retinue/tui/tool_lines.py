@@ -1,4 +1,4 @@
-"""A tool call told in a line or two: seed 003's condensed forms."""
+"""Tool calls and their results condensed to a line or two, as the system of the `fanout` toolset shows them."""
 
 from __future__ import annotations
 
@@ -15,38 +15,36 @@ from retinue.support.formatting import pluralize
 
 DELEGATION_TOOL = "delegate_to_subagents"
 MAX_ARGUMENT_CHARS = 120
-"""Characters of the arguments of a tool that has no form of its own."""
+"""Characters of the arguments of a tool without a format of its own."""
 
 _NOTICE = re.compile(r"(?:(?:\A|\n\n)\[[^\n]*\]|(?:\A|\n)\([^\n]*\))\s*\Z")
-"""What tools add about their own result, such as that it was cut: ours and pi's in brackets below a blank line,
-Claude Code's `Glob` in parentheses on the last line."""
+"""The notice of a tool about its own result, such as that it was truncated: ours and pi's in brackets below a blank
+line, Claude Code's `Glob` in parentheses on the last line."""
 _TRUNCATED = re.compile(r"limit reached|truncated|lines are shown|\bshowing \d+ of \d+", re.IGNORECASE)
 _EMPTY_RESULTS = frozenset({"", "(empty directory)", "(empty)", "No files found matching pattern", "No files found"})
 
 
 def format_call(name: str, args: ToolArguments) -> str:
-    """The call in one line: `grep → /pattern/ → *.py`."""
+    """Return the call in one line: `grep → /pattern/ → *.py`."""
     try:
         if name == DELEGATION_TOOL:
             return f"{name} {_format_delegation(args)}"
         arguments = _CALLS.get(name, _format_other)(args)
-    except (TypeError, ValueError, RecursionError):  # a model gives what it likes; no screen may break on it
+    except (TypeError, ValueError, RecursionError):  # arguments of a model can be anything; no view may fail on them
         arguments = "(arguments that cannot be shown)"
     return f"{name} → {arguments}" if arguments else name
 
 
 def format_result(call: ToolCallItem) -> str | None:
-    """What came of the call in a few words, where a number says it all; None otherwise."""
+    """Return the counts of a listing or search; None for results that are not counted."""
     if call.result is None or call.is_error or call.name not in _RESULTS:
         return None
     return _RESULTS[call.name](call.result)
 
 
 def format_error(call: ToolCallItem) -> str | None:
-    """Why the call failed; None if it did not."""
-    if not call.is_error:
-        return None
-    return first_line(call.result or "") or "failed"
+    """Return the first line of a failed call's result; None if the call did not fail."""
+    return (first_line(call.result or "") or "failed") if call.is_error else None
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -69,23 +67,14 @@ def _format_find(args: ToolArguments) -> str:
     return _first_argument(args, "pattern") + (f" in {where}" if where else "")
 
 
-def _format_ls(args: ToolArguments) -> str:
-    return _first_argument(args, "path") or "."
-
-
-def _format_bash(args: ToolArguments) -> str:
-    return first_line(_first_argument(args, "command"))
-
-
 def _format_edit(args: ToolArguments) -> str:
     edits = args.get("edits")
     changes = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else [args]
     added = sum(_count_lines(_first_argument(edit, "newText", "new_string")) for edit in changes)
     removed = sum(_count_lines(_first_argument(edit, "oldText", "old_string")) for edit in changes)
     count = f" ({len(changes)} edits)" if len(changes) > 1 else ""
-    return f"{_first_argument(args, 'path', 'file_path')}{count}" + (
-        f" +{added}/-{removed}" if added or removed else ""
-    )
+    lines = f" +{added}/-{removed}" if added or removed else ""
+    return f"{_first_argument(args, 'path', 'file_path')}{count}{lines}"
 
 
 def _format_write(args: ToolArguments) -> str:
@@ -99,7 +88,7 @@ def _format_task(args: ToolArguments) -> str:
 
 
 def _format_spawn(args: ToolArguments) -> str:
-    """`explorer: Where is it?`, or `parallel: explorer, reviewer`."""
+    """Return `explorer: Where is it?`, or `parallel: explorer, reviewer`."""
     tasks = args.get("tasks")
     if not isinstance(tasks, list):
         return _format_task(args)
@@ -108,7 +97,7 @@ def _format_spawn(args: ToolArguments) -> str:
 
 
 def _format_delegation(args: ToolArguments) -> str:
-    """`3 sub-agents (default profile: researcher) profiles: [writer, researcher]`, as seed 003 draws this call."""
+    """Return `3 sub-agents (default profile: researcher) profiles: [writer, researcher]`."""
     tasks = args.get("tasks")
     named = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
     default = _first_argument(args, "profile")
@@ -118,14 +107,11 @@ def _format_delegation(args: ToolArguments) -> str:
     return parts + (f" profiles: [{', '.join(profiles)}]" if profiles else "")
 
 
-def _finalized(args: ToolArguments) -> str:
-    """`SUCCESS: It is in src/bus.py.`."""
-    answer = first_line(
-        _first_argument(args, "result")
-        if _first_argument(args, "status") == "SUCCESS"
-        else _first_argument(args, "error", "result")
-    )
-    return ": ".join(filter(None, (_first_argument(args, "status"), answer)))
+def _format_finalize(args: ToolArguments) -> str:
+    """Return `SUCCESS: It is in src/bus.py.`."""
+    status = _first_argument(args, "status")
+    answer = _first_argument(args, "result") if status == "SUCCESS" else _first_argument(args, "error", "result")
+    return ": ".join(filter(None, (status, first_line(answer))))
 
 
 def _format_written_todos(args: ToolArguments) -> str:
@@ -148,8 +134,8 @@ _CALLS: Mapping[str, Callable[[ToolArguments], str]] = {
     "read": _format_read,
     "grep": _format_grep,
     "find": _format_find,
-    "ls": _format_ls,
-    "bash": _format_bash,
+    "ls": lambda args: _first_argument(args, "path") or ".",
+    "bash": lambda args: first_line(_first_argument(args, "command")),
     "edit": _format_edit,
     "write": _format_write,
     "web_search": lambda args: _first_argument(args, "query"),
@@ -158,20 +144,20 @@ _CALLS: Mapping[str, Callable[[ToolArguments], str]] = {
     "spawn_subagent": _format_spawn,
     "get_subagent_output": lambda args: _first_argument(args, "sessionId"),
     "get_subagent_session": lambda args: _first_argument(args, "sessionId"),
-    FINALIZE_TOOL: _finalized,
+    FINALIZE_TOOL: _format_finalize,
     "write_todos": _format_written_todos,
     "edit_todos": _format_edited_todos,
 }
 
 
 def _format_path(args: ToolArguments) -> str:
-    """Where a search was made, unless that is the working directory."""
+    """Return the directory of a search, unless that is the working directory."""
     path = _first_argument(args, "path")
     return "" if path in {".", "./"} else path
 
 
 def _first_argument(args: Mapping[str, Any], *names: str) -> str:
-    """The first of these arguments that is there; models give other things than text, too."""
+    """Return the first of these arguments that is present, as text: models also pass other types."""
     return next((str(args[name]) for name in names if args.get(name) is not None), "")
 
 
@@ -196,14 +182,14 @@ def _summarize_matches(result: str) -> str:
 
 
 def _split_entries(result: str) -> tuple[list[str], str]:
-    """The lines of a listing, and `+` if there would be more."""
+    """Return the lines of a listing, and `+` if it was truncated."""
     notice = _NOTICE.search(result)
-    is_cut = bool(notice and _TRUNCATED.search(notice[0]))
-    # A file may be called `(draft)`: in parentheses stands a notice only if it says that the result was cut.
-    if notice and (is_cut or notice[0].lstrip().startswith("[")):
+    is_truncated = bool(notice and _TRUNCATED.search(notice[0]))
+    # A file may be called `(draft)`: text in parentheses is a notice only if it reports a truncation.
+    if notice and (is_truncated or notice[0].lstrip().startswith("[")):
         result = result[: notice.start()]
     body = result.strip("\n")
-    return [] if body in _EMPTY_RESULTS else body.split("\n"), "+" if is_cut else ""
+    return [] if body in _EMPTY_RESULTS else body.split("\n"), "+" if is_truncated else ""
 
 
 _RESULTS: Mapping[str, Callable[[str], str]] = {"ls": _summarize_listing, "find": _summarize_matches}
