@@ -35,9 +35,10 @@ from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.output.redaction.redactor import Redactor, find_secrets
+from retinue.runtime.active_run import ABORTED
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import LocalExecutor
-from retinue.runtime.orchestrator import ABORTED, OnRunsStarted, Orchestrator
+from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.planner import Planner
 from retinue.runtime.restore import PastRun, restore_session
 from retinue.runtime.validation import wrong_type
@@ -157,13 +158,12 @@ class Retinue(StoredSessions):
                 self._environ,
                 DELEGATION_TOOLS,
             )
-            orchestrator = Orchestrator(planner, place, self._store, EventBus(), self._redactor)
+            orchestrator = Orchestrator(planner, place, self._store, EventBus(), self._redactor, door.address)
             stack.push_async_callback(orchestrator.close)
             door.bind(
                 orchestrator,
                 lambda: TOOLSETS[DELEGATION_TOOLS.toolset].make(orchestrator, str(home_folder(self._environ))),
             )
-            orchestrator.delegation.get_address = door.address
             if isinstance(self._store, JsonlStore):
                 self._store.get_control_address = door.address
             if self.settings("nested").settings.vault:

@@ -80,7 +80,7 @@ async def test_whatever_is_stopped_all_that_began_has_ended_and_every_slot_is_fr
             events = await carry_out(retinue, watcher, chance)
         orchestrator = retinue._orchestrator
         assert (orchestrator.active_run_ids, len(orchestrator.delegation)) == ((), 0)
-        assert [slots._free.value for slots in orchestrator._limiters.values()] == [size]
+        assert [slots.value for slots in orchestrator._slots.values()] == [size]
     begun = {one.origin.run: one.origin for one in events if isinstance(one.event, RunQueued)}
     ended = [one.origin.run for one in events if isinstance(one.event, RunEnded)]
     assert sorted(ended) == sorted(begun), "each of them once"

@@ -35,7 +35,7 @@ from retinue.model.errors import ErrorCode
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import DeadlineExtended, RunEnded, RunQueued, Text, TextDelta
 from retinue.model.events import SteeringDelivered as SteeredEvent
-from retinue.runtime.orchestrator import ABORTED
+from retinue.runtime.active_run import ABORTED
 from retinue.sessions.jsonl import JsonlStore
 
 TIMEOUT = 20.0

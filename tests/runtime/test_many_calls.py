@@ -16,7 +16,7 @@ from retinue.model.errors import ErrorCode
 from retinue.model.events import RunQueued
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Plan, Task
-from retinue.runtime.concurrency import MAX_BEGUN, Intake
+from retinue.runtime.concurrency import MAX_BEGUN, RunIntake
 from retinue.sessions.memory import MemoryRecord, MemoryStore, Session
 
 CALLS = 10_000
@@ -150,7 +150,7 @@ async def test_calls_that_wait_to_begin_are_stopped_with_the_others(scratch_home
 
 
 async def test_a_cancelled_call_that_waits_to_begin_leaves_its_place_to_the_next(scratch_home):
-    intake, begun = Intake(), list[int]()
+    intake, begun = RunIntake(), list[int]()
 
     async def enter(number: int, runs: int) -> None:
         await intake.enter(runs, 4)

@@ -25,8 +25,8 @@ from retinue.model.events import DeadlineExtended, Notice, RunQueued, SteeringDe
 from retinue.model.results import Finalization, RunResult
 from retinue.model.runs import Message
 from retinue.model.tasks import Plan, Task
+from retinue.runtime.active_run import STEERING_NOT_DELIVERED
 from retinue.runtime.attempts import FINALIZE_REMINDER
-from retinue.runtime.orchestrator import STEERING_NOT_DELIVERED
 from retinue.runtime.progress import CallProgress, SteeringItem
 from retinue.runtime.run_registry import MAX_EXTENSION, MAX_STEERING_CHARS, MAX_STEERING_MESSAGES
 from retinue.sessions.messages import load_messages

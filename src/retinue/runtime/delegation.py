@@ -1,7 +1,7 @@
-"""Home: where a run that may delegate calls, so that depth, spawns, slots and events are kept in one place.
+"""Delegation: a run calls the process that started it, which makes and records every child run.
 
-While its engine works a run is registered here by a token of its own. What it asks for is done
-within its life: whatever ends the run ends that, too.
+While its engine works, a run that may delegate is registered here by a token of its own. Its calls are tasks of the
+run: the end of the run ends them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 import anyio
 from msgspec import Struct, structs
 
-from retinue.guards.budget import Budget
-from retinue.guards.spawns import SpawnCount
+from retinue.engines.base import Emit
 from retinue.model.runs import RunSpec, Secret
 from retinue.model.tasks import AncestorTask, CallContext
 from retinue.model.tool_names import is_delegation
-from retinue.runtime.concurrency import RunLimiter, RunSlot
+from retinue.runtime.active_run import ActiveRun
+from retinue.runtime.supervisor import ExecuteSpec
 from retinue.support.tasks import BackgroundTasks
 
 MAX_CONNECTIONS = 16
-"""Of one run at once: no model asks for more, and a child that floods us gets no further."""
+"""Connections of one run at once: no model needs more, and a child process that floods us gets no further."""
 MAX_CALL_ID_CHARS = 1024
 """Characters of the id a provider gave a tool call."""
 TOKEN_BYTES = 32
@@ -53,7 +54,7 @@ def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str
 
 
 def with_prompt_as_ancestor(call: CallContext, spec: RunSpec) -> CallContext:
-    """The call of a run that sees more than its task: what stands there in all is not to be handed on, either."""
+    """Return the call of a run whose prompt is more than its task: it may not delegate the whole prompt, either."""
     lineage = call.lineage
     ancestor = AncestorTask(spec.agent.name, spec.prompt, spec.cwd)
     return structs.replace(call, lineage=structs.replace(lineage, ancestors=(*lineage.ancestors, ancestor)))
@@ -63,72 +64,49 @@ def create_token() -> Secret:
     return Secret(os.urandom(TOKEN_BYTES).hex())
 
 
-class Share(Struct, frozen=True):
-    """What the runs of one call share with the runs above and below them."""
-
-    slots: RunLimiter
-    spawns: SpawnCount
-    """Counts the runs that agents start below their root call."""
-    is_counted: bool
-    """Whether the runs of this call are among those: an agent made it."""
-
-    def give_back(self, runs: int) -> None:
-        """Uncounts runs of the call that were not started after all."""
-        if self.is_counted:
-            self.spawns.give_back(runs)
-
-
 class DelegatingRun:
     """A run that may delegate, while its engine works."""
 
-    def __init__(
-        self, run: str, token: Secret, call: CallContext, slot: RunSlot, share: Share, budget: Budget
-    ) -> None:
-        self.run_id = run
-        self.share = share
-        """What its runs share with it: there are no more slots further down."""
-        self.budget = budget
+    def __init__(self, run: ActiveRun, token: Secret, context: CallContext) -> None:
+        self.run = run
+        self.run_id = run.spec.run
+        self.context = structs.replace(context, lineage=structs.replace(context.lineage, parent_run=self.run_id))
+        """The context of its calls outside any tool call."""
         self._token = token.reveal().encode()
-        self._context = structs.replace(call, lineage=structs.replace(call.lineage, parent_run=run))
-        self._slot = slot
+        self._slot = run.slot
         self._slot_lock = anyio.Lock(fast_acquire=True)
         self._waiting_calls = 0
-        """Calls it waits for."""
+        """Calls whose results it waits for."""
         self._connections = 0
         self.is_running = False
-        """Whether its engine works; before and after that nothing is done or told for it."""
+        """Whether its engine works; before and after that its calls are refused."""
 
     def matches_token(self, token: str) -> bool:
         import hmac
 
         return hmac.compare_digest(self._token, token.encode(errors="surrogatepass"))
 
-    @property
-    def context(self) -> CallContext:
-        """As whom it asks, outside any tool call."""
-        return self._context
-
     def tool_call_context(self, name: str) -> CallContext:
-        """As whom it asks in the tool call of this id.
+        """Return the context of a call made in the tool call of this id.
 
         Raises:
-            ValueError: that is no id.
+            ValueError: the id is too long.
         """
         if len(name) > MAX_CALL_ID_CHARS:
             raise ValueError(f"The id of a tool call has at most {MAX_CALL_ID_CHARS} characters.")
-        return structs.replace(self._context, lineage=structs.replace(self._context.lineage, parent_call=name))
+        return structs.replace(self.context, lineage=structs.replace(self.context.lineage, parent_call=name))
 
     @contextmanager
     def connection(self) -> Iterator[bool]:
-        """A connection of it for the block; whether there is room for it."""
+        """Count a connection for the block; yield whether it is within the limit."""
         self._connections += 1
         try:
             yield self._connections <= MAX_CONNECTIONS
         finally:
             self._connections -= 1
 
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Does the run's own work; what it had asked for by then ends with it."""
+    async def execute(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do the run's own work; the end of it ends the child work that was started meanwhile."""
         async with BackgroundTasks() as self._group:
             self.is_running = True
             try:
@@ -137,7 +115,7 @@ class DelegatingRun:
                 self.is_running = False
 
     def start_child(self, work: Callable[[], Awaitable[None]]) -> anyio.CancelScope | None:
-        """Begins what the run asks for; it ends with the run, or with the scope. None if the run has ended.
+        """Start child work that ends with the run, or with the returned scope; None if the run has ended.
 
         The work must not raise: that would end the run.
         """
@@ -154,7 +132,7 @@ class DelegatingRun:
 
     @asynccontextmanager
     async def releasing_slot(self) -> AsyncIterator[None]:
-        """A block in which the run waits for others: they may have its slot. It has one again afterwards."""
+        """Run a block in which the run waits for child runs, which may take its slot; reacquire one afterwards."""
         self._waiting_calls += 1
         self._slot.release()
         try:
@@ -164,7 +142,7 @@ class DelegatingRun:
                 self._waiting_calls -= 1
             await self._reacquire_slot()
         except BaseException:
-            # It did not wait for the answer, and is at work already; unless it has ended.
+            # It did not wait for the result, and works already, unless it has ended.
             if self.is_running:
                 self._group.start_soon(self._reacquire_slot)
             raise
@@ -179,11 +157,9 @@ class DelegatingRun:
 
 
 class DelegationRegistry:
-    """The runs that may call home."""
+    """The runs that may delegate now, by id."""
 
     def __init__(self) -> None:
-        self.get_address: Callable[[], str | None] = lambda: None
-        """Where they call; None: they cannot."""
         self._runs: dict[str, DelegatingRun] = {}
 
     def __len__(self) -> int:
@@ -193,15 +169,22 @@ class DelegationRegistry:
         return self._runs.get(run) if run else None
 
     def find_by_token(self, token: str) -> DelegatingRun | None:
-        """The run of a token, compared in the same time whatever it is."""
-        return next(
-            (delegating_run for delegating_run in [*self._runs.values()] if delegating_run.matches_token(token)), None
-        )
+        """Return the run of a token; the comparison takes the same time for every token."""
+        return next((each for each in [*self._runs.values()] if each.matches_token(token)), None)
 
-    async def run_registered(self, delegating_run: DelegatingRun, work: Callable[[], Awaitable[None]]) -> None:
-        """Does a run's own work, and lets it call home meanwhile."""
-        self._runs[delegating_run.run_id] = delegating_run
-        try:
-            await delegating_run.run(work)
-        finally:
-            del self._runs[delegating_run.run_id]
+    def wrap(self, run: ActiveRun, execute: ExecuteSpec) -> ExecuteSpec:
+        """Return how to execute the run so that it can delegate meanwhile; `execute` itself if it may not."""
+        context, callback = run.child_context, run.spec.callback
+        if context is None or callback is None:
+            return execute
+
+        async def execute_registered(spec: RunSpec, emit: Emit) -> None:
+            if not run.slot.is_held:  # the previous attempt released it, and ended before it had one again
+                await run.slot.acquire()
+            delegating_run = self._runs[run.spec.run] = DelegatingRun(run, callback.token, context)
+            try:
+                await delegating_run.execute(partial(execute, spec, emit))
+            finally:
+                del self._runs[run.spec.run]
+
+        return execute_registered

@@ -1,6 +1,7 @@
-"""A plan made ready: everything that can be refused is refused here, before anything starts.
+"""Prepare a plan: everything that can be refused is refused here, before anything starts.
 
-Whole-call problems raise `Refused`; one task's become the failure it will end with, so that its siblings go on.
+Problems of the whole call raise `RefusedError`; those of one task become the failure it ends with, so that its
+siblings run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from retinue.agents.agent import Agent, SourceLayer
 from retinue.agents.registry import AgentRegistry, AgentSet
@@ -29,7 +30,7 @@ from retinue.engines.base import EngineInfo
 from retinue.engines.child_environment import build_child_environment
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
-from retinue.model.runs import Limits, RunSpec
+from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolGrant
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import render_system_prompt
 from retinue.prompts.files import read_file_blocks
@@ -50,85 +51,79 @@ from retinue.sessions.messages import load_messages
 from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.transcripts.fanout import render_resume_context
 
-
-async def resume_spec(
-    spec: RunSpec, kind: EngineInfo, previous: SessionSummary | None, store: SessionStore
-) -> RunSpec:
-    """The spec with what it goes on from.
-
-    Raises:
-        Refused: `storage`.
-    """
-    spec = structs.replace(spec, history=await load_messages(store, spec.session))
-    if not kind.capabilities.resumes_natively:
-        return spec
-    # What another engine did since is not in this one's file; a run that never started has no engine.
-    is_current = previous is not None and previous.engine in {kind.name, ""}
-    return _with_engine_session(spec) if is_current else _without_engine_session(spec)
-
-
-def can_resume_natively(spec: RunSpec, previous: SessionSummary | None) -> bool:
-    """Whether the engine finds in its own session what the run needs: the same work, cleanly ended."""
-    if previous is None or previous.latest.failure is not None:
-        return False
-    is_same_directory = os.path.realpath(previous.cwd) == os.path.realpath(spec.cwd)
-    return is_same_directory and (previous.engine, previous.agent) == (spec.engine, spec.agent.name)
-
-
-def _with_engine_session(spec: RunSpec) -> RunSpec:
-    """The spec with the engine's own session to continue, if it is still there."""
-    file = engine_session_file(Path(spec.native_folder), spec.agent.name, spec.session)
-    exists = os.path.isfile(file)  # noqa: PTH113 - Path.is_file raises where nothing may be looked at
-    return structs.replace(spec, native_session=str(file)) if exists else _without_engine_session(spec)
-
-
-def _without_engine_session(spec: RunSpec) -> RunSpec:
-    notice = f"The {spec.engine} engine has no own record of the latest run: it goes on from the stored messages."
-    return structs.replace(spec, notices=(*spec.notices, notice))
-
-
 ENGINE_MISSING = "engine_missing"
 
 
 class AdmittedCall(Struct, frozen=True):
-    """A call that may dispatch, with the settings that hold for it."""
+    """A call that may dispatch, with the settings that apply to it."""
 
     call: CallContext
     cwd: Path
     settings: Settings
     explicit_settings: frozenset[str]
-    """Settings that came with the call itself: they win over what an agent says."""
+    """Settings that came with the call itself: they win over those of an agent."""
     max_depth: int
     skills: SkillRegistry
-    """Those there are, looked for once."""
+    """The skills of the call, read once."""
     notices: tuple[str, ...] = ()
     """Settings that were ignored or changed."""
 
 
 class PlannedRun(Struct, frozen=True):
-    """A task ready to run, or the failure it will end with. Its ids are given when it begins."""
+    """A task ready to run, or the failure it will end with. It gets its ids when it begins."""
 
     spec: RunSpec
     failure: Failure | None = None
     files: tuple[FileSlice, ...] = ()
     roots: tuple[str, ...] | None = None
-    """Where they may be; None: wherever this user may read."""
+    """Folders the files must be in; None: anywhere this user may read."""
     resume_blocks: tuple[str, ...] = ()
-    """Earlier runs of its session, told."""
+    """The transcript of earlier runs of its session."""
     child_context: CallContext | None = None
-    """As what its agent delegates in its turn; None: it may not."""
+    """The context of the calls its agent makes; None: it may not delegate."""
     asked_session: str = ""
     """The session it continues, as its caller wrote it."""
     is_recorded: bool = True
-    """Whether it has a session: a task that fails before it starts has none where its caller wants none."""
+    """Whether it has a session: a task that fails before it starts has none if its caller wants none."""
 
     def read_blocks(self) -> list[str]:
-        """What stands before the prompt. Files are read now: the step of a chain before may have written them."""
+        """Return what precedes the prompt. Files are read now: the previous step of a chain may have written them."""
         return [*read_file_blocks(self.files, self.spec.cwd, roots=self.roots), *self.resume_blocks]
 
 
+class _TaskDraft(Struct, kw_only=True):
+    """What is known of a task; planning fills in the second half, until it finds a failure."""
+
+    task: Task
+    found: Agent | Failure
+    agent: AgentProfile
+    cwd: str
+    previous: SessionSummary | None
+    """The session it continues."""
+    limits: Limits
+    lineage: Lineage
+
+    engine: EngineInfo | None = None
+    model: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    native_folder: str = ""
+    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    grant: ToolGrant = ToolGrant()
+    system_prompt: str = ""
+    append_prompt: str = ""
+    files: tuple[FileSlice, ...] = ()
+    resume_blocks: tuple[str, ...] = ()
+    history: tuple[Message, ...] = ()
+    native_session: str | None = None
+
+    @property
+    def session(self) -> str:
+        return self.previous.session if self.previous else ""
+
+
 class Planner:
-    """Knows the settings, the agents and the engines of a process."""
+    """Turns the tasks of a plan into run specs, from the settings, agents and engines of a process."""
 
     def __init__(
         self,
@@ -149,13 +144,13 @@ class Planner:
         self._environ = environ
         self._delegation_tools = delegation_tools
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
-        """What children see, which is much the same for most: runs that see the same share it."""
+        """Environments of child processes; runs with the same environment share one mapping."""
 
     def authorize(self, call: CallContext) -> AdmittedCall:
-        """What holds for a call that may dispatch at all.
+        """Return the settings and limits of a call that may dispatch at all.
 
         Raises:
-            Refused: `depth_exceeded` or `disabled`, in this order.
+            RefusedError: `depth_exceeded` or `disabled`, in this order.
         """
         cwd = Path(call.cwd)
         found = self._settings.resolve(call.toolset, cwd, call.settings)
@@ -173,7 +168,7 @@ class Planner:
         return AdmittedCall(call, cwd, settings, explicit_settings, max_depth, SkillRegistry(self._environ), notices)
 
     def load_agents(self, call: CallContext) -> AgentSet:
-        """Who can be called from where the call is made; with a vault, the index of agents says so, too."""
+        """Return the agents that can be called from the directory of the call; update the index of a vault."""
         cwd = Path(call.cwd)
         return self._load_agents(cwd, self._settings.resolve(call.toolset, cwd, call.settings).settings)
 
@@ -185,10 +180,10 @@ class Planner:
         return agent_set
 
     async def plan(self, plan: Plan, admitted: AdmittedCall) -> list[PlannedRun]:
-        """The runs of a plan, in the order of its tasks.
+        """Return the runs of a plan, in the order of its tasks.
 
         Raises:
-            Refused: the whole call cannot be carried out.
+            RefusedError: the whole call cannot be run.
         """
         validate_tasks(plan, admitted.settings)
         agent_set = self._load_agents(admitted.cwd, admitted.settings)
@@ -202,29 +197,15 @@ class Planner:
         ]
         if plan.mode is Mode.CHAIN:
             _validate_chain(planned)
-        keeps = admitted.call.records_refusals
-        return [
-            structs.replace(
-                one,
-                child_context=self._child_context(one.spec, admitted),
-                asked_session=task.session or "",
-                # A missing engine is not wrong input: the run failed, and its session tells why.
-                is_recorded=keeps or not one.failure or one.failure.reason == ENGINE_MISSING,
-            )
-            for one, task in zip(planned, plan.tasks, strict=True)
-        ]
-
-    def _child_context(self, spec: RunSpec, admitted: AdmittedCall) -> CallContext | None:
-        max_depth = _max_child_depth(spec.agent, admitted)
-        return child_context(admitted.call, spec, max_depth, self._delegation_tools.toolset)
+        return planned
 
     async def _find_session(self, task: Task, call: CallContext) -> SessionSummary | None:
-        """The session a task continues."""
+        """Return the session a task continues."""
         if task.session is None:
             return None
         session = await self._store.find(task.session)
         summary = await self._store.summary(session) if session else None
-        if session is None or summary is None:  # the second, where it was claimed and no run has begun
+        if session is None or summary is None:  # the second, where the id was claimed and no run has begun
             raise session_not_found_error(task.session)
         if call.scoped_sessions:
             validate_session_scope(summary, task, task.cwd or call.cwd)
@@ -237,121 +218,160 @@ class Planner:
         task: Task,
         found: Agent | Failure,
         agent: AgentProfile,
-        previous_session: SessionSummary | None,
+        previous: SessionSummary | None,
         admitted: AdmittedCall,
     ) -> PlannedRun:
-        call, cwd = admitted.call, task.cwd or admitted.call.cwd
+        call, settings, cwd = admitted.call, admitted.settings, task.cwd or admitted.call.cwd
+        draft = _TaskDraft(
+            task=task,
+            found=found,
+            agent=agent,
+            cwd=cwd,
+            previous=previous,
+            limits=_resolve_limits(task, agent, admitted),
+            lineage=_child_lineage(call, agent, task, cwd, previous),
+        )
+        failure = await self._complete_draft(draft, admitted)
+        engine = draft.engine
         spec = RunSpec(
             run="",
-            session=previous_session.session if previous_session else "",
+            session=draft.session,
             name=task.name or agent.name or "subagent",
             toolset=call.toolset,
             agent=agent,
             task=task.prompt,
             prompt=task.prompt,
+            system_prompt=draft.system_prompt,
+            append_prompt=draft.append_prompt,
+            history=draft.history,
+            native_session=draft.native_session,
+            native_folder=draft.native_folder,
             cwd=cwd,
-            engine="",
-            limits=_resolve_limits(task, agent, admitted),
-            lineage=_child_lineage(call, agent, task, cwd, previous_session),
-            vault_path=admitted.settings.vault,
+            engine=engine.name if engine else "",
+            model=draft.model,
+            grant=draft.grant,
+            authority=child_tool_ceiling(agent, draft.grant),
+            limits=draft.limits,
+            lineage=draft.lineage,
+            environment=draft.environment,
+            secrets=draft.secrets,
+            vault_path=settings.vault,
             finalize=call.finalize,
-            resumes=previous_session is not None,
+            resumes=previous is not None,
+            allow_process_reuse=settings.warm_pool if engine else True,
+            setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),
+            unsupported_preferences=_unsupported_preferences(agent, engine, draft.model) if engine else (),
+            notices=draft.notices,
         )
-        if isinstance(found, Failure):
-            return PlannedRun(spec, found)
-        kind = self._select_engine(agent, admitted, has_key=found.api_key is not None)
-        failure = validate_cwd(cwd, call.roots) or find_self_delegation(call, agent, task, cwd)
-        if isinstance(kind, Failure):
-            return PlannedRun(spec, failure or kind)
-        spec = structs.replace(
+        max_child_depth = _max_child_depth(agent, admitted)
+        return PlannedRun(
             spec,
-            engine=kind.name,
-            model=_choose_model(agent, admitted),
-            allow_process_reuse=admitted.settings.warm_pool,
-            setting_sources=kind.setting_sources.get(admitted.settings.claude_settings, ()),
-            environment=self._build_environment(spec, kind, previous_session, admitted),
-            native_folder=call.native_folder or f"{self._engine_session_dir}{os.sep}{kind.name}",
-            secrets={kind.api_key_variable: found.api_key} if found.api_key else {},
-            unsupported_preferences=_unsupported_preferences(agent, kind, _choose_model(agent, admitted)),
-            notices=(*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(admitted.settings)),
-        )
-        return (
-            PlannedRun(spec, failure) if failure else await self._with_tools_and_prompts(spec, kind, task, admitted)
+            failure,
+            files=draft.files,
+            # A root caller names the files it may read itself; one below it stays within its own directory.
+            roots=(call.cwd,) if call.lineage.depth else call.roots,
+            resume_blocks=draft.resume_blocks,
+            child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset),
+            asked_session=task.session or "",
+            # A missing engine is not wrong input: the run failed, and its session states why.
+            is_recorded=call.records_refusals or not failure or failure.reason == ENGINE_MISSING,
         )
 
-    async def _with_tools_and_prompts(
-        self, spec: RunSpec, kind: EngineInfo, task: Task, admitted: AdmittedCall
-    ) -> PlannedRun:
-        """The spec with its tools and its prompts."""
-        call, may_write = admitted.call, admitted.settings.allow_write
+    async def _complete_draft(self, draft: _TaskDraft, admitted: AdmittedCall) -> Failure | None:
+        """Choose engine, tools and prompts of a task; return the first reason why it cannot run."""
+        call, settings, agent, found = admitted.call, admitted.settings, draft.agent, draft.found
+        if isinstance(found, Failure):
+            return found
+        engine = self._select_engine(agent, admitted, has_key=found.api_key is not None)
+        failure = validate_cwd(draft.cwd, call.roots) or find_self_delegation(call, agent, draft.task, draft.cwd)
+        if isinstance(engine, Failure):
+            return failure or engine
+        draft.engine = engine
+        draft.model = _choose_model(agent, admitted)
+        draft.environment = self._build_environment(draft, engine, admitted)
+        draft.native_folder = call.native_folder or f"{self._engine_session_dir}{os.sep}{engine.name}"
+        draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}
+        draft.notices = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
+        if failure:
+            return failure
         grant = compute_grant(
-            spec.agent,
-            engine=kind.name,
-            capabilities=kind.capabilities,
+            agent,
+            engine=engine.name,
+            capabilities=engine.capabilities,
             authority=call.authority,
-            inherited=_inherited_tools(call, task, kind),
-            allow_write=may_write,
+            inherited=_inherited_tools(call, draft.task, engine),
+            allow_write=settings.allow_write,
             delegation_tools=self._delegation_tools.names
-            if spec.lineage.depth < _max_child_depth(spec.agent, admitted)
+            if draft.lineage.depth < _max_child_depth(agent, admitted)
             else (),
         )
         if isinstance(grant, Failure):
-            return PlannedRun(spec, grant)
+            return grant
         failure = (
-            find_unenforceable(spec.agent, engine=kind.name, capabilities=kind.capabilities, limits=spec.limits)
-            or (validate_can_resume(kind) if spec.resumes and not call.resume_as_transcript else None)
-            or (validate_can_finalize(kind) if spec.finalize else None)
+            find_unenforceable(agent, engine=engine.name, capabilities=engine.capabilities, limits=draft.limits)
+            or (validate_can_resume(engine) if draft.previous and not call.resume_as_transcript else None)
+            or (validate_can_finalize(engine) if call.finalize else None)
         )
         skills = admitted.skills.render_for_agent(
-            spec.agent, spec.cwd, grant=grant, project_agents=admitted.settings.project_agents
+            agent, draft.cwd, grant=grant, project_agents=settings.project_agents
         )
         if isinstance(skills, Failure):
-            return PlannedRun(spec, failure or skills)
-        writes = may_write and not spec.agent.tools.readonly
-        spec = structs.replace(
-            spec,
-            grant=grant,
-            authority=child_tool_ceiling(spec.agent, grant),
-            system_prompt=render_system_prompt(spec.agent, grant, bounded=call.bounded_prompt, may_write=writes),
-            append_prompt="\n\n".join(filter(None, (spec.agent.append_system_prompt.strip(), skills))),
-        )
+            return failure or skills
+        may_write = settings.allow_write and not agent.tools.readonly
+        draft.grant = grant
+        draft.system_prompt = render_system_prompt(agent, grant, bounded=call.bounded_prompt, may_write=may_write)
+        draft.append_prompt = "\n\n".join(filter(None, (agent.append_system_prompt.strip(), skills)))
         if failure:
-            return PlannedRun(spec, failure)
-        # A root caller names the files it may read itself; one below it stays within its own directory.
-        roots = (call.cwd,) if call.lineage.depth else call.roots
-        files = (*(FileSlice(path=path) for path in spec.agent.default_reads), *task.files)
-        planned = PlannedRun(spec, files=files, roots=roots)
-        if not spec.resumes:
-            return planned
-        previous_session = await self._store.summary(spec.session)
+            return failure
+        draft.files = (*(FileSlice(path=path) for path in agent.default_reads), *draft.task.files)
+        if draft.previous:
+            await self._plan_resume(draft, draft.previous, engine, admitted)
+        return None
+
+    async def _plan_resume(
+        self, draft: _TaskDraft, previous: SessionSummary, engine: EngineInfo, admitted: AdmittedCall
+    ) -> None:
+        """Choose what a task that continues a session continues from.
+
+        Raises:
+            RefusedError: `storage`.
+        """
         is_native = (
             admitted.settings.resume == "native"
-            and kind.capabilities.resumes
-            and can_resume_natively(spec, previous_session)
+            and engine.capabilities.resumes
+            and _is_same_work(draft, previous, engine)
         )
-        if call.resume_as_transcript and not is_native:
-            return structs.replace(
-                planned, resume_blocks=(await render_resume_context(self._store.events(spec.session)),)
+        if admitted.call.resume_as_transcript and not is_native:
+            draft.resume_blocks = (await render_resume_context(self._store.events(previous.session)),)
+            return
+        draft.history = await load_messages(self._store, previous.session)
+        if not engine.capabilities.resumes_natively:
+            return
+        # What another engine did since is not in this one's file; a run that never started has no engine.
+        if previous.engine in {engine.name, ""}:
+            draft.native_session = _find_engine_session(draft, previous.session)
+        if draft.native_session is None:
+            notice = (
+                f"The {engine.name} engine has no own record of the latest run: it goes on from the stored messages."
             )
-        return structs.replace(planned, spec=await resume_spec(spec, kind, previous_session, self._store))
+            draft.notices = (*draft.notices, notice)
 
-    def _build_environment(
-        self, spec: RunSpec, kind: EngineInfo, before: SessionSummary | None, admitted: AdmittedCall
-    ) -> Mapping[str, str]:
-        """What a child sees, and what marks it as one, so that no path escapes the depth guard."""
-        markers = depth_variables(spec.lineage.depth, _max_child_depth(spec.agent, admitted))
+    def _build_environment(self, draft: _TaskDraft, engine: EngineInfo, admitted: AdmittedCall) -> Mapping[str, str]:
+        """Return the environment of the child process, with its depth, so that nothing escapes the depth guard."""
+        agent = draft.agent
+        markers = depth_variables(draft.lineage.depth, _max_child_depth(agent, admitted))
         # An engine continues its own session with the session's model.
-        model = _choose_model(spec.agent, admitted) or (before.model if before else None)
-        keys = kind.provider_variables((model, *spec.agent.fallback_models), spec.agent.provider)
-        key = (kind.name, keys, spec.agent.environment, *markers.values())
+        model = draft.model or (draft.previous.model if draft.previous else None)
+        keys = engine.provider_variables((model, *agent.fallback_models), agent.provider)
+        key = (engine.name, keys, agent.environment, *markers.values())
         if key not in self._environments:
-            needed = kind.capabilities.environment | keys
-            visible = build_child_environment(self._environ, needed, spec.agent.environment)
+            needed = engine.capabilities.environment | keys
+            visible = build_child_environment(self._environ, needed, agent.environment)
             self._environments[key] = {**visible, **markers}
         return self._environments[key]
 
     def _select_engine(self, agent: AgentProfile, admitted: AdmittedCall, *, has_key: bool) -> EngineInfo | Failure:
-        """The engine by the call's wish, else the agent's, else the setting."""
+        """Return the engine that the call names, else the agent, else the setting."""
         settings = admitted.settings
         name = settings.engine if "engine" in admitted.explicit_settings else agent.engine or settings.engine
         if name == "auto":
@@ -379,10 +399,10 @@ class Planner:
 
 
 def _validate_chain(planned: list[PlannedRun]) -> None:
-    """A chain needs every one of its agents.
+    """Check that every agent of a chain can run.
 
     Raises:
-        Refused: one of them cannot run.
+        RefusedError: one of them cannot.
     """
     for number, step in enumerate(planned, 1):
         if step.failure:
@@ -398,7 +418,7 @@ def _agent_profile(found: Agent | Failure, task: Task) -> AgentProfile:
 
 
 def _inherited_tools(call: CallContext, task: Task, kind: EngineInfo) -> Sequence[str] | None:
-    """The tools of an agent that names none: the host's, or, where there is no agent, what the engine has itself."""
+    """Return the tools of an agent that names none: the host's, or, without an agent, the engine's defaults."""
     if call.host_tools is None and task.agent is None:
         return kind.capabilities.default_tools
     return call.host_tools
@@ -407,7 +427,7 @@ def _inherited_tools(call: CallContext, task: Task, kind: EngineInfo) -> Sequenc
 def _child_lineage(
     call: CallContext, agent: AgentProfile, task: Task, cwd: str, previous_session: SessionSummary | None
 ) -> Lineage:
-    """Where a run stands: below its caller, and no higher than the session that it continues."""
+    """Return the lineage of a run: below its caller, and no higher than the session it continues."""
     lineage = call.lineage
     depth = max(lineage.depth + 1, previous_session.depth if previous_session else 0)
     return structs.replace(
@@ -416,9 +436,21 @@ def _child_lineage(
 
 
 def _max_child_depth(agent: AgentProfile, admitted: AdmittedCall) -> int:
-    """How deep a run's own children may stand; an agent may lower that for them."""
+    """Return how deep child runs of a run may be; an agent may lower that."""
     own = agent.max_subagent_depth
     return admitted.max_depth if own is None else min(own, admitted.max_depth)
+
+
+def _find_engine_session(draft: _TaskDraft, session: str) -> str | None:
+    file = engine_session_file(Path(draft.native_folder), draft.agent.name, session)
+    return str(file) if os.path.isfile(file) else None  # noqa: PTH113 - Path.is_file raises where access is denied
+
+
+def _is_same_work(draft: _TaskDraft, previous: SessionSummary, engine: EngineInfo) -> bool:
+    """Return whether the engine's own session has what the run needs: the same work, ended without a failure."""
+    is_same_directory = os.path.realpath(previous.cwd) == os.path.realpath(draft.cwd)
+    is_same_agent = (previous.engine, previous.agent) == (engine.name, draft.agent.name)
+    return previous.latest.failure is None and is_same_directory and is_same_agent
 
 
 def _vault_notices(settings: Settings) -> tuple[str, ...]:
@@ -434,16 +466,16 @@ def _choose_model(agent: AgentProfile, admitted: AdmittedCall) -> str | None:
 
 
 def _unsupported_preferences(agent: AgentProfile, kind: EngineInfo, model: str | None) -> tuple[str, ...]:
-    """The preferences that will not be followed: also a provider without a model of it, which no engine takes."""
+    """Return the preferences the engine ignores: also a provider without a model, which no engine can use."""
     unknown = find_unsupported_preferences(agent, kind.capabilities)
     return ("provider", *unknown) if agent.provider and not model and "provider" not in unknown else unknown
 
 
 def _resolve_limits(task: Task, agent: AgentProfile, admitted: AdmittedCall) -> Limits:
-    """The settings' limits, with the task's or the agent's own where they say so."""
+    """Return the limits of the settings, with those of the task or the agent where they have their own."""
     settings, explicit_settings = admitted.settings, admitted.explicit_settings
     timeout, turns = agent.timeout or settings.timeout, agent.max_turns or settings.max_turns
-    if agent.layer == SourceLayer.PROJECT:  # a project's files only ever lower limits
+    if agent.layer == SourceLayer.PROJECT:  # a project's files may only lower limits
         timeout = min(timeout, settings.timeout)
         turns = min(turns, settings.max_turns or turns)
     if "timeout" in explicit_settings:

@@ -1,4 +1,4 @@
-"""Writes down what happens in one run: masked, stamped, stored, then shown."""
+"""Record the events of one run: redact, number, store, then publish each."""
 
 from __future__ import annotations
 
@@ -66,13 +66,49 @@ REDACTED_FIELDS: Mapping[type[Struct], tuple[str, ...]] = {
     Failure: ("message", "detail"),
     Finalization: ("result", "error"),
 }
-"""The fields that hold words of callers, children and providers, where a secret may stand."""
+"""The fields with text of callers, child processes and providers, which may contain a secret."""
+
+
+class EventRedactor:
+    """Redacts events and results, and counts what it redacted."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.count = 0
+
+    def redact(self, value: Value) -> Value:
+        """Return the value with the secrets in its `REDACTED_FIELDS` replaced."""
+        texts = _untrusted_texts(value)
+        if not texts or self._redactor.is_clean(texts):
+            return value
+        changes: dict[str, Any] = {}
+        for name in REDACTED_FIELDS[type(value)]:
+            content = getattr(value, name)
+            if isinstance(content, tuple):
+                changes[name] = tuple(map(self._redact_part, content))
+            elif isinstance(content, Struct):
+                changes[name] = self.redact(content)
+            elif content:
+                changes[name], count = self._redactor.redact_value(content)
+                self.count += count
+        return structs.replace(value, **changes)
+
+    def _redact_part(self, part: Any) -> Any:
+        if isinstance(part, Struct):
+            return self.redact(part)
+        redacted, count = self._redactor.redact_value(part)
+        self.count += count
+        return redacted
+
+    def open_stream(self) -> StreamRedactor:
+        """Return a redactor for text that arrives in pieces; what it redacts is not counted."""
+        return self._redactor.open_stream()
 
 
 class Recorder:
-    """Durable events are in the store before any watcher sees them; state transitions are on the disk."""
+    """Records one run. Durable events are stored before any subscriber sees them; state transitions are synced."""
 
-    def __init__(self, spec: RunSpec, record: RunRecord, bus: EventBus, redactor: Redactor) -> None:
+    def __init__(self, spec: RunSpec, record: RunRecord, bus: EventBus, redactor: EventRedactor) -> None:
         self._source = EventSource.of(spec)
         self._record = record
         self._bus = bus
@@ -80,52 +116,75 @@ class Recorder:
         self._streams: dict[object, StreamRedactor] = {}
         self._seq = 0
         self._fault_reported = False
-        self.redaction_count = 0
 
-    @property
-    def is_stored(self) -> bool:
-        """Whether all that was noted so far is in the store."""
-        return self._record.fault is None
+    def redact(self, value: Value) -> Value:
+        """Return the value as it may be stored and shown; its secrets count for the result."""
+        return self._redactor.redact(value)
 
     async def record(self, event: Event) -> Event:
-        """Takes note of an event; returns it as it was written down."""
+        """Store and publish an event; return it as it was stored."""
         if isinstance(event, EPHEMERAL_EVENTS):
             if self._bus.wants_deltas:
                 self._publish_delta(event)
             return event
-        redacted = self.redact(event)
+        redacted = self._redactor.redact(event)
         await self.record_redacted(redacted)
         return redacted
 
     async def record_redacted(self, event: PersistedEvent) -> None:
-        """Takes note of an event that is masked already."""
-        stamped = self._append(event)
+        """Store and publish an event that is redacted already."""
+        record = self._append(event)
         try:
             if isinstance(event, SYNCED_EVENTS):
                 await self._sync()
         finally:
-            self._bus.publish(stamped)
+            self._bus.publish(record)
         if not isinstance(event, RunEnded):
             await self._report_storage_fault()
 
     async def record_start(self, queued: RunQueued) -> None:
-        """Keeps, masked already, that a run was accepted and starts at once: two transitions, one sync."""
+        """Record that a run was accepted and starts at once: two state transitions, one sync."""
         records = self._append(queued), self._append(RunStarted())
         try:
             await self._sync()
         finally:
-            for stamped in records:
-                self._bus.publish(stamped)
+            for record in records:
+                self._bus.publish(record)
         await self._report_storage_fault()
+
+    async def release(self) -> None:
+        """End the record and release the session. Bounded, never raises."""
+        await self._record.release()
+
+    def redact_result(self, result: RunResult, queued: RunQueued) -> RunResult:
+        """Return the result as callers may see it: redacted, and without what only the child process may see."""
+        ended = self._redactor.redact(RunEnded.of(result))
+        actual = structs.replace(ended.actual, masks=self._redactor.count, saved=self._record.fault is None)
+        return structs.replace(
+            result,
+            spec=shown_spec(result.spec, queued.name, queued.agent, queued.task),
+            text=ended.text,
+            failure=ended.failure,
+            finalized=ended.finalized,
+            session_file=self._record.file,
+            actual=actual,
+        )
+
+    def with_storage_status(self, result: RunResult) -> RunResult:
+        """Return the result with whether all of it is stored, and if not, why."""
+        fault, actual = self._record.fault, result.actual
+        if fault and fault.message not in actual.notices:
+            actual = structs.replace(actual, notices=(*actual.notices, fault.message))
+        return structs.replace(result, actual=structs.replace(actual, saved=fault is None))
 
     def _append(self, event: PersistedEvent) -> EventRecord:
         self._discard_streams(event)
-        stamped = self._make_record(event)
-        self._record.append(stamped)
-        return stamped
+        record = self._make_record(event)
+        self._record.append(record)
+        return record
 
     async def _sync(self) -> None:
-        # Shielded, so that what is on the disk is also shown: a cancelled run goes on to its end.
+        # Shielded, so that a stored event is also published: a cancelled run continues to its end.
         cancelled: BaseException | None = None
         while True:
             try:
@@ -133,7 +192,7 @@ class Recorder:
                     await self._record.sync()
                 break
             except anyio.get_cancelled_exc_class() as error:
-                cancelled = error  # asyncio's own, of `wait_for` or `Task.cancel`, which knows no shields
+                cancelled = error  # by asyncio itself, `wait_for` or `Task.cancel`, which ignores shields
         if cancelled:
             raise cancelled
 
@@ -143,7 +202,7 @@ class Recorder:
             await self.record(Notice("storage", self._record.fault.message))
 
     def _discard_streams(self, event: PersistedEvent) -> None:
-        """Forgets what is held back of deltas whose whole text has come."""
+        """Drop the held-back deltas whose whole text has arrived."""
         if not self._streams:
             return
         match event:
@@ -157,7 +216,7 @@ class Recorder:
                 self._streams.clear()
 
     def _publish_delta(self, event: EphemeralEvent) -> None:
-        """Publishes a live event, masked. Nobody calls this unless someone looks: it would cost more than the run."""
+        """Publish a live event, redacted. Only for subscribers: redacting deltas would cost more than the run."""
         if isinstance(event, OutputBytesCounted):
             return
         key = event.call if isinstance(event, ToolDelta) else type(event)
@@ -170,41 +229,9 @@ class Recorder:
         self._seq += 1
         return EventRecord(self._source, self._seq, time.time(), event)
 
-    def redact(self, value: Value) -> Value:
-        """The value with its secrets masked; they count."""
-        texts = _untrusted_texts(value)
-        if not texts or self._redactor.is_clean(texts):
-            return value
-        names = REDACTED_FIELDS[type(value)]
-        return structs.replace(value, **{name: self._redact_field(getattr(value, name)) for name in names})
-
-    def result(self, result: RunResult, queued: RunQueued) -> RunResult:
-        """The result as it may leave: masked, with what really happened, without what the child alone was to see."""
-        ended = self.redact(RunEnded.of(result))
-        return structs.replace(
-            result,
-            spec=shown_spec(result.spec, queued.name, queued.agent, queued.task),
-            text=ended.text,
-            failure=ended.failure,
-            finalized=ended.finalized,
-            session_file=self._record.file,
-            actual=structs.replace(ended.actual, masks=self.redaction_count, saved=self.is_stored),
-        )
-
-    def _redact_field(self, value: Any) -> Any:
-        if isinstance(value, Struct):
-            return self.redact(value)
-        if isinstance(value, tuple):
-            return tuple(map(self._redact_field, value))
-        if not value:
-            return value
-        redacted, count = self._redactor.redact_value(value)
-        self.redaction_count += count
-        return redacted
-
 
 def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
-    """The spec with what is masked, and without what the child alone was to see."""
+    """Return the spec with these redacted texts, and without what only the child process may see."""
     return structs.replace(
         spec,
         name=name,
@@ -220,7 +247,7 @@ def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
 
 
 def _untrusted_texts(value: Struct) -> list[Any]:
-    """The words of others in a value: looked at without our own, whose names alone would look like secrets."""
+    """Return the texts of others in a value, without our own field names, which could look like secrets."""
     texts: list[Any] = []
     for name in REDACTED_FIELDS.get(type(value), ()):
         content = getattr(value, name)

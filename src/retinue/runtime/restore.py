@@ -1,4 +1,4 @@
-"""Puts back into the store a session that only the host of the conversation still has."""
+"""Restore a session that only the host of the conversation still has."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from retinue.model.events import PersistedEvent, RunQueued, RunStarted
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext
 from retinue.output.redaction.redactor import Redactor
-from retinue.runtime.event_bus import EventBus
-from retinue.runtime.recorder import Recorder
+from retinue.runtime.recorder import EventRedactor
 from retinue.sessions.paths import SHORT_ID_LENGTH, parse_id_digits
 from retinue.sessions.store import SessionStore
 
@@ -23,7 +22,7 @@ NO_AGENT = "default"
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
-    """A run that has ended, as far as it is known."""
+    """An ended run, as far as the host knows it."""
 
     name: str
     agent: str | None
@@ -32,15 +31,15 @@ class PastRun(Struct, frozen=True, kw_only=True):
     started: float
     """Seconds since the epoch."""
     events: Sequence[PersistedEvent]
-    """What happened after it started; the last is its end."""
+    """The events after its start; the last is its end."""
 
 
 async def restore_session(
-    store: SessionStore, masker: Redactor, call: CallContext, session: str, runs: Sequence[PastRun]
+    store: SessionStore, redactor: Redactor, call: CallContext, session: str, runs: Sequence[PastRun]
 ) -> bool:
     """Write the runs of a session to the store, oldest first, and return whether that was necessary.
 
-    A session that the store has is left as it is; so is an id whose first digits another session has.
+    Nothing is written if the store has the session, or another one with the same first digits.
     """
     id_ = _full_id(session)
     if id_ is None or await store.find(id_[:SHORT_ID_LENGTH]):
@@ -59,16 +58,16 @@ async def restore_session(
             lineage=structs.replace(call.lineage, depth=call.lineage.depth + 1),
             resumes=number > 0,
         )
-        await _write(store, masker, spec, run)
+        await _write(store, redactor, spec, run)
     return bool(runs)
 
 
-async def _write(store: SessionStore, masker: Redactor, spec: RunSpec, run: PastRun) -> None:
+async def _write(store: SessionStore, redactor: Redactor, spec: RunSpec, run: PastRun) -> None:
     record = await store.open_record(spec)
     try:
-        recorder = Recorder(spec, record, EventBus(), masker)
-        for seq, event in enumerate((RunQueued.of(spec), RunStarted(), *run.events), 1):
-            record.append(EventRecord(EventSource.of(spec), seq, run.started, recorder.redact(event)))
+        events = map(EventRedactor(redactor).redact, (RunQueued.of(spec), RunStarted(), *run.events))
+        for seq, event in enumerate(events, 1):
+            record.append(EventRecord(EventSource.of(spec), seq, run.started, event))
         await record.sync()
     finally:
         await record.release()

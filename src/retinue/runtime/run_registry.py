@@ -1,40 +1,29 @@
-"""The runs of this process that have not ended, and what others may do to them: stop, steer, extend."""
+"""The active runs of this process, and the commands for them: stop, steer, extend."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from msgspec import Struct
-
 from retinue.engines.base import RUN_NOT_ACTIVE
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.events import DeadlineExtended
-from retinue.model.runs import RunSpec
 from retinue.output.untrusted_text import strip_control_characters
+from retinue.runtime.active_run import ActiveRun, SteeringMessage
 from retinue.runtime.executor import Executor
-from retinue.runtime.supervisor import RecordEvent, RunControl, SteeringMessage
 from retinue.sessions.store import SessionState, SessionStore
 
 MAX_EXTENSION = 24 * 3600.0
-"""Seconds a run may be given at once."""
+"""Seconds by which a run may be extended at once."""
 MAX_STEERING_MESSAGES = 1000
 MAX_STEERING_CHARS = 16 * 2**20
-"""Texts that are said to one run, and of all of them together: they are kept until it ends."""
+"""Steering messages of one run, and the characters of all of them: they are kept until the run ends."""
 SHORT_ID_LENGTH = 8
-"""Digits of an id, as it is said."""
-
-
-class ActiveRun(Struct, frozen=True):
-    """A run, and the hold others have on it."""
-
-    spec: RunSpec
-    control: RunControl
-    record: RecordEvent
+"""Digits of an id in messages."""
 
 
 class ActiveRuns:
-    """By their ids, in the order they were begun; whoever steers or extends one may say its first 8 digits only."""
+    """The runs that have not ended, by id, in the order they started; the first 8 digits of an id name a run, too."""
 
     def __init__(self, executor: Executor, store: SessionStore) -> None:
         self._executor = executor
@@ -48,75 +37,77 @@ class ActiveRuns:
         return iter(self._runs)
 
     @contextmanager
-    def register(self, spec: RunSpec, control: RunControl, record: RecordEvent) -> Iterator[None]:
-        """A block in which the run is one of these."""
-        self._runs[spec.run] = ActiveRun(spec, control, record)
+    def register(self, run: ActiveRun) -> Iterator[None]:
+        """Keep the run registered during the block."""
+        self._runs[run.spec.run] = run
         try:
             yield
         finally:
-            del self._runs[spec.run]
+            del self._runs[run.spec.run]
 
     def stop(self, run: str, failure: Failure) -> bool:
-        """Stops a run; whether there was one of this id."""
+        """Stop a run; return whether there was one of this id."""
         active = self._runs.get(run)
         if active:
             active.control.stop(failure)
         return active is not None
 
-    def stop_all(self, failure: Failure) -> None:
+    def stop_all(self, failure: Failure) -> int:
+        """Stop all runs; return how many there were."""
         for active in self._runs.values():
             active.control.stop(failure)
+        return len(self._runs)
 
     async def steer(self, run: str, text: str) -> None:
-        """Says something to the agent of a run while it works; returns once its engine has taken it.
+        """Send a text to the agent of a run while it works; return once its engine has accepted it.
 
         Raises:
-            Refused: nothing was said: `invalid_input`, `unsupported`, or the run is not at work.
+            RefusedError: nothing was sent: `invalid_input`, `unsupported`, or the run does not work now.
         """
         active = self._runs.get(run) or await self._resolve_prefix(run)
         content = _validate_steering(text, active.spec.limits.max_task_bytes)
-        if active.control.is_queued:
+        if active.is_queued:
             raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} {STEER_WHILE_QUEUED}", "queued")
-        messages = active.control.steering
+        messages = active.steering
         if (
             len(messages) >= MAX_STEERING_MESSAGES
             or sum(len(each.text) for each in messages) + len(content) > MAX_STEERING_CHARS
         ):
             raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} {STEERING_QUOTA}", "told_enough")
         message = SteeringMessage(content)
-        messages.append(message)  # it stays there if nobody waits any longer: its agent may be given it all the same
+        messages.append(message)  # it stays if the caller is cancelled meanwhile: the agent may see it all the same
         failure = await self._executor.steer(active.spec, content)
         if not failure and not message.delivered and active.spec.run not in self._runs:
-            failure = RUN_NOT_ACTIVE  # what was said in vain has been told by now, and this was not among it
+            failure = RUN_NOT_ACTIVE  # the end reported the undelivered messages, without this one
         if failure:
             messages.remove(message)
             raise RefusedError(failure)
         message.accepted = True
 
     async def extend(self, run: str, seconds: float) -> float:
-        """Gives a run that works so many seconds more, beyond its ceiling, too; the timeout that holds then.
+        """Extend the timeout and the ceiling of a working run; return its new timeout.
 
         Raises:
-            Refused: its time is as it was: `invalid_input`, or the run is not at work.
+            RefusedError: nothing changed: `invalid_input`, or the run does not work now.
         """
         if not 0 < seconds <= MAX_EXTENSION:
             raise refuse(
                 ErrorCode.INVALID_INPUT, f"A run is given more than 0 and at most {MAX_EXTENSION:g} seconds at once"
             )
         active = self._runs.get(run) or await self._resolve_prefix(run)
-        if active.control.is_queued:
+        if active.is_queued:
             raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} {EXTEND_WHILE_QUEUED}", "queued")
-        timeout = active.control.extend(float(seconds))
+        timeout = active.extend(float(seconds))
         if timeout is None:
             raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} {RUN_STOPPING}", "ending")
-        await active.record(DeadlineExtended(float(seconds), timeout))
+        await active.recorder.record(DeadlineExtended(float(seconds), timeout))
         return timeout
 
     async def _resolve_prefix(self, run: str) -> ActiveRun:
-        """The run that these first digits name.
+        """Return the run that these first digits name.
 
         Raises:
-            Refused: none of these is: it has ended, is at work elsewhere, or never was.
+            RefusedError: it has ended, belongs to another process, or does not exist.
         """
         session = await self._store.find(run)
         summary = await self._store.summary(session) if session else None
@@ -144,7 +135,7 @@ def _run_label(run: str) -> str:
 
 
 def _validate_steering(text: str, max_bytes: int) -> str:
-    """The text as an agent is given it: without what is no text."""
+    """Return the text without control characters and outer whitespace."""
     message = strip_control_characters(text).strip()
     if not message:
         raise refuse(ErrorCode.INVALID_INPUT, "The text is empty: say what the agent should know")

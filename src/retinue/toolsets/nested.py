@@ -13,7 +13,8 @@ from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
-from retinue.runtime.orchestrator import ABORTED, Orchestrator
+from retinue.runtime.active_run import ABORTED
+from retinue.runtime.orchestrator import Orchestrator
 from retinue.runtime.progress import CallProgress, RunState
 from retinue.toolsets.base import (
     CANCELLED_EXIT_CODE,

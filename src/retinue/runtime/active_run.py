@@ -1,0 +1,280 @@
+"""One run in progress: its spec, control, budget, guards, record, attempts and, at the end, its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+from msgspec import structs
+
+from retinue.agents.tool_policy import READ_ONLY_TOOLS
+from retinue.guards.budget import RUN_NOT_STARTED, Budget
+from retinue.guards.guard_set import GuardSet, create_guards
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.events import Event, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
+from retinue.model.model_names import join_model, same_model
+from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
+from retinue.model.runs import NO_DEADLINE, Message, RunSpec
+from retinue.model.tasks import CallContext
+from retinue.output.answer import AnswerCollector
+from retinue.output.untrusted_text import to_one_line
+from retinue.runtime.concurrency import RunShare
+from retinue.runtime.recorder import Recorder
+from retinue.sessions.messages import load_messages
+from retinue.sessions.store import SessionStore
+
+FINAL_WRITE_TIMEOUT = 5.0
+"""Seconds to store the end of a run whose caller is gone."""
+STEERING_NOT_DELIVERED = "The run ended before its agent was given what it was told: {}"
+MAX_QUOTED_CHARS = 200
+"""Characters of an undelivered steering message that its notice quotes."""
+
+ABORTED = Failure(ErrorCode.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
+
+_ANSWER_ORDER = [AnswerStatus.NONE, AnswerStatus.DIAGNOSIS, AnswerStatus.PARTIAL, AnswerStatus.FINAL]
+
+
+class RunControl:
+    """Stops a run, or a whole call, wherever it waits or works."""
+
+    def __init__(self, failure: Failure | None = None) -> None:
+        self.failure = failure
+        self.scope: anyio.CancelScope | None = None
+
+    def stop(self, failure: Failure) -> None:
+        """End the run with this failure, unless it was stopped before."""
+        self.failure = self.failure or failure
+        if self.scope is not None:
+            self.scope.cancel()
+
+    @contextmanager
+    def cancellable(self, deadline: float = NO_DEADLINE) -> Iterator[anyio.CancelScope]:
+        """Run a block that `stop` cancels."""
+        with anyio.CancelScope(deadline=deadline) as scope:
+            self.scope = scope
+            if self.failure:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self.scope = None
+
+
+class SteeringMessage:
+    """A text sent to an agent while it works, and how far it has come."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.accepted = False
+        """The engine has it."""
+        self.delivered = False
+        """The agent has it, maybe before the engine has accepted it."""
+        self.in_prompt = False
+        """It is part of the prompt of an attempt, or of the session that an attempt continues."""
+
+    @property
+    def sent(self) -> bool:
+        return self.accepted or self.delivered
+
+
+class ActiveRun:
+    """A run from its acceptance to its stored end."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        share: RunShare,
+        budget: Budget,
+        control: RunControl,
+        recorder: Recorder,
+        store: SessionStore,
+        child_context: CallContext | None,
+    ) -> None:
+        self.spec = spec
+        self.share = share
+        self.slot = share.slot()
+        self.budget = budget
+        self.control = control
+        self.recorder = recorder
+        self.child_context = child_context
+        """The context of the calls its agent makes; None: it may not delegate."""
+        self.steering: list[SteeringMessage] = []
+        """The messages sent to its agent, in any attempt."""
+        self.collectors: list[AnswerCollector] = []
+        """The answer of each attempt so far."""
+        self._store = store
+        self._queued = recorder.redact(RunQueued.of(spec))
+        self._attempts: list[Attempt] = []
+        self._current: Attempt | None = None
+        self._started: float | None = None
+        self._guards: GuardSet | None = None
+
+    # -- queue and start ---------------------------------------------------------------------------
+
+    @property
+    def is_queued(self) -> bool:
+        return self._guards is None
+
+    @property
+    def guards(self) -> GuardSet:
+        """The guards of the run, once it has started."""
+        assert self._guards is not None
+        return self._guards
+
+    async def refuse(self) -> None:
+        """Record that the run was accepted, though it cannot start."""
+        await self.recorder.record_redacted(self._queued)
+
+    async def start(self) -> Failure | None:
+        """Wait for a slot, record the start, and start the clock and the guards.
+
+        Returns why the run must not start: it was stopped, or its budget is spent.
+        """
+        failure = self._cannot_start()
+        if not failure and self.slot.try_acquire():
+            await self.recorder.record_start(self._queued)
+        else:
+            await self.recorder.record_redacted(self._queued)
+            if not failure:
+                with self.control.cancellable():
+                    await self.slot.acquire()
+                failure = self._cannot_start()
+            if not failure:
+                await self.recorder.record(RunStarted())
+        if failure := failure or self.control.failure:
+            return failure
+        self._started = anyio.current_time()
+        for notice in self.spec.notices:
+            await self.recorder.record(Notice("planning", notice))
+        self._guards = create_guards(self.spec.limits, anyio.current_time(), self.budget)
+        return None
+
+    def _cannot_start(self) -> Failure | None:
+        return self.control.failure or self.budget.exceeded_failure(RUN_NOT_STARTED)
+
+    # -- steering and time -------------------------------------------------------------------------
+
+    @property
+    def undelivered(self) -> list[SteeringMessage]:
+        """The messages that the engine has accepted and the agent has not seen yet."""
+        return [message for message in self.steering if message.accepted and not message.delivered]
+
+    def mark_delivered(self, text: str) -> None:
+        """Note that the agent saw a text: the first such message, or the first of all if the engine reworded it."""
+        waiting = [message for message in self.steering if not message.delivered]
+        if waiting:
+            min(waiting, key=lambda message: (message.text != text, not message.accepted)).delivered = True
+
+    def extend(self, seconds: float) -> float | None:
+        """Move the deadline and return the new timeout; None if the run is queued or being stopped."""
+        scope = self.control.scope
+        if self._guards is None or self.control.failure or (scope and scope.cancel_called):
+            return None
+        before = self._guards.deadline
+        limits, timeout = self.spec.limits, self._guards.extend(seconds)
+        longer = structs.replace(limits, timeout=timeout, ceiling=limits.ceiling + seconds)
+        self.spec = structs.replace(self.spec, limits=longer)
+        # A run that has answered has another deadline, for its engine to return: more time does not change that.
+        if scope and scope.deadline == before:
+            scope.deadline = self._guards.deadline
+        return timeout
+
+    # -- attempts ----------------------------------------------------------------------------------
+
+    def start_attempt(self, reason: str, model: str | None) -> Attempt:
+        self._current = Attempt(len(self._attempts) + 1, reason, model)
+        self.collectors.append(AnswerCollector(self.spec.agent.fallback_models))
+        return self._current
+
+    def end_attempt(self, failure: Failure | None) -> None:
+        assert self._current is not None
+        self._attempts.append(structs.replace(self._current, failure=failure))
+        self._current = None
+
+    async def record(self, event: Event) -> None:
+        """Store and publish an event, and collect it for the result."""
+        self.collectors[-1].observe(await self.recorder.record(event))
+
+    async def load_history(self) -> tuple[Message, ...]:
+        """Return the messages of the session so far, from its record.
+
+        Raises:
+            RefusedError: `storage`.
+        """
+        return await load_messages(self._store, self.spec.session)
+
+    @property
+    def has_written(self) -> bool:
+        """Whether anything but read-only tools ran."""
+        return any(tool not in READ_ONLY_TOOLS for collector in self.collectors for tool in collector.tools_used)
+
+    @property
+    def native_session(self) -> str | None:
+        """The engine's own session of the latest attempt that has one."""
+        return next((c.native_session for c in reversed(self.collectors) if c.native_session), None)
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    async def finish(self, failure: Failure | None) -> RunResult:
+        """Store the end of the run, release its session, and return the result as callers may see it."""
+        for message in self.undelivered:
+            # Redacted first: a secret that is shortened or joined to one line is not recognized any more.
+            quoted = to_one_line(self.recorder.redact(SteeringDelivered(message.text)).text, MAX_QUOTED_CHARS)
+            await self.record(Notice("steer_missed", STEERING_NOT_DELIVERED.format(quoted)))
+        result = self.recorder.redact_result(self._make_result(failure), self._queued)
+        with anyio.move_on_after(FINAL_WRITE_TIMEOUT, shield=True):
+            try:
+                await self.recorder.record_redacted(RunEnded.of(result))
+            finally:
+                await self.recorder.release()
+        return self.recorder.with_storage_status(result)
+
+    def _make_result(self, failure: Failure | None) -> RunResult:
+        spec, collectors, attempts = self.spec, self.collectors, self._attempts
+        if self._current:  # the run was cancelled in the middle of an attempt
+            attempts = [*attempts, structs.replace(self._current, failure=failure)]
+        # The answer is the text of the latest attempt with the best kind of answer.
+        answering = max(
+            reversed(collectors), key=lambda c: _ANSWER_ORDER.index(c.best_answer()[1]), default=AnswerCollector()
+        )
+        last = collectors[-1] if collectors else AnswerCollector()
+        text, status = answering.best_answer()
+        tools_used: dict[str, int] = {}
+        for collector in collectors:
+            for tool, count in collector.tools_used.items():
+                tools_used[tool] = tools_used.get(tool, 0) + count
+        return RunResult(
+            spec=spec,
+            text=text,
+            answer=status,
+            items=tuple(item for collector in collectors for item in collector.items),
+            usage=sum((collector.usage for collector in collectors), Usage()),
+            failure=failure,
+            exit_code=compute_exit_code(failure, last.process),
+            elapsed=0.0 if self._started is None else anyio.current_time() - self._started,
+            finalized=last.finalized,
+            actual=ExecutionReport(
+                engine=spec.engine,
+                model=answering.model,
+                declared_model=_declared_model(spec, answering.model),
+                tools_granted=spec.grant.tools,
+                tools_removed=spec.grant.removed,
+                tools_missing=spec.grant.missing,
+                tools_used=tools_used,
+                not_applied=spec.unsupported_preferences,
+                limits=spec.limits,
+                attempts=tuple(attempts),
+                nested_usage=self.budget.child_usage,
+                dropped_bytes=sum(collector.dropped_bytes for collector in collectors),
+                process=last.process,
+                notices=(*spec.notices, *(notice for collector in collectors for notice in collector.notices)),
+            ),
+        )
+
+
+def _declared_model(spec: RunSpec, answered: str | None) -> str | None:
+    """Return the requested model, spelled as the engine spells it if that model answered."""
+    declared = join_model(spec.agent.provider, spec.model)
+    return answered if declared and same_model(declared, answered) else declared
