@@ -472,7 +472,7 @@ def test_an_edit_is_seen_by_the_next_call_and_not_by_an_earlier_answer(catalog, 
     assert body(catalog, repository, "x") is ErrorCode.UNKNOWN_AGENT
 
 
-def test_only_what_changed_is_read_again(later_catalog, repository, write):
+def test_index_reads_only_changed_records(later_catalog, repository, write):
     write(repository / ".pi/agents/kept.md", HARMLESS)
     first = later_catalog.for_directory(repository).find("kept")
     write(repository / ".pi/agents/new.md", HARMLESS)

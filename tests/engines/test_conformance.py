@@ -64,10 +64,10 @@ def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
 
     assert tests(TestScripted) == tests(EngineSuite)
     assert tests(EngineSuite) - tests(TestOffline) == {
-        "test_a_provider_failure_is_a_message_not_an_exception",
-        "test_a_failure_of_the_engine_is_an_engine_error_with_words",
-        "test_a_silent_run_ends_when_it_is_cancelled",
-        "test_what_an_agent_is_told_stands_where_it_is_given_it",
+        "test_provider_failure_is_a_message_not_an_exception",
+        "test_engine_failure_is_an_engine_error_with_a_message",
+        "test_silent_run_ends_when_cancelled",
+        "test_steering_message_is_emitted_where_the_agent_receives_it",
     }
 
 

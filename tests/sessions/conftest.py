@@ -1,4 +1,4 @@
-"""What tests of sessions share: a state folder, events made by the dozen, and a process that dies on command."""
+"""Fixtures of the session tests: a state folder, and a process that is killed at a chosen storage call."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class CrashLab:
-    """A process that carries out scenarios in children of its own and has them killed at a chosen storage call."""
+    """The process of `crash_child.py`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -26,7 +26,7 @@ class CrashLab:
         )
 
     def run(self, scenario: str, folder: Path, kill_at: int = 0) -> dict[str, Any]:
-        """What the scenario acknowledged, and whether it was killed; a `kill_at` of 0 lets it live."""
+        """Run a scenario and return its acknowledgements and whether it was killed; never with `kill_at` 0."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps([scenario, str(folder), kill_at]), file=self._process.stdin, flush=True)

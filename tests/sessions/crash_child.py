@@ -1,6 +1,6 @@
-"""Carries out storage scenarios in forked children and kills each at its Nth storage call.
+"""Run storage scenarios in forked children and kill each at its Nth storage call.
 
-Reads `[scenario, folder, kill_at]` per line, answers `{"acks": […], "killed": …}` when the child is gone.
+Reads `[scenario, folder, kill_at]` per line, prints `{"acks": […], "killed": …}` when the child is gone.
 """
 
 import json
@@ -22,17 +22,17 @@ UNWATCHED_WRITE = os.write
 SMALL = WriterLimits(part_bytes=1500, log_bytes=3000, log_files=3)
 
 
-class Axe:
-    """Falls at the Nth storage call: before it is made, or, of a write, after half of it."""
+class StorageKiller:
+    """Kills the process at the Nth storage call: before the call, or after half of a write."""
 
     def __init__(self, kill_at: int) -> None:
         self.left = kill_at
         for name in CALLS:
-            setattr(os, name, self.watched(getattr(os, name), name))
+            setattr(os, name, self.wrap(getattr(os, name), name))
 
-    def watched(self, call, name):
+    def wrap(self, call, name):
         @wraps(call)
-        def watched(*args, **kwargs):
+        def count_call(*args, **kwargs):
             self.left -= 1
             if self.left == 0:
                 if name == "write":
@@ -40,14 +40,14 @@ class Axe:
                 os.kill(os.getpid(), signal.SIGKILL)
             return call(*args, **kwargs)
 
-        return watched
+        return count_call
 
 
 async def write(folder: Path, acks: int) -> None:
-    """Two sessions: one of three runs that rotates, one of one run, some of it streaming."""
+    """Write two sessions: one with three runs that rotates, one with one run, with stream events."""
 
-    def acknowledge(tape: StoreRecorder) -> None:
-        last = tape.events[-1]
+    def acknowledge(recorder: StoreRecorder) -> None:
+        last = recorder.events[-1]
         UNWATCHED_WRITE(acks, json.dumps([last.origin.session, last.origin.run, last.seq]).encode() + b"\n")
 
     async with JsonlStore(folder, limits=SMALL) as store:
@@ -55,14 +55,14 @@ async def write(folder: Path, acks: int) -> None:
         specs = [run_spec(session), *(run_spec(session, store.claim(session)) for _ in range(2))]
         for spec in (*specs, run_spec(store.claim())):
             record = await store.open_record(spec)
-            tape = StoreRecorder(record, spec)
-            tape.record_start()
+            recorder = StoreRecorder(record, spec)
+            recorder.record_start()
             await record.sync()
-            acknowledge(tape)
-            tape.record(*(Text(f"{i} " + "x" * 200) for i in range(4)))
-            tape.record_end()
+            acknowledge(recorder)
+            recorder.record(*(Text(f"{i} " + "x" * 200) for i in range(4)))
+            recorder.record_end()
             await record.sync()
-            acknowledge(tape)
+            acknowledge(recorder)
             await record.release()
 
 
@@ -92,13 +92,13 @@ async def remove(folder: Path, acks: int) -> None:
 SCENARIOS = {each.__name__: each for each in (write, recover, resume, thin, remove)}
 
 
-def carry_out(scenario: str, folder: Path, kill_at: int) -> dict[str, object]:
+def run_scenario(scenario: str, folder: Path, kill_at: int) -> dict[str, object]:
     receiving, sending = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(receiving)
         acks = os.dup(sending)
-        Axe(kill_at)
+        StorageKiller(kill_at)
         anyio.run(SCENARIOS[scenario], folder, acks)
         os._exit(0)
     os.close(sending)
@@ -110,5 +110,5 @@ def carry_out(scenario: str, folder: Path, kill_at: int) -> dict[str, object]:
 
 for command in sys.stdin:
     scenario, folder, kill_at = json.loads(command)
-    sys.stdout.write(json.dumps(carry_out(scenario, Path(folder), kill_at)) + "\n")
+    sys.stdout.write(json.dumps(run_scenario(scenario, Path(folder), kill_at)) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Records a run while files may not grow beyond 20 KiB, then lifts the limit and ends it."""
+"""Record a run while files cannot grow beyond 20 KiB, then lift the limit and end it."""
 
 import json
 import resource
@@ -18,19 +18,19 @@ async def main(folder: Path) -> None:
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
         resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 1024, hard))
-        tape.record(*(Text(f"{i} " + "x" * 700) for i in range(100)))
+        recorder.record(*(Text(f"{i} " + "x" * 700) for i in range(100)))
         await record.sync()
         full = record.fault
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        tape.record_end()
+        recorder.record_end()
         await record.sync()
         after = record.fault
         await record.release()
-    told = {"session": spec.session, "events": len(tape.events), "full": full, "after": after}
+    told = {"session": spec.session, "events": len(recorder.events), "full": full, "after": after}
     sys.stdout.write(json.dumps(msgspec.to_builtins(told)))
 
 

@@ -1,4 +1,4 @@
-"""Tries to take a lease, says how that went, and keeps it until its input ends."""
+"""Try to acquire a lease, print the outcome, and hold the lease until the input ends."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Clients of one state folder: each finds what it began, and nothing else is there for it."""
+"""Clients of one state folder: each sees its own sessions only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of(home, client):
     )
 
 
-async def test_a_client_finds_and_lists_what_it_began_and_nothing_else(tmp_path):
+async def test_client_finds_and_lists_its_own_sessions_only(tmp_path):
     async with of(tmp_path, ALICE) as alice, of(tmp_path, BOB) as bob, of(tmp_path, None) as user:
         begun = {who: (await who.run("explorer", "look")).session for who in (alice, bob, user)}
         for who in (alice, bob):
@@ -34,7 +34,7 @@ async def test_a_client_finds_and_lists_what_it_began_and_nothing_else(tmp_path)
         assert all([await user.session(session) for session in begun.values()])
 
 
-async def test_a_limit_counts_a_clients_own_sessions(tmp_path):
+async def test_list_limit_counts_only_sessions_of_the_client(tmp_path):
     async with of(tmp_path, ALICE) as alice, of(tmp_path, BOB) as bob:
         for _ in range(2):
             await alice.run("explorer", "look")
@@ -44,12 +44,12 @@ async def test_a_limit_counts_a_clients_own_sessions(tmp_path):
         assert len(await alice.sessions(SessionFilter(limit=3))) == 2
 
 
-async def test_a_client_whose_name_begins_like_anothers_is_another(tmp_path):
+async def test_client_names_with_a_common_prefix_are_distinct(tmp_path):
     async with of(tmp_path, ALICE) as alice, of(tmp_path, f"{ALICE}x") as like:
         session = (await like.run("explorer", "look")).session
         assert await alice.session(session) is None
 
 
-def test_without_a_client_a_root_is_what_it_was():
+def test_root_id_is_unchanged_without_a_client():
     assert make_client_root(None, "r") == "r"
     assert make_client_root(ALICE, "r") == f"{ALICE}-r"

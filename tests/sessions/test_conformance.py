@@ -1,4 +1,4 @@
-"""Every store passes the suite that ships for stores, on both event loops."""
+"""Every store passes the shipped conformance suite, on both event loops."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,5 +26,5 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_a_store_keeps_its_promises(check: StoreCheck, store: SessionStore):
+async def test_store_passes_the_conformance_check(check: StoreCheck, store: SessionStore):
     await check(store)

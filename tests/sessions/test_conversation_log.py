@@ -1,4 +1,4 @@
-"""The log of a root: everything under it, rotated, shared by processes, followed while it is written."""
+"""The log of a root conversation: all events, rotated, shared by processes, followed while it is written."""
 
 import os
 from pathlib import Path
@@ -14,37 +14,37 @@ from retinue.sessions.writer import WriterLimits
 from retinue.testing.stores import StoreRecorder, record_run, run_spec
 
 
-def lines_of(folder: Path) -> list[bytes]:
+def read_lines(folder: Path) -> list[bytes]:
     cursor, found = open_log_cursor(folder), []
     while lines := cursor.read():
         found += lines
     return found
 
 
-def test_a_log_is_rotated_and_its_oldest_files_are_deleted(tmp_path):
+def test_log_rotates_and_deletes_its_oldest_files(tmp_path):
     log = RotatingLog(tmp_path, file_bytes=100, files=4)
     lines = [b"%03d %s" % (i, b"x" * 20) for i in range(60)]
     for line in lines:
         log.append(line + b"\n")
         log.flush()
     log.close()
-    kept = lines_of(tmp_path)
+    kept = read_lines(tmp_path)
     assert kept == lines[-len(kept) :]
     files = list(tmp_path.glob("*.jsonl"))
     assert len(files) == 4
     assert all(path.stat().st_size <= 100 and path.read_bytes().endswith(b"\n") for path in files)
 
 
-def test_a_line_longer_than_a_file_stands_alone_and_whole(tmp_path):
+def test_log_line_longer_than_a_file_is_written_whole(tmp_path):
     log = RotatingLog(tmp_path, file_bytes=100, files=8)
     for line in (b"one\n", b"y" * 500 + b"\n", b"two\n"):
         log.append(line)
         log.flush()
     log.close()
-    assert lines_of(tmp_path) == [b"one", b"y" * 500, b"two"]
+    assert read_lines(tmp_path) == [b"one", b"y" * 500, b"two"]
 
 
-def test_two_writers_of_one_log_lose_nothing_when_one_rotates(tmp_path):
+def test_two_log_writers_lose_nothing_when_one_rotates(tmp_path):
     first, second = (RotatingLog(tmp_path, file_bytes=200, files=100) for _ in range(2))
     lines = []
     for i in range(80):
@@ -54,18 +54,18 @@ def test_two_writers_of_one_log_lose_nothing_when_one_rotates(tmp_path):
         writer.flush()
     first.close()
     second.close()
-    assert lines_of(tmp_path) == lines
+    assert read_lines(tmp_path) == lines
 
 
-def test_a_line_torn_by_a_dead_process_is_not_glued_to_ours(tmp_path):
+def test_log_line_torn_by_a_dead_process_is_not_joined_with_the_next(tmp_path):
     (tmp_path / "events.jsonl").write_bytes(b"whole\nto")
     log = RotatingLog(tmp_path, file_bytes=1000, files=2)
     log.append(b"ours\n")
     log.close()
-    assert lines_of(tmp_path) == [b"whole", b"to", b"ours"]
+    assert read_lines(tmp_path) == [b"whole", b"to", b"ours"]
 
 
-def test_a_log_that_cannot_be_written_is_told_once_and_forgotten(tmp_path, caplog):
+def test_unwritable_log_warns_once(tmp_path, caplog):
     blocked = tmp_path / "blocked"
     blocked.write_text("a file")
     log = RotatingLog(blocked / "log", file_bytes=100, files=2)
@@ -77,7 +77,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_forgotten(tmp_path, caplo
     assert str(blocked) in caplog.text
 
 
-def test_a_lock_that_another_holds_delays_rotation_and_nothing_else(tmp_path):
+def test_held_lock_delays_log_rotation_only(tmp_path):
     from retinue.sessions.lease import try_lock
 
     descriptor = os.open(tmp_path / "events.lock", os.O_RDWR | os.O_CREAT)
@@ -91,44 +91,44 @@ def test_a_lock_that_another_holds_delays_rotation_and_nothing_else(tmp_path):
     log.append(b"last\n")
     log.close()
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
-    assert lines_of(tmp_path)[-1] == b"last"
+    assert read_lines(tmp_path)[-1] == b"last"
 
 
-async def test_a_roots_log_has_the_events_of_all_its_runs(folder):
+async def test_root_log_has_the_events_of_all_its_runs(folder):
     async with JsonlStore(folder, limits=WriterLimits(log_bytes=2000, log_files=50)) as store:
         events = []
         for i in range(4):
             events += await record_run(store, run_spec(store.claim(), root="mine"), *(Text(f"{i}") for _ in range(9)))
         await record_run(store, run_spec(store.claim(), root="other"))
         reader = store.root_events("mine")
-        assert [stamped async for stamped in reader] == events
+        assert [event_record async for event_record in reader] == events
         assert reader.damaged_count == 0
-        assert [stamped async for stamped in store.root_events("nobody's")] == []
+        assert [event_record async for event_record in store.root_events("nobody's")] == []
     assert len(list((folder / "roots" / "mine").glob("*.jsonl"))) > 1
 
 
-async def test_following_sees_the_past_the_present_and_across_rotation(folder):
+async def test_follow_returns_past_and_new_events_across_rotation(folder):
     async with JsonlStore(folder, limits=WriterLimits(log_bytes=1500, log_files=50)) as store:
         events = await record_run(store, run_spec(store.claim()))
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
+        recorder = StoreRecorder(record, spec)
         seen = []
         with anyio.fail_after(10):
-            async for stamped in store.follow("root-1"):
-                seen.append(stamped)
+            async for event_record in store.follow("root-1"):
+                seen.append(event_record)
                 if len(seen) == len(events):
-                    tape.record_start()
-                    tape.record(*(Text(f"{i} " + "x" * 200) for i in range(20)))
-                    tape.record_end()
+                    recorder.record_start()
+                    recorder.record(*(Text(f"{i} " + "x" * 200) for i in range(20)))
+                    recorder.record_end()
                     await record.sync()
-                if len(seen) == len(events) + len(tape.events) > len(events):
+                if len(seen) == len(events) + len(recorder.events) > len(events):
                     break
         await record.release()
-    assert seen == events + tape.events
+    assert seen == events + recorder.events
 
 
-async def test_following_can_leave_out_the_past(folder):
+async def test_follow_without_past_returns_new_events_only(folder):
     async with JsonlStore(folder) as store:
         await record_run(store, run_spec(store.claim()))
         following = store.follow("root-1", past=False)
@@ -151,12 +151,12 @@ async def test_following_can_leave_out_the_past(folder):
         (".hidden", "hidden-"),
     ],
 )
-def test_a_foreign_id_becomes_the_name_of_one_folder(root, name):
+def test_foreign_root_id_becomes_a_safe_folder_name(root, name):
     safe = make_safe_name(root)
     assert safe.startswith(name)
     assert "/" not in safe
     assert len(safe) <= 80
 
 
-def test_foreign_ids_that_look_alike_get_folders_of_their_own():
+def test_similar_root_ids_get_different_folder_names():
     assert len({make_safe_name(root) for root in ("a/b", "a-b", "a b", "a\\b", "a//b")}) == 5

@@ -1,6 +1,6 @@
-"""Killed at any storage call: nothing acknowledged is lost, and the next start puts everything right.
+"""A kill at any storage call loses no acknowledged event, and the next start repairs everything.
 
-The steps between the points are there for speed alone: with a step of 1 every single call is tried.
+Calls are skipped for speed only: with a step of 1 every single call is tested.
 """
 
 import os
@@ -22,42 +22,42 @@ pytestmark = [
 ]
 
 
-async def every_event(store: JsonlStore) -> list[EventRecord]:
+async def read_every_event(store: JsonlStore) -> list[EventRecord]:
     return [event for summary in await store.list() for event in await read_all(store, summary.session)]
 
 
-async def is_sound(folder: Path, crashes: int = 1) -> None:
-    """What must hold after recovery, whatever happened before."""
+async def assert_sound(folder: Path, crashes: int = 1) -> None:
+    """Assert the invariants of a recovered state folder."""
     store = JsonlStore(folder)
     summaries = await store.list()
     for summary in summaries:
         reader = store.events(summary.session)
-        events = [stamped async for stamped in reader]
-        ends = Counter(stamped.origin.run for stamped in events if isinstance(stamped.event, RunEnded))
+        events = [event_record async for event_record in reader]
+        ends = Counter(event_record.origin.run for event_record in events if isinstance(event_record.event, RunEnded))
         assert set(ends.values()) <= {1}
-        assert set(ends) == {stamped.origin.run for stamped in events}
+        assert set(ends) == {event_record.origin.run for event_record in events}
         assert summary.latest.state in {SessionState.COMPLETED, SessionState.ERROR}
         assert summary.runs == len(ends)
         assert reader.damaged_count <= crashes
         for run in ends:
-            seqs = [stamped.seq for stamped in events if stamped.origin.run == run]
+            seqs = [event_record.seq for event_record in events if event_record.origin.run == run]
             assert seqs == list(range(1, len(seqs) + 1))
     assert not list((folder / "leases").glob("*"))
 
 
-async def test_a_kill_at_any_storage_call_loses_nothing_acknowledged(crash_lab, tmp_path):
+async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, tmp_path):
     interrupted = 0
     for kill_at in range(1, 1000, 7):
         folder = tmp_path / str(kill_at)
         answer = crash_lab.run("write", folder, kill_at)
         store = JsonlStore(folder)
-        kept = {(event.origin.session, event.origin.run, event.seq) for event in await every_event(store)}
+        kept = {(event.origin.session, event.origin.run, event.seq) for event in await read_every_event(store)}
         assert {tuple(ack) for ack in answer["acks"]} <= kept
         recovered = await store.recover()
         assert all(summary.latest.failure == INTERRUPTED for summary in recovered)
         assert len(recovered) <= 1
         assert list(await store.recover()) == []
-        await is_sound(folder)
+        await assert_sound(folder)
         interrupted += len(recovered)
         shutil.rmtree(folder)
         if not answer["killed"]:
@@ -67,8 +67,8 @@ async def test_a_kill_at_any_storage_call_loses_nothing_acknowledged(crash_lab, 
     assert interrupted > 5
 
 
-async def test_a_kill_at_any_point_of_recovery_is_made_good_by_the_next(crash_lab, tmp_path):
-    broken = broken_state(crash_lab, tmp_path)
+async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, tmp_path):
+    broken = make_broken_state(crash_lab, tmp_path)
     for kill_at in range(1, 200, 2):
         folder = tmp_path / "again"
         shutil.copytree(broken, folder)
@@ -77,22 +77,22 @@ async def test_a_kill_at_any_point_of_recovery_is_made_good_by_the_next(crash_la
         if not answer["killed"]:
             assert [len(ack) for ack in answer["acks"]] == [1]
             assert recovered == []
-        await is_sound(folder, crashes=2)
+        await assert_sound(folder, crashes=2)
         shutil.rmtree(folder)
         if not answer["killed"]:
             break
     assert kill_at > 5
 
 
-async def test_a_kill_while_resuming_leaves_a_session_that_can_be_resumed(crash_lab, tmp_path):
-    broken = broken_state(crash_lab, tmp_path)
+async def test_kill_while_resuming_leaves_a_resumable_session(crash_lab, tmp_path):
+    broken = make_broken_state(crash_lab, tmp_path)
     for kill_at in range(1, 200, 5):
         folder = tmp_path / "again"
         shutil.copytree(broken, folder)
         answer = crash_lab.run("resume", folder, kill_at)
         async with JsonlStore(folder) as store:
             await store.recover()
-            await is_sound(folder, crashes=2)
+            await assert_sound(folder, crashes=2)
             (summary, *_) = await store.list()
             added = await record_run(
                 store, run_spec(summary.session, store.claim(summary.session)), Text("again"), time=1e6
@@ -105,7 +105,7 @@ async def test_a_kill_while_resuming_leaves_a_session_that_can_be_resumed(crash_
 
 
 @pytest.mark.parametrize("scenario", ["thin", "remove"])
-async def test_a_kill_while_pruning_leaves_sessions_whole_or_gone(scenario, crash_lab, tmp_path):
+async def test_kill_while_pruning_leaves_sessions_whole_or_deleted(scenario, crash_lab, tmp_path):
     whole = tmp_path / "whole"
     crash_lab.run("write", whole)
     before = {summary.session: summary for summary in await JsonlStore(whole).list()}
@@ -115,7 +115,7 @@ async def test_a_kill_while_pruning_leaves_sessions_whole_or_gone(scenario, cras
         answer = crash_lab.run(scenario, folder, kill_at)
         store = JsonlStore(folder)
         assert await store.recover() == []
-        await is_sound_after_pruning(store, before)
+        await assert_sound_after_pruning(store, before)
         await store.prune(older_than=-10.0, keep_results=scenario == "thin")
         assert len(await store.list()) == (len(before) if scenario == "thin" else 0)
         assert not (folder / "trash").exists() or not list((folder / "trash").iterdir())
@@ -125,7 +125,7 @@ async def test_a_kill_while_pruning_leaves_sessions_whole_or_gone(scenario, cras
     assert kill_at > 10
 
 
-async def is_sound_after_pruning(store, before):
+async def assert_sound_after_pruning(store, before):
     for summary in await store.list():
         assert summary.latest == before[summary.session].latest
         assert summary.runs == before[summary.session].runs
@@ -133,8 +133,8 @@ async def is_sound_after_pruning(store, before):
         assert len({(event.origin.run, event.seq) for event in events}) == len(events)
 
 
-def broken_state(crash_lab, tmp_path):
-    """A state folder whose writer died in the middle of a later run, its last record torn."""
+def make_broken_state(crash_lab, tmp_path):
+    """Return a state folder whose writer died in the middle of a later run, with a torn last record."""
     for kill_at in range(80, 300):
         folder = tmp_path / f"broken-{kill_at}"
         answer = crash_lab.run("write", folder, kill_at)

@@ -1,4 +1,4 @@
-"""Durable together or not: nobody waits for ever, and what could not be reached is not taken for durable."""
+"""The flusher: records are durable together, no caller waits for ever, unreached folders are not durable."""
 
 import asyncio
 
@@ -17,8 +17,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Record:
-    """Has something to be synced whenever it is asked."""
+class FakeRecord:
+    """A record that always has files to sync."""
 
     syncs = 0
 
@@ -37,7 +37,7 @@ class Record:
         pass
 
 
-def test_a_folder_that_one_record_could_not_reach_is_not_durable_for_the_next(tmp_path):
+def test_folder_unreachable_for_one_record_is_synced_again_for_the_next(tmp_path):
     there, missing = tmp_path, tmp_path / "missing"
     first, second = (UnsyncedFiles(files=[], closed=[], folders=[missing, there]) for _ in range(2))
     fsync_files([first, second])
@@ -47,21 +47,21 @@ def test_a_folder_that_one_record_could_not_reach_is_not_durable_for_the_next(tm
 
 
 @pytest.mark.parametrize("steps", range(6))
-async def test_a_sync_returns_though_the_flusher_stops_meanwhile(steps):
+async def test_sync_returns_when_the_flusher_stops_meanwhile(steps):
     flusher = RecordFlusher()
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(flusher.run)
-            tasks.start_soon(flusher.sync, Record())
+            tasks.start_soon(flusher.sync, FakeRecord())
             for _ in range(steps):
                 await anyio.lowlevel.checkpoint()
             flusher.stop()
-            tasks.start_soon(flusher.sync, Record())
+            tasks.start_soon(flusher.sync, FakeRecord())
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_sync_is_done_at_once_after_asyncio_cancelled_the_tasks_of_the_flusher(anyio_backend):
-    flusher, record, before = RecordFlusher(), Record(), asyncio.all_tasks()
+async def test_sync_runs_at_once_after_asyncio_cancelled_the_flusher_tasks(anyio_backend):
+    flusher, record, before = RecordFlusher(), FakeRecord(), asyncio.all_tasks()
     running = asyncio.create_task(flusher.run())
     while len(asyncio.all_tasks() - before) < 4:  # noqa: ASYNC110 - no event reports that tasks were created
         await asyncio.sleep(0)
@@ -74,26 +74,26 @@ async def test_sync_is_done_at_once_after_asyncio_cancelled_the_tasks_of_the_flu
     assert record.syncs == 1
 
 
-async def test_a_sync_after_the_flusher_has_stopped_returns_at_once():
+async def test_sync_after_flusher_stop_returns_at_once():
     flusher = RecordFlusher()
     flusher.stop()
     with anyio.fail_after(5):
-        await flusher.sync(Record())
+        await flusher.sync(FakeRecord())
         await flusher.run()
-        await flusher.sync(Record())
+        await flusher.sync(FakeRecord())
 
 
-async def test_a_record_that_outlives_its_store_writes_nothing_more_and_says_so(folder):
+async def test_record_used_after_store_close_writes_nothing_and_reports_a_fault(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         assert record.file
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert record.fault is None
-    tape.record(Text("too late"))
-    tape.record_end()
+    recorder.record(Text("too late"))
+    recorder.record_end()
     with anyio.fail_after(5):
         await record.sync()
         await record.release()

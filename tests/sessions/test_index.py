@@ -1,4 +1,4 @@
-"""The index is derived: whatever becomes of it, the list is the same."""
+"""The index is derived: the list is the same in any state of the index file."""
 
 import sqlite3
 from contextlib import closing
@@ -14,7 +14,7 @@ from retinue.sessions.summary import CachedSummary, find_summary
 from retinue.testing.stores import StoreRecorder, record_run, run_spec
 
 
-async def some_sessions(folder) -> list[SessionSummary]:
+async def record_sessions(folder) -> list[SessionSummary]:
     async with JsonlStore(folder) as store:
         for i in range(6):
             session = store.claim()
@@ -23,30 +23,32 @@ async def some_sessions(folder) -> list[SessionSummary]:
         return list(await store.list())
 
 
-def answer(folder, wanted: SessionFilter, patience: float = 0.05) -> tuple[list[SessionSummary], list[str]]:
-    """What an index answers, and which records it read to do so."""
+def list_sessions(
+    folder, wanted: SessionFilter, lock_timeout: float = 0.05
+) -> tuple[list[SessionSummary], list[str]]:
+    """Return the list of an index, and the names of the records it read."""
     layout = StateLayout(folder)
     read: list[str] = []
 
-    def reading(name: str) -> CachedSummary | None:
+    def read_summary(name: str) -> CachedSummary | None:
         read.append(name)
         return find_summary(layout, layout.sessions / name, lambda _: False)
 
-    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), reading, lock_timeout=patience)
+    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), read_summary, lock_timeout=lock_timeout)
     return list(index.list(wanted)), read
 
 
-async def test_only_what_changed_is_read_again(folder):
-    listed = await some_sessions(folder)
-    assert answer(folder, SessionFilter()) == (listed, [])
+async def test_index_reads_only_changed_records(folder):
+    listed = await record_sessions(folder)
+    assert list_sessions(folder, SessionFilter()) == (listed, [])
     async with JsonlStore(folder) as store:
         await record_run(store, run_spec(listed[3].session, store.claim(listed[3].session)))
-    assert answer(folder, SessionFilter())[1] == [listed[3].session[:8]]
-    assert answer(folder, SessionFilter())[1] == []
+    assert list_sessions(folder, SessionFilter())[1] == [listed[3].session[:8]]
+    assert list_sessions(folder, SessionFilter())[1] == []
 
 
-async def test_what_has_not_changed_is_not_decoded_again(folder):
-    listed = await some_sessions(folder)
+async def test_index_does_not_decode_unchanged_summaries_again(folder):
+    listed = await record_sessions(folder)
     async with JsonlStore(folder) as store:
         first = await store.list()
         await record_run(store, run_spec(listed[3].session, store.claim(listed[3].session)))
@@ -58,8 +60,8 @@ async def test_what_has_not_changed_is_not_decoded_again(folder):
 @pytest.mark.parametrize(
     "damage", ["deleted", "garbage", "truncated", "empty", "other tables", "bad rows", "old", "link"]
 )
-async def test_a_damaged_index_comes_back_the_same(damage, folder, tmp_path):
-    listed = await some_sessions(folder)
+async def test_damaged_index_is_rebuilt_with_the_same_content(damage, folder, tmp_path):
+    listed = await record_sessions(folder)
     path = folder / "index.sqlite"
     content = path.read_bytes()
     path.unlink()
@@ -86,30 +88,30 @@ async def test_a_damaged_index_comes_back_the_same(damage, folder, tmp_path):
         case _:
             pass
     for _ in range(3):
-        assert answer(folder, SessionFilter())[0] == listed
+        assert list_sessions(folder, SessionFilter())[0] == listed
         assert (
-            answer(folder, SessionFilter(agent="agent-1", limit=2))[0]
+            list_sessions(folder, SessionFilter(agent="agent-1", limit=2))[0]
             == [summary for summary in listed if summary.agent == "agent-1"][:2]
         )
     if damage != "link":
-        assert answer(folder, SessionFilter())[1] == []
+        assert list_sessions(folder, SessionFilter())[1] == []
 
 
-async def test_a_locked_index_is_done_without(folder):
-    listed = await some_sessions(folder)
+async def test_locked_index_is_bypassed(folder):
+    listed = await record_sessions(folder)
     async with JsonlStore(folder) as store:
         await record_run(store, run_spec(listed[0].session, store.claim(listed[0].session)), time=9500.0)
     with closing(sqlite3.connect(folder / "index.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        locked, read = answer(folder, SessionFilter())
+        locked, read = list_sessions(folder, SessionFilter())
         assert len(read) == len(listed)
-    unlocked, read = answer(folder, SessionFilter())
+    unlocked, read = list_sessions(folder, SessionFilter())
     assert locked == unlocked
     assert len(read) == 1
 
 
-async def test_what_a_look_found_is_not_forgotten_where_the_index_can_be_read_and_not_written(folder):
-    listed = await some_sessions(folder)
+async def test_changes_survive_in_an_index_that_is_readable_and_not_writable(folder):
+    listed = await record_sessions(folder)
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session), time=99_000.0)
@@ -130,33 +132,33 @@ async def test_what_a_look_found_is_not_forgotten_where_the_index_can_be_read_an
     assert first(look=False) == session
 
 
-async def test_an_index_of_a_newer_program_is_left_alone(folder):
-    listed = await some_sessions(folder)
+async def test_index_of_a_newer_version_is_not_changed(folder):
+    listed = await record_sessions(folder)
     path = folder / "index.sqlite"
     with closing(sqlite3.connect(path)) as newer:
         newer.executescript("DROP TABLE sessions; CREATE TABLE sessions (other); PRAGMA user_version = 99")
     before = path.read_bytes()
-    assert answer(folder, SessionFilter())[0] == listed
+    assert list_sessions(folder, SessionFilter())[0] == listed
     assert path.read_bytes() == before
 
 
-async def test_an_index_that_cannot_be_made_is_done_without(folder):
-    listed = await some_sessions(folder)
+async def test_index_that_cannot_be_created_is_bypassed(folder):
+    listed = await record_sessions(folder)
     (folder / "index.sqlite").unlink()
     (folder / "index.sqlite").mkdir()
-    assert answer(folder, SessionFilter())[0] == listed
+    assert list_sessions(folder, SessionFilter())[0] == listed
 
 
-async def test_sessions_that_are_gone_leave_the_list(folder):
-    listed = await some_sessions(folder)
+async def test_deleted_sessions_leave_the_list(folder):
+    listed = await record_sessions(folder)
     doomed = folder / "sessions" / listed[2].session[:8]
     doomed.rename(folder / "elsewhere")
-    assert answer(folder, SessionFilter())[0] == [summary for summary in listed if summary != listed[2]]
+    assert list_sessions(folder, SessionFilter())[0] == [summary for summary in listed if summary != listed[2]]
     (folder / "elsewhere").rename(doomed)
-    assert answer(folder, SessionFilter())[0] == listed
+    assert list_sessions(folder, SessionFilter())[0] == listed
 
 
-async def test_a_run_whose_process_died_is_not_called_running_from_memory(folder):
+async def test_run_of_a_dead_process_is_not_listed_as_running(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         record = await store.open_record(run_spec(session))
@@ -171,8 +173,8 @@ async def test_a_run_whose_process_died_is_not_called_running_from_memory(folder
         ]
 
 
-async def test_lists_at_the_same_time_are_the_same(folder):
-    listed = await some_sessions(folder)
+async def test_concurrent_lists_return_the_same_sessions(folder):
+    listed = await record_sessions(folder)
     (folder / "index.sqlite").unlink()
     store = JsonlStore(folder)
     answers = []
@@ -195,8 +197,8 @@ async def test_claims_without_a_record_are_not_listed(folder):
     assert read_stamps(folder / "none") == {}
 
 
-async def test_without_a_look_it_answers_as_it_was_when_someone_last_looked(folder):
-    listed = await some_sessions(folder)
+async def test_list_without_refresh_returns_the_last_indexed_state(folder):
+    listed = await record_sessions(folder)
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session, root="late"), time=99_000.0)
@@ -208,7 +210,7 @@ async def test_without_a_look_it_answers_as_it_was_when_someone_last_looked(fold
         assert (await store.list(refresh=False))[0].session == session
 
 
-async def test_the_names_of_all_ids_are_known_at_once(folder):
+async def test_names_returns_the_prefixes_of_all_ids(folder):
     async with JsonlStore(folder) as store:
         assert await store.names() == frozenset()
         session = store.claim()

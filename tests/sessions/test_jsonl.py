@@ -1,4 +1,4 @@
-"""Sessions in files: what stands where, and what every reader makes of it."""
+"""The store in files: its files, their damage, recovery, and concurrent readers and writers."""
 
 import errno
 import os
@@ -26,12 +26,12 @@ def record_of(folder: Path, session: str) -> Path:
 
 
 def ids(*texts: str):
-    """A generator of ids with chosen first digits."""
+    """Return a generator of ids with chosen first digits."""
     made = iter(texts)
     return lambda: next(made).ljust(32, "0")
 
 
-async def test_a_record_is_a_header_and_the_wire_form_of_its_events(folder):
+async def test_record_file_has_a_header_and_one_json_line_per_event(folder):
     async with JsonlStore(folder, clock=lambda: 77.0) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session), Text("hello"))
@@ -44,12 +44,12 @@ async def test_a_record_is_a_header_and_the_wire_form_of_its_events(folder):
         "created": 77.0,
         "first": 1,
     }
-    assert lines == [to_line(stamped) for stamped in events]
+    assert lines == [to_line(event_record) for event_record in events]
     assert {path.name for path in folder.iterdir()} == {"sessions", "leases", "roots"}
     assert list((folder / "leases").iterdir()) == []
 
 
-async def test_an_id_whose_digits_are_taken_is_drawn_again(folder):
+async def test_id_with_a_claimed_prefix_is_drawn_again(folder):
     names = ids("aaaaaaaa", "aaaaaaaa1", "bbbbbbbb", "aaaaaaaa2", "bbbbbbbb3", "cccccccc")
     store = JsonlStore(folder, new_id=names)
     first, second = store.claim(), store.claim()
@@ -57,7 +57,7 @@ async def test_an_id_whose_digits_are_taken_is_drawn_again(folder):
     assert [one[:8] for one in (first, second, run)] == ["aaaaaaaa", "bbbbbbbb", "cccccccc"]
 
 
-async def test_a_later_run_says_where_it_begins(folder):
+async def test_claim_of_a_later_run_has_its_start_position(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -74,7 +74,7 @@ async def test_a_later_run_says_where_it_begins(folder):
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "garbage", "wrong place"])
-async def test_a_claim_that_is_lost_is_made_up_for_by_reading(damage, folder):
+async def test_lost_claim_is_replaced_by_reading_the_record(damage, folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -99,7 +99,7 @@ async def test_a_claim_that_is_lost_is_made_up_for_by_reading(damage, folder):
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_a_file_cut_anywhere_is_a_readable_prefix_and_can_be_continued(data, tmp_path_factory):
+def test_record_cut_at_any_byte_is_readable_and_resumable(data, tmp_path_factory):
     anyio.run(cut_and_continue, data, tmp_path_factory.mktemp("cut"))
 
 
@@ -113,18 +113,23 @@ async def cut_and_continue(data, folder: Path) -> None:
         cut = data.draw(st.integers(first_run, len(whole)))
         path.write_bytes(whole[:cut])
         reader = store.events(session)
-        kept = [stamped async for stamped in reader]
+        kept = [event_record async for event_record in reader]
         assert kept == events[: len(kept)]
-        assert sum(len(to_line(stamped)) for stamped in kept) >= cut - max(len(to_line(one)) for one in events) - 200
+        assert (
+            sum(len(to_line(event_record)) for event_record in kept)
+            >= cut - max(len(to_line(one)) for one in events) - 200
+        )
         added = await record_run(store, run_spec(session, store.claim(session)), Text("again"))
         after = await read_all(store, session)
         assert after[: len(kept)] == kept
         assert after[-len(added) :] == added
         ended = after[len(kept) : -len(added)]
-        assert [type(stamped.event) for stamped in ended] == ([] if len(kept) == len(events) else [RunEnded])
+        assert [type(event_record.event) for event_record in ended] == (
+            [] if len(kept) == len(events) else [RunEnded]
+        )
 
 
-async def test_a_torn_tail_is_set_aside_and_counted(folder):
+async def test_torn_tail_is_saved_and_counted(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session))
@@ -136,7 +141,7 @@ async def test_a_torn_tail_is_set_aside_and_counted(folder):
         assert before.damaged == 0
         events += await record_run(store, run_spec(session, store.claim(session)))
         reader = store.events(session)
-        assert [stamped async for stamped in reader] == events
+        assert [event_record async for event_record in reader] == events
         assert reader.damaged_count == 1
         after = await store.summary(session)
         assert after is not None
@@ -144,7 +149,7 @@ async def test_a_torn_tail_is_set_aside_and_counted(folder):
         assert path.with_name("session.torn").read_bytes() == b'{"v":1,"seq":9,"ti\n'
 
 
-async def test_a_record_that_lacks_only_its_newline_is_kept(folder):
+async def test_record_without_its_last_newline_is_kept(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session))
@@ -155,7 +160,7 @@ async def test_a_record_that_lacks_only_its_newline_is_kept(folder):
         assert await read_all(store, session) == events + added
 
 
-async def test_damage_in_the_middle_is_skipped_counted_and_goes_no_further(folder):
+async def test_damaged_line_is_skipped_and_counted(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session), *(Text(str(i)) for i in range(6)))
@@ -166,14 +171,14 @@ async def test_damage_in_the_middle_is_skipped_counted_and_goes_no_further(folde
         lines[7:9] = [lines[7][:-1] + lines[8]]
         path.write_bytes(b"".join(lines))
         reader = store.events(session)
-        read = [stamped async for stamped in reader]
-        assert read == [stamped for i, stamped in enumerate(events, 1) if i not in {4, 6}]
+        read = [event_record async for event_record in reader]
+        assert read == [event_record for i, event_record in enumerate(events, 1) if i not in {4, 6}]
         assert reader.damaged_count == 2
         assert list(await store.tail(session, 4)) == read[-4:]
 
 
 @pytest.mark.parametrize("replacement", [b"\x00garbage\n", b"{}\n", b""])
-async def test_a_damaged_header_costs_nothing_but_itself(replacement, folder):
+async def test_damaged_header_loses_no_event(replacement, folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session))
@@ -185,7 +190,7 @@ async def test_a_damaged_header_costs_nothing_but_itself(replacement, folder):
         assert await read_all(store, session) == events + added
 
 
-async def test_a_rotation_that_was_cut_short_is_carried_on(folder):
+async def test_interrupted_rotation_is_completed(folder):
     async with JsonlStore(folder, limits=WriterLimits(part_bytes=1500)) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(10)))
@@ -198,7 +203,7 @@ async def test_a_rotation_that_was_cut_short_is_carried_on(folder):
         assert await read_all(store, session) == events + added
 
 
-async def test_a_record_of_a_newer_format_is_shown_and_left_alone(folder):
+async def test_record_of_a_newer_format_is_listed_and_not_changed(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -219,7 +224,7 @@ async def test_a_record_of_a_newer_format_is_shown_and_left_alone(folder):
         assert path.read_bytes() == before
 
 
-async def test_a_session_whose_record_cannot_be_read_is_refused_for_storage(folder):
+async def test_resuming_an_unreadable_session_is_refused_for_storage(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -231,7 +236,7 @@ async def test_a_session_whose_record_cannot_be_read_is_refused_for_storage(fold
         assert "Nothing was changed" in refusal.value.failure.message
 
 
-async def test_a_session_that_the_system_will_not_read_is_listed_and_hides_no_other(folder):
+async def test_unreadable_session_is_listed_with_its_failure(folder):
     async with JsonlStore(folder) as store:
         session, other = store.claim(), store.claim()
         await record_run(store, run_spec(other))
@@ -247,7 +252,7 @@ async def test_a_session_that_the_system_will_not_read_is_listed_and_hides_no_ot
             await store.tail(session, 5)
 
 
-async def test_looking_for_a_session_that_the_system_will_not_read_is_refused_for_storage(folder):
+async def test_finding_an_unreadable_session_is_refused_for_storage(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -263,7 +268,7 @@ async def test_looking_for_a_session_that_the_system_will_not_read_is_refused_fo
         assert await store.owner(session) is None
 
 
-async def test_a_state_folder_that_the_system_will_not_read_stops_no_run(tmp_path):
+async def test_unreadable_state_folder_stops_no_run(tmp_path):
     async with JsonlStore(tmp_path / ("x" * 300)) as store:
         assert await store.recover() == []
         record = await store.open_record(run_spec(store.claim()))
@@ -276,7 +281,7 @@ async def test_a_state_folder_that_the_system_will_not_read_stops_no_run(tmp_pat
 
 
 async def read(events) -> list[EventRecord]:
-    return [stamped async for stamped in events]
+    return [event_record async for event_record in events]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +292,7 @@ async def read(events) -> list[EventRecord]:
         ("aaaaaaaa", b'{"session":"../..","run":"aaaaaaaa"}\n'),
     ],
 )
-async def test_what_is_no_id_is_never_made_a_path(path, content, folder):
+async def test_invalid_id_never_becomes_a_path(path, content, folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -304,7 +309,7 @@ async def test_what_is_no_id_is_never_made_a_path(path, content, folder):
         await store.prune(older_than=-10.0)
 
 
-async def test_a_run_whose_id_is_none_of_ours_is_shown_all_the_same(folder):
+async def test_run_with_a_foreign_id_is_listed(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -315,13 +320,13 @@ async def test_a_run_whose_id_is_none_of_ours_is_shown_all_the_same(folder):
         assert (summary.latest.run, summary.latest.state) == ("../..", SessionState.COMPLETED)
 
 
-async def test_a_run_cannot_be_recorded_outside_the_block(folder):
+async def test_open_record_outside_the_store_block_raises(folder):
     store = JsonlStore(folder)
     with pytest.raises(RuntimeError, match="async with"):
         await store.open_record(run_spec(store.claim()))
 
 
-async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
+async def test_run_without_a_lease_is_recorded(folder):
     folder.mkdir()
     (folder / "leases").write_text("in the way")
     async with JsonlStore(folder) as store:
@@ -330,7 +335,7 @@ async def test_a_run_without_a_lease_is_recorded_all_the_same(folder):
         assert await read_all(store, session) == events
 
 
-async def test_being_refused_names_the_process_that_goes_on(folder):
+async def test_busy_refusal_names_the_owner_process(folder):
     async with JsonlStore(folder) as store:
         store.get_control_address = lambda: "/run/me.sock"
         session = store.claim()
@@ -347,7 +352,7 @@ async def test_being_refused_names_the_process_that_goes_on(folder):
         assert await store.owner(session) is None
 
 
-async def test_a_lease_that_does_not_say_whose_it_is_is_nobodys_and_held_all_the_same(folder):
+async def test_lease_without_owner_is_held_and_has_no_owner(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         record = await store.open_record(run_spec(session))
@@ -358,7 +363,7 @@ async def test_a_lease_that_does_not_say_whose_it_is_is_nobodys_and_held_all_the
         await record.release()
 
 
-async def test_one_who_looks_at_a_new_sessions_lease_does_not_keep_it_from_beginning(folder, monkeypatch):
+async def test_concurrent_lease_check_does_not_block_a_new_session(folder, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
     looks: list[int] = []
     flock = fcntl.flock
@@ -377,39 +382,39 @@ async def test_one_who_looks_at_a_new_sessions_lease_does_not_keep_it_from_begin
     assert len(looks) == 2
 
 
-async def test_another_store_sees_what_this_one_writes_at_once(folder):
+async def test_second_store_reads_events_at_once(folder):
     async with JsonlStore(folder) as store:
         other = JsonlStore(folder)
         session = store.claim()
         record = await store.open_record(run_spec(session))
-        tape = StoreRecorder(record, run_spec(session))
-        tape.record_start()
-        assert await read_all(other, session) == tape.events
+        recorder = StoreRecorder(record, run_spec(session))
+        recorder.record_start()
+        assert await read_all(other, session) == recorder.events
         assert [(one.session, one.latest.state) for one in await other.list()] == [(session, SessionState.RUNNING)]
         assert await other.is_locked(session)
         assert list(await other.recover()) == []
-        tape.record_end()
+        recorder.record_end()
         await record.release()
         assert [one.latest.state for one in await other.list()] == [SessionState.COMPLETED]
 
 
-async def test_recovery_keeps_what_the_run_had(folder):
+async def test_recovery_keeps_the_partial_results_of_a_run(folder):
     async with JsonlStore(folder, clock=lambda: 5000.0) as store:
         session = store.claim()
         spec = run_spec(session)
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
-        tape.record(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
-        tape.record(ToolCalled("1", "read", {}), ToolCalled("2", "grep", {}), ToolCalled("3", "read", {}))
-        tape.record(
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
+        recorder.record(Text("early"), MessageEnded(stop_reason="tool_use", usage=Usage(input=2, turns=1)))
+        recorder.record(ToolCalled("1", "read", {}), ToolCalled("2", "grep", {}), ToolCalled("3", "read", {}))
+        recorder.record(
             Text("late"), Text(" "), Text("later"), MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.5))
         )
         await record.release()
         (summary,) = await store.recover()
         assert (summary.latest.failure, summary.latest.tools) == (INTERRUPTED, 3)
         events = await read_all(store, session)
-    assert events[:-1] == tape.events
+    assert events[:-1] == recorder.events
     ended = RunEnded(
         text="late\n\nlater",
         answer=AnswerStatus.PARTIAL,
@@ -419,28 +424,28 @@ async def test_recovery_keeps_what_the_run_had(folder):
         elapsed=9.0,
         actual=ExecutionReport(tools_used={"read": 2, "grep": 1}),
     )
-    assert events[-1] == EventRecord(tape.events[0].origin, len(events), 5000.0, ended)
-    assert [stamped async for stamped in store.root_events("root-1")] == events
+    assert events[-1] == EventRecord(recorder.events[0].origin, len(events), 5000.0, ended)
+    assert [event_record async for event_record in store.root_events("root-1")] == events
     assert await store.recover() == []
 
 
-async def test_resuming_ends_the_run_that_was_interrupted_first(folder):
+async def test_resuming_ends_the_interrupted_run_first(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         record = await store.open_record(run_spec(session))
-        tape = StoreRecorder(record, run_spec(session))
-        tape.record_start()
+        recorder = StoreRecorder(record, run_spec(session))
+        recorder.record_start()
         await record.release()
         added = await record_run(store, run_spec(session, store.claim(session)))
         events = await read_all(store, session)
-    assert events[:2] == tape.events
+    assert events[:2] == recorder.events
     assert isinstance(events[2].event, RunEnded)
     assert events[2].event.failure == INTERRUPTED
     assert events[3:] == added
     assert list((folder / "leases").iterdir()) == []
 
 
-async def test_recoveries_at_the_same_time_end_each_run_once(folder):
+async def test_concurrent_recoveries_end_each_run_once(folder):
     async with JsonlStore(folder) as store:
         sessions = [store.claim() for _ in range(20)]
         for session in sessions:
@@ -457,10 +462,10 @@ async def test_recoveries_at_the_same_time_end_each_run_once(folder):
             tasks.start_soon(recover)
     assert sorted(recovered) == sorted(sessions)
     for session in sessions:
-        assert [type(stamped.event) for stamped in await read_all(store, session)][2:] == [RunEnded]
+        assert [type(event_record.event) for event_record in await read_all(store, session)][2:] == [RunEnded]
 
 
-async def test_of_many_that_resume_at_once_one_is_let_in(folder):
+async def test_one_of_many_concurrent_resumes_succeeds(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))
@@ -478,7 +483,7 @@ async def test_of_many_that_resume_at_once_one_is_let_in(folder):
     assert sorted(map(str, outcomes)) == sorted([str(record_of(folder, session)), *[ErrorCode.SESSION_BUSY] * 7])
 
 
-async def test_a_lease_whose_record_never_began_is_just_removed(folder):
+async def test_lease_without_a_record_is_removed(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         (folder / "leases").mkdir()
@@ -487,7 +492,7 @@ async def test_a_lease_whose_record_never_began_is_just_removed(folder):
     assert list((folder / "leases").iterdir()) == []
 
 
-async def test_an_error_in_the_block_comes_out_as_it_is(folder):
+async def test_error_in_the_store_block_is_raised_unwrapped(folder):
     with pytest.raises(ValueError, match="mine"):
         async with JsonlStore(folder) as store:
             record = await store.open_record(run_spec(store.claim()))
@@ -495,35 +500,35 @@ async def test_an_error_in_the_block_comes_out_as_it_is(folder):
             raise ValueError("mine")
 
 
-async def test_a_cancelled_block_still_saves_what_was_appended(folder):
+async def test_cancelled_store_block_saves_appended_events(folder):
     with anyio.CancelScope() as scope:
         async with JsonlStore(folder) as store:
             session = store.claim()
             record = await store.open_record(run_spec(session))
-            tape = StoreRecorder(record, run_spec(session))
-            tape.record_start()
+            recorder = StoreRecorder(record, run_spec(session))
+            recorder.record_start()
             try:
                 scope.cancel()
                 await anyio.sleep_forever()
             finally:
-                tape.record_end()
+                recorder.record_end()
                 await record.release()
     assert scope.cancelled_caught
-    assert await read_all(JsonlStore(folder), session) == tape.events
+    assert await read_all(JsonlStore(folder), session) == recorder.events
 
 
-async def test_readers_see_a_prefix_while_a_run_is_written(folder):
+async def test_concurrent_readers_see_a_prefix_of_the_events(folder):
     async with JsonlStore(folder, limits=WriterLimits(part_bytes=50_000)) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
+        recorder = StoreRecorder(record, spec)
 
         async def write() -> None:
-            tape.record_start()
-            while not done.is_set() and len(tape.events) < 2000:
-                tape.record(Text("x" * 100))
+            recorder.record_start()
+            while not done.is_set() and len(recorder.events) < 2000:
+                recorder.record(Text("x" * 100))
                 await anyio.lowlevel.checkpoint()
-            tape.record_end()
+            recorder.record_end()
 
         done = anyio.Event()
         async with anyio.create_task_group() as tasks:
@@ -531,11 +536,11 @@ async def test_readers_see_a_prefix_while_a_run_is_written(folder):
             seen = [await read_all(store, spec.session) for _ in range(5)]
             done.set()
         await record.release()
-    assert all(one == tape.events[: len(one)] for one in seen)
+    assert all(one == recorder.events[: len(one)] for one in seen)
     assert len({len(one) for one in seen}) > 1
 
 
-async def test_every_line_on_disk_is_an_event_of_its_run(folder):
+async def test_every_stored_line_is_an_event_of_its_run(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session, task="T" * 200_000))

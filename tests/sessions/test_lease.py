@@ -1,4 +1,4 @@
-"""One owner at a time, and none after its death."""
+"""Leases: one owner at a time, and none after its death."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "leases" / "aaaaaaaa"
 
 
-def test_a_lease_is_held_until_it_is_released(path):
+def test_lease_is_held_until_released(path):
     lease = acquire_lease(path, OWNER)
     assert lease
     assert is_held(path)
@@ -37,7 +37,7 @@ def test_a_lease_is_held_until_it_is_released(path):
     lease.release()
 
 
-def test_an_abandoned_lease_can_be_adopted_or_taken(path):
+def test_abandoned_lease_can_be_adopted_or_acquired(path):
     first = acquire_lease(path, OWNER)
     assert first
     first.abandon()
@@ -51,8 +51,8 @@ def test_an_abandoned_lease_can_be_adopted_or_taken(path):
     assert adopt_lease(path) is None
 
 
-def test_a_lease_released_while_another_looked_on_is_not_taken_twice(path):
-    """The classic race: a lock on a file that no longer has its name is worth nothing."""
+def test_lease_released_during_acquisition_has_one_owner(path):
+    """A lock on a file that was unlinked meanwhile does not count."""
     first = acquire_lease(path, OWNER)
     assert first
     onlooker = os.open(path, os.O_RDWR)
@@ -65,7 +65,7 @@ def test_a_lease_released_while_another_looked_on_is_not_taken_twice(path):
     second.release()
 
 
-def test_a_lease_without_content_is_still_a_lease(path):
+def test_lease_without_content_is_held(path):
     lease = acquire_lease(path, OWNER)
     assert lease
     path.write_bytes(b"")
@@ -77,7 +77,7 @@ def test_a_lease_without_content_is_still_a_lease(path):
     lease.release()
 
 
-def test_being_busy_names_the_owner_and_the_way_out():
+def test_busy_failure_names_the_owner_and_the_cancel_command():
     failure = busy_failure("a" * 32, OWNER)
     assert failure.code == ErrorCode.SESSION_BUSY
     assert failure.message == (
@@ -89,7 +89,7 @@ def test_being_busy_names_the_owner_and_the_way_out():
 
 
 @pytest.mark.process
-def test_of_several_processes_one_wins_and_its_death_frees_the_lease(path):
+def test_one_of_several_processes_gets_the_lease_until_it_dies(path):
     children = [
         subprocess.Popen(
             [sys.executable, Path(__file__).with_name("lease_child.py"), path],

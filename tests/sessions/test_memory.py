@@ -1,4 +1,4 @@
-"""The store in memory needs no threads, so virtual time passes at once."""
+"""The store in memory works without threads, so that virtual time passes at once."""
 
 import anyio
 import pytest
@@ -14,7 +14,7 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
     return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
 
 
-async def test_an_hour_of_waiting_between_two_runs_takes_no_time():
+async def test_memory_store_works_under_a_virtual_clock():
     store = MemoryStore()
     session = store.claim()
     events = await record_run(store, run_spec(session), Text("one"))
@@ -25,7 +25,7 @@ async def test_an_hour_of_waiting_between_two_runs_takes_no_time():
     assert await read_all(store, session) == events
 
 
-async def test_an_id_whose_digits_are_taken_is_drawn_again():
+async def test_id_with_a_claimed_prefix_is_drawn_again():
     made = iter(["a" * 32, "a" * 8 + "b" * 24, "c" * 32])
     store = MemoryStore(new_id=lambda: next(made))
     assert [store.claim(), store.claim()] == ["a" * 32, "c" * 32]

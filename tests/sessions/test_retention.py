@@ -1,4 +1,4 @@
-"""What is forgotten: detail before results, nothing in use, and never half a session."""
+"""Pruning: details before results, nothing in use, and never half a session."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ SMALL = WriterLimits(part_bytes=2000, log_bytes=3000)
 
 
 def age(folder: Path, days: float) -> None:
-    """Makes everything in a state folder look as if it had last been changed days ago."""
+    """Set the time of the last change of everything in a state folder to days ago."""
     for path in (folder, *folder.rglob("*")):
         then = path.stat().st_mtime - days * DAY
         os.utime(path, (then, then))
@@ -33,7 +33,7 @@ async def two_runs(store: JsonlStore, session: str) -> None:
     )
 
 
-async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
+async def test_pruned_sessions_lose_details_and_keep_results(folder):
     async with JsonlStore(folder, limits=SMALL) as store:
         session = store.claim()
         await two_runs(store, session)
@@ -45,7 +45,7 @@ async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
         logs = pruned.freed_bytes - (size - size_of(folder / "sessions"))
         assert logs > 0
         events = await read_all(store, session)
-        assert [type(stamped.event) for stamped in events] == [RunQueued, RunStarted, RunEnded] * 2
+        assert [type(event_record.event) for event_record in events] == [RunQueued, RunStarted, RunEnded] * 2
         after = await store.summary(session)
         assert before is not None
         assert after is not None
@@ -59,7 +59,7 @@ async def test_old_sessions_lose_their_detail_and_keep_their_results(folder):
         assert await read_all(store, session) == events + added
 
 
-async def test_old_sessions_can_be_removed_whole(folder):
+async def test_old_sessions_are_deleted_without_keep_results(folder):
     async with JsonlStore(folder, limits=SMALL) as store:
         old, young = store.claim(), store.claim()
         await two_runs(store, old)
@@ -76,26 +76,26 @@ async def test_old_sessions_can_be_removed_whole(folder):
 
 
 @pytest.mark.parametrize("keep_results", [True, False])
-async def test_a_session_in_use_is_not_touched(keep_results, folder):
+async def test_session_in_use_is_not_pruned(keep_results, folder):
     async with JsonlStore(folder, limits=SMALL) as store:
         session = store.claim()
         await two_runs(store, session)
         spec = run_spec(session, store.claim(session))
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         age(folder, 10)
         before = await read_all(store, session)
         other = JsonlStore(folder, limits=SMALL)
         pruned = await other.prune(older_than=7 * DAY, keep_results=keep_results)
         assert (pruned.skipped, pruned.thinned, pruned.removed) == (1, 0, 0)
         assert await read_all(store, session) == before
-        tape.record_end()
+        recorder.record_end()
         await record.release()
         assert record.fault is None
 
 
-async def test_an_interrupted_run_is_ended_before_its_session_is_old(folder):
+async def test_interrupted_run_is_ended_and_not_pruned(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         record = await store.open_record(run_spec(session))
@@ -108,7 +108,7 @@ async def test_an_interrupted_run_is_ended_before_its_session_is_old(folder):
     assert list((folder / "leases").iterdir()) == []
 
 
-async def test_ids_that_were_claimed_and_never_used_are_given_back(folder):
+async def test_unused_claims_are_released(folder):
     async with JsonlStore(folder) as store:
         used = store.claim()
         await record_run(store, run_spec(used))
@@ -121,33 +121,33 @@ async def test_ids_that_were_claimed_and_never_used_are_given_back(folder):
     assert not {old[:8], old_run[:8]} & left
 
 
-async def test_old_root_logs_go_and_young_ones_stay(folder):
+async def test_old_root_logs_are_deleted_and_recent_ones_stay(folder):
     async with JsonlStore(folder, limits=SMALL) as store:
         await record_run(store, run_spec(store.claim(), root="old"))
         age(folder, 10)
         events = await record_run(store, run_spec(store.claim(), root="young"))
         pruned = await store.prune(older_than=7 * DAY)
         assert pruned.logs == 1
-        assert [stamped async for stamped in store.root_events("young")] == events
+        assert [event_record async for event_record in store.root_events("young")] == events
     assert [path.name for path in (folder / "roots").iterdir()] == ["young"]
 
 
-async def test_a_log_that_goes_while_its_root_is_live_begins_anew(folder):
+async def test_log_deleted_while_its_root_is_active_is_created_again(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
         age(folder, 10)
         await store.prune(older_than=7 * DAY)
-        tape.record_end()
+        recorder.record_end()
         await record.sync()
-        assert [stamped async for stamped in store.root_events("root-1")] == tape.events[-1:]
+        assert [event_record async for event_record in store.root_events("root-1")] == recorder.events[-1:]
         await record.release()
 
 
-async def test_what_cannot_be_read_keeps_nothing_else_from_being_pruned(folder):
+async def test_unreadable_session_does_not_stop_pruning_of_others(folder):
     async with JsonlStore(folder, limits=SMALL) as store:
         broken, session = store.claim(), store.claim()
         (folder / "sessions" / broken[:8] / "session.jsonl").mkdir()

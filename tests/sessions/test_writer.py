@@ -1,4 +1,4 @@
-"""What is written stands whole; what the disk refuses waits, and is not glued to what it took in part."""
+"""A full record writer: lines are written whole, wait while the disk refuses them, and are never joined."""
 
 import errno
 import json
@@ -21,50 +21,50 @@ CALLS = ("open", "write", "ftruncate", "fdatasync", "fsync", "mkdir", "chmod", "
 
 
 class BadDisk:
-    """Makes the Nth call of one kind fail: once, or from then on. Of a write that fails, half goes through."""
+    """Makes the Nth call of one kind fail, once or from then on. Half of a failing write is written."""
 
     def __init__(self, patch: pytest.MonkeyPatch, call: str, error: int, nth: int, *, forever: bool) -> None:
         self.calls = 0
         self.has_failed = False
-        self.is_mended = False
+        self.is_repaired = False
         original = getattr(os, call)
 
-        def failing(*args, **kwargs):
+        def fail_call(*args, **kwargs):
             self.calls += 1
-            if not self.is_mended and (self.calls == nth or (forever and self.calls > nth)):
+            if not self.is_repaired and (self.calls == nth or (forever and self.calls > nth)):
                 self.has_failed = True
                 if call == "write" and self.calls == nth:
                     return original(args[0], args[1][: len(args[1]) // 2])
                 raise OSError(error, os.strerror(error))
-            if call == "write" and not self.is_mended and not forever and self.calls == nth + 1:
+            if call == "write" and not self.is_repaired and not forever and self.calls == nth + 1:
                 raise OSError(error, os.strerror(error))
             return original(*args, **kwargs)
 
-        patch.setattr(os, call, failing)
+        patch.setattr(os, call, fail_call)
 
 
 async def record_under_faults(folder: Path, disk: BadDisk | None = None) -> tuple[list[EventRecord], str | None]:
-    """Records a run and mends the disk before its last event; returns its events and the fault at the end."""
+    """Record a run, repair the disk before its last event; return its events and the reason of the fault."""
     async with JsonlStore(folder, limits=WriterLimits(part_bytes=900)) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
-        tape.record(*(Text(f"{i} " + "x" * 150) for i in range(6)))
+        recorder.record(*(Text(f"{i} " + "x" * 150) for i in range(6)))
         await record.sync()
         if disk:
-            disk.is_mended = True
-        tape.record_end()
+            disk.is_repaired = True
+        recorder.record_end()
         await record.sync()
         fault = record.fault
         await record.release()
-    return tape.events, fault.reason if fault else None
+    return recorder.events, fault.reason if fault else None
 
 
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("call", CALLS)
-async def test_whatever_call_fails_the_run_goes_on_and_is_whole_when_the_disk_is(call, forever, tmp_path):
+async def test_run_survives_any_failing_storage_call_and_is_stored_completely(call, forever, tmp_path):
     for nth in range(1, 200):
         folder = tmp_path / f"{nth}"
         with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ async def test_whatever_call_fails_the_run_goes_on_and_is_whole_when_the_disk_is
         session = events[0].origin.session
         store = JsonlStore(folder)
         reader = store.events(session)
-        assert [stamped async for stamped in reader] == events
+        assert [event_record async for event_record in reader] == events
         assert reader.damaged_count == 0
         # That a later sync succeeds proves nothing; every other fault is over when everything is written.
         assert fault == ("storage_error" if call in {"fdatasync", "fsync"} and disk.has_failed else None)
@@ -94,58 +94,58 @@ async def test_whatever_call_fails_the_run_goes_on_and_is_whole_when_the_disk_is
         (errno.EIO, "storage_error"),
     ],
 )
-async def test_a_fault_says_what_is_not_saved_why_and_what_to_do(error, reason, folder, monkeypatch):
+async def test_fault_names_unsaved_events_reason_and_advice(error, reason, folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         assert record.fault is None
         disk = BadDisk(monkeypatch, "write", error, 1, forever=True)
-        tape.record(Text("lost?"))
+        recorder.record(Text("lost?"))
         fault = record.fault
         assert fault is not None
         assert (fault.code, fault.reason) == (ErrorCode.STORAGE, reason)
         assert "not being saved since event 3" in fault.message
         assert os.strerror(error) in fault.message
         assert str(record.file) in fault.message
-        disk.is_mended = True
-        tape.record_end()
+        disk.is_repaired = True
+        recorder.record_end()
         assert record.fault is None
         await record.release()
-        assert await read_all(store, spec.session) == tape.events
+        assert await read_all(store, spec.session) == recorder.events
 
 
-async def test_what_waits_is_bounded_and_state_is_never_dropped(folder, monkeypatch):
+async def test_waiting_lines_are_bounded_and_transitions_never_dropped(folder, monkeypatch):
     async with JsonlStore(folder, limits=WriterLimits(pending_bytes=5000)) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
+        recorder = StoreRecorder(record, spec)
         disk = BadDisk(monkeypatch, "write", errno.ENOSPC, 1, forever=True)
-        tape.record_start()
-        tape.record(*(Text("x" * 400) for _ in range(100)))
-        tape.record_end()
-        disk.is_mended = True
+        recorder.record_start()
+        recorder.record(*(Text("x" * 400) for _ in range(100)))
+        recorder.record_end()
+        disk.is_repaired = True
         await record.sync()
         fault = record.fault
         await record.release()
         kept = await read_all(store, spec.session)
-    assert kept[:2] == tape.events[:2]
-    assert kept[-1] == tape.events[-1]
+    assert kept[:2] == recorder.events[:2]
+    assert kept[-1] == recorder.events[-1]
     assert 3 < len(kept) < 15
-    assert kept == [stamped for stamped in tape.events if stamped in kept]
+    assert kept == [event_record for event_record in recorder.events if event_record in kept]
     assert fault is not None
-    assert f"{len(tape.events) - len(kept)} events" in fault.message
+    assert f"{len(recorder.events) - len(kept)} events" in fault.message
 
 
-async def test_a_record_that_was_refused_is_finished_after_its_release(folder, monkeypatch):
+async def test_refused_record_is_finished_after_its_release(folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         disk = BadDisk(monkeypatch, "write", errno.ENOSPC, 1, forever=True)
-        tape.record_end()
+        recorder.record_end()
         await record.release()
         assert await JsonlStore(folder).is_locked(spec.session), "nobody else may continue what is not written"
         assert not await store.is_locked(spec.session)
@@ -157,38 +157,38 @@ async def test_a_record_that_was_refused_is_finished_after_its_release(folder, m
             finished.set()
 
         monkeypatch.setattr(os, "unlink", watched)
-        disk.is_mended = True
+        disk.is_repaired = True
         with anyio.fail_after(10):
             await finished.wait()
         assert not await JsonlStore(folder).is_locked(spec.session)
-        assert await read_all(store, spec.session) == tape.events
+        assert await read_all(store, spec.session) == recorder.events
 
 
-async def test_what_could_not_be_finished_is_left_for_recovery(folder):
+async def test_unfinished_record_is_left_for_recovery(folder):
     with pytest.MonkeyPatch.context() as patch:
         async with JsonlStore(folder) as store:
             spec = run_spec(store.claim())
             record = await store.open_record(spec)
-            tape = StoreRecorder(record, spec)
-            tape.record_start()
+            recorder = StoreRecorder(record, spec)
+            recorder.record_start()
             BadDisk(patch, "write", errno.ENOSPC, 1, forever=True)
-            tape.record_end()
+            recorder.record_end()
             await record.release()
     (summary,) = await JsonlStore(folder).recover()
     assert summary.session == spec.session
     assert isinstance((await JsonlStore(folder).tail(spec.session, 1))[0].event, RunEnded)
 
 
-async def test_a_failed_sync_stays_a_fault_of_its_record(folder, monkeypatch):
+async def test_failed_sync_is_a_lasting_fault_of_its_record(folder, monkeypatch):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
+        recorder = StoreRecorder(record, spec)
         BadDisk(monkeypatch, "fdatasync", errno.EIO, 1, forever=False)
-        tape.record_start()
+        recorder.record_start()
         await record.sync()
         first = record.fault
-        tape.record_end()
+        recorder.record_end()
         await record.sync()
         assert first is not None
         assert record.fault == first
@@ -196,16 +196,16 @@ async def test_a_failed_sync_stays_a_fault_of_its_record(folder, monkeypatch):
         await record_run(store, run_spec(store.claim()))
 
 
-async def test_a_record_that_is_removed_under_its_run_is_noticed(folder):
+async def test_record_removed_during_its_run_is_a_fault(folder):
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
         assert record.file
         remove(record.file)
-        tape.record_end()
+        recorder.record_end()
         await record.sync()
         assert record.fault is not None
         assert record.fault.reason == "storage_lost"
@@ -216,7 +216,7 @@ def remove(file: str) -> None:
     Path(file).unlink()
 
 
-async def test_a_folder_that_cannot_be_made_is_a_fault_from_the_beginning(folder):
+async def test_folder_that_cannot_be_created_is_a_fault_from_the_start(folder):
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("a file where the state folder should be")
     async with JsonlStore(folder) as store:
@@ -224,18 +224,18 @@ async def test_a_folder_that_cannot_be_made_is_a_fault_from_the_beginning(folder
         record = await store.open_record(spec)
         assert record.fault is not None
         assert "since its beginning" in record.fault.message
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
         folder.unlink()
-        tape.record_end()
+        recorder.record_end()
         await record.sync()
         assert record.fault is None
         await record.release()
-        assert await read_all(store, spec.session) == tape.events
+        assert await read_all(store, spec.session) == recorder.events
 
 
-async def test_a_record_is_rotated_between_its_lines_and_read_as_one(folder):
+async def test_rotated_record_is_read_as_one(folder):
     async with JsonlStore(folder, limits=WriterLimits(part_bytes=2000)) as store:
         spec = run_spec(store.claim())
         events = await record_run(store, spec, *(Text(f"{i} " + "x" * 300) for i in range(60)), Text("y" * 5000))
@@ -255,7 +255,7 @@ async def test_a_record_is_rotated_between_its_lines_and_read_as_one(folder):
         assert len(lines) == 3 or path.stat().st_size <= 2000
 
 
-async def test_the_index_of_a_later_run_survives_rotation(folder):
+async def test_position_of_a_later_run_survives_rotation(folder):
     async with JsonlStore(folder, limits=WriterLimits(part_bytes=2000)) as store:
         session = store.claim()
         await record_run(store, run_spec(session), *(Text("x" * 300) for _ in range(20)))
@@ -267,7 +267,7 @@ async def test_the_index_of_a_later_run_survives_rotation(folder):
         assert (summary.runs, summary.task) == (2, "more")
 
 
-async def test_files_and_folders_are_private_whatever_the_umask(folder):
+async def test_files_and_folders_are_private_under_any_umask(folder):
     before = os.umask(0o027)
     try:
         async with JsonlStore(folder) as store:
@@ -284,7 +284,7 @@ async def test_files_and_folders_are_private_whatever_the_umask(folder):
     assert {mode for path, mode in found.items() if not path.is_dir() and path.exists()} == {0o600}
 
 
-async def test_a_link_in_place_of_a_file_is_not_followed(folder, tmp_path):
+async def test_symlink_in_place_of_a_record_is_not_followed(folder, tmp_path):
     target = tmp_path / "elsewhere"
     target.write_text("precious")
     async with JsonlStore(folder) as store:
@@ -299,7 +299,7 @@ async def test_a_link_in_place_of_a_file_is_not_followed(folder, tmp_path):
         paths.open_private(folder / "sessions" / spec.session[:8] / "session.jsonl", os.O_WRONLY)
 
 
-async def test_another_session_of_the_same_digits_is_never_overwritten(folder):
+async def test_session_with_the_same_prefix_is_never_overwritten(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         events = await record_run(store, run_spec(session))
@@ -312,7 +312,7 @@ async def test_another_session_of_the_same_digits_is_never_overwritten(folder):
         assert await read_all(JsonlStore(folder), other) == []
 
 
-async def test_stream_events_are_synced_though_nobody_waits(folder, monkeypatch):
+async def test_stream_events_are_synced_without_a_waiting_caller(folder, monkeypatch):
     synced = anyio.Event()
     sync = os.fdatasync
     loop = anyio.lowlevel.current_token()
@@ -324,17 +324,17 @@ async def test_stream_events_are_synced_though_nobody_waits(folder, monkeypatch)
     async with JsonlStore(folder) as store:
         spec = run_spec(store.claim())
         record = await store.open_record(spec)
-        tape = StoreRecorder(record, spec)
-        tape.record_start()
+        recorder = StoreRecorder(record, spec)
+        recorder.record_start()
         await record.sync()
         monkeypatch.setattr(os, "fdatasync", watched)
-        tape.record(Text("nobody waits for this"))
+        recorder.record(Text("nobody waits for this"))
         with anyio.fail_after(5):
             await synced.wait()
         await record.release()
 
 
-async def test_many_syncs_at_once_share_trips_to_the_disk(folder, monkeypatch):
+async def test_concurrent_syncs_share_disk_syncs(folder, monkeypatch):
     folders = []
     sync = os.fsync
 
@@ -351,13 +351,13 @@ async def test_many_syncs_at_once_share_trips_to_the_disk(folder, monkeypatch):
 
 
 @pytest.mark.process
-async def test_a_full_disk_stops_no_run_and_is_caught_up_with(folder):
+async def test_full_disk_stops_no_run_and_waiting_lines_are_written_later(folder):
     child = Path(__file__).with_name("full_disk_child.py")
     answer = json.loads((await anyio.run_process([sys.executable, str(child), str(folder)])).stdout)
     assert answer["full"]["reason"] == "storage_full"
     assert answer["after"] is None
     store = JsonlStore(folder)
     reader = store.events(answer["session"])
-    seqs = [stamped.seq async for stamped in reader]
+    seqs = [event_record.seq async for event_record in reader]
     assert seqs == list(range(1, answer["events"] + 1))
     assert reader.damaged_count == 0

@@ -1,10 +1,10 @@
-"""What every engine promises, as a suite of tests: subclass it, and say how the engine is brought to do each thing.
+"""The conformance suite of engines: subclass it and define how the engine is made to show each behavior.
 
     class TestMyEngine(EngineSuite):
-        def subject(self, deed, folder):
-            return Subject(MyEngine(...), run_spec(folder, task=PROMPTS[deed]))
+        def make_case(self, behavior, folder):
+            return EngineCase(MyEngine(...), make_run_spec(folder, task=PROMPTS[behavior]))
 
-pytest with anyio's plugin runs the inherited tests, but for those about deeds the subclass `cannot` show.
+pytest with anyio's plugin runs the inherited tests, except those of behaviors the subclass lists as `unsupported`.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from retinue.model.tasks import Lineage
 from retinue.model.tool_names import FINALIZE_TOOL
 
 EngineBehavior = Literal["answer", "call", "fail", "hang", "break", "finalize", "steer"]
-"""What an engine is to be brought to: to answer; to call a tool and then answer; to have its provider fail; to emit
-something and then go silent; to fail itself; to finalize; to answer only once it was told something more."""
+"""Behaviors of an engine under test: answer; call a tool and then answer; report a failure of the provider; emit an
+event and then go silent; fail itself; finalize; answer only after it was steered."""
 OPTIONAL_BEHAVIORS: frozenset[EngineBehavior] = frozenset({"steer"})
-"""Deeds of some engines only."""
+"""Behaviors of some engines only."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds in which a cancelled run is gone, its processes included."""
+"""Seconds in which a cancelled run and its processes must end."""
 _STOP_POINTS = 12
-"""Points of a run at which it is stopped."""
+"""Number of points at which a run is cancelled."""
 _RUNTIME_EVENTS = (RunQueued, RunStarted, AttemptStarted, ModelChanged, DeadlineExtended, RunEnded)
-"""Events the code around engines emits, never an engine."""
+"""Events emitted by the runtime, never by an engine."""
 
 
 class EngineCase(Struct, frozen=True):
-    """An engine and a spec with which it does what a test is about."""
+    """An engine and a spec that makes it show a behavior."""
 
     engine: Engine
     spec: RunSpec
 
 
 def make_run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> RunSpec:
-    """A spec for a test, complete without any change."""
+    """Return a complete spec for a test, with changes."""
     spec = RunSpec(
         run="0123456789abcdef0123456789abcdef",
         session="0123456789abcdef0123456789abcdef",
@@ -84,14 +84,14 @@ def make_run_spec(folder: Path, *, task: str = "Answer.", **changes: Any) -> Run
 
 
 async def record_run(engine: Engine, spec: RunSpec) -> list[Event]:
-    """Every event of one run, which must return in its own time."""
+    """Run the engine to its end and return all events."""
     events: list[Event] = []
     await engine.run(spec, _collect_into(events))
     return events
 
 
 def messages_from_events(events: Sequence[Event]) -> tuple[Message, ...]:
-    """The messages that events tell of. Fails where they cannot be told apart."""
+    """Return the messages in the events; fail if blocks follow the last `message_ended`."""
     messages: list[Message] = []
     texts: list[str] = []
     calls: list[ToolUse] = []
@@ -112,7 +112,7 @@ def messages_from_events(events: Sequence[Event]) -> tuple[Message, ...]:
 
 
 def check_order(events: Sequence[Event]) -> None:
-    """The contract of an engine's events, over a run that was not stopped."""
+    """Assert the order of an engine's events in a run that was not cancelled."""
     assert not [event for event in events if isinstance(event, _RUNTIME_EVENTS)], "an event that is not an engine's"
     for message in _split_messages(events):
         _check_message(message)
@@ -123,7 +123,7 @@ T = TypeVar("T", bound=Callable[..., object])
 
 
 def _requires(behavior: EngineBehavior) -> Callable[[T], T]:
-    """Marks a test that not every engine can be put to."""
+    """Mark a test that needs a behavior."""
 
     def mark(test: T) -> T:
         test.__dict__["behavior"] = behavior
@@ -133,14 +133,14 @@ def _requires(behavior: EngineBehavior) -> Callable[[T], T]:
 
 
 class EngineSuite(ABC):
-    """The tests. `subject` is all a subclass must say; `cannot`, `can` and `leftovers` what it may."""
+    """The tests. A subclass must define `make_case`; the other attributes and methods are optional."""
 
     unsupported: ClassVar[frozenset[EngineBehavior]] = frozenset()
-    """Deeds the engine cannot be brought to, all but `answer`: it gets no tests of these."""
+    """Behaviors the engine cannot show, except `answer`: their tests are removed."""
     supported: ClassVar[frozenset[EngineBehavior]] = frozenset()
-    """Of the deeds of some engines only, those it can be brought to: it is tested for these, too."""
+    """Optional behaviors the engine can show: their tests are run, too."""
     reports_completion: ClassVar[bool] = False
-    """Whether it reports itself when its agent is done (`Completion`)."""
+    """True if the engine reports the completion of its agent (`Completion`)."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -152,13 +152,13 @@ class EngineSuite(ABC):
 
     @abstractmethod
     def make_case(self, behavior: EngineBehavior, folder: Path) -> EngineCase:
-        """How the engine is brought to a deed, working in a folder."""
+        """Return the engine and a spec for the behavior, in a working folder."""
 
     def find_leftovers(self) -> Sequence[object]:
-        """What stopped runs of this engine have left behind, such as processes."""
+        """Return what cancelled runs of this engine left behind, such as processes."""
         return ()
 
-    async def test_an_answer_is_text_and_a_message_that_stopped(self, tmp_path: Path) -> None:
+    async def test_answer_is_text_and_a_message_that_stopped(self, tmp_path: Path) -> None:
         events = await self._record_behavior("answer", tmp_path)
         check_order(events)
         *_, last = messages_from_events(events)
@@ -167,14 +167,14 @@ class EngineSuite(ABC):
         assert _message_ends(events)[-1].stop_reason == "stop"
 
     async def test_completion_is_reported_once_after_the_last_message(self, tmp_path: Path) -> None:
-        subject = self.make_case("answer", tmp_path)
+        case = self.make_case("answer", tmp_path)
         reports: list[Event | Completion] = []
 
         async def emit(report: Event | Completion) -> None:
             reports.append(report)
             await anyio.lowlevel.checkpoint()
 
-        await subject.engine.run(subject.spec, emit)
+        await case.engine.run(case.spec, emit)
         completion = [report for report in reports if isinstance(report, Completion)]
         if not self.reports_completion:
             assert completion == []
@@ -185,7 +185,7 @@ class EngineSuite(ABC):
         assert messages[-1] < reports.index(Completion.REPORTED)
 
     @_requires("call")
-    async def test_a_tool_call_is_told_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
+    async def test_tool_call_is_emitted_before_its_result_and_the_answer(self, tmp_path: Path) -> None:
         events = await self._record_behavior("call", tmp_path)
         check_order(events)
         messages = messages_from_events(events)
@@ -195,27 +195,27 @@ class EngineSuite(ABC):
 
     @_requires("call")
     async def test_only_granted_tools_are_called(self, tmp_path: Path) -> None:
-        subject = self.make_case("call", tmp_path)
-        events = await record_run(subject.engine, subject.spec)
+        case = self.make_case("call", tmp_path)
+        events = await record_run(case.engine, case.spec)
         used = {event.name for event in events if isinstance(event, ToolCalled)}
-        assert used <= {*subject.spec.grant.tools, FINALIZE_TOOL}
+        assert used <= {*case.spec.grant.tools, FINALIZE_TOOL}
 
     @_requires("call")
-    async def test_each_message_is_one_turn(self, tmp_path: Path) -> None:
+    async def test_each_message_counts_as_one_turn(self, tmp_path: Path) -> None:
         for ending in _message_ends(await self._record_behavior("call", tmp_path)):
             assert ending.usage.turns == 1
             assert ending.usage.tokens >= 0
 
     @_requires("call")
-    async def test_every_event_survives_the_wire(self, tmp_path: Path) -> None:
-        subject = self.make_case("call", tmp_path)
-        origin = EventSource.of(subject.spec)
-        for number, event in enumerate(await record_run(subject.engine, subject.spec)):
-            stamped = EventRecord(origin, number, 1.0, event)
-            assert from_line(to_line(stamped)) == stamped
+    async def test_every_event_survives_encoding(self, tmp_path: Path) -> None:
+        case = self.make_case("call", tmp_path)
+        origin = EventSource.of(case.spec)
+        for number, event in enumerate(await record_run(case.engine, case.spec)):
+            record = EventRecord(origin, number, 1.0, event)
+            assert from_line(to_line(record)) == record
 
     @_requires("fail")
-    async def test_a_provider_failure_is_a_message_not_an_exception(self, tmp_path: Path) -> None:
+    async def test_provider_failure_is_a_message_not_an_exception(self, tmp_path: Path) -> None:
         events = await self._record_behavior("fail", tmp_path)
         check_order(events)
         last = _message_ends(events)[-1]
@@ -223,18 +223,18 @@ class EngineSuite(ABC):
         assert last.error
 
     @_requires("break")
-    async def test_a_failure_of_the_engine_is_an_engine_error_with_words(self, tmp_path: Path) -> None:
-        subject = self.make_case("break", tmp_path)
+    async def test_engine_failure_is_an_engine_error_with_a_message(self, tmp_path: Path) -> None:
+        case = self.make_case("break", tmp_path)
         failure: Failure | None = None
         try:
-            await record_run(subject.engine, subject.spec)
+            await record_run(case.engine, case.spec)
         except EngineError as error:
             failure = error.failure
         assert failure, "the engine did not fail"
         assert failure.message
 
     @_requires("call")
-    async def test_nothing_is_emitted_after_the_return(self, tmp_path: Path) -> None:
+    async def test_engine_emits_nothing_after_it_returned(self, tmp_path: Path) -> None:
         events = await self._record_behavior("call", tmp_path)
         count = len(events)
         for _ in range(50):
@@ -242,15 +242,15 @@ class EngineSuite(ABC):
         assert len(events) == count
 
     @_requires("hang")
-    async def test_a_silent_run_ends_when_it_is_cancelled(self, tmp_path: Path) -> None:
-        subject = self.make_case("hang", tmp_path)
+    async def test_silent_run_ends_when_cancelled(self, tmp_path: Path) -> None:
+        case = self.make_case("hang", tmp_path)
         events: list[Event] = []
-        spoke = anyio.Event()
-        emit = _collect_into(events, spoke=spoke)
+        has_emitted = anyio.Event()
+        emit = _collect_into(events, has_emitted=has_emitted)
         with anyio.fail_after(STOP_TIMEOUT):
             async with anyio.create_task_group() as running:
-                running.start_soon(subject.engine.run, subject.spec, emit)
-                await spoke.wait()
+                running.start_soon(case.engine.run, case.spec, emit)
+                await has_emitted.wait()
                 running.cancel_scope.cancel()
         count = len(events)
         await anyio.lowlevel.checkpoint()
@@ -258,45 +258,45 @@ class EngineSuite(ABC):
         assert not self.find_leftovers()
 
     @_requires("call")
-    async def test_a_run_can_be_stopped_wherever_it_is(self, tmp_path: Path) -> None:
+    async def test_run_can_be_cancelled_after_any_event(self, tmp_path: Path) -> None:
         count = len(await self._record_behavior("call", tmp_path))
         for stop_after in range(1, count + 1, max(1, count // _STOP_POINTS)):
-            subject = self.make_case("call", tmp_path)
+            case = self.make_case("call", tmp_path)
             events: list[Event] = []
             with anyio.fail_after(STOP_TIMEOUT), anyio.CancelScope() as scope:
-                await subject.engine.run(subject.spec, _collect_into(events, scope, stop_after))
+                await case.engine.run(case.spec, _collect_into(events, scope, stop_after))
             assert len(events) <= stop_after
             assert not self.find_leftovers()
 
     @_requires("call")
-    async def test_runs_side_by_side_do_not_mix(self, tmp_path: Path) -> None:
-        subject = self.make_case("call", tmp_path)
+    async def test_concurrent_runs_do_not_mix(self, tmp_path: Path) -> None:
+        case = self.make_case("call", tmp_path)
         streams: list[list[Event]] = [[] for _ in range(4)]
         async with anyio.create_task_group() as running:
             for number, events in enumerate(streams):
-                spec = replace(subject.spec, run=f"{number:032x}")
-                running.start_soon(subject.engine.run, spec, _collect_into(events))
+                spec = replace(case.spec, run=f"{number:032x}")
+                running.start_soon(case.engine.run, spec, _collect_into(events))
         for events in streams:
             check_order(events)
             assert messages_from_events(events)[-1].text.strip()
 
     @_requires("call")
-    async def test_a_session_goes_on_from_its_messages(self, tmp_path: Path) -> None:
-        subject = self.make_case("call", tmp_path)
-        before = messages_from_events(await record_run(subject.engine, subject.spec))
-        history = (Message(role="user", text=subject.spec.prompt), *before)
+    async def test_session_continues_from_its_messages(self, tmp_path: Path) -> None:
+        case = self.make_case("call", tmp_path)
+        before = messages_from_events(await record_run(case.engine, case.spec))
+        history = (Message(role="user", text=case.spec.prompt), *before)
         again = self.make_case("answer", tmp_path)
         events = await record_run(again.engine, replace(again.spec, history=history, resumes=True))
         check_order(events)
         assert messages_from_events(events)[-1].text.strip()
-        told = {event.call for event in events if isinstance(event, ToolReturned)}
-        asked = {event.call for event in events if isinstance(event, ToolCalled)}
-        assert told <= asked, "a result of an earlier run was told again"
+        returned = {event.call for event in events if isinstance(event, ToolReturned)}
+        called = {event.call for event in events if isinstance(event, ToolCalled)}
+        assert returned <= called, "a result of an earlier run was emitted again"
 
     @_requires("finalize")
-    async def test_a_finalization_follows_its_call(self, tmp_path: Path) -> None:
-        subject = self.make_case("finalize", tmp_path)
-        events = await record_run(subject.engine, replace(subject.spec, finalize=True))
+    async def test_finalization_follows_its_call(self, tmp_path: Path) -> None:
+        case = self.make_case("finalize", tmp_path)
+        events = await record_run(case.engine, replace(case.spec, finalize=True))
         check_order(events)
         kinds = [type(event) for event in events]
         assert Finalized in kinds
@@ -304,16 +304,16 @@ class EngineSuite(ABC):
         assert [event for event in before if isinstance(event, ToolReturned) and event.name == FINALIZE_TOOL]
 
     @_requires("steer")
-    async def test_what_an_agent_is_told_stands_where_it_is_given_it(self, tmp_path: Path) -> None:
-        subject = self.make_case("steer", tmp_path)
-        engine, run = subject.engine, subject.spec.run
+    async def test_steering_message_is_emitted_where_the_agent_receives_it(self, tmp_path: Path) -> None:
+        case = self.make_case("steer", tmp_path)
+        engine, run = case.engine, case.spec.run
         assert isinstance(engine, SupportsSteering)
         events: list[Event] = []
-        spoke = anyio.Event()
-        emit = _collect_into(events, spoke=spoke)
+        has_emitted = anyio.Event()
+        emit = _collect_into(events, has_emitted=has_emitted)
         async with anyio.create_task_group() as running:
-            running.start_soon(engine.run, subject.spec, emit)
-            await spoke.wait()
+            running.start_soon(engine.run, case.spec, emit)
+            await has_emitted.wait()
             assert await engine.steer(run, "Be brief.") is None
         check_order(events)
         assert events.count(SteeringDelivered("Be brief.")) == 1
@@ -322,21 +322,21 @@ class EngineSuite(ABC):
         assert await engine.steer(run, "Too late.")
 
     async def _record_behavior(self, behavior: EngineBehavior, folder: Path) -> list[Event]:
-        subject = self.make_case(behavior, folder)
-        return await record_run(subject.engine, subject.spec)
+        case = self.make_case(behavior, folder)
+        return await record_run(case.engine, case.spec)
 
 
 def _collect_into(
     events: list[Event],
     scope: anyio.CancelScope | None = None,
     stop_after: int = -1,
-    spoke: anyio.Event | None = None,
+    has_emitted: anyio.Event | None = None,
 ) -> Emit:
     async def emit(event: Event | Completion) -> None:
         if not isinstance(event, Completion):
             events.append(event)
-            if spoke:
-                spoke.set()
+            if has_emitted:
+                has_emitted.set()
         if scope and len(events) == stop_after:
             scope.cancel()
         await anyio.lowlevel.checkpoint()
@@ -349,7 +349,7 @@ def _message_ends(events: Sequence[Event]) -> list[MessageEnded]:
 
 
 def _split_messages(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of each assistant message, its `message_ended` last; results stand in the next one."""
+    """Split events into assistant messages, each with its `message_ended` last; results belong to the next one."""
     messages: list[list[Event]] = [[]]
     for event in events:
         messages[-1].append(event)
@@ -372,7 +372,7 @@ def _check_message(message: list[Event]) -> None:
 
 
 def _check_calls(events: Sequence[Event]) -> None:
-    """Each call has its own id and one result, after its message ended and before the next one does."""
+    """Assert that each call has its own id and one result, between the end of its message and of the next."""
     open_calls: dict[str, str] = {}
     seen: set[str] = set()
     due: set[str] = set()

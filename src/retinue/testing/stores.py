@@ -1,6 +1,6 @@
-"""What every store of sessions must pass: `for check in CHECKS: await check(a_fresh_store)`.
+"""The conformance suite of session stores: `for check in CHECKS: await check(new_store)`.
 
-Each check takes a store that holds nothing yet and raises `AssertionError` where it breaks its promise.
+Each check takes an empty store and raises `AssertionError` if the store breaks the protocol.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run_spec(
     task: str = "Find the entry point",
     root: str = "root-1",
 ) -> RunSpec:
-    """A run of a session; its first, unless it has an id of its own."""
+    """Return the spec of a run: the session's first, unless it has an id of its own."""
     return RunSpec(
         run=run or session,
         session=session,
@@ -54,7 +54,7 @@ def run_spec(
 
 
 class StoreRecorder:
-    """Stamps and appends the events of one run, a second apart."""
+    """Appends the events of one run to a record, a second apart."""
 
     def __init__(self, record: RunRecord, spec: RunSpec, *, time: float = 1000.0) -> None:
         self.events: list[EventRecord] = []
@@ -81,7 +81,7 @@ class StoreRecorder:
 async def record_run(
     store: SessionStore, spec: RunSpec, *events_between: PersistedEvent, time: float = 1000.0
 ) -> list[EventRecord]:
-    """Records a whole run that completes; returns its events."""
+    """Record a complete run and return its events."""
     record = await store.open_record(spec)
     recorder = StoreRecorder(record, spec, time=time)
     recorder.record_start()
@@ -94,35 +94,35 @@ async def record_run(
 
 
 async def read_all(store: SessionStore, session: str, run: str | None = None) -> list[EventRecord]:
-    return [stamped async for stamped in store.events(session, run=run)]
+    return [event_record async for event_record in store.events(session, run=run)]
 
 
-async def claims_are_ids_that_nothing_else_has(store: SessionStore) -> None:
+async def claimed_ids_are_unique(store: SessionStore) -> None:
     session = store.claim()
     claimed = [session, store.claim(), *(store.claim(session) for _ in range(50))]
     assert all(len(one) == len(session) == 32 and int(one, 16) >= 0 for one in claimed)  # noqa: PLR2004
     assert len({one[:8] for one in claimed}) == len(claimed)
 
 
-async def what_is_appended_is_read_back_in_order(store: SessionStore) -> None:
+async def appended_events_are_read_back_in_order(store: SessionStore) -> None:
     session = store.claim()
-    said = (
+    events_between = (
         Text("one\u2028two\x00three 🎈"),
         ToolCalled("c1", "grep", {"pattern": "main", "deep": [{"a": None}]}),
         ToolReturned("c1", "grep", "main.py:1", is_error=True),
         MessageEnded(stop_reason="stop", usage=Usage(input=3, cost=0.1)),
     )
-    events = await record_run(store, run_spec(session), *said)
+    events = await record_run(store, run_spec(session), *events_between)
     assert await read_all(store, session) == events
     assert store.events(session).damaged_count == 0
 
 
-async def what_cannot_be_written_in_json_does_not_lose_the_event(store: SessionStore) -> None:
+async def text_without_json_form_does_not_lose_the_event(store: SessionStore) -> None:
     session = store.claim()
     await record_run(
         store, run_spec(session), Text("half a character: \ud83d."), ToolCalled("c", "x", {"\ud800": "\udfff"})
     )
-    assert [type(stamped.event) for stamped in await read_all(store, session)] == [
+    assert [type(event_record.event) for event_record in await read_all(store, session)] == [
         RunQueued,
         RunStarted,
         Text,
@@ -131,19 +131,19 @@ async def what_cannot_be_written_in_json_does_not_lose_the_event(store: SessionS
     ]
 
 
-async def order_is_that_of_writing_whatever_the_clock_says(store: SessionStore) -> None:
+async def events_are_ordered_by_writing_not_by_time(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
     origin = EventSource.of(run_spec(session))
     events = [EventRecord(origin, seq, 1000.0 - seq, Text(str(seq))) for seq in range(1, 20)]
-    for stamped in events:
-        record.append(stamped)
+    for event_record in events:
+        record.append(event_record)
     await record.release()
     assert await read_all(store, session) == events
     assert list(await store.tail(session, 3)) == events[-3:]
 
 
-async def every_shown_form_of_an_id_finds_its_session(store: SessionStore) -> None:
+async def every_printed_form_of_an_id_finds_its_session(store: SessionStore) -> None:
     session = store.claim()
     assert await store.find(session) is None
     await record_run(store, run_spec(session))
@@ -157,7 +157,7 @@ async def every_shown_form_of_an_id_finds_its_session(store: SessionStore) -> No
         assert await store.find(unknown) is None
 
 
-async def a_session_carries_out_one_run_at_a_time(store: SessionStore) -> None:
+async def session_has_one_run_at_a_time(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
     StoreRecorder(record, run_spec(session)).record_start()
@@ -170,20 +170,20 @@ async def a_session_carries_out_one_run_at_a_time(store: SessionStore) -> None:
     await record.release()
 
 
-async def what_comes_after_the_release_is_not_stored(store: SessionStore) -> None:
+async def events_after_release_are_not_stored(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
-    tape = StoreRecorder(record, run_spec(session))
-    tape.record_start()
-    tape.record_end()
+    recorder = StoreRecorder(record, run_spec(session))
+    recorder.record_start()
+    recorder.record_end()
     await record.release()
-    tape.record(Text("too late"))
+    recorder.record(Text("too late"))
     await record.sync()
     await record.release()
-    assert await read_all(store, session) == tape.events[:-1]
+    assert await read_all(store, session) == recorder.events[:-1]
 
 
-async def what_is_no_id_names_nothing(store: SessionStore) -> None:
+async def invalid_id_finds_nothing(store: SessionStore) -> None:
     for foreign in ("", "-", "..", "../../etc/passwd", "my session", "ab", "\ud800", "x" * 10_000):
         assert await store.find(foreign) is None
         assert await store.summary(foreign) is None
@@ -192,7 +192,7 @@ async def what_is_no_id_names_nothing(store: SessionStore) -> None:
         assert not await store.is_locked(foreign)
 
 
-async def an_unknown_session_cannot_be_continued(store: SessionStore) -> None:
+async def unknown_session_cannot_be_resumed(store: SessionStore) -> None:
     session = store.claim()
     failure = await _start_refusal(store, run_spec(session, store.claim(session)))
     assert failure.code == ErrorCode.SESSION_NOT_FOUND
@@ -202,19 +202,19 @@ async def an_unknown_session_cannot_be_continued(store: SessionStore) -> None:
     assert not await store.is_locked(session)
 
 
-async def a_summary_tells_how_far_a_session_has_come(store: SessionStore) -> None:
+async def summary_has_the_state_of_the_latest_run(store: SessionStore) -> None:
     session = store.claim()
     spec = run_spec(session)
     record = await store.open_record(spec)
     assert await store.summary(session) is None
-    tape = StoreRecorder(record, spec)
-    tape.record_start()
+    recorder = StoreRecorder(record, spec)
+    recorder.record_start()
     assert await _session_state(store, session) == SessionState.RUNNING
-    tape.record(Text("I look around\nand find"))
+    recorder.record(Text("I look around\nand find"))
     running = await store.summary(session)
     assert running is not None
     assert (running.preview, running.latest.failure, running.runs) == ("I look around", None, 1)
-    tape.record_end("\nIt is main.py\nbecause …")
+    recorder.record_end("\nIt is main.py\nbecause …")
     await record.release()
     done = await store.summary(session)
     assert done is not None
@@ -230,7 +230,7 @@ async def a_summary_tells_how_far_a_session_has_come(store: SessionStore) -> Non
     assert (done.latest.started, done.latest.ended, done.latest.elapsed) == (1002.0, 1004.0, 2.0)
 
 
-async def a_queued_run_is_told_from_a_running_one(store: SessionStore) -> None:
+async def queued_run_is_not_reported_as_running(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
     queued = RunQueued(name="a", agent="a", task="t", cwd="/", surface="single")
@@ -239,13 +239,13 @@ async def a_queued_run_is_told_from_a_running_one(store: SessionStore) -> None:
     await record.release()
 
 
-async def a_failed_run_is_an_error_with_its_reason(store: SessionStore) -> None:
+async def failed_run_has_state_error_and_its_failure(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
-    tape = StoreRecorder(record, run_spec(session))
-    tape.record_start()
+    recorder = StoreRecorder(record, run_spec(session))
+    recorder.record_start()
     failure = Failure(ErrorCode.TIMEOUT, "Timed out after 600s.\nConsider resuming.")
-    tape.record_end("so far", failure)
+    recorder.record_end("so far", failure)
     await record.release()
     summary = await store.summary(session)
     assert summary is not None
@@ -257,7 +257,7 @@ async def a_failed_run_is_an_error_with_its_reason(store: SessionStore) -> None:
     assert summary.preview == "Timed out after 600s."
 
 
-async def a_run_left_without_an_end_was_interrupted(store: SessionStore) -> None:
+async def run_without_an_end_was_interrupted(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
     StoreRecorder(record, run_spec(session)).record_start()
@@ -281,7 +281,7 @@ async def later_runs_belong_to_their_session(store: SessionStore) -> None:
     assert (summary.runs, summary.latest.run, summary.task) == (4, run, "Go on 2")
 
 
-async def a_list_shows_the_last_changed_first(store: SessionStore) -> None:
+async def list_is_ordered_by_last_change(store: SessionStore) -> None:
     sessions = [store.claim() for _ in range(4)]
     for i, session in enumerate(sessions):
         await record_run(store, run_spec(session), time=1000.0 * (i + 1))
@@ -292,30 +292,30 @@ async def a_list_shows_the_last_changed_first(store: SessionStore) -> None:
     assert list(await store.list(SessionFilter(limit=2))) == list(listed)[:2]
 
 
-async def a_list_can_be_narrowed_down(store: SessionStore) -> None:
+async def list_is_filtered(store: SessionStore) -> None:
     first, second, third = (store.claim() for _ in range(3))
     await record_run(store, run_spec(first, agent="tester", root="other"), time=3000.0)
     await record_run(store, run_spec(second, task="Prüfe 100% ÄRGER_"), time=2000.0)
     record = await store.open_record(run_spec(third))
     StoreRecorder(record, run_spec(third)).record_start()
 
-    async def narrowed(wanted: SessionFilter) -> Sequence[str]:
+    async def list_ids(wanted: SessionFilter) -> Sequence[str]:
         found = await store.list(wanted)
         assert all(map(wanted.matches, found))
         return [summary.session for summary in found]
 
-    assert await narrowed(SessionFilter(root="other")) == [first]
-    assert await narrowed(SessionFilter(agent="explorer")) == [second, third]
-    assert await narrowed(SessionFilter(state=SessionState.COMPLETED)) == [first, second]
-    assert await narrowed(SessionFilter(state=SessionState.RUNNING, root="root-1")) == [third]
-    assert await narrowed(SessionFilter(text="ärger_")) == [second]
-    assert await narrowed(SessionFilter(text="MAIN.PY", agent="tester")) == [first]
-    assert await narrowed(SessionFilter(text="_%")) == []
-    assert await narrowed(SessionFilter(agent="explorer", limit=1)) == [second]
+    assert await list_ids(SessionFilter(root="other")) == [first]
+    assert await list_ids(SessionFilter(agent="explorer")) == [second, third]
+    assert await list_ids(SessionFilter(state=SessionState.COMPLETED)) == [first, second]
+    assert await list_ids(SessionFilter(state=SessionState.RUNNING, root="root-1")) == [third]
+    assert await list_ids(SessionFilter(text="ärger_")) == [second]
+    assert await list_ids(SessionFilter(text="MAIN.PY", agent="tester")) == [first]
+    assert await list_ids(SessionFilter(text="_%")) == []
+    assert await list_ids(SessionFilter(agent="explorer", limit=1)) == [second]
     await record.release()
 
 
-async def a_list_goes_on_where_the_last_ended(store: SessionStore) -> None:
+async def list_continues_after_a_position(store: SessionStore) -> None:
     for i in range(5):
         await record_run(store, run_spec(store.claim()), time=1000.0 * (i // 2))
     every = list(await store.list())
@@ -326,7 +326,7 @@ async def a_list_goes_on_where_the_last_ended(store: SessionStore) -> None:
         )
 
 
-async def sessions_stand_under_their_root_conversation(store: SessionStore) -> None:
+async def sessions_are_grouped_by_root_conversation(store: SessionStore) -> None:
     for i, (root, agent) in enumerate([("a", "x"), ("b", "y"), ("a", "y"), ("c", "x"), ("a", "x")]):
         await record_run(store, run_spec(store.claim(), agent=agent, root=root), time=1000.0 * i)
 
@@ -340,7 +340,7 @@ async def sessions_stand_under_their_root_conversation(store: SessionStore) -> N
     assert await list_conversations(SessionFilter(agent="y"), most=2) == [("a", 3, [2002.0, 4002.0]), b]
 
 
-async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
+async def tail_returns_the_last_events_in_order(store: SessionStore) -> None:
     session = store.claim()
     events = await record_run(store, run_spec(session), *(Text(f"{i} " * 50) for i in range(300)))
     for count in (1, 2, 100, 303, 1000):
@@ -348,25 +348,27 @@ async def a_tail_is_the_end_in_order(store: SessionStore) -> None:
     assert list(await store.tail(session, 0)) == []
 
 
-async def recovering_leaves_live_runs_alone(store: SessionStore) -> None:
+async def recovery_does_not_end_live_runs(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
-    tape = StoreRecorder(record, run_spec(session))
-    tape.record_start()
+    recorder = StoreRecorder(record, run_spec(session))
+    recorder.record_start()
     assert list(await store.recover()) == []
     assert await _session_state(store, session) == SessionState.RUNNING
-    tape.record_end()
+    recorder.record_end()
     await record.release()
-    assert await read_all(store, session) == tape.events
+    assert await read_all(store, session) == recorder.events
     assert list(await store.recover()) == []
 
 
-async def a_summary_names_the_model_that_answered(store: SessionStore) -> None:
+async def summary_names_the_model_that_answered(store: SessionStore) -> None:
     session = store.claim()
     record = await store.open_record(run_spec(session))
-    tape = StoreRecorder(record, run_spec(session))
-    tape.record_start()
-    tape.record(RunEnded(text="done", usage=Usage(input=5, turns=1), actual=ExecutionReport(model="second-choice")))
+    recorder = StoreRecorder(record, run_spec(session))
+    recorder.record_start()
+    recorder.record(
+        RunEnded(text="done", usage=Usage(input=5, turns=1), actual=ExecutionReport(model="second-choice"))
+    )
     await record.release()
     summary = await store.summary(session)
     assert summary is not None
@@ -374,27 +376,27 @@ async def a_summary_names_the_model_that_answered(store: SessionStore) -> None:
 
 
 CHECKS: tuple[StoreCheck, ...] = (
-    claims_are_ids_that_nothing_else_has,
-    what_is_appended_is_read_back_in_order,
-    what_cannot_be_written_in_json_does_not_lose_the_event,
-    order_is_that_of_writing_whatever_the_clock_says,
-    every_shown_form_of_an_id_finds_its_session,
-    a_session_carries_out_one_run_at_a_time,
-    what_comes_after_the_release_is_not_stored,
-    what_is_no_id_names_nothing,
-    an_unknown_session_cannot_be_continued,
-    a_summary_tells_how_far_a_session_has_come,
-    a_queued_run_is_told_from_a_running_one,
-    a_failed_run_is_an_error_with_its_reason,
-    a_run_left_without_an_end_was_interrupted,
+    claimed_ids_are_unique,
+    appended_events_are_read_back_in_order,
+    text_without_json_form_does_not_lose_the_event,
+    events_are_ordered_by_writing_not_by_time,
+    every_printed_form_of_an_id_finds_its_session,
+    session_has_one_run_at_a_time,
+    events_after_release_are_not_stored,
+    invalid_id_finds_nothing,
+    unknown_session_cannot_be_resumed,
+    summary_has_the_state_of_the_latest_run,
+    queued_run_is_not_reported_as_running,
+    failed_run_has_state_error_and_its_failure,
+    run_without_an_end_was_interrupted,
     later_runs_belong_to_their_session,
-    a_list_shows_the_last_changed_first,
-    a_list_can_be_narrowed_down,
-    a_list_goes_on_where_the_last_ended,
-    sessions_stand_under_their_root_conversation,
-    a_tail_is_the_end_in_order,
-    recovering_leaves_live_runs_alone,
-    a_summary_names_the_model_that_answered,
+    list_is_ordered_by_last_change,
+    list_is_filtered,
+    list_continues_after_a_position,
+    sessions_are_grouped_by_root_conversation,
+    tail_returns_the_last_events_in_order,
+    recovery_does_not_end_live_runs,
+    summary_names_the_model_that_answered,
 )
 
 
@@ -403,7 +405,7 @@ async def _start_refusal(store: SessionStore, spec: RunSpec) -> Failure:
         await store.open_record(spec)
     except RefusedError as refusal:
         return refusal.failure
-    raise AssertionError("the run was begun")
+    raise AssertionError("the run was started")
 
 
 async def _session_state(store: SessionStore, session: str) -> SessionState | None:

@@ -1,4 +1,4 @@
-"""Something else than a file where one should be, and folders that cannot be made: named, and never waited for."""
+"""Pipes and directories in place of files, and folders that cannot be created: named failures, no hangs."""
 
 import errno
 import os
@@ -13,22 +13,22 @@ from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import make_folder
 from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
-ODD = {"a pipe": os.mkfifo, "a directory": os.mkdir}
+SPECIAL_FILES = {"a pipe": os.mkfifo, "a directory": os.mkdir}
 
 
-@pytest.fixture(params=list(ODD))
+@pytest.fixture(params=list(SPECIAL_FILES))
 def put(request):
-    """Puts something odd in the place of a file."""
+    """Return a function that replaces a file with a special file."""
 
     def put(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        ODD[request.param](path)
+        SPECIAL_FILES[request.param](path)
 
     return put
 
 
-async def test_an_odd_record_is_one_named_failure(folder, put):
+async def test_special_file_as_record_is_one_named_failure(folder, put):
     async with JsonlStore(folder) as store:
         session, other = store.claim(), store.claim()
         await record_run(store, run_spec(session))
@@ -48,7 +48,7 @@ async def test_an_odd_record_is_one_named_failure(folder, put):
             assert await store.recover() == []
 
 
-async def test_an_odd_lease_stops_no_new_run_and_refuses_to_continue(folder, put):
+async def test_special_file_as_lease_stops_no_new_run_and_refuses_to_resume(folder, put):
     async with JsonlStore(folder) as store:
         session = store.claim()
         put(folder / "leases" / session[:8])
@@ -63,7 +63,7 @@ async def test_an_odd_lease_stops_no_new_run_and_refuses_to_continue(folder, put
         assert refusal.value.failure.code == ErrorCode.STORAGE
 
 
-async def test_an_odd_log_of_a_root_costs_only_itself(folder, put):
+async def test_special_file_as_root_log_loses_only_that_log(folder, put):
     put(folder / "roots" / "root-1" / "events.jsonl")
     async with JsonlStore(folder) as store:
         session = store.claim()
@@ -71,10 +71,10 @@ async def test_an_odd_log_of_a_root_costs_only_itself(folder, put):
             events = await record_run(store, run_spec(session))
             assert await read_all(store, session) == events
             with pytest.raises(RefusedError, match="The log of conversation root-1 cannot be read"):
-                [stamped async for stamped in store.root_events("root-1")]
+                [event_record async for event_record in store.root_events("root-1")]
 
 
-async def test_an_odd_claim_names_nothing(folder, put):
+async def test_special_file_as_claim_finds_no_session(folder, put):
     async with JsonlStore(folder) as store:
         put(folder / "sessions" / "aaaaaaaa")
         with anyio.fail_after(5):
@@ -83,12 +83,12 @@ async def test_an_odd_claim_names_nothing(folder, put):
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder here refuses to be made")
 @pytest.mark.parametrize("path", ["/proc/retinue", "/proc/retinue/a/b"])
-def test_a_folder_that_cannot_be_made_is_an_error_of_the_system(path):
+def test_make_folder_raises_the_error_of_the_system(path):
     with pytest.raises(FileNotFoundError):
         make_folder(Path(path))
 
 
-async def test_a_state_folder_that_cannot_be_made_stops_no_run():
+async def test_state_folder_that_cannot_be_created_stops_no_run():
     async with JsonlStore(Path("/proc/retinue")) as store:
         assert await store.recover() == []
         spec = run_spec(store.claim())
@@ -114,10 +114,10 @@ async def run(home):
         async with retinue.events() as events:
             result = await retinue.run("explorer", "Where is main?")
             told = []
-            async for stamped in events:
-                if isinstance(stamped.event, Notice):
-                    told.append(stamped.event.message)
-                if isinstance(stamped.event, RunEnded):
+            async for event_record in events:
+                if isinstance(event_record.event, Notice):
+                    told.append(event_record.event.message)
+                if isinstance(event_record.event, RunEnded):
                     break
     return [result.failure and result.failure.message, result.actual.saved, *told]
 
@@ -139,7 +139,7 @@ print(json.dumps(told))
 @pytest.mark.process
 @pytest.mark.parametrize("mode", ["0", "500", "300"])
 @pytest.mark.parametrize("closed", ["state", "state/leases"])
-def test_a_folder_that_may_not_be_used_stops_no_run(closed, mode):
+def test_state_folder_without_permissions_stops_no_run(closed, mode):
     with open_folder() as home:
         failure, saved, *notices = as_ordinary_user(RUNS, str(home), closed, mode)
     assert failure is None
@@ -159,7 +159,7 @@ def test_a_folder_that_may_not_be_used_stops_no_run(closed, mode):
         (errno.EROFS, "storage_read_only", "Make the folder writable"),
     ],
 )
-async def test_an_interrupted_session_that_cannot_be_ended_is_kept_and_not_continued(
+async def test_interrupted_session_that_cannot_be_ended_is_kept_and_not_resumed(
     folder, monkeypatch, number, reason, advice
 ):
     async with JsonlStore(folder) as store:

@@ -1,4 +1,4 @@
-"""The log in the user's vault: one start and one complete per run, also where its process died; forgotten with ours."""
+"""The log in the vault: one start and one complete event per run, also after a crash; pruned with ours."""
 
 import json
 import os
@@ -26,36 +26,36 @@ def spec_in(vault, *ids, root="root-1"):
     return structs.replace(run_spec(*ids, root=root), vault_path=str(vault))
 
 
-def told(vault, root="root-1"):
-    """Type, run and whether it failed, of each line."""
+def read_vault_log(vault, root="root-1"):
+    """Return the type, run and failure flag of each line."""
     lines = (vault_log_folder(vault, root) / "events.jsonl").read_bytes().splitlines()
     return [(event["type"], event["subagentId"], event.get("isError")) for event in map(json.loads, lines)]
 
 
-async def test_a_run_is_told_by_its_beginning_and_its_end(folder, vault):
+async def test_vault_log_has_a_start_and_a_complete_event_per_run(folder, vault):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, spec_in(vault, session), *(Text("detail") for _ in range(9)))
-    assert told(vault) == [("subagentStart", session, None), ("subagentComplete", session, False)]
+    assert read_vault_log(vault) == [("subagentStart", session, None), ("subagentComplete", session, False)]
 
 
-async def test_two_processes_tell_one_conversation(folder, vault):
+async def test_two_processes_write_one_vault_log(folder, vault):
     async with JsonlStore(folder) as one, JsonlStore(folder) as other:
         runs = []
         for store in (one, other, one, other):
             runs.append(store.claim())
             await record_run(store, spec_in(vault, runs[-1]))
-    assert [run for kind, run, _ in told(vault) if kind == "subagentComplete"] == runs
+    assert [run for kind, run, _ in read_vault_log(vault) if kind == "subagentComplete"] == runs
 
 
 @pytest.mark.parametrize("how", ["recovered", "resumed", "pruned"])
-async def test_a_run_whose_process_died_is_completed_by_whoever_finds_it(folder, vault, how):
+async def test_vault_log_is_completed_by_the_process_that_recovers_the_run(folder, vault, how):
     async with JsonlStore(folder) as store:
         session = store.claim()
         record = await store.open_record(spec_in(vault, session))
-        tape = StoreRecorder(record, spec_in(vault, session))
-        tape.record_start()
-        tape.record(Text("Half of it."))
+        recorder = StoreRecorder(record, spec_in(vault, session))
+        recorder.record_start()
+        recorder.record(Text("Half of it."))
         await record.sync()
         await record.release()  # without an end, as a process that is killed leaves it
     again = []
@@ -69,15 +69,15 @@ async def test_a_run_whose_process_died_is_completed_by_whoever_finds_it(folder,
             again = [store.claim(session)]
             await record_run(store, spec_in(vault, session, *again))
     completed = [("subagentStart", session, None), ("subagentComplete", session, True)]
-    assert told(vault)[:2] == completed
-    assert told(vault)[2:] == [
+    assert read_vault_log(vault)[:2] == completed
+    assert read_vault_log(vault)[2:] == [
         event for run in again for event in (("subagentStart", run, None), ("subagentComplete", run, False))
     ]
     last = json.loads((vault_log_folder(vault, "root-1") / "events.jsonl").read_bytes().splitlines()[1])
     assert last["result"] == f"{INTERRUPTED.message}\n\nHalf of it."
 
 
-async def test_files_are_private_and_folders_have_safe_names(folder, vault):
+async def test_vault_log_files_are_private_and_folder_names_safe(folder, vault):
     async with JsonlStore(folder) as store:
         await record_run(store, spec_in(vault, store.claim(), root="../../../etc/x"))
     (log,) = vault.rglob("events.jsonl")
@@ -86,7 +86,7 @@ async def test_files_are_private_and_folders_have_safe_names(folder, vault):
     assert log.parent.stat().st_mode & 0o777 == 0o700
 
 
-async def test_pruning_forgets_our_old_logs_in_the_vault_and_nobody_elses(folder, vault):
+async def test_pruning_deletes_only_own_old_logs_in_the_vault(folder, vault):
     async with JsonlStore(folder) as store:
         for root in ("old", "new"):
             await record_run(store, spec_in(vault, store.claim(), root=root))

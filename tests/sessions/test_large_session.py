@@ -1,4 +1,4 @@
-"""A session of 50 MB: its end and its summary cost what those of a small one do."""
+"""A session of 50 MB: its tail and its summary cost as little as those of a small one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not READS.exists(), reason="counts what the syst
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> StateLayout:
-    """Two runs of 25 MB in four parts, the second without an end."""
+    """Two runs of 25 MB in four segments, the second without an end."""
     layout = StateLayout(tmp_path_factory.mktemp("big"))
     folder = layout.session(SESSION)
     folder.mkdir(parents=True)
@@ -60,19 +60,19 @@ def bytes_read(work: Callable[[], Any]) -> tuple[Any, int]:
     return result, count() - before
 
 
-def test_it_is_big(layout):
+def test_fixture_session_has_50_megabytes(layout):
     sizes = [path.stat().st_size for path in layout.session(SESSION).iterdir()]
     assert len(sizes) == 4
     assert sum(sizes) > 50_000_000
 
 
-def test_the_tail_reads_a_few_blocks(layout):
+def test_tail_of_a_large_session_reads_a_few_blocks(layout):
     events, read = bytes_read(lambda: read_last_events(layout.session(SESSION), SESSION, 20))
-    assert [stamped.seq for stamped in events] == list(range(LINES - 20, LINES))
+    assert [event_record.seq for event_record in events] == list(range(LINES - 20, LINES))
     assert read < 500_000
 
 
-def test_the_summary_reads_head_and_tail(layout):
+def test_summary_of_a_large_session_reads_head_and_tail_only(layout):
     found, read = bytes_read(lambda: find_summary(layout, layout.session(SESSION), lambda _: True))
     assert found.summary.runs == 2
     assert found.summary.latest.run == RUN
