@@ -26,7 +26,7 @@ from mcp.shared.exceptions import MCPError
 from tests.servers.mcp.tasks_client import TasksExtension, ask, begin, ended
 
 from retinue.servers.asgi.serving import serve_http
-from retinue.servers.mcp.tasks import INTERRUPTED_MESSAGE
+from retinue.servers.mcp.jobs import INTERRUPTED_MESSAGE
 
 pytestmark = pytest.mark.process
 

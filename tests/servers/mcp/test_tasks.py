@@ -14,15 +14,16 @@ from tests.servers.mcp.tasks_client import TASKS, TasksExtension, ask, begin, en
 from tests.support.retinue_factory import VIRTUAL_TIME
 
 from retinue.engines.scripted import HangStep, RunCallback, WaitStep, call, reply
-from retinue.servers.mcp.tasks import (
+from retinue.servers.mcp.jobs import (
     INTERRUPTED_MESSAGE,
+    START_TIMEOUT,
     TASK_TTL,
     UNEXPECTED_ERROR_MESSAGE,
     StoredTask,
     TaskFiles,
     TaskRegistry,
+    ToolAnswer,
 )
-from retinue.servers.mcp.tool_answers import START_TIMEOUT, ToolAnswer
 from retinue.servers.mcp.toolset_server import RUNS_KEY
 
 MODERN = pytest.mark.parametrize("mode", ["auto"])
@@ -220,7 +221,7 @@ async def test_a_call_that_breaks_fails_alone(tmp_path):
         assert await tasks.start(fine) == ToolAnswer(text="fine", structured={})
         found = tasks.find(failed.id)
         assert found
-        assert (failed.state, found.state, found.words) == ("failed", "failed", UNEXPECTED_ERROR_MESSAGE)
+        assert (failed.state, found.state, found.message) == ("failed", "failed", UNEXPECTED_ERROR_MESSAGE)
 
 
 async def test_what_cannot_be_recorded_does_not_go_on(tmp_path):
@@ -252,7 +253,7 @@ def test_a_task_is_carried_out_by_whoever_holds_its_file(tmp_path):
     ours.abandon(ID)
     lost = theirs.find(ID)
     assert lost is not None
-    assert (lost.state, lost.words) == ("failed", INTERRUPTED_MESSAGE)
+    assert (lost.state, lost.message) == ("failed", INTERRUPTED_MESSAGE)
 
 
 def test_only_its_user_can_read_a_task(tmp_path):

@@ -12,7 +12,7 @@ from tests.support.retinue_factory import stage
 from retinue.engines.scripted import reply
 from retinue.servers.lifecycle import ServerStartError
 from retinue.servers.mcp import toolset_server as desk
-from retinue.servers.mcp.jobs import BackgroundToolset
+from retinue.servers.mcp.background import BackgroundToolset
 from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS
 
 MOST_TOKENS = 1500

@@ -1,4 +1,4 @@
-"""What becomes of the runs of each call in flight: one look at the bus for all of them."""
+"""Progress of the runs of every call in flight, from one subscription to the event bus."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from retinue.support.formatting import SHORT_ID_LENGTH
 from retinue.tui.event_lines import format_event
 
 MAX_RUN_STATUS_CHARS = 160
-"""Characters of what one run does."""
+"""Of the status of one run."""
 MAX_NAME_CHARS = 40
 MAX_RUNS = 8
-"""Told one by one; more are counted."""
+"""Runs listed one by one in a status line; the others are counted."""
 
 
 class TrackedRun(Struct, kw_only=True):
-    """One run as far as it has come."""
+    """The progress of one run."""
 
     run: str
     session: str
     name: str = ""
     agent: str = ""
     status: str = "queued"
-    """What it did last."""
+    """A line about the latest event."""
     tools: int = 0
     ended: RunEnded | None = None
 
 
 OnRunStarted = Callable[[TrackedRun], None]
-"""Is told the first run of a call once it is recorded."""
+"""Called with the first run of a call once the run is recorded."""
 
 
 class TrackedCall:
@@ -49,13 +49,13 @@ class TrackedCall:
     def __init__(self, on_started: OnRunStarted | None = None) -> None:
         self.runs: dict[str, TrackedRun] = {}
         self.changes = 0
-        """Grows with all that happens."""
+        """Number of updates so far."""
         self._on_started = on_started
         self._changed = anyio.Event()
         self._observers: set[TrackedCall] = set()
 
     def add_event(self, stamped: EventRecord) -> None:
-        """Takes in an event of one of the runs."""
+        """Update the run that an event belongs to."""
         origin, event = stamped.origin, stamped.event
         run = self.runs.get(origin.run) or TrackedRun(run=origin.run, session=origin.session)
         match event:
@@ -65,12 +65,12 @@ class TrackedCall:
                 run.tools += 1
             case RunEnded():
                 run.ended = event
-        if words := format_event(event, origin.session[:SHORT_ID_LENGTH]):
-            run.status = words
+        if line := format_event(event, origin.session[:SHORT_ID_LENGTH]):
+            run.status = line
         self.update_run(run)
 
     def update_run(self, run: TrackedRun) -> None:
-        """Takes in how far a run has come."""
+        """Store the progress of a run and notify waiters and observers."""
         is_first = not self.runs
         self.runs[run.run] = run
         if is_first and self._on_started:
@@ -82,7 +82,7 @@ class TrackedCall:
 
     @contextmanager
     def share_with(self, observer: TrackedCall) -> Iterator[None]:
-        """Shows another call the runs of this one while the block lasts."""
+        """Pass the progress of the runs on to another call within the block."""
         self._observers.add(observer)
         try:
             for run in self.runs.values():
@@ -92,12 +92,12 @@ class TrackedCall:
             self._observers.discard(observer)
 
     async def wait_changed(self) -> None:
-        """Returns when something happens."""
+        """Wait for the next update."""
         self._changed = anyio.Event()
         await self._changed.wait()
 
     def status_line(self) -> str:
-        """What each run is doing, on one line."""
+        """Return one line with the status of each run."""
         runs = list(self.runs.values())
         if len(runs) == 1:
             return _format_run(runs[0])
@@ -106,7 +106,7 @@ class TrackedCall:
         return "; ".join([f"{len(runs) - len(working)} of {len(runs)} done", *working[:MAX_RUNS], *more])
 
     def report_runs(self) -> list[dict[str, Any]]:
-        """What really happened beside what was declared, a run each."""
+        """Return a report of each run that has ended: its result, and declared against actual execution."""
         return [_report_run(run) for run in self.runs.values() if run.ended]
 
 
@@ -115,7 +115,6 @@ def _format_run(run: TrackedRun) -> str:
 
 
 def _report_run(run: TrackedRun) -> dict[str, Any]:
-    """What really happened in a run that has ended."""
     ended = run.ended
     assert ended is not None
     return {
@@ -134,7 +133,7 @@ def _report_run(run: TrackedRun) -> dict[str, Any]:
 
 
 class CallTracker:
-    """Watches every run of a process and hands what happens to the call that asked for it."""
+    """The calls of a process that are in flight, updated by the events of their runs."""
 
     def __init__(self, retinue: Retinue) -> None:
         self._retinue = retinue
@@ -142,7 +141,7 @@ class CallTracker:
         self._calls: dict[str, TrackedCall] = {}
 
     async def follow(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Watches until cancelled; begins once it says `started`."""
+        """Follow the event bus until cancelled."""
         while True:
             async with self._retinue.events(deltas=False) as self._subscription:
                 task_status.started()
@@ -150,14 +149,12 @@ class CallTracker:
                 try:
                     async for stamped in self._subscription:
                         self._add_event(stamped)
-                except (
-                    SubscriberLaggedError
-                ):  # this process did not get round to it for long: what came meanwhile is in the store
-                    continue
+                except SubscriberLaggedError:
+                    continue  # the missed events are in the store
 
     @contextmanager
     def track(self, call: str, on_started: OnRunStarted | None = None) -> Iterator[TrackedCall]:
-        """The runs of the call of this id, while the block lasts."""
+        """Track the runs of a call within the block."""
         tracked_call = self._calls[call] = TrackedCall(on_started)
         try:
             yield tracked_call
@@ -165,11 +162,11 @@ class CallTracker:
             del self._calls[call]
 
     def get(self, call: str) -> TrackedCall:
-        """The runs of a call that is being followed."""
+        """Return a call that is being tracked."""
         return self._calls[call]
 
     def catch_up(self) -> None:
-        """Takes in what has happened and was not yet looked at: a call that is over wants to know all of it."""
+        """Process the events that are already queued, so that the report of an ended call is complete."""
         try:
             for stamped in self._subscription.drain() if self._subscription else ():
                 self._add_event(stamped)

@@ -1,408 +1,310 @@
-"""Long work that depends on no open call: started, looked at, waited for, steered and cancelled by id.
+"""Work that outlasts the request that started it, and the tasks of the protocol built on it.
 
-Five tools in the form of a surface, on the terms of `single`. The id is that of the session: what came of the work is
-in the store, stays until it is read, and survives a restart of the server.
+Nothing here uses the protocol's own types: `sdk` converts to them.
 """
 
 from __future__ import annotations
 
-import math
+import logging
+import os
+import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
-from msgspec import structs
+from msgspec import Struct, field, structs
 
-from retinue.client import Retinue
-from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
-from retinue.model.events import RunEnded
-from retinue.model.results import AnswerStatus
-from retinue.model.tasks import CallContext, Plan, Task
-from retinue.output.untrusted_text import defang_markup, strip_control_characters, to_one_line, wrap_untrusted
-from retinue.servers.mcp.call_tracker import CallTracker, TrackedCall, TrackedRun
-from retinue.servers.mcp.tool_answers import CANCELLED, COMPLETED, FAILED, START_TIMEOUT, WORKING
-from retinue.sessions.store import SessionSummary
-from retinue.support.formatting import pluralize
-from retinue.toolsets.base import (
-    REFUSAL_CODES,
-    REFUSED_EXIT_CODE,
-    JsonObject,
-    OnPartialResult,
-    RunTool,
-    ToolDefinition,
-    ToolResult,
-    require_text,
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
+
+WORKING, COMPLETED, FAILED, CANCELLED = "working", "completed", "failed", "cancelled"
+"""The states of a job, in the words of the protocol's tasks."""
+START_TIMEOUT = 0.2
+"""Seconds a start waits for the end of its job: work that fails or ends at once is answered without an id."""
+TASK_TTL = 7 * 24 * 3600.0
+"""Seconds a task is stored at least, from its start."""
+INTERRUPTED_MESSAGE = (
+    "The server that carried it out has ended. What its agents had is in their sessions: `retinue sessions list`."
+)
+SUPPORTS_LOCKING = os.name != "nt"
+"""Whether a locked file can still be read and replaced."""
+_ID = re.compile(r"[0-9a-f]{32}")
+_MAX_BYTES = 64 * 2**20
+UNEXPECTED_ERROR_MESSAGE = (
+    "Something unexpected went wrong. What its agents had is in their sessions: `retinue sessions list`."
 )
 
-SHOWN_ID_LENGTH = 16
-"""Digits of a session's id."""
-DEFAULT_WAIT = 30.0
-"""Seconds a call waits if it does not say how long: less than most hosts wait for a tool."""
-MAX_WAIT = 600.0
-RUN_ENDED_MESSAGE = "has ended, and nothing was said to it. subagent_start with this id goes on with its context."
-MAX_STATUS_CHARS = 200
-"""Characters of what a run is doing."""
 
-_ID: JsonObject = {"type": "string", "description": "The id that subagent_start returned"}
-_ID_INPUT: JsonObject = {"type": "object", "properties": {"id": _ID}, "required": ["id"]}
+class ToolAnswer(Struct, frozen=True, kw_only=True):
+    """The answer to a tool call."""
 
-SCHEMAS: Mapping[str, JsonObject] = {
-    "subagent_start": {
-        "type": "object",
-        "properties": {
-            "agent": {"type": "string", "minLength": 1, "description": "Name of the agent to delegate to"},
-            "task": {
-                "type": "string",
-                "minLength": 1,
-                "description": "The focused task, with all the context it needs",
-            },
-            "id": {"type": "string", "description": "An earlier id, to go on with its context"},
-            "timeout": {"type": "number", "minimum": 1, "description": "Seconds it may take"},
-        },
-        "required": ["agent", "task"],
-    },
-    "subagent_status": _ID_INPUT,
-    "subagent_wait": {
-        "type": "object",
-        "properties": {
-            "id": _ID,
-            "seconds": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": MAX_WAIT,
-                "description": f"How long to wait at most (default: {DEFAULT_WAIT:g})",
-            },
-        },
-        "required": ["id"],
-    },
-    "subagent_steer": {
-        "type": "object",
-        "properties": {
-            "id": _ID,
-            "text": {"type": "string", "minLength": 1, "description": "What the agent should know or do differently"},
-        },
-        "required": ["id", "text"],
-    },
-    "subagent_cancel": _ID_INPUT,
-}
-
-DESCRIPTIONS: Mapping[str, str] = {
-    "subagent_start": "Start an agent on a focused task in the background; returns an id at once. The agent works in "
-    "its own context and does not see this conversation: give it everything it needs.",
-    "subagent_status": "What a background agent is doing, without waiting.",
-    "subagent_wait": "Wait until a background agent is done, for a bounded time, and return its result.",
-    "subagent_steer": "Say something to a background agent while it works; it goes on with that in mind.",
-    "subagent_cancel": "Stop a background agent; what it had is kept.",
-}
+    text: str
+    structured: Mapping[str, Any]
+    is_error: bool = False
+    meta: Mapping[str, Any] | None = None
 
 
-# -- what is given ---------------------------------------------------------------------------------
+ReportProgress = Callable[[float, str], Awaitable[None]]
+"""Takes the progress of a call, a number that grows, and a line about its runs."""
+
+TaskWork = Callable[[ReportProgress], Awaitable[ToolAnswer]]
 
 
-def decode_start(arguments: Any) -> Task:
-    """The task of `subagent_start`.
-
-    Raises:
-        Refused: `invalid_input`, naming the field.
-    """
-    if not isinstance(arguments, dict):
-        raise refuse(ErrorCode.INVALID_INPUT, "The input of subagent_start must be an object with agent and task")
-    session = arguments.get("id")
-    if session is not None and not isinstance(session, str):
-        raise refuse(ErrorCode.INVALID_INPUT, "Parameter id must be a string")
-    return Task(
-        agent=require_text(arguments, "agent"),
-        prompt=require_text(arguments, "task"),
-        session=session or None,
-        timeout=_decode_number(arguments, "timeout", low=1.0),
-    )
-
-
-def decode_wait(arguments: Any) -> float | None:
-    """How long `subagent_wait` may take; None if it does not say.
-
-    Raises:
-        Refused: the same.
-    """
-    found = _decode_number(arguments, "seconds", low=0.0) if isinstance(arguments, dict) else None
-    return None if found is None else min(found, MAX_WAIT)
-
-
-def _decode_number(arguments: Mapping[str, Any], name: str, *, low: float) -> float | None:
-    value = arguments.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value < math.inf:
-        raise refuse(ErrorCode.INVALID_INPUT, f"Parameter {name} must be a number of seconds, at least {low:g}")
-    return float(value)
-
-
-# -- what is said ----------------------------------------------------------------------------------
-
-
-def start_failure(run: TrackedRun | None) -> Failure | None:
-    """Why a run that was recorded could not begin; None if it could."""
-    ended = run.ended if run else None
-    if ended is None or ended.failure is None or ended.answer is not AnswerStatus.NONE:
-        return None
-    return ended.failure if ended.failure.code in REFUSAL_CODES else None
-
-
-def status_result(run: TrackedRun) -> ToolResult:
-    """How far a run has come, without what it said."""
-    if run.ended:
-        state = _end_state(run.ended)
-        return _make_result(run, state, f"{state} after {run.ended.elapsed:.1f}s; subagent_wait returns what it said")
-    summary = f"{to_one_line(run.status, MAX_STATUS_CHARS)} ({pluralize(run.tools, 'tool call')} so far)"
-    return _make_result(run, WORKING, summary, doing=summary)
-
-
-def steered_result(run: TrackedRun) -> ToolResult:
-    """That the agent of a run has been told something."""
-    return _make_result(run, WORKING, "told; it reads that before it asks its model again")
-
-
-def answer_result(run: TrackedRun) -> ToolResult:
-    """What came of a run, its text framed; or that it still works."""
-    ended = run.ended
-    if ended is None:
-        return _make_result(run, WORKING, "working; subagent_wait returns the result once it is done")
-    state, text = _end_state(ended), defang_markup(strip_control_characters(ended.text))
-    facts: dict[str, Any] = {"elapsed": round(ended.elapsed, 3)}
-    if text and ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
-        facts["result"] = text
-    if ended.failure:
-        message = defang_markup(strip_control_characters(ended.failure.message))
-        facts["error"] = {"code": str(ended.failure.code), "message": message}
-        summary = f"{state}: {message}"
-    else:
-        summary = f"{state} after {ended.elapsed:.1f}s"
-    head = _make_result(run, state, summary, **facts)
-    body = f"\n\n{wrap_untrusted(ended.text, run.agent)}" if ended.text else ""
-    return ToolResult(text=head.text + body, details=head.details, is_error=state == FAILED)
-
-
-def _make_result(run: TrackedRun, state: str, summary: str, **facts: Any) -> ToolResult:
-    shown, agent = run.session[:SHOWN_ID_LENGTH], to_one_line(run.agent, MAX_STATUS_CHARS)
-    return ToolResult(
-        text=f"{agent} (id {shown}): {summary}", details={"id": shown, "agent": agent, "state": state, **facts}
-    )
-
-
-def _end_state(ended: RunEnded) -> str:
-    if ended.failure is None:
-        return COMPLETED
-    return CANCELLED if ended.failure.code is ErrorCode.ABORTED else FAILED
-
-
-POLL_INTERVAL = 0.5
-"""Seconds between two looks at a run of another process."""
-RUNNING_ELSEWHERE = "at work, as another call or process asked it to"
-STOP_TIMEOUT = 10.0
-"""Seconds a cancelled run has to end: as long as a stubborn process tree takes."""
-
-
-class BackgroundRun:
-    """Something this server carries out and that has not ended."""
+class Job:
+    """Work that this server is doing."""
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
         self.started, self.ended = anyio.Event(), anyio.Event()
-        self.tracked_call: TrackedCall | None = None
-        self.run: TrackedRun | None = None
-        """Once it is recorded."""
-        self.refusal: Failure | None = None
 
 
-class BackgroundToolset:
-    """`subagent_start`, `subagent_status`, `subagent_wait`, `subagent_steer`, `subagent_cancel`."""
+JobKind = TypeVar("JobKind", bound=Job)
 
-    name = "background"
 
-    def __init__(self, retinue: Retinue, tracker: CallTracker, group: TaskGroup) -> None:
-        self._retinue = retinue
-        self._tracker = tracker
+class JobRegistry(Generic[JobKind]):
+    """The jobs of one client. They end with the task group at the latest."""
+
+    def __init__(self, group: TaskGroup) -> None:
+        self.active: dict[str, JobKind] = {}
+        """The jobs a client can name, by id."""
         self._group = group
-        self._active: dict[str, BackgroundRun] = {}
-        """By the session of each."""
 
-    @property
-    def handlers(self) -> Mapping[str, RunTool]:
-        return {
-            "subagent_start": self.start,
-            "subagent_status": self.status,
-            "subagent_wait": self.wait,
-            "subagent_steer": self.steer,
-            "subagent_cancel": self.cancel,
-        }
+    async def start(self, job: JobKind, work: Callable[[JobKind], Awaitable[None]]) -> None:
+        """Start a job, and return once it has started and either ended or run for `START_TIMEOUT`."""
+        self._group.start_soon(self._run, job, work)
+        try:
+            await job.started.wait()
+            with anyio.move_on_after(START_TIMEOUT):
+                await job.ended.wait()
+        except anyio.get_cancelled_exc_class():
+            job.scope.cancel()  # no client would know its id
+            raise
 
-    def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
-        if not self._retinue.toolset("single").list_tools(self._retinue.call("single")):
-            return ()  # where nothing may be dispatched, nothing may be started
-        return tuple(
-            ToolDefinition(name=name, description=DESCRIPTIONS[name], input_schema=SCHEMAS[name], run=run)
-            for name, run in self.handlers.items()
-        )
+    async def _run(self, job: JobKind, work: Callable[[JobKind], Awaitable[None]]) -> None:
+        try:
+            await work(job)
+        finally:
+            job.ended.set()
+            job.started.set()
 
-    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        return self._refused_result(
-            Failure(ErrorCode.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
-        )
 
-    # -- the tools ---------------------------------------------------------------------------------
+# -- stored tasks ----------------------------------------------------------------------------------
 
-    async def start(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """Begins a run and answers with its id as soon as it is recorded."""
 
-        async def answer() -> ToolResult:
-            plan, work = Plan(tasks=(decode_start(arguments),)), BackgroundRun()
-            self._group.start_soon(self._run_plan, plan, self._detached_context(call), work)
-            try:
-                await work.started.wait()
-                with anyio.move_on_after(START_TIMEOUT):
-                    await work.ended.wait()
-            except anyio.get_cancelled_exc_class():
-                work.scope.cancel()  # nobody would ever know its id
-                raise
-            if refusal := work.refusal or start_failure(work.run):
-                raise RefusedError(refusal)
-            assert work.run is not None
-            return answer_result(work.run)
+class StoredTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The progress of a call, as it is stored."""
 
-        return await self._with_refusals(answer)
+    id: str
+    created: float
+    """Wall clock, as `updated`."""
+    updated: float
+    state: str = WORKING
+    """A tool that answers with an error has completed."""
+    message: str = field(default="", name="words")
+    """A line about its agents, or why it failed."""
+    answer: ToolAnswer | None = None
+    """Once it has completed."""
 
-    async def status(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """What a run is doing, or how it ended."""
 
-        async def answer() -> ToolResult:
-            return status_result(await self._find_run(arguments))
+class TaskFiles:
+    """The tasks of one client, in a folder only its user can read.
 
-        return await self._with_refusals(answer)
+    The file of a running task is locked, so that a task whose server is gone can be recognized.
+    """
 
-    async def wait(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """The result of a run, waited for within a bound."""
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._locked: dict[str, int | None] = {}
 
-        async def answer() -> ToolResult:
-            timeout, run = decode_wait(arguments), await self._find_run(arguments)
-            return answer_result(await self._wait_ended(run, call, DEFAULT_WAIT if timeout is None else timeout))
-
-        return await self._with_refusals(answer)
-
-    async def steer(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """Says something to the agent of a run of this server while it works."""
-
-        async def answer() -> ToolResult:
-            run = await self._find_run(arguments)
-            text = require_text(arguments, "text")
-            if run.ended:
-                raise refuse(ErrorCode.CONFLICT, f"{run.session[:SHOWN_ID_LENGTH]} {RUN_ENDED_MESSAGE}", "ended")
-            await self._retinue.steer(run.run, text)
-            return steered_result(run)
-
-        return await self._with_refusals(answer)
-
-    async def cancel(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
-        """Stops a run of this server and returns when it has ended."""
-
-        async def answer() -> ToolResult:
-            run = await self._find_run(arguments)
-            if run.ended is None and not self._retinue.stop(run.run):
-                shown = run.session[:SHOWN_ID_LENGTH]
-                raise refuse(
-                    ErrorCode.SESSION_BUSY,
-                    f"{shown} is carried out by another process and was not stopped. "
-                    f"`retinue cancel {shown}` stops it.",
-                )
-            return answer_result(await self._wait_ended(run, call, STOP_TIMEOUT))
-
-        return await self._with_refusals(answer)
-
-    # -- the work ----------------------------------------------------------------------------------
-
-    def _detached_context(self, call: CallContext) -> CallContext:
-        """A call like this one that outlasts it, on the terms of `single`."""
-        own = self._retinue.call("single")
-        lineage = structs.replace(own.lineage, root=call.lineage.root)
-        return structs.replace(own, lineage=lineage, roots=call.roots)
-
-    async def _run_plan(self, plan: Plan, call: CallContext, background_run: BackgroundRun) -> None:
-        def on_started(run: TrackedRun) -> None:
-            background_run.run = run
-            self._active[run.session] = background_run
-            background_run.started.set()
-
-        with self._tracker.track(call.lineage.parent_call, on_started) as background_run.tracked_call:
-            try:
-                with background_run.scope:
-                    await self._retinue.run_plan(plan, call)
-            except RefusedError as refusal:
-                background_run.refusal = refusal.failure
-            finally:
-                self._tracker.catch_up()
-                if background_run.run:
-                    del self._active[background_run.run.session]
-                background_run.ended.set()
-                background_run.started.set()
-
-    async def _wait_ended(self, run: TrackedRun, call: CallContext, timeout: float) -> TrackedRun:
-        """The run once it has ended, or as far as it has come when patience does; the call tells of it meanwhile."""
-        observer = self._tracker.get(call.lineage.parent_call)
-        with anyio.move_on_after(timeout):
-            if (work := self._active.get(run.session)) and work.tracked_call:
-                with work.tracked_call.share_with(observer):
-                    await work.ended.wait()
-            while run.ended is None:
-                await anyio.sleep(POLL_INTERVAL)
-                run = await self._load_run(run.session)
-        observer.update_run(run)
-        return run
-
-    async def _find_run(self, arguments: Any) -> TrackedRun:
-        """The run that the input names.
+    def create(self, task: StoredTask) -> None:
+        """Store a new task and lock its file.
 
         Raises:
-            Refused: `invalid_input` or `session_not_found`.
+            OSError: the file cannot be written.
         """
-        if not isinstance(arguments, dict):
-            raise refuse(ErrorCode.INVALID_INPUT, "The input must be an object with id")
-        return await self._load_run(require_text(arguments, "id"))
+        self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        self._locked[task.id] = self._write(task)
 
-    async def _load_run(self, name: str) -> TrackedRun:
-        summary = await self._retinue.session(name)
-        if summary is None:
-            raise refuse(
-                ErrorCode.SESSION_NOT_FOUND, f'There is no work of the id "{name}". subagent_start returns ids.'
-            )
-        work = self._active.get(summary.session)
-        return work.run if work and work.run else await self._load_stored(summary)
+    def finish(self, task: StoredTask) -> None:
+        """Store the end of a task and unlock its file.
 
-    async def _load_stored(self, summary: SessionSummary) -> TrackedRun:
-        ended = await self._load_end(summary.session)
-        if ended is None:  # its process may be gone, and nobody has noticed
-            await self._retinue.recover()
-            ended = await self._load_end(summary.session)
-        return TrackedRun(
-            run=summary.latest.run,
-            session=summary.session,
-            name=summary.name,
-            agent=summary.agent,
-            status=RUNNING_ELSEWHERE,
-            ended=ended,
-        )
-
-    async def _load_end(self, session: str) -> RunEnded | None:
-        last = await self._retinue.tail(session, 1)
-        return last[0].event if last and isinstance(last[0].event, RunEnded) else None
-
-    async def _with_refusals(self, answer: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+        Raises:
+            OSError: the file cannot be written; the task then counts as interrupted.
+        """
         try:
-            return await answer()
-        except RefusedError as refusal:
-            return self._refused_result(refusal.failure)
+            _close_descriptor(self._write(task))
+        finally:
+            self.abandon(task.id)
 
-    def _refused_result(self, failure: Failure) -> ToolResult:
-        """The answer to a call that did nothing. It may quote its input, which no record has masked."""
-        message = defang_markup(strip_control_characters(self._retinue.redact(failure.message)))
-        details = {"error": {"code": str(failure.code), "message": message}}
-        return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED_EXIT_CODE)
+    def abandon(self, id_: str) -> None:
+        """Unlock the file of a task that has not ended."""
+        _close_descriptor(self._locked.pop(id_, None))
+
+    def find(self, id_: str) -> StoredTask | None:
+        """Return the task with this id, failed if its server is gone; None if there is no such task."""
+        if not _ID.fullmatch(id_):
+            return None
+        found = self._read(id_)
+        if found is None or found.state != WORKING or id_ in self._locked or _is_locked(self._file(id_)):
+            return found
+        found = self._read(id_)  # it may have ended between the two reads
+        if found is None or found.state != WORKING:
+            return found
+        return structs.replace(found, state=FAILED, message=INTERRUPTED_MESSAGE)
+
+    def delete_expired(self) -> None:
+        """Delete the tasks that are older than `TASK_TTL` and not running."""
+        with suppress(OSError):
+            for file in self._folder.iterdir():
+                with suppress(OSError):
+                    if file.stat().st_mtime < time.time() - TASK_TTL and not _is_locked(file):
+                        file.unlink()
+
+    def _read(self, id_: str) -> StoredTask | None:
+        try:
+            return msgspec.json.decode(
+                read_regular_file(self._file(id_), _MAX_BYTES, follow_link=False), type=StoredTask
+            )
+        except (OSError, FileTooLargeError, msgspec.DecodeError):
+            return None
+
+    def _write(self, task: StoredTask) -> int | None:
+        """Replace the file of a task in one step, and return the descriptor that locks it, where files can be locked.
+
+        Not synced: the file outlives the process, and after a power cut the sessions have what the agents did.
+        """
+        scratch = self._folder / f".{task.id}"
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            with os.fdopen(descriptor, "wb", closefd=not SUPPORTS_LOCKING) as file:
+                file.write(msgspec.json.encode(task))
+            if SUPPORTS_LOCKING:
+                _lock_file(descriptor)
+            scratch.replace(self._file(task.id))
+        except OSError:
+            if SUPPORTS_LOCKING:
+                os.close(descriptor)
+            raise
+        return descriptor if SUPPORTS_LOCKING else None
+
+    def _file(self, id_: str) -> Path:
+        return self._folder / f"{id_}.json"
+
+
+def _lock_file(descriptor: int) -> None:
+    """Lock a file until its descriptor is closed or the process ends."""
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _close_descriptor(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _is_locked(file: Path) -> bool:
+    """Return whether a live process runs the task of this file."""
+    if not SUPPORTS_LOCKING:
+        return False
+    import fcntl
+
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# -- running tasks ---------------------------------------------------------------------------------
+
+
+class RunningTask(Job):
+    """A task that this server runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        now = time.time()
+        self.task = StoredTask(id=os.urandom(16).hex(), created=now, updated=now)
+        self.started.set()
+
+    async def report(self, _: float, status: str) -> None:
+        self.update(message=status)
+
+    def update(self, **changes: object) -> None:
+        self.task = structs.replace(self.task, updated=time.time(), **changes)
+
+
+class TaskRegistry:
+    """The tasks of one client. Tasks that run when the group ends are interrupted."""
+
+    def __init__(self, folder: Path, group: TaskGroup) -> None:
+        self._files = TaskFiles(folder)
+        self._jobs: JobRegistry[RunningTask] = JobRegistry(group)
+        self._files.delete_expired()
+
+    async def start(self, work: TaskWork) -> StoredTask | ToolAnswer:
+        """Start work, and return its answer if it ends at once, else the task under which it continues.
+
+        Raises:
+            OSError: the task cannot be stored; its work is cancelled.
+        """
+
+        async def run(running: RunningTask) -> None:
+            await self._run_work(work, running)
+
+        running = RunningTask()
+        await self._jobs.start(running, run)
+        if answer := running.task.answer:
+            return answer
+        try:
+            self._files.create(running.task)
+        except OSError:
+            running.scope.cancel()  # no client would know its id
+            raise
+        self._jobs.active[running.task.id] = running
+        if running.ended.is_set():
+            self._store_result(running)
+        return running.task
+
+    def find(self, id_: str) -> StoredTask | None:
+        """Return the task with this id; None if there is no such task."""
+        if running := self._jobs.active.get(id_):
+            return running.task
+        return self._files.find(id_)
+
+    def cancel(self, id_: str) -> None:
+        """Cancel a task; a task that has ended, or runs in another server, stays as it is."""
+        if running := self._jobs.active.get(id_):
+            running.scope.cancel()
+
+    async def _run_work(self, work: TaskWork, running: RunningTask) -> None:
+        try:
+            with running.scope:
+                running.update(state=COMPLETED, answer=await work(running.report), message="")
+            if running.scope.cancelled_caught:
+                running.update(state=CANCELLED, message="")
+        except Exception:  # one call that breaks must not end those of all others
+            logging.getLogger(__name__).exception("a task broke")
+            running.update(state=FAILED, message=UNEXPECTED_ERROR_MESSAGE)
+        finally:
+            if running.task.state == WORKING:
+                self._files.abandon(running.task.id)
+        if running.task.id in self._jobs.active:
+            self._store_result(running)
+
+    def _store_result(self, running: RunningTask) -> None:
+        """Store the end of a task. If it cannot be written, it stays in memory as long as this server lives."""
+        with suppress(OSError):
+            self._files.finish(running.task)
+            del self._jobs.active[running.task.id]

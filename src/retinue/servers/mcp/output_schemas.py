@@ -1,4 +1,4 @@
-"""What the protocol wants to know of a tool beside its input: the shape of its output, and what it touches."""
+"""The output schemas of all tools, and whether each tool dispatches agents."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ TEXT_LIST_SCHEMA: Schema = {"type": "array", "items": TEXT_SCHEMA}
 
 
 class OutputSchema(Struct, frozen=True):
-    """One tool's output, and whether it dispatches: one that only looks touches nothing."""
+    """The output of one tool. A tool that does not dispatch agents changes nothing."""
 
     schema: Schema
-    """Of its structured content. Most hosts show their model this and not the text, so it says what the text says."""
+    """Of the structured content. Most hosts show this to their model instead of the text, so it includes the text."""
     dispatches: bool = False
     is_immediate: bool = False
     """Whether it answers before the agents it dispatches are done."""
-
     uses_details_only: bool = False
-    """Whether the tool's details are this output; those of a surface are its host's to draw, and long."""
+    """Whether the output is the details of the result, which are long for other toolsets: hosts draw them."""
 
     def build_structured(self, text: str, details: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The structured content of an answer."""
+        """Return the structured content of an answer."""
         if self.uses_details_only:
             return details
         return {"text": text, **{key: details[key] for key in self.schema["properties"] if key in details}}
 
 
 def _object_schema(**properties: Schema) -> Schema:
-    """An object with these properties; none is required, as a refusal may have an error instead of them."""
+    """Return the schema of an object with these properties; none is required, as a refusal has only `error`."""
     return {"type": "object", "properties": {**properties, "error": OBJECT_SCHEMA}}
 
 
 def _text_object_schema(**properties: Schema) -> Schema:
-    """The same with what the surface's text says."""
+    """Return such a schema with the text of the result."""
     return _object_schema(text=TEXT_SCHEMA, **properties)
 
 
@@ -71,12 +70,11 @@ OUTPUT_SCHEMAS: Mapping[tuple[str, str], OutputSchema] = {
         _object_schema(id=TEXT_SCHEMA, state=TEXT_SCHEMA), uses_details_only=True
     ),
 }
-"""The tools there are, by surface and name. Only what a program would look for is spelled out: every word of the list
-costs its host tokens."""
+"""By toolset and tool. Only the properties a program would read are listed: every word costs the host tokens."""
 
 
 def find_conflict(toolsets: Sequence[str]) -> str | None:
-    """Why these surfaces cannot be mounted together; None if they can."""
+    """Return why these toolsets cannot be mounted together; None if they can."""
     owners: dict[str, str] = {}
     for toolset, tool in OUTPUT_SCHEMAS:
         if toolset in toolsets and owners.setdefault(tool, toolset) != toolset:

@@ -1,4 +1,4 @@
-"""The one place that knows the MCP SDK: a desk as its server, and the transports it serves.
+"""The only module that uses the MCP SDK: a tool server as an SDK server, and its transports.
 
 The SDK takes long to import: functions here import it when they are called.
 """
@@ -16,10 +16,17 @@ import anyio
 
 from retinue import __version__
 from retinue.servers.asgi.request_checks import LOOPBACK, MAX_BODY_BYTES, AsgiApp
-from retinue.servers.mcp.prompts import PromptAgent
-from retinue.servers.mcp.tasks import TASK_TTL, StoredTask, TaskRegistry, TaskWork
-from retinue.servers.mcp.tool_answers import COMPLETED, FAILED, ReportProgress, ToolAnswer
-from retinue.servers.mcp.toolset_server import McpTool, ToolServer
+from retinue.servers.mcp.jobs import (
+    COMPLETED,
+    FAILED,
+    TASK_TTL,
+    ReportProgress,
+    StoredTask,
+    TaskRegistry,
+    TaskWork,
+    ToolAnswer,
+)
+from retinue.servers.mcp.toolset_server import McpTool, PromptAgent, ToolServer
 from retinue.servers.stdio import claim_stdio
 
 if TYPE_CHECKING:
@@ -41,14 +48,14 @@ if TYPE_CHECKING:
 
 SERVER_NAME = "retinue"
 MAX_SESSIONS = 100
-"""Of one client, in the revisions that have sessions."""
+"""Sessions of one client, in the protocol revisions that have them."""
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_INTERVAL_MS = 1000
-"""Milliseconds between two questions after a task."""
+"""Milliseconds a client should wait between two polls of a task."""
 
 
 def build_server(tool_server: ToolServer, instructions: str) -> Server[Any]:
-    """The desk as the SDK serves it, in every revision of the protocol the SDK knows."""
+    """Return the SDK server of a tool server, for every protocol revision the SDK supports."""
     import mcp_types as types
     from mcp.server import Server
     from mcp.shared.exceptions import MCPError
@@ -86,7 +93,7 @@ def build_server(tool_server: ToolServer, instructions: str) -> Server[Any]:
 def _make_call_handler(
     tool_server: ToolServer,
 ) -> Callable[[ServerRequestContext[Any], CallToolRequestParams], Awaitable[HandlerResult]]:
-    """What answers calls of the desk's tools."""
+    """Return the handler of `tools/call`."""
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
 
@@ -111,15 +118,15 @@ def _make_call_handler(
 
 
 async def serve_stdio(sdk_server: Server[Any]) -> None:
-    """Serves the client at the other end of stdin and stdout until it closes one of them.
+    """Serve the client on stdin and stdout until it closes one of them.
 
-    Meanwhile stdout carries the protocol and nothing else: whatever else is printed goes to stderr.
+    Meanwhile stdout carries only the protocol: anything else that is printed goes to stderr.
     """
     from mcp.server.stdio import stdio_server
 
     with claim_stdio() as (lines, writer), anyio.CancelScope() as scope:
         writer.reader_left = scope.cancel
-        # It iterates over the one, and writes to and flushes the other; that is all it does with them.
+        # The SDK only iterates over the one, and writes to and flushes the other.
         stdin, stdout = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", writer)
         async with stdio_server(stdin, stdout) as (incoming, outgoing):
             await sdk_server.run(incoming, outgoing, sdk_server.create_initialization_options())
@@ -127,11 +134,11 @@ async def serve_stdio(sdk_server: Server[Any]) -> None:
 
 @asynccontextmanager
 async def open_http_app(sdk_server: Server[Any], port: int) -> AsyncIterator[AsgiApp]:
-    """The server as an ASGI application: the current revision a request at a time, the one before in sessions."""
+    """Open the server as an ASGI application, with sessions in the protocol revision before the current one."""
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # Checked at the gate before; said here, too, as without it nothing would be checked.
+    # `TokenGate` has checked both; without these settings the SDK would check neither.
     hosts = [f"{name}:{port}" for name in LOOPBACK]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     manager = StreamableHTTPSessionManager(
@@ -145,7 +152,7 @@ async def open_http_app(sdk_server: Server[Any], port: int) -> AsyncIterator[Asg
 
 
 def _register_task_methods(sdk_server: Server[Any], tasks: TaskRegistry) -> None:
-    """Adds the methods of the tasks extension, of which the SDK has only the seams."""
+    """Add the methods of the tasks extension, which the SDK does not implement yet."""
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
 
@@ -162,11 +169,11 @@ def _register_task_methods(sdk_server: Server[Any], tasks: TaskRegistry) -> None
         if task.state == COMPLETED and task.answer:
             detail["result"] = _to_sdk_result(task.answer).model_dump(by_alias=True, mode="json", exclude_none=True)
         elif task.state == FAILED:
-            detail["error"] = {"code": types.INTERNAL_ERROR, "message": task.words}
+            detail["error"] = {"code": types.INTERNAL_ERROR, "message": task.message}
         return {**_encode_task(task), **detail}
 
     async def update_task(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
-        find_task(context, params)  # no task of ours asks for anything: whatever is answered was not asked
+        find_task(context, params)  # our tasks ask for no input, so there is none to store
         return {}
 
     async def cancel_task(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
@@ -180,10 +187,10 @@ def _register_task_methods(sdk_server: Server[Any], tasks: TaskRegistry) -> None
 
 
 def _require_task_support(context: ServerRequestContext[Any], task: str) -> None:
-    """Lets through who may speak of tasks.
+    """Accept a request about a task from a client that declared the extension.
 
     Raises:
-        MCPError: it may not, or its headers say something else than its body.
+        MCPError: the client did not, or the header Mcp-Name differs from the body.
     """
     import mcp_types as types
     from mcp.shared.exceptions import MCPError
@@ -202,7 +209,7 @@ def _require_task_support(context: ServerRequestContext[Any], task: str) -> None
 
 
 def _supports_tasks(context: ServerRequestContext[Any]) -> bool:
-    """Whether this request says that its client understands tasks; no revision before the current one can."""
+    """Return whether the client declared the tasks extension, which only the current revision has."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     declared = context.session.client_capabilities
@@ -230,8 +237,8 @@ async def _start_task(tasks: TaskRegistry, work: TaskWork) -> HandlerResult:
 
 
 def _encode_task(task: StoredTask) -> dict[str, Any]:
-    """A task as the extension spells it, without what came of it."""
-    fields = {"statusMessage": task.words} if task.words else {}
+    """Return a task in the format of the extension, without its result."""
+    fields = {"statusMessage": task.message} if task.message else {}
     return {
         "taskId": task.id,
         "status": task.state,
@@ -247,7 +254,7 @@ def _format_timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-# -- what the protocol's types say -----------------------------------------------------------------
+# -- conversion to SDK types -----------------------------------------------------------------------
 
 
 def _to_sdk_tool(tool: McpTool) -> Tool:
@@ -281,7 +288,7 @@ def _to_sdk_result(answer: ToolAnswer) -> CallToolResult:
 
 
 def _conversation_id(request: Any) -> str | None:
-    """What tells a client's conversations apart over HTTP: its session, or each request where there are none."""
+    """Return the id of a client's conversation over HTTP: its session, or one per request without sessions."""
     if request is None:
         return None
     session = request.headers.get("mcp-session-id")

@@ -1,6 +1,6 @@
-"""Where a client's calls arrive: the tools of the surfaces that are mounted, each called, followed and reported on.
+"""The tools of the mounted toolsets and the agents as prompts, for one MCP client.
 
-Knows nothing of the protocol's own types: `sdk` puts them around what stands here.
+Nothing here uses the protocol's own types: `sdk` converts to them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,36 @@ import anyio
 import msgspec
 from msgspec import Struct, structs
 
+from retinue.agents.registry import DefinitionStatus
 from retinue.client import Retinue
 from retinue.model.tasks import CallContext
+from retinue.output.untrusted_text import defang_markup, to_one_line
 from retinue.servers.lifecycle import ServerStartError
 from retinue.servers.mcp.call_tracker import CallTracker, TrackedCall
+from retinue.servers.mcp.jobs import ReportProgress, TaskRegistry, ToolAnswer
 from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS, OutputSchema, Schema, find_conflict
-from retinue.servers.mcp.prompts import DELEGATION_TOOLS, PromptAgent, delegation_prompt, list_prompt_agents
-from retinue.servers.mcp.tasks import TaskRegistry
-from retinue.servers.mcp.tool_answers import ReportProgress, ToolAnswer
 from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolProvider, ToolResult
 
 MAX_CALLS = 16_384
-"""Of one client in flight at once; more are refused. Far below this they wait for a slot, at about 25 KB each."""
+"""Calls of one client in flight; more are refused. Far below this they wait for a slot, at about 25 KB each."""
 MIN_UPDATE_INTERVAL = 0.5
 """Seconds between two messages about the progress of a call."""
 DETAILS_KEY = "retinue/details"
-"""Under this name a result's `_meta` has what the surface gives hosts and programs beside its text, whole."""
+"""The key in a result's `_meta` of the details the toolset gives hosts and programs beside its text."""
 RUNS_KEY = "retinue/runs"
-"""Under this name a result's `_meta` says what really happened beside what was declared, for each of its runs."""
+"""The key in a result's `_meta` of a report of each run, with declared and actual execution."""
+MAX_PROMPTS = 100
+MAX_DESCRIPTION_CHARS = 200
+"""Of the description of an agent."""
+DELEGATION_TOOLS = ("subagent", "spawn_subagent", "delegate_to_subagents", "subagent_start")
+"""Tools that give an agent a task, the simplest first."""
+
+
+class PromptAgent(Struct, frozen=True):
+    """An agent as a host offers it to its user: as a prompt."""
+
+    name: str
+    description: str
 
 
 class McpTool(Struct, frozen=True, kw_only=True):
@@ -46,7 +58,7 @@ class McpTool(Struct, frozen=True, kw_only=True):
 
 
 class ToolServer:
-    """The tools of one client. Calls are made in its block; everything they started ends with it."""
+    """The tools of one client."""
 
     def __init__(
         self,
@@ -60,7 +72,7 @@ class ToolServer:
         tasks: TaskRegistry | None = None,
     ) -> None:
         self.tasks = tasks
-        """Calls of this client that may outlast their requests; None where none may."""
+        """Calls that may outlast their requests; None if tasks are off."""
         self._retinue = retinue
         self._tracker = tracker
         self._toolsets = toolsets
@@ -72,7 +84,7 @@ class ToolServer:
         self._in_flight = 0
 
     def list_tools(self) -> list[McpTool]:
-        """The tools that may be used here, as they are at this moment: agents come and go."""
+        """Return the tools that may be used now; their descriptions list the current agents."""
         return [
             self._describe_tool(toolset, tool.name, tool.description, tool.input_schema)
             for toolset in self._toolsets
@@ -83,21 +95,29 @@ class ToolServer:
         return tool in self._tools
 
     def is_long_running(self, tool: str) -> bool:
-        """Whether a call is answered only when its agents are done."""
+        """Return whether a call is answered only when its agents are done."""
         shape = self._output_schemas[self._tools[tool][0].name, tool]
         return shape.dispatches and not shape.is_immediate
 
     def list_agents(self) -> list[PromptAgent]:
-        """The agents a user may choose from; none where none can be given a task."""
-        return list_prompt_agents(self._retinue) if self._delegation_tool and self.list_tools() else []
+        """Return the runnable agents, if a tool can give them a task. Descriptions are one line of plain text."""
+        if not self._delegation_tool or not self.list_tools():
+            return []
+        entries = self._retinue.roster().list_definitions()
+        agents = [entry.agent for entry in entries if entry.status is DefinitionStatus.USED][:MAX_PROMPTS]
+        clean = self._retinue.redact
+        return [
+            PromptAgent(agent.name, defang_markup(to_one_line(clean(agent.description), MAX_DESCRIPTION_CHARS)))
+            for agent in agents
+        ]
 
     def render_prompt(self, agent: str, task: str) -> str | None:
-        """What the host's user says to have a task given to an agent; None if there is no such agent."""
-        known = {shown.name for shown in self.list_agents()}
+        """Return the prompt by which a user gives a task to an agent; None if there is no such agent."""
+        if agent not in {known.name for known in self.list_agents()}:
+            return None
         return (
-            delegation_prompt(agent, task, self._delegation_tool)
-            if agent in known and self._delegation_tool
-            else None
+            f'Give this task to the agent "{agent}" with the tool {self._delegation_tool}, with all the context it '
+            f"needs, and tell me what it found.\n\n{task}"
         )
 
     async def call_tool(
@@ -108,9 +128,9 @@ class ToolServer:
         conversation: str | None = None,
         report: ReportProgress | None = None,
     ) -> ToolAnswer:
-        """Calls a tool; what its runs do meanwhile is told. Cancelled, it leaves ended runs.
+        """Call a tool and report the progress of its runs meanwhile; cancelling the call ends its runs.
 
-        `conversation` is whatever tells one of the client's conversations from another; None where nothing does.
+        `conversation` identifies a conversation of the client; None if the transport has only one.
         """
         toolset, run = self._tools[tool]
         output_schema = self._output_schemas[toolset.name, tool]
@@ -145,7 +165,7 @@ class ToolServer:
         )
 
     def _may_write(self, toolset: ToolProvider) -> bool:
-        # Background tools are on the terms of `single`.
+        # Background tools have the settings of `single`.
         known = toolset.name if toolset.name in self._retinue.toolsets else "single"
         return self._retinue.settings(known).settings.allow_write
 
@@ -159,10 +179,10 @@ async def open_tool_server(
     background: bool = False,
     max_calls: int = MAX_CALLS,
 ) -> AsyncIterator[ToolServer]:
-    """The desk of an open Retinue with these surfaces mounted; runs work within the roots only.
+    """Open a tool server with these toolsets; its runs work below the roots only, and end with the block.
 
     Raises:
-        Unservable: they cannot be mounted together.
+        ServerStartError: the toolsets have tools of the same name.
     """
     if conflict := find_conflict(toolsets):
         raise ServerStartError(conflict)
@@ -172,7 +192,7 @@ async def open_tool_server(
     async with anyio.create_task_group() as group:
         await group.start(tracker.follow)
         if background:
-            from retinue.servers.mcp.jobs import BackgroundToolset
+            from retinue.servers.mcp.background import BackgroundToolset
 
             families.append(BackgroundToolset(retinue, tracker, group))
             tasks = TaskRegistry(retinue.state / "tasks" / _client_folder(retinue.client), group)
@@ -181,14 +201,14 @@ async def open_tool_server(
 
 
 def _client_folder(client: str | None) -> str:
-    """What a client's folder is called: it finds nothing of another's."""
+    """Return the name of a client's own folder, so that it finds no task of another client."""
     return sha256(client.encode("utf-8", "surrogatepass")).hexdigest()[:16] if client else "own"
 
 
 async def _run_reporting(
     work: Callable[[], Awaitable[ToolResult]], tracked_call: TrackedCall, report: ReportProgress | None
 ) -> ToolResult:
-    """Does the work, and meanwhile tells what happens to whoever wants to know."""
+    """Do the work, and call `report` on each change of its runs."""
     if report is None:
         return await work()
 
