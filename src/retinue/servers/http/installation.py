@@ -14,7 +14,7 @@ from retinue.composition import TOOLSETS
 from retinue.config.settings import SETTING_RULES, Settings
 from retinue.engines.base import EngineInfo
 from retinue.model.errors import ErrorCode, Failure, refuse
-from retinue.servers.http.schemas import ApiValue
+from retinue.servers.http.schemas import ApiValue, copy_fields
 
 TrustState = Literal["trusted", "untrusted", "changed", "not needed"]
 
@@ -35,7 +35,7 @@ class AgentRow(ApiValue, frozen=True, kw_only=True):
     engine: str | None
     provider: str | None
     tools: tuple[str, ...] | None
-    """Null: it inherits its caller's."""
+    """Null: the tools of the caller."""
     denied_tools: tuple[str, ...]
     readonly: bool
     delegates: bool
@@ -48,7 +48,7 @@ class AgentRow(ApiValue, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     runnable: bool
     why: str | None
-    """Why it is not."""
+    """Why it is not runnable."""
 
 
 class AgentDetail(AgentRow, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class AgentDetail(AgentRow, frozen=True, kw_only=True):
     extensions: tuple[str, ...]
     extra_args: tuple[str, ...]
     environment: tuple[str, ...]
-    """Names of variables it asks to see."""
+    """Names of the environment variables it needs."""
     digest: str
 
 
@@ -117,7 +117,7 @@ class HealthStatus(ApiValue, frozen=True, kw_only=True):
     pid: int
     started: float
     state: str
-    """The folder where everything is remembered."""
+    """The state folder."""
     cwd: str
     live: int
     watchers: int
@@ -134,13 +134,13 @@ class LoginLink(ApiValue, frozen=True, kw_only=True):
 
 
 class InstallationInfo:
-    """Answers what there is; accepts a project's agent when the user says so."""
+    """The agents, engines and settings of an installation."""
 
     def __init__(self, retinue: Retinue) -> None:
         self._retinue = retinue
 
     def list_agents(self) -> AgentList:
-        """Every agent by its name: the definition that counts, and those beneath it."""
+        """Return every agent with the definition in use and those it shadows."""
         roster = self._retinue.roster()
         return AgentList(
             agents=tuple(self._agent_row(roster, group) for group in _group_by_name(roster)),
@@ -149,10 +149,10 @@ class InstallationInfo:
         )
 
     def find_agent(self, name: str) -> AgentDetail:
-        """One agent, as others may see it.
+        """Return one agent, without its private fields.
 
         Raises:
-            Refused: `unknown_agent`.
+            RefusedError: `unknown_agent`.
         """
         roster = self._retinue.roster()
         group = next((group for group in _group_by_name(roster) if group[0].agent.name == name), None)
@@ -160,21 +160,13 @@ class InstallationInfo:
             known = ", ".join(roster.names()) or "(none)"
             raise refuse(ErrorCode.UNKNOWN_AGENT, f"Unknown agent: {name[:100]}. Available agents: {known}")
         row, shown = self._agent_row(roster, group), _select_shown(group).agent.to_profile()
-        return AgentDetail(
-            **structs.asdict(row),
-            body=shown.body,
-            fallback_models=shown.fallback_models,
-            extensions=shown.extensions,
-            extra_args=shown.extra_args,
-            environment=shown.environment,
-            digest=shown.digest,
-        )
+        return copy_fields(shown, AgentDetail, **structs.asdict(row))
 
     def trust_agent(self, name: str, digest: str | None = None) -> AgentRow:
-        """Accepts a project's agent, as it was seen or, without a digest of that, as it is now written.
+        """Trust a project's agent if it still has this digest; without a digest, trust it as it is now.
 
         Raises:
-            Refused: there is nothing to accept, it is no longer what was seen, or it cannot be remembered.
+            RefusedError: the agent needs no trust, has changed, or the decision cannot be stored.
         """
         agent = self._retinue.roster().find_awaiting_trust(name)
         if agent is None:
@@ -188,8 +180,7 @@ class InstallationInfo:
             raise refuse(
                 ErrorCode.STORAGE, f"{name} could not be accepted: {error.filename}: {error.strerror}."
             ) from error
-        row = self.find_agent(name)
-        return AgentRow(**{field: getattr(row, field) for field in AgentRow.__struct_fields__})
+        return copy_fields(self.find_agent(name), AgentRow)
 
     def _agent_row(self, roster: AgentSet, group: list[AgentListing]) -> AgentRow:
         entry = _select_shown(group)
@@ -231,7 +222,7 @@ class InstallationInfo:
     # -- engines and settings ----------------------------------------------------------------------
 
     def list_engines(self) -> EngineList:
-        """The engines of this installation, in the order `auto` prefers them."""
+        """Return the engines, in the order in which `auto` prefers them."""
         kinds = self._retinue.engines.values()
         rows = [_engine_row(kind) for kind in kinds]
         usable = (
@@ -240,10 +231,10 @@ class InstallationInfo:
         return EngineList(engines=tuple(rows), auto=next(usable, None))
 
     def show_settings(self, surface: str) -> ToolsetSettings:
-        """The settings of a surface, each with where it comes from.
+        """Return the settings of a toolset, each with its source.
 
         Raises:
-            Refused: `invalid_input`: there is no such surface.
+            RefusedError: `invalid_input`: there is no such toolset.
         """
         if surface not in self._retinue.toolsets:
             known = ", ".join(self._retinue.toolsets)
@@ -272,13 +263,13 @@ def _group_by_name(roster: AgentSet) -> Iterable[list[AgentListing]]:
 
 
 def _select_shown(group: list[AgentListing]) -> AgentListing:
-    """The definition to show of those of one name: the one that waits to be accepted, else the one that is used."""
+    """Return which definition of an agent to show: the one that awaits trust, else the one in use."""
     waiting = next((entry for entry in group if entry.status is DefinitionStatus.UNTRUSTED), None)
     return waiting or next((entry for entry in group if entry.status is DefinitionStatus.USED), group[0])
 
 
 def _was_accepted(retinue: Retinue, agent: Agent) -> bool:
-    """Whether another content of the same file was."""
+    """Return whether an earlier content of the agent's file was trusted."""
     return (agent.source or "") in retinue.trust.accepted_digests()
 
 

@@ -11,7 +11,7 @@ from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import EPHEMERAL_EVENTS, RunEnded, RunQueued, RunStarted
 from retinue.output.untrusted_text import first_line, to_one_line
 from retinue.runtime.progress import NoticeItem, RunState, RunView, TextItem, ToolCallItem
-from retinue.servers.http.schemas import RunActions, RunOwner, RunRow, UsageTotals
+from retinue.servers.http.schemas import RunActions, RunOwner, RunRow, UsageTotals, copy_fields
 from retinue.sessions.store import LeaseOwner, SessionState, SessionSummary
 from retinue.tui.tool_lines import format_call
 
@@ -113,7 +113,7 @@ class LiveRunState:
             timeout=view.timeout,
             tools=view.tools,
             turns=usage.turns or view.turns,
-            usage=UsageTotals.from_usage(usage),
+            usage=copy_fields(usage, UsageTotals),
             failure=view.failure,
             preview=self._preview_text(),
             cwd=queued.cwd if queued else "",

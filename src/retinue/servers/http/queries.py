@@ -1,4 +1,4 @@
-"""What the API tells of one run: everything about it, its events, its tree, its session."""
+"""Queries about one run: details, result, events, tree and session."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ from retinue.servers.http.schemas import (
     RunTree,
     SessionDetail,
     SessionRun,
+    copy_fields,
 )
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.support.formatting import normalize_id
 
 MAX_TREE_RUNS = 5_000
-"""Runs of one root conversation that is looked at alone."""
+"""Runs of one root conversation in a tree."""
 MAX_OPEN_PAGES = 16
-"""Records that are kept open for the next page."""
+"""Records that stay open for their next page."""
 MAX_CACHED_DETAILS = 8
-"""Runs of ended sessions that need not be read again when they are looked at again."""
+"""Ended runs whose details are cached."""
 MAX_PAGE_BYTES = 4 * 2**20
-"""Of the events of one page, about: they may have megabytes each."""
+"""Of the events of one page, roughly: one event may have megabytes."""
 FULL_ID_LENGTH = 32
 
 
 class RunQueries:
-    """Finds and tells one run; writes nothing."""
+    """Reads about one run."""
 
     def __init__(self, retinue: Retinue, feed: EventFeed, runs: RunListCache) -> None:
         self._retinue = retinue
@@ -52,12 +53,12 @@ class RunQueries:
         self._details: dict[tuple[str, float], tuple[RunDetailBuilder, tuple[SessionRun, ...]]] = {}
 
     async def find_run(self, name: str) -> tuple[SessionSummary, str]:
-        """The session and the run that an id names.
+        """Return the session and the run that an id or its beginning names.
 
-        A whole id is that of exactly one run. The beginning of a session's id names its latest run.
+        A complete id names exactly one run; the beginning of a session id names the latest run of the session.
 
         Raises:
-            Refused: `session_not_found`.
+            RefusedError: `session_not_found`.
         """
         summary = await self._retinue.session(name)
         if summary is None:
@@ -76,13 +77,14 @@ class RunQueries:
         return summary, summary.latest.run
 
     async def load_run(self, name: str) -> RunDetail:
-        """Everything about a run but its events."""
+        """Return everything about a run but its events."""
         summary, run = await self.find_run(name)
         detail, runs = await self._load_detail(summary, run)
         row = await self._build_row(summary, run, detail)
         tree, _ = await self._runs.list_under_root(_find_root(summary, run), MAX_TREE_RUNS)
-        return RunDetail(
-            **{field: getattr(row, field) for field in RunRow.__struct_fields__},
+        return copy_fields(
+            row,
+            RunDetail,
             task_text=detail.task or summary.task,
             answer=detail.answer,
             attempts=detail.attempts,
@@ -101,7 +103,7 @@ class RunQueries:
         )
 
     async def load_result(self, name: str) -> ResultText:
-        """What a run answered, or has said so far."""
+        """Return the answer of a run, or its text so far."""
         summary, run = await self.find_run(name)
         last = await self._retinue.tail(summary.session, 1) if run == summary.latest.run else ()
         if last and isinstance(end := last[0].event, RunEnded) and last[0].origin.run == run:
@@ -112,23 +114,23 @@ class RunQueries:
         return ResultText(text=text, kind=kind, failure=row.failure)
 
     async def load_tree(self, name: str) -> RunTree:
-        """The whole tree that a run belongs to."""
+        """Return the tree that a run belongs to."""
         cursor = self._feed.cursor
         root = _find_root(*await self.find_run(name))
         rows, more = await self._runs.list_under_root(root, MAX_TREE_RUNS)
         return RunTree(root=root, runs=sort_by_tree(rows), more=more, cursor=cursor)
 
     async def load_session(self, name: str) -> SessionDetail:
-        """A session with all its runs."""
+        """Return a session with all its runs."""
         summary, _ = await self.find_run(name)
         (latest,) = await self._runs.build_rows([summary])
         _, runs = await self._load_detail(summary, summary.latest.run)
         return SessionDetail(session=to_session_row(summary), runs=runs or (to_session_run(latest),), latest=latest)
 
     async def load_events(self, name: str, query: EventQuery) -> EventPage:
-        """A page of a run's events; the stream goes on behind the last of them."""
+        """Return a page of a run's events, and the stream cursor that follows them."""
         summary, run = await self.find_run(name)
-        # Taken before anything is read: what is told later comes by the stream, and by nothing else.
+        # Taken before anything is read: later events come by the stream only.
         cursor, seen = self._feed.cursor, self._feed.last_seq(run)
         is_live = run in self._feed.live or (
             not seen and run == summary.latest.run and summary.latest.state in ACTIVE_STATES
@@ -142,7 +144,7 @@ class RunQueries:
         return EventPage(events=lines, next=last, cursor=cursor)
 
     def _store_page(self, run: str, seq: int, pages: _EventPages) -> None:
-        """Keeps a record open where a page ended: whoever asks for the next need not read it from its beginning."""
+        """Keep a record open at the end of a page, so that the next page does not read it from its beginning."""
         self._open_pages[run, seq] = pages
         if len(self._open_pages) > MAX_OPEN_PAGES:
             del self._open_pages[next(iter(self._open_pages))]
@@ -150,7 +152,7 @@ class RunQueries:
     async def _load_detail(
         self, summary: SessionSummary, run: str
     ) -> tuple[RunDetailBuilder, tuple[SessionRun, ...]]:
-        """What the events of a run say, and, where its session has several, all of them."""
+        """Return the details of a run, and all runs of its session if there are several."""
         key = (run, summary.updated)
         if known := self._details.get(key):
             return known
@@ -182,7 +184,7 @@ class RunQueries:
         if not detail.live:
             raise refuse(ErrorCode.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
         (latest,) = await self._runs.build_rows([summary])
-        return detail, tuple(to_session_run(_run_row(latest, own, told)) for own, told in each.items())
+        return detail, tuple(to_session_run(_run_row(latest, own, live_run)) for own, live_run in each.items())
 
     async def _build_row(self, summary: SessionSummary, run: str, detail: RunDetailBuilder) -> RunRow:
         (latest,) = await self._runs.build_rows([summary])
@@ -190,7 +192,7 @@ class RunQueries:
 
 
 class _EventPages:
-    """The events of a run, being read page by page."""
+    """The events of a run, read page by page."""
 
     def __init__(self, events: AsyncIterator[EventRecord]) -> None:
         self._events = events
@@ -198,7 +200,7 @@ class _EventPages:
         self.has_more = False
 
     async def next_page(self, after: int, limit: int, *, upto: int | None) -> list[tuple[int, bytes]]:
-        """The next events after a number, and up to one, as lines: not more than go together, and at least one."""
+        """Return the next events after one number and up to another, as lines: at least one, at most a page."""
         found: list[tuple[int, bytes]] = []
         size, stamped = 0, self._next or await anext(self._events, None)
         self._next, self.has_more = None, False
@@ -214,25 +216,25 @@ class _EventPages:
 
 
 def _find_root(summary: SessionSummary, run: str) -> str:
-    """The conversation of a run: the first of a session that was continued elsewhere has its own."""
+    """Return the root of a run: the first run of a session that was continued elsewhere has its own."""
     return (run == summary.session and summary.begun_in) or summary.root
 
 
 def _run_row(latest: RunRow, run: str, live_run: LiveRunState | None) -> RunRow:
-    """One run of a session as a row: the latest as lists show it, another as its own events tell it."""
+    """Return the row of one run of a session: the latest as in lists, any other from its events."""
     if live_run is None:
         return latest
     if latest.run != run:
         return structs.replace(live_run.to_row(), parent_session=latest.parent_session)
     if latest.state is SessionState.ERROR and not live_run.ended:
-        # It was interrupted: without an end, only its events know what it used.
+        # It was interrupted: without an end event, only its other events have its usage.
         counted = live_run.to_row()
         return structs.replace(latest, tools=counted.tools, turns=counted.turns, usage=counted.usage)
     return latest
 
 
 def _list_ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[AncestorRow, ...]:
-    """The runs it came of. A tree lists sessions by their latest runs; each says which run asked for it."""
+    """Return the ancestors of a run. A tree lists sessions by their latest runs; each row names its parent run."""
     line = add_ancestors([row], tree)
     return tuple(
         AncestorRow(run=below.parent_run or above.run, agent=above.agent, name=above.name)

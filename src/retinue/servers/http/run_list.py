@@ -1,4 +1,4 @@
-"""Lists of runs: by conversation or one after the other, narrowed down, page by page."""
+"""Pages of runs and sessions: by conversation or flat, filtered, live runs included."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from retinue.servers.http.schemas import (
     SessionPage,
     SessionRow,
     UsageTotals,
+    copy_fields,
 )
 from retinue.sessions.store import Conversation, SessionFilter, SessionState, SessionSummary
 
@@ -31,70 +32,44 @@ ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
 
 
 def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> RunRow:
-    """The latest run of a session, as the store knows it; it stands below that other one, if any."""
+    """Return the row of the latest run of a session, from the session store; `parent_session` is its parent's."""
     latest = summary.latest
-    is_over, preview = latest.state not in ACTIVE_STATES, to_one_line(summary.preview, MAX_TASK_CHARS)
-    return RunRow(
+    has_ended, preview = latest.state not in ACTIVE_STATES, to_one_line(summary.preview, MAX_TASK_CHARS)
+    return copy_fields(
+        summary,
+        RunRow,
         run=latest.run,
-        session=summary.session,
-        root=summary.root,
-        parent_run=summary.parent_run,
         parent_session=parent_session,
         parent_tool_use_id=summary.parent_call or None,
-        depth=summary.depth,
-        name=summary.name,
-        agent=summary.agent,
-        engine=summary.engine,
-        model=summary.model,
-        provider=summary.provider,
-        surface=summary.surface,
         state=latest.state,
         task=summary.task[:MAX_TASK_CHARS],
-        doing="" if is_over else preview,
+        doing="" if has_ended else preview,
         created=latest.queued or summary.created,
         started=None if latest.state is SessionState.QUEUED else latest.started,
-        ended=(latest.ended or summary.updated) if is_over else None,
-        elapsed=latest.elapsed if is_over else None,
-        timeout=summary.timeout,
+        ended=(latest.ended or summary.updated) if has_ended else None,
+        elapsed=latest.elapsed if has_ended else None,
         tools=latest.tools,
         turns=latest.usage.turns,
-        usage=UsageTotals.from_usage(latest.usage),
+        usage=copy_fields(latest.usage, UsageTotals),
         failure=latest.failure,
         preview=preview,
-        cwd=summary.cwd,
         session_runs=summary.runs,
         owner=None,
-        can=RunActions(resume=is_over and summary.runs > 0),
+        can=RunActions(resume=has_ended and summary.runs > 0),
     )
 
 
 def to_session_row(summary: SessionSummary) -> SessionRow:
-    """A session as a list shows it."""
-    return SessionRow(
-        session=summary.session,
-        name=summary.name,
-        agent=summary.agent,
-        task=summary.task[:MAX_TASK_CHARS],
-        cwd=summary.cwd,
-        surface=summary.surface,
-        engine=summary.engine,
-        model=summary.model,
-        root=summary.root,
-        created=summary.created,
-        updated=summary.updated,
-        runs=summary.runs,
-        state=summary.latest.state,
-        preview=to_one_line(summary.preview, MAX_TASK_CHARS),
-        file=summary.file,
-        size_bytes=summary.size_bytes,
-        damaged=summary.damaged,
-    )
+    """Return the row of a session in a list."""
+    preview = to_one_line(summary.preview, MAX_TASK_CHARS)
+    task, state = summary.task[:MAX_TASK_CHARS], summary.latest.state
+    return copy_fields(summary, SessionRow, task=task, state=state, preview=preview)
 
 
 def sort_by_tree(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
-    """Parents before their children, older before newer beside each other; who has no parent here stands on top.
+    """Sort rows by tree: parents before children, older siblings first, rows without a parent at the top.
 
-    A session is listed by its latest run, and has below it what any of its runs asked for.
+    A session is listed by its latest run, with the child runs of all its runs below it.
     """
     rows = list(rows)
     here = {row.session: row for row in rows}
@@ -108,12 +83,12 @@ def sort_by_tree(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
         row = waiting.pop()
         found.append(row)
         waiting += below.pop(row.session, [])[::-1]
-    # Runs that name each other as parents, as only a damaged record can say, are shown all the same.
+    # Runs that name each other as parents, as only a damaged record does, are listed last.
     return (*found, *(row for rest in below.values() for row in rest))
 
 
 def add_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunRow]:
-    """The wanted rows and, of all these, those they stand below."""
+    """Return the wanted rows with their ancestors among all rows."""
     here = {row.session: row for row in rows}
     selected: dict[str, RunRow] = {}
     for row in wanted:
@@ -125,36 +100,36 @@ def add_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunR
 
 
 INDEX_MAX_AGE = 30.0
-"""Seconds the index is believed while nothing is known to have changed."""
+"""Seconds until the index is refreshed although no change is known."""
 MAX_CACHED_ROWS = 20_000
-"""Rows that are kept: lists are asked for again and again."""
+"""Rows that are cached: clients load the same lists again and again."""
 
 
 class RunListCache:
-    """What lists are made of. Nothing is read whole, and nothing is written but the index."""
+    """Rows of sessions and live runs, from the index and the event feed; reads no record as a whole."""
 
     def __init__(self, retinue: Retinue, feed: EventFeed) -> None:
         self._retinue = retinue
         self._feed = feed
         self._cached_rows: dict[str, tuple[float, RunRow]] = {}
         self._known_parents: dict[str, str] = {}
-        """The sessions of runs that were looked up because they asked for others: that of a run never changes."""
+        """The sessions of parent runs that were looked up; the session of a run never changes."""
         self._last_refresh = (-1, 0.0)
-        """At what number of changes the index was last brought up to date, and when."""
+        """The number of changes and the time at which the index was last refreshed."""
 
     async def list_sessions(self, wanted: SessionFilter) -> Sequence[SessionSummary]:
-        """Sessions, last changed first."""
+        """Return the sessions that match the filter, last changed first."""
         with self._index_refresh() as refresh:
             return await self._retinue.sessions(wanted, look=refresh)
 
     async def list_conversations(self, wanted: SessionFilter, most: int) -> Sequence[Conversation]:
-        """Root conversations, last changed first, each with at most so many sessions."""
+        """Return root conversations, last changed first, each with at most `most` sessions."""
         with self._index_refresh() as refresh:
             return await self._retinue.conversations(wanted, most=most, look=refresh)
 
     @contextmanager
     def _index_refresh(self) -> Iterator[bool]:
-        """Whether the records may have changed since the index last looked at them; once it has, they have not."""
+        """Yield whether the index needs a refresh; after the block it counts as refreshed."""
         changes, now = self._feed.changes, time.monotonic()
         refresh = self._last_refresh[0] != changes or now - self._last_refresh[1] > INDEX_MAX_AGE
         yield refresh
@@ -162,22 +137,22 @@ class RunListCache:
             self._last_refresh = (changes, now)
 
     def live_roots(self) -> tuple[str, ...]:
-        """The roots of what runs, the last begun first."""
+        """Return the roots of live runs, the latest first."""
         return tuple(dict.fromkeys(live_run.origin.root for live_run in reversed(self._feed.live.values())))
 
     async def list_under_root(self, root: str, most: int) -> tuple[list[RunRow], int]:
-        """The runs under a root, the latest of each session, and how many more there are."""
+        """Return the latest run of each session under a root, and the number of sessions left out."""
         found = await self.list_conversations(SessionFilter(root=root, limit=1), most)
         sessions = found[0].sessions if found else ()
         rows = self.add_live_rows(root, await self.build_rows(sessions))
         return rows, found[0].count - len(sessions) if found else 0
 
     def list_live_under_root(self, root: str) -> list[LiveRunState]:
-        """What runs under a root."""
+        """Return the live runs under a root."""
         return [live_run for live_run in self._feed.live.values() if live_run.origin.root == root]
 
     def add_live_rows(self, root: str, rows: list[RunRow]) -> list[RunRow]:
-        """The rows and those of runs that the index does not know yet."""
+        """Return the rows with those of live runs that are not in the index yet."""
         here = {row.run for row in rows}
         return [
             *rows,
@@ -185,14 +160,14 @@ class RunListCache:
         ]
 
     async def build_rows(self, summaries: Sequence[SessionSummary]) -> list[RunRow]:
-        """The rows of sessions, in their order."""
+        """Return the rows of sessions, in the same order."""
         parents = await self._find_parents(summaries)
         live = {live_run.origin.session: live_run for live_run in self._feed.live.values()}
         return [self._build_row(summary, parents.get(summary.session), live) for summary in summaries]
 
     async def _find_parents(self, summaries: Sequence[SessionSummary]) -> Mapping[str, str]:
-        """The session that each of them was asked for in, where there is one."""
-        # The first run of a session has its id; others are looked up.
+        """Return the parent session of each session that has one."""
+        # The first run of a session has the id of the session; other runs are looked up.
         known = {run: each.session for each in summaries for run in (each.session, each.latest.run)}
         found: dict[str, str] = {}
         for each in summaries:
@@ -210,7 +185,7 @@ class RunListCache:
     def _build_row(
         self, summary: SessionSummary, parent_session: str | None, live: Mapping[str, LiveRunState]
     ) -> RunRow:
-        """The row of a session's latest run: what is known live wins over what was indexed."""
+        """Return the row of a session's latest run; the live state wins over the index."""
         if live_run := live.get(summary.session):
             return structs.replace(live_run.to_row(), session_runs=max(summary.runs, live_run.number))
         known = self._cached_rows.get(summary.session)
@@ -223,14 +198,14 @@ class RunListCache:
         return row
 
     def _cache_row(self, updated: float, row: RunRow) -> None:
-        """Remembers the row of a session where nothing goes on, until that changes."""
+        """Cache the row of a session without live runs until it changes."""
         if len(self._cached_rows) >= MAX_CACHED_ROWS:
             self._cached_rows.clear()
         self._cached_rows[row.session] = (updated, row)
 
 
 async def find_session_id(retinue: Retinue, run: str) -> str:
-    """The session of a run; what is no longer kept may have been the first of its own."""
+    """Return the session of a run; a run that is no longer stored counts as the first of its session."""
     with suppress(RefusedError):
         if found := await retinue.session(run):
             return found.session
@@ -238,24 +213,24 @@ async def find_session_id(retinue: Retinue, run: str) -> str:
 
 
 MAX_ROWS = 200
-"""Of one root conversation in a list of many."""
+"""Rows of one root conversation in a list of many."""
 
 
 class RunLists:
-    """Each says the place of the stream at which it was made: taken before anything is read, so nothing is missed."""
+    """Pages for clients. Their stream cursor is taken before anything is read, so that no event is missed."""
 
     def __init__(self, runs: RunListCache, feed: EventFeed) -> None:
         self._runs = runs
         self._feed = feed
 
     async def list_activity(self, query: GroupQuery) -> ActivityPage:
-        """Root conversations, those with live runs first."""
+        """Return root conversations, those with live runs first."""
         cursor, wanted = self._feed.cursor, _session_filter(query)
         is_filtered = _is_filtered(query)
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
             return ActivityPage(groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor)
-        # Those that are live now: what ends while this is read must not be listed a second time as ended.
+        # Fixed now: a conversation that ends while this is read must not be listed a second time as ended.
         live = () if is_filtered else tuple(self._runs.live_roots())
         first = [await self._live_group(root, query) for root in live] if query.before is None else []
         page = await self._runs.list_conversations(wanted, MAX_ROWS)
@@ -268,11 +243,12 @@ class RunLists:
         )
 
     async def list_runs(self, query: RunQuery) -> RunPage:
-        """Runs, last changed first."""
+        """Return runs, last changed first."""
         cursor = self._feed.cursor
         if _wants_live_only(query):
             rows = [
-                live_run.to_row() for live_run in sorted(self._feed.live.values(), key=lambda told: -told.updated)
+                live_run.to_row()
+                for live_run in sorted(self._feed.live.values(), key=lambda live_run: -live_run.updated)
             ]
             return RunPage(runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor)
         found = await self._runs.list_sessions(_session_filter(query))
@@ -282,7 +258,7 @@ class RunLists:
         return RunPage(runs=tuple(rows), next=after, cursor=cursor)
 
     async def list_sessions(self, query: RunQuery) -> SessionPage:
-        """Sessions, last changed first."""
+        """Return sessions, last changed first."""
         found = await self._runs.list_sessions(_session_filter(query))
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
@@ -295,7 +271,7 @@ class RunLists:
 
     async def _stored_group(self, found: Conversation, query: GroupQuery) -> RunGroup:
         rows = self._runs.add_live_rows(found.root, await self._runs.build_rows(found.sessions))
-        # By the whole task, of which a row has only the beginning.
+        # Filtered by the whole task; a row has only its beginning.
         matching = {each.session for each in found.sessions if _session_filter(query).matches(each)}
         more = found.count - len(found.sessions)
         return _make_group(found.root, found.updated, rows, more, query, matching)
@@ -327,7 +303,7 @@ def _session_filter(query: RunQuery) -> SessionFilter:
 
 
 def _wants_live_only(query: RunQuery) -> bool:
-    """Whether only runs are asked for that go on: they are known here, and the index is always a little behind."""
+    """Return whether the query is for live runs only, which the feed knows before the index does."""
     return query.live or query.state in ACTIVE_STATES
 
 

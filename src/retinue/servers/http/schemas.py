@@ -1,11 +1,11 @@
-"""What the API tells of runs and sessions, as frozen values: the OpenAPI document is made from them.
+"""Runs and sessions as the API returns them. The OpenAPI document is built from these types.
 
-Names on the wire are camelCase, times are seconds of the wall clock, ids are whole.
+Names on the wire are camelCase, times are seconds of the wall clock, ids are complete.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Raw, Struct, field
 
@@ -15,43 +15,33 @@ from retinue.sessions.store import SessionState
 
 
 class ApiValue(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """One object of the wire. A list has thousands: none refers to itself, so nobody need look for circles."""
+    """An object of a response. Lists have thousands of them and none refers to itself: garbage collection skips them."""
 
 
-class UsageTotals(ApiValue, frozen=True, kw_only=True):
-    """What models consumed."""
+Value = TypeVar("Value", bound=Struct)
 
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost: float | None = None
-    """In dollars; null when no provider said."""
-    turns: int = 0
 
-    @classmethod
-    def from_usage(cls, usage: Usage) -> UsageTotals:
-        return cls(
-            input=usage.input,
-            output=usage.output,
-            cache_read=usage.cache_read,
-            cache_write=usage.cache_write,
-            cost=usage.cost,
-            turns=usage.turns,
-        )
+def copy_fields(source: object, kind: type[Value], **changes: Any) -> Value:
+    """Return a struct of another type with the fields of the same names; `changes` replace or add to them."""
+    same = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in changes}
+    return kind(**same, **changes)
+
+
+class UsageTotals(Usage, frozen=True, omit_defaults=False):
+    """Usage of models, with every key."""
 
 
 class RunOwner(ApiValue, frozen=True, kw_only=True):
-    """The process that carries a run out."""
+    """The process that executes a run."""
 
     pid: int
     host: str
     here: bool
-    """Whether it is this server."""
+    """Whether the process is this server."""
 
 
 class RunActions(ApiValue, frozen=True, kw_only=True):
-    """What can be done with a run now."""
+    """Commands a run accepts now."""
 
     cancel: bool = False
     steer: bool = False
@@ -67,7 +57,7 @@ class RunRow(ApiValue, frozen=True, kw_only=True):
     root: str
     parent_run: str | None
     parent_session: str | None
-    """That of the parent run: lists show a session by its latest run, which may be another."""
+    """The session of the parent run: lists show a session by its latest run, which may be another."""
     parent_tool_use_id: str | None
     depth: int
     name: str
@@ -78,25 +68,25 @@ class RunRow(ApiValue, frozen=True, kw_only=True):
     surface: str
     state: SessionState
     task: str
-    """Its beginning."""
+    """The beginning of the task."""
     doing: str
-    """What it does now, in a line; empty once it has ended."""
+    """A line about the current activity; empty once the run has ended."""
     created: float
     started: float | None
     ended: float | None
     elapsed: float | None
-    """Once it has ended."""
+    """Once the run has ended."""
     timeout: float
     tools: int
-    """Calls of tools."""
+    """Number of tool calls."""
     turns: int
     usage: UsageTotals
     failure: Failure | None
     preview: str
-    """First line of its answer or failure."""
+    """First line of the answer or failure."""
     cwd: str
     session_runs: int
-    """How many runs the session has."""
+    """Number of runs of the session."""
     owner: RunOwner | None
     can: RunActions
 
@@ -105,14 +95,14 @@ class RunRow(ApiValue, frozen=True, kw_only=True):
 
 
 class AnswerText(ApiValue, frozen=True, kw_only=True):
-    """The text of a result, and what it is."""
+    """The text of a result and its status."""
 
     text: str
     kind: AnswerStatus
 
 
 class AttemptRow(ApiValue, frozen=True, kw_only=True):
-    """One try within a run."""
+    """One attempt of a run."""
 
     number: int
     reason: str
@@ -122,7 +112,7 @@ class AttemptRow(ApiValue, frozen=True, kw_only=True):
 
 
 class ModelFallback(ApiValue, frozen=True, kw_only=True):
-    """One model that took over from another."""
+    """A change to a fallback model."""
 
     before: str | None = field(name="from")
     after: str = field(name="to")
@@ -139,7 +129,7 @@ class NoticeRow(ApiValue, frozen=True, kw_only=True):
 
 
 class TouchedFile(ApiValue, frozen=True, kw_only=True):
-    """A file that a tool was called for."""
+    """A file that a tool call named."""
 
     path: str
     how: Literal["read", "write", "edit", "search"]
@@ -147,17 +137,17 @@ class TouchedFile(ApiValue, frozen=True, kw_only=True):
 
 
 class ToolCount(ApiValue, frozen=True, kw_only=True):
-    """One of the tools that were called."""
+    """Calls of one tool."""
 
     name: str
     count: int
     errors: int
     seconds: float
-    """Between its calls and their results."""
+    """Between the calls and their results."""
 
 
 class TimeBreakdown(ApiValue, frozen=True, kw_only=True):
-    """Where time and money went. Seconds; tools that run at once count once."""
+    """Time in seconds and cost of a run. Tools that run at the same time count once."""
 
     queued: float
     model: float
@@ -165,12 +155,12 @@ class TimeBreakdown(ApiValue, frozen=True, kw_only=True):
     other: float
     cost: float | None
     nested_cost: float | None
-    """Of the runs below it."""
+    """Of the child runs."""
     tokens: int
 
 
 class DeclaredSpec(ApiValue, frozen=True, kw_only=True):
-    """What was asked for when the run was accepted."""
+    """The specification of a run when it was accepted."""
 
     engine: str
     model: str | None
@@ -198,7 +188,7 @@ class AncestorRow(ApiValue, frozen=True, kw_only=True):
 
 
 class RunDetail(RunRow, frozen=True, kw_only=True):
-    """Everything there is to know of a run but its events."""
+    """Everything about a run but its events."""
 
     task_text: str
     answer: AnswerText | None
@@ -213,9 +203,9 @@ class RunDetail(RunRow, frozen=True, kw_only=True):
     tools_used: tuple[ToolCount, ...]
     spent: TimeBreakdown
     runs: tuple[SessionRun, ...]
-    """Of its session, in order."""
+    """Of the session, in order."""
     ancestors: tuple[AncestorRow, ...]
-    """The root's own run first."""
+    """The run of the root first."""
     children: tuple[RunRow, ...]
 
 
@@ -236,15 +226,15 @@ class RunGroup(ApiValue, frozen=True, kw_only=True):
     live: int
     runs: tuple[RunRow, ...]
     more: int
-    """Runs that are not listed here."""
+    """Number of runs that are not listed."""
 
 
 class ActivityPage(ApiValue, frozen=True, kw_only=True):
     groups: tuple[RunGroup, ...]
     next: str | None
-    """What `before` gets for the next page."""
+    """The value of `before` for the next page."""
     cursor: str
-    """Where the stream goes on from this picture."""
+    """The position of the event stream at which this page was read."""
 
 
 class RunPage(ApiValue, frozen=True, kw_only=True):
@@ -262,9 +252,9 @@ class RunTree(ApiValue, frozen=True, kw_only=True):
 
 class EventPage(ApiValue, frozen=True, kw_only=True):
     events: tuple[Raw, ...]
-    """As on the wire everywhere: see the schema of events."""
+    """As in the schema of events."""
     next: int | None
-    """What `after` gets for the next page."""
+    """The value of `after` for the next page."""
     cursor: str
 
 
@@ -305,14 +295,14 @@ class SessionDetail(ApiValue, frozen=True, kw_only=True):
 
 
 class StreamedEvent(ApiValue, frozen=True, kw_only=True):
-    """The data of a message of the stream: an event, and its run as a list shows it from then on."""
+    """The data of a stream message: an event, and the row of its run after the event."""
 
     event: Raw
     row: RunRow
 
 
 class ResyncMessage(ApiValue, frozen=True, kw_only=True):
-    """The data of a message of the stream: what came after the place that was asked for is no longer known."""
+    """The data of a stream message: the events after the requested position are no longer available."""
 
     cursor: str
-    """Where the stream goes on: load everything anew, and follow it from there."""
+    """The position at which the stream continues: reload everything, and follow the stream from there."""
