@@ -87,10 +87,10 @@ async def test_the_document_says_what_the_code_says_of_its_fields(document):
     parts, paths = document["components"]["schemas"], document["paths"]
     assert (
         parts["RunRow"]["properties"]["doing"]["description"]
-        == "What it does now, in a line; empty once it has ended."
+        == "A line about the current activity; empty once the run has ended."
     )
-    assert parts["RunDetail"]["properties"]["tools"]["description"] == "Calls of tools."
-    assert parts["UsageTotals"]["properties"]["cost"]["description"] == "In dollars; null when no provider said."
+    assert parts["RunDetail"]["properties"]["tools"]["description"] == "Number of tool calls."
+    assert parts["UsageTotals"]["properties"]["cost"]["description"].startswith("In dollars; null ")
     described = {each["name"]: each.get("description") for each in paths[f"{BASE}/runs"]["get"]["parameters"]}
     assert described["q"] == "Looked for in name, agent, task and preview."
     assert parts["StartRunBody"]["properties"]["maxDepth"]["anyOf"][0] == {

@@ -15,7 +15,7 @@ from retinue.sessions.store import SessionState
 
 
 class ApiValue(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """An object of a response. Lists have thousands of them and none refers to itself: garbage collection skips them."""
+    """An object of a response. Lists have thousands, none of which refers to itself: no garbage collection."""
 
 
 Value = TypeVar("Value", bound=Struct)
