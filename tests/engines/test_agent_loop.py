@@ -1,4 +1,4 @@
-"""The agent loop: what a model is given, what is told of it, and what goes wrong without ending the run."""
+"""The agent loop: requests to the model, emitted events, and tool failures that do not end the run."""
 
 import time
 from pathlib import Path
@@ -30,8 +30,8 @@ def anyio_backend(request):
     return request.param
 
 
-class Replies:
-    """A model that gives the replies it was made with, and remembers what it was asked."""
+class PreparedModel:
+    """A model with prepared replies that records its requests."""
 
     name = "replies"
 
@@ -39,40 +39,40 @@ class Replies:
         self.left = list(replies)
         self.requests: list[ModelRequest] = []
 
-    async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
+    async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         self.requests.append(replace(request, messages=tuple(request.messages)))
         return self.left.pop(0)
 
 
-def calling(*uses: ToolUse) -> ModelReply:
+def tool_reply(*uses: ToolUse) -> ModelReply:
     return ModelReply(content=uses, stop_reason="tool_use")
 
 
-def saying(text: str) -> ModelReply:
+def text_reply(text: str) -> ModelReply:
     return ModelReply(content=(Text(text),))
 
 
 async def echo(word: str) -> str:
-    """Says it back."""
+    """Return the word."""
     return f"echo {word}"
 
 
-async def stumble() -> str:
-    """Fails as tools do."""
+async def refuse() -> str:
+    """Fail with a ToolError."""
     raise ToolError("Path not found: x. Use ls.")
 
 
 async def crash() -> str:
-    """Fails as tools should not."""
+    """Fail with an unexpected exception."""
     raise ZeroDivisionError("division by zero")
 
 
 async def leave() -> str:
-    """Tries to end the process."""
+    """Try to end the process."""
     raise SystemExit(3)
 
 
-TOOLS = AgentToolbox(make_tool(function) for function in (echo, stumble, crash, leave))
+TOOLS = AgentToolbox(make_tool(function) for function in (echo, refuse, crash, leave))
 
 
 async def run(model: ChatModel, tmp_path: Path, toolbox: AgentToolbox = TOOLS, **changes: Any) -> list[Any]:
@@ -82,20 +82,20 @@ async def run(model: ChatModel, tmp_path: Path, toolbox: AgentToolbox = TOOLS, *
         events.append(event)
         await anyio.lowlevel.checkpoint()
 
-    changes = {"grant": ToolGrant(tools=("echo", "stumble", "crash", "leave")), **changes}
+    changes = {"grant": ToolGrant(tools=("echo", "refuse", "crash", "leave")), **changes}
     await run_agent_loop(model, make_run_spec(tmp_path, task="Do it.", **changes), toolbox, emit)
     return events
 
 
-async def test_a_message_is_told_whole_before_the_results_of_its_calls(tmp_path):
-    model = Replies(
+async def test_message_is_emitted_whole_before_the_results_of_its_calls(tmp_path):
+    model = PreparedModel(
         ModelReply(
             content=(Thinking("hm"), Text("Let me look."), ToolUse("1", "echo", {"word": "a"})),
             stop_reason="tool_use",
             usage=Usage(input=10, output=5, cost=0.5),
             model="replies-2",
         ),
-        saying("Done."),
+        text_reply("Done."),
     )
     events = await run(model, tmp_path)
     assert events == [
@@ -110,9 +110,9 @@ async def test_a_message_is_told_whole_before_the_results_of_its_calls(tmp_path)
     check_order(events)
 
 
-async def test_a_conversation_goes_on_from_its_history_and_grows_by_what_happened(tmp_path):
+async def test_request_contains_history_and_earlier_tool_results(tmp_path):
     history = (Message(role="user", text="before"), Message(role="assistant", text="yes"))
-    model = Replies(calling(ToolUse("1", "echo", {"word": "a"})), saying("Done."))
+    model = PreparedModel(tool_reply(ToolUse("1", "echo", {"word": "a"})), text_reply("Done."))
     events = await run(model, tmp_path, history=history, system_prompt="Be brief.")
     first, second = model.requests
     asked = (*history, Message(role="user", text="Do it."))
@@ -121,21 +121,21 @@ async def test_a_conversation_goes_on_from_its_history_and_grows_by_what_happene
     assert second.messages == (*asked, *messages_from_events(events)[:2])
 
 
-async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(tmp_path):
-    model = Replies(
-        calling(
+async def test_tool_failures_are_results_for_the_model(tmp_path):
+    model = PreparedModel(
+        tool_reply(
             ToolUse("1", "nothing", {}),
             ToolUse("2", "echo", {"words": "a"}),
-            ToolUse("3", "stumble", {}),
+            ToolUse("3", "refuse", {}),
             ToolUse("4", "crash", {}),
             ToolUse("5", "leave", {}),
         ),
-        saying("I see."),
+        text_reply("I see."),
     )
     events = await run(model, tmp_path)
     assert [event for event in events if isinstance(event, ToolReturned)] == [
         ToolReturned(
-            "1", "nothing", "Unknown tool: nothing. Available tools: echo, stumble, crash, leave", is_error=True
+            "1", "nothing", "Unknown tool: nothing. Available tools: echo, refuse, crash, leave", is_error=True
         ),
         ToolReturned(
             "2",
@@ -143,87 +143,87 @@ async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(tmp_path):
             "Invalid arguments for echo: Object contains unknown field `words`. Its parameters: word",
             is_error=True,
         ),
-        ToolReturned("3", "stumble", "Path not found: x. Use ls.", is_error=True),
+        ToolReturned("3", "refuse", "Path not found: x. Use ls.", is_error=True),
         ToolReturned("4", "crash", "crash failed: ZeroDivisionError: division by zero", is_error=True),
         ToolReturned("5", "leave", "leave failed: SystemExit: 3", is_error=True),
     ]
     assert events[-1].stop_reason == "stop"
 
 
-async def test_a_tool_that_is_not_granted_is_neither_seen_nor_called(tmp_path):
-    model = Replies(calling(ToolUse("1", "echo", {"word": "a"})), saying("No."))
-    events = await run(model, tmp_path, grant=ToolGrant(tools=("stumble",)))
-    assert [declared.name for declared in model.requests[0].tools] == ["stumble"]
-    assert ToolReturned("1", "echo", "Unknown tool: echo. Available tools: stumble", is_error=True) in events
+async def test_tool_that_is_not_granted_is_neither_declared_nor_called(tmp_path):
+    model = PreparedModel(tool_reply(ToolUse("1", "echo", {"word": "a"})), text_reply("No."))
+    events = await run(model, tmp_path, grant=ToolGrant(tools=("refuse",)))
+    assert [declared.name for declared in model.requests[0].tools] == ["refuse"]
+    assert ToolReturned("1", "echo", "Unknown tool: echo. Available tools: refuse", is_error=True) in events
 
 
-async def test_calls_of_one_message_run_side_by_side_and_are_told_in_order(tmp_path):
-    second_began = anyio.Event()
+async def test_calls_of_one_message_run_concurrently_and_are_reported_in_order(tmp_path):
+    second_started = anyio.Event()
 
     async def wait() -> str:
-        await second_began.wait()
+        await second_started.wait()
         return "first"
 
-    async def begin() -> str:
-        second_began.set()
+    async def start() -> str:
+        second_started.set()
         return "second"
 
-    model = Replies(calling(ToolUse("1", "wait", {}), ToolUse("2", "begin", {})), saying("Done."))
-    toolbox = AgentToolbox([make_tool(wait), make_tool(begin)])
-    events = await run(model, tmp_path, toolbox, grant=ToolGrant(tools=("wait", "begin")))
+    model = PreparedModel(tool_reply(ToolUse("1", "wait", {}), ToolUse("2", "start", {})), text_reply("Done."))
+    toolbox = AgentToolbox([make_tool(wait), make_tool(start)])
+    events = await run(model, tmp_path, toolbox, grant=ToolGrant(tools=("wait", "start")))
     results = [event for event in events if isinstance(event, ToolReturned)]
-    assert results == [ToolReturned("1", "wait", "first"), ToolReturned("2", "begin", "second")]
+    assert results == [ToolReturned("1", "wait", "first"), ToolReturned("2", "start", "second")]
     check_order(events)
 
 
-async def test_a_result_is_told_while_later_calls_still_run(tmp_path):
-    told = anyio.Event()
+async def test_result_is_emitted_while_later_calls_still_run(tmp_path):
+    reported = anyio.Event()
 
     async def quick() -> str:
         return "quick"
 
     async def slow() -> str:
-        await told.wait()
+        await reported.wait()
         return "slow"
 
     async def emit(event):
         if isinstance(event, ToolReturned) and event.name == "quick":
-            told.set()
+            reported.set()
 
-    model = Replies(calling(ToolUse("1", "quick", {}), ToolUse("2", "slow", {})), saying("Done."))
+    model = PreparedModel(tool_reply(ToolUse("1", "quick", {}), ToolUse("2", "slow", {})), text_reply("Done."))
     toolbox = AgentToolbox([make_tool(quick), make_tool(slow)])
     spec = make_run_spec(tmp_path, grant=ToolGrant(tools=("quick", "slow")))
     with anyio.fail_after(5):
         await run_agent_loop(model, spec, toolbox, emit)
 
 
-async def test_a_provider_failure_ends_the_run_as_a_message(tmp_path):
-    model = Replies(ModelReply(content=(Text("Half an"),), stop_reason="error", error="529 overloaded"))
+async def test_provider_failure_ends_the_run_as_a_message(tmp_path):
+    model = PreparedModel(ModelReply(content=(Text("Half an"),), stop_reason="error", error="529 overloaded"))
     assert await run(model, tmp_path) == [
         Text("Half an"),
         MessageEnded(stop_reason="error", model="replies", usage=Usage(turns=1), error="529 overloaded"),
     ]
 
 
-async def test_calls_of_a_message_that_was_cut_short_are_not_made(tmp_path):
+async def test_calls_of_a_truncated_message_are_not_made(tmp_path):
     cut = ModelReply(content=(Text("Now"), ToolUse("1", "echo", {"word": "a"})), stop_reason="length")
-    assert await run(Replies(cut), tmp_path) == [
+    assert await run(PreparedModel(cut), tmp_path) == [
         Text("Now"),
         MessageEnded(stop_reason="length", model="replies", usage=Usage(turns=1)),
     ]
 
 
-async def test_a_model_that_calls_tools_and_says_stop_is_taken_by_its_calls(tmp_path):
-    model = Replies(ModelReply(content=(ToolUse("1", "echo", {"word": "a"}),)), saying("Done."))
+async def test_tool_calls_override_the_stop_reason_stop(tmp_path):
+    model = PreparedModel(ModelReply(content=(ToolUse("1", "echo", {"word": "a"}),)), text_reply("Done."))
     events = await run(model, tmp_path)
     assert events[1].stop_reason == "tool_use"
     assert messages_from_events(events)[-1].text == "Done."
 
 
-async def test_a_valid_finalization_ends_the_run_and_an_invalid_one_does_not(tmp_path):
-    model = Replies(
-        calling(ToolUse("1", "subagent_finalize", {"status": "SUCCESS", "result": " "})),
-        calling(ToolUse("2", "subagent_finalize", {"status": "ERROR", "error": "no", "result": "half"})),
+async def test_valid_finalization_ends_the_run_and_an_invalid_one_does_not(tmp_path):
+    model = PreparedModel(
+        tool_reply(ToolUse("1", "subagent_finalize", {"status": "SUCCESS", "result": " "})),
+        tool_reply(ToolUse("2", "subagent_finalize", {"status": "ERROR", "error": "no", "result": "half"})),
     )
     events = await run(model, tmp_path, finalize=True)
     assert [event for event in events if isinstance(event, ToolReturned | Finalized)] == [
@@ -233,13 +233,13 @@ async def test_a_valid_finalization_ends_the_run_and_an_invalid_one_does_not(tmp
     ]
 
 
-async def test_the_finalize_tool_exists_only_where_it_is_asked_for(tmp_path):
-    model = Replies(saying("Done."))
+async def test_finalize_tool_is_declared_only_on_request(tmp_path):
+    model = PreparedModel(text_reply("Done."))
     await run(model, tmp_path)
     assert "subagent_finalize" not in [declared.name for declared in model.requests[0].tools]
 
 
-class Stream:
+class StreamingModel:
     """A model that streams."""
 
     name = "stream"
@@ -247,26 +247,26 @@ class Stream:
     def __init__(self, deltas: int) -> None:
         self.deltas = deltas
 
-    async def reply(self, request: ModelRequest, say: OnDelta) -> ModelReply:
-        await say(ThinkingDelta("hm"))
+    async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        await on_delta(ThinkingDelta("hm"))
         for _ in range(self.deltas):
-            await say(TextDelta("x" * 20))
+            await on_delta(TextDelta("x" * 20))
         return ModelReply(content=(Thinking("hm"), Text("x" * 20 * self.deltas)))
 
 
-async def test_deltas_are_told_as_they_come(tmp_path):
-    events = await run(Stream(3), tmp_path)
+async def test_deltas_are_emitted_as_they_arrive(tmp_path):
+    events = await run(StreamingModel(3), tmp_path)
     assert events[:4] == [ThinkingDelta("hm"), *[TextDelta("x" * 20)] * 3]
     check_order(events)
 
 
-async def test_a_delta_costs_the_same_however_many_came_before(tmp_path):
+async def test_cost_of_a_delta_is_constant(tmp_path):
     async def cost(deltas: int) -> float:
         async def ignore(event):
             pass
 
         started = time.process_time()
-        await run_agent_loop(Stream(deltas), make_run_spec(tmp_path), AgentToolbox(), ignore)
+        await run_agent_loop(StreamingModel(deltas), make_run_spec(tmp_path), AgentToolbox(), ignore)
         return time.process_time() - started
 
     few = min([await cost(10_000) for _ in range(5)])
@@ -274,7 +274,7 @@ async def test_a_delta_costs_the_same_however_many_came_before(tmp_path):
     assert many < 12 * few
 
 
-async def test_a_slow_tool_is_cancelled_with_its_run(tmp_path):
+async def test_slow_tool_is_cancelled_with_its_run(tmp_path):
     ended = []
 
     async def slow() -> str:
@@ -284,20 +284,20 @@ async def test_a_slow_tool_is_cancelled_with_its_run(tmp_path):
             ended.append("slow")
         return ""
 
-    model = Replies(calling(ToolUse("1", "slow", {}), ToolUse("2", "slow", {})))
+    model = PreparedModel(tool_reply(ToolUse("1", "slow", {}), ToolUse("2", "slow", {})))
     with anyio.move_on_after(0.01):
         await run(model, tmp_path, AgentToolbox([make_tool(slow)]), grant=ToolGrant(tools=("slow",)))
     assert ended == ["slow", "slow"]
 
 
-async def test_two_user_messages_in_a_row_are_one(tmp_path):
-    asked = []
+async def test_two_user_messages_in_a_row_are_merged(tmp_path):
+    requests = []
 
-    class Noting:
-        name = "noting"
+    class RecordingModel:
+        name = "recording"
 
-        async def reply(self, request, say):
-            asked.append([(message.role, message.text) for message in request.messages])
+        async def reply(self, request, on_delta):
+            requests.append([(message.role, message.text) for message in request.messages])
             return ModelReply(content=(Text("ok"),))
 
     history = (Message(role="user", text="first"),)
@@ -306,5 +306,5 @@ async def test_two_user_messages_in_a_row_are_one(tmp_path):
     async def emit(event):
         await anyio.lowlevel.checkpoint()
 
-    await run_agent_loop(Noting(), spec, AgentToolbox(), emit)
-    assert asked == [[("user", "first\n\nsecond")]]
+    await run_agent_loop(RecordingModel(), spec, AgentToolbox(), emit)
+    assert requests == [[("user", "first\n\nsecond")]]

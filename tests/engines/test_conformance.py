@@ -1,4 +1,4 @@
-"""Our own engines pass the suite every engine passes, on both event loops."""
+"""Retinue's own engines pass the conformance suite on both event loops."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ class TestOffline(EngineSuite):
         return EngineCase(OfflineEngine(), make_run_spec(folder, task="Where is water boiled?"))
 
 
-def test_an_engine_has_the_tests_of_what_it_can_be_brought_to():
+def test_suite_omits_the_tests_of_unsupported_behaviors():
     def tests(suite: type) -> set[str]:
         return {name for name in dir(suite) if name.startswith("test_") and callable(getattr(suite, name))}
 
@@ -82,17 +82,17 @@ PI_SCRIPTS: dict[EngineBehavior, list[fake_pi.FakePiAction]] = {
 }
 
 
-class Placed:
-    """The pi engine as it lives in its place, for one run."""
+class ExecutedEngine:
+    """The pi engine in an executor of its own, for one run."""
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        async with LocalExecutor(available_engines(spec.environment)) as self._place:
+        async with LocalExecutor(available_engines(spec.environment)) as self._executor:
             self._spec = spec
-            await self._place.execute(spec, emit)
+            await self._executor.execute(spec, emit)
 
     async def steer(self, run: str, text: str) -> Failure | None:
         assert run == self._spec.run
-        return await self._place.steer(self._spec, text)
+        return await self._executor.steer(self._spec, text)
 
 
 @pytest.mark.process
@@ -114,7 +114,7 @@ class TestPi(EngineSuite):
             environment=environment(self._home),
             native_folder=str(self._home / "native"),
         )
-        return EngineCase(Placed(), spec)
+        return EngineCase(ExecutedEngine(), spec)
 
     def find_leftovers(self) -> list[str]:
         return alive(self._home)

@@ -1,4 +1,4 @@
-"""The scripted engine plays what it was given, and a file says the same."""
+"""The scripted engine plays steps from Python and from script files."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from retinue.testing.engines import make_run_spec, record_run
 TURN = Usage(turns=1)
 
 
-def ended(reason, **more):
+def message_ended(reason, **more):
     return MessageEnded(stop_reason=reason, model="scripted", usage=TURN, **more)
 
 
@@ -41,41 +41,41 @@ async def test_steps_are_played_as_events(tmp_path):
     assert await record_run(engine, make_run_spec(tmp_path, task="Go.")) == [
         Notice("storage", "slow disk"),
         ToolCalled("01234567-1", "read", {"path": "x"}),
-        ended("tool_use"),
+        message_ended("tool_use"),
         ToolReturned("01234567-1", "read", "text"),
         ToolCalled("01234567-2", "bash", {}),
-        ended("tool_use"),
+        message_ended("tool_use"),
         ToolReturned("01234567-2", "bash", "no", is_error=True),
         TextDelta("subjec"),
         TextDelta("t: Go."),
         Text("subject: Go."),
-        ended("stop"),
+        message_ended("stop"),
     ]
 
 
-async def test_a_message_names_the_model_that_was_asked_for(tmp_path):
+async def test_message_names_the_requested_model(tmp_path):
     events = await record_run(ScriptedEngine(reply("hi")), make_run_spec(tmp_path, model="big"))
     assert events[-1] == MessageEnded(stop_reason="stop", model="big", usage=TURN)
 
 
-async def test_failures_are_played_too(tmp_path):
+async def test_failures_are_played(tmp_path):
     assert await record_run(ScriptedEngine(fail("429 rate limit")), make_run_spec(tmp_path)) == [
-        ended("error", error="429 rate limit")
+        message_ended("error", error="429 rate limit")
     ]
     with pytest.raises(EngineError, match="It broke"):
         await record_run(ScriptedEngine(FailEngine(engine_error("It broke."))), make_run_spec(tmp_path))
 
 
-async def test_a_finalization_is_a_call_and_an_event(tmp_path):
+async def test_finalization_is_a_tool_call_and_an_event(tmp_path):
     assert await record_run(ScriptedEngine(finalize("half", error="no disk")), make_run_spec(tmp_path)) == [
         ToolCalled("01234567-1", "subagent_finalize", {"status": "ERROR", "result": "half", "error": "no disk"}),
-        ended("tool_use"),
+        message_ended("tool_use"),
         ToolReturned("01234567-1", "subagent_finalize", "finalized"),
         Finalized(Finalization("ERROR", "half", "no disk")),
     ]
 
 
-async def test_scripts_are_played_in_turn_and_then_run_out(tmp_path):
+async def test_run_after_the_last_script_fails(tmp_path):
     engine = ScriptedEngine.from_scripts([reply("one")], [reply("two")])
     spec = make_run_spec(tmp_path)
     assert (await record_run(engine, spec))[0] == Text("one")
@@ -84,12 +84,12 @@ async def test_scripts_are_played_in_turn_and_then_run_out(tmp_path):
         await record_run(engine, spec)
 
 
-async def test_a_function_makes_the_script_of_a_run(tmp_path):
+async def test_function_returns_the_script_of_a_run(tmp_path):
     engine = ScriptedEngine(lambda spec: [reply(spec.cwd)])
     assert (await record_run(engine, make_run_spec(tmp_path)))[0] == Text(str(tmp_path))
 
 
-def test_a_function_stands_alone():
+def test_function_together_with_steps_is_refused():
     with pytest.raises(TypeError):
         ScriptedEngine(lambda _: [], reply("hi"))
 
@@ -101,23 +101,23 @@ class TestTime:
 
         return "trio", {"clock": MockClock(autojump_threshold=0)}
 
-    async def test_waiting_takes_no_time_on_a_mock_clock(self, tmp_path):
+    async def test_wait_step_takes_no_time_on_a_mock_clock(self, tmp_path):
         started = anyio.current_time()
         await record_run(ScriptedEngine(WaitStep(3600), reply("made it")), make_run_spec(tmp_path))
         assert anyio.current_time() - started == 3600
 
 
-async def test_a_test_can_act_in_the_middle(tmp_path):
-    done = []
+async def test_callback_runs_between_steps(tmp_path):
+    calls = []
 
     async def act():
-        done.append("acted")
+        calls.append("acted")
 
     await record_run(ScriptedEngine(RunCallback(act), reply("hi")), make_run_spec(tmp_path))
-    assert done == ["acted"]
+    assert calls == ["acted"]
 
 
-async def test_what_a_run_is_told_is_heard_before_its_next_step(tmp_path):
+async def test_steering_messages_are_delivered_before_the_next_step(tmp_path):
     engine = script_file.parse_script(
         b'{"steps": [{"call": "ls"}, {"hear": true}, {"say": "I heard: {steer}"}]}', name="x"
     )
@@ -133,7 +133,12 @@ async def test_what_a_run_is_told_is_heard_before_its_next_step(tmp_path):
         await has_called.wait()
         assert await engine.steer(spec.run, "one") is None
         assert await engine.steer(spec.run, "two") is None
-    assert events[-4:] == [SteeringDelivered("one"), SteeringDelivered("two"), Text("I heard: two"), ended("stop")]
+    assert events[-4:] == [
+        SteeringDelivered("one"),
+        SteeringDelivered("two"),
+        Text("I heard: two"),
+        message_ended("stop"),
+    ]
     assert await engine.steer(spec.run, "three") == RUN_NOT_ACTIVE
 
 
@@ -147,41 +152,41 @@ STEPS = [
 ]
 PLAYED = [
     Text("Answer."),
-    ended("stop"),
+    message_ended("stop"),
     ToolCalled("01234567-1", "read", {"path": "x", "returns": "y"}),
-    ended("tool_use"),
+    message_ended("tool_use"),
     ToolReturned("01234567-1", "read", "text", is_error=True),
     Notice("x", "y"),
     ToolCalled("01234567-2", "subagent_finalize", {"status": "SUCCESS", "result": "all"}),
-    ended("tool_use"),
+    message_ended("tool_use"),
     ToolReturned("01234567-2", "subagent_finalize", "finalized"),
     Finalized(Finalization("SUCCESS", "all")),
-    ended("error", error="500"),
+    message_ended("error", error="500"),
 ]
 
 
-async def test_a_file_says_the_same(tmp_path):
+async def test_script_file_plays_the_same_events(tmp_path):
     file = tmp_path / "script.json"
     file.write_text(json.dumps({"steps": STEPS}))
     assert await record_run(script_file.load_script(file), make_run_spec(tmp_path)) == PLAYED
 
 
-async def test_a_script_can_stand_in_the_environment_itself(tmp_path):
+async def test_script_is_read_from_the_environment_variable(tmp_path):
     engine = script_file.from_environment({"RETINUE_SCRIPT": json.dumps({"steps": STEPS})})
     assert await record_run(engine, make_run_spec(tmp_path)) == PLAYED
 
 
-async def test_a_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
+async def test_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
     file = tmp_path / "script.toml"
     file.write_text('runs = [[{say = "one"}], [{say = "two"}]]\n[[agents.scout]]\nsay = "scouted"\n')
     engine = script_file.from_environment({"RETINUE_SCRIPT": str(file)})
     spec = make_run_spec(tmp_path)
     scout = make_run_spec(tmp_path, agent=AgentProfile(name="scout"))
-    said = [(await record_run(engine, each))[0] for each in (spec, scout, spec, scout)]
-    assert said == [Text("one"), Text("scouted"), Text("two"), Text("scouted")]
+    texts = [(await record_run(engine, each))[0] for each in (spec, scout, spec, scout)]
+    assert texts == [Text("one"), Text("scouted"), Text("two"), Text("scouted")]
 
 
-async def test_without_a_script_a_sentence_is_said_or_finalized(tmp_path):
+async def test_without_a_script_a_default_answer_is_given(tmp_path):
     engine = script_file.from_environment({})
     assert Text("A scripted answer of subject to: Answer.") in await record_run(engine, make_run_spec(tmp_path))
     finalized = await record_run(engine, make_run_spec(tmp_path, finalize=True))
@@ -199,14 +204,14 @@ async def test_without_a_script_a_sentence_is_said_or_finalized(tmp_path):
         ("/nowhere/script.json", "Cannot read the script /nowhere/script.json: No such file or directory."),
     ],
 )
-def test_what_is_no_script_is_said(script, complaint):
+def test_invalid_script_is_an_error_with_the_reason(script, complaint):
     with pytest.raises(EngineError) as caught:
         script_file.from_environment({"RETINUE_SCRIPT": script})
     assert caught.value.failure.message.startswith(complaint)
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"{" * 5000, b'{"steps":' + b"[" * 5000, b"[1]"])
-def test_a_file_that_is_no_script_is_said(tmp_path, content):
+def test_malformed_script_file_is_an_error(tmp_path, content):
     path = tmp_path / "script.json"
     path.write_bytes(content)
     with pytest.raises(EngineError, match="is no script"):
@@ -214,7 +219,7 @@ def test_a_file_that_is_no_script_is_said(tmp_path, content):
 
 
 @pytest.mark.parametrize("kind", ["missing", "fifo", "folder", "device"])
-def test_a_script_that_is_no_file_is_never_waited_for(tmp_path, kind):
+def test_script_path_that_is_no_regular_file_is_refused_at_once(tmp_path, kind):
     path = Path("/dev/zero") if kind == "device" else tmp_path / kind
     if kind == "fifo":
         os.mkfifo(path)

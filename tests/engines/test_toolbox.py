@@ -1,4 +1,4 @@
-"""Tools made of functions: what a model is told of them and how their arguments are read."""
+"""Tools made of functions: their schemas, arguments and results."""
 
 import threading
 from typing import Annotated, Literal
@@ -28,11 +28,11 @@ async def search(
 
 
 async def call(function: ToolFunction, args: ToolArguments, *bound: object) -> ToolOutcome:
-    made = make_tool(function, *bound)
-    return await AgentToolbox([made]).call(ToolUse("1", made.schema.name, args))
+    tool = make_tool(function, *bound)
+    return await AgentToolbox([tool]).call(ToolUse("1", tool.schema.name, args))
 
 
-def test_a_model_is_told_the_name_docstring_and_parameters_but_not_what_is_bound():
+def test_schema_has_name_docstring_and_unbound_parameters():
     assert make_tool(search, "here").schema == ToolSchema(
         "search",
         "Look for a word.\n\nEverywhere.",
@@ -51,13 +51,13 @@ def test_a_model_is_told_the_name_docstring_and_parameters_but_not_what_is_bound
     )
 
 
-async def test_arguments_are_forgiven_nulls_and_quoted_numbers():
-    given = {"word": "a", "limit": "5", "kind": None, "matchCase": True}
-    assert await call(search, given, "here") == ToolOutcome("here: a True file 5")
+async def test_null_and_quoted_number_arguments_are_accepted():
+    args = {"word": "a", "limit": "5", "kind": None, "matchCase": True}
+    assert await call(search, args, "here") == ToolOutcome("here: a True file 5")
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("args", "complaint"),
     [
         ({}, "Object missing required field `word`"),
         ({"word": 3}, "Expected `str`, got `int` - at `$.word`"),
@@ -65,14 +65,14 @@ async def test_arguments_are_forgiven_nulls_and_quoted_numbers():
         ({"word": "a", "place": "there"}, "Object contains unknown field `place`"),
     ],
 )
-async def test_wrong_arguments_are_named(given, complaint):
-    outcome = await call(search, given, "here")
+async def test_invalid_arguments_are_named_in_the_error(args, complaint):
+    outcome = await call(search, args, "here")
     assert outcome == ToolOutcome(
         f"Invalid arguments for search: {complaint}. Its parameters: word, matchCase, kind, limit", is_error=True
     )
 
 
-async def test_a_plain_function_runs_in_a_thread():
+async def test_plain_function_runs_in_a_thread():
     def where() -> str:
         return threading.current_thread().name
 
@@ -80,20 +80,20 @@ async def test_a_plain_function_runs_in_a_thread():
     assert outcome.text != threading.current_thread().name
 
 
-async def test_a_cancelled_run_does_not_wait_for_a_plain_function():
-    go_on = threading.Event()
+async def test_cancelled_run_does_not_wait_for_a_plain_function():
+    release = threading.Event()
 
     def block() -> str:
-        go_on.wait(10)
+        release.wait(10)
         return "late"
 
     with anyio.move_on_after(0.01) as scope:
         await call(block, {})
-    go_on.set()
+    release.set()
     assert scope.cancelled_caught
 
 
-async def test_a_huge_result_is_cut_and_says_so():
+async def test_huge_result_is_truncated_with_a_notice():
     async def flood() -> str:
         return "line\n" * 100_000
 
@@ -105,14 +105,14 @@ async def test_a_huge_result_is_cut_and_says_so():
     assert len(outcome.text) < MAX_TOOL_BYTES + 200
 
 
-async def test_a_result_that_is_no_text_for_the_wire_is_mended():
+async def test_surrogates_in_a_result_are_replaced():
     async def odd() -> str:
         return "a\ud800b"
 
     assert await call(odd, {}) == ToolOutcome("a?b")
 
 
-def test_a_parameter_that_cannot_be_given_by_name_is_refused():
+def test_parameter_without_name_or_annotation_is_refused():
     async def positional(word: str, /) -> str:
         return word
 
@@ -125,6 +125,6 @@ def test_a_parameter_that_cannot_be_given_by_name_is_refused():
         make_tool(bare)
 
 
-async def test_a_toolbox_without_tools_says_there_are_none():
+async def test_empty_toolbox_reports_that_there_are_no_tools():
     outcome = await AgentToolbox().call(ToolUse("1", "read", {}))
     assert outcome == ToolOutcome("Unknown tool: read. Available tools: (none)", is_error=True)

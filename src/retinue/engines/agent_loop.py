@@ -1,13 +1,15 @@
-"""The agent loop: a model replies, its tools are called, until it has nothing more to call.
+"""The agent loop: a model replies and its tools are called, until a reply calls no tool.
 
-Per assistant message it emits the deltas as they come, the whole blocks, the tool calls, `message_ended`, and
+Per assistant message it emits the deltas as they arrive, the whole blocks, the tool calls, `message_ended`, and
 only then the results of the calls, so the events between two `message_ended` are one message and a transcript
 can be rebuilt from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -17,6 +19,7 @@ from msgspec import Struct
 from retinue.engines.base import Emit
 from retinue.engines.toolbox import AgentToolbox, ToolOutcome, ToolSchema, finalize_tool
 from retinue.model.events import (
+    Event,
     Finalized,
     MessageEnded,
     StopReason,
@@ -32,15 +35,15 @@ from retinue.model.runs import Message, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 
 OnDelta = Callable[[TextDelta | ThinkingDelta], Awaitable[None]]
-"""Where a model tells what it is writing, while it writes. Awaiting it is a checkpoint."""
+"""Receives the deltas of a model while it writes. Awaiting it is a checkpoint."""
 
 
 class ModelRequest(Struct, frozen=True):
-    """What a model is asked to continue."""
+    """The conversation that a model continues."""
 
     system_prompt: str
     messages: Sequence[Message]
-    """The conversation so far. It goes on growing: a model that keeps it copies it."""
+    """Messages so far. The list keeps growing: a model that stores it copies it."""
     tools: tuple[ToolSchema, ...] = ()
 
 
@@ -48,13 +51,13 @@ class ModelReply(Struct, frozen=True, kw_only=True):
     """One whole assistant message."""
 
     content: tuple[Thinking | Text | ToolUse, ...] = ()
-    """In the order the model wrote it; the text also of what was said as deltas."""
+    """Blocks in the order the model wrote them; complete, also where they were sent as deltas."""
     stop_reason: StopReason = "stop"
     model: str | None = None
-    """The model that really answered, where the provider says so."""
+    """The model that answered, where the provider reports it."""
     usage: Usage = Usage()
     error: str | None = None
-    """The provider's words, where the stop reason is `error`."""
+    """The provider's message, where the stop reason is `error`."""
 
     @property
     def text(self) -> str:
@@ -62,19 +65,19 @@ class ModelReply(Struct, frozen=True, kw_only=True):
 
     @property
     def tool_calls(self) -> tuple[ToolUse, ...]:
-        """What it wants called; nothing if the message was cut short, as its calls may be cut too."""
+        """The calls of the message; none if it was cut short, because its calls may be incomplete."""
         if self.stop_reason not in ("stop", "tool_use"):
             return ()
         return tuple(block for block in self.content if isinstance(block, ToolUse))
 
 
 class ChatModel(Protocol):
-    """What the loop converses with."""
+    """A language model, or rules in its place."""
 
     name: str
 
     async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """The next assistant message. A provider's failure is a reply with stop reason `error`, not an exception.
+        """Return the next assistant message. A provider's failure is a reply with stop reason `error`.
 
         Raises:
             EngineError: this model cannot be used at all.
@@ -82,9 +85,9 @@ class ChatModel(Protocol):
 
 
 async def run_agent_loop(model: ChatModel, spec: RunSpec, toolbox: AgentToolbox, emit: Emit) -> None:
-    """Carries out a spec: from its history and prompt to the model's last message or a valid finalization.
+    """Run a spec from its history and prompt to the model's last message or a valid finalization.
 
-    Of the toolbox only what the spec grants can be seen or called.
+    The model sees and calls only those tools of the toolbox that the spec grants.
     """
     tools = toolbox.restricted_to(spec.grant.tools)
     if spec.callback:
@@ -98,77 +101,77 @@ async def run_agent_loop(model: ChatModel, spec: RunSpec, toolbox: AgentToolbox,
     while True:
         reply = await model.reply(request, emit)
         calls = reply.tool_calls
-        await _emit_reply(reply, calls, model.name, emit)
+        for event in _reply_events(reply, calls, model.name):
+            await emit(event)
         if not calls:
             return
-        outcomes = await _call_tools(tools, calls, emit)
-        if await _emit_finalizations(calls, outcomes, emit):
-            return
         messages.append(Message(role="assistant", text=reply.text, calls=calls))
-        messages.extend(
-            Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error)
-            for use, outcome in zip(calls, outcomes, strict=True)
-        )
+        finalizations: list[Finalization] = []
+        async with _start_calls(tools, calls) as results:
+            for use, result in zip(calls, results, strict=True):
+                outcome = await result()
+                await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
+                messages.append(Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error))
+                if use.name == FINALIZE_TOOL and not outcome.is_error:
+                    finalizations.append(msgspec.convert(use.args, Finalization))
+        for finalization in finalizations:
+            await emit(Finalized(finalization))
+        if finalizations:
+            return
 
 
 def _initial_messages(spec: RunSpec) -> list[Message]:
-    """The conversation up to the model's turn. Two user messages in a row, which providers refuse, are one."""
+    """Return the conversation up to the model's turn. Two user messages in a row, which providers refuse, are one."""
     messages, prompt = list(spec.history), spec.prompt
     if messages and messages[-1].role == "user":
         prompt = f"{messages.pop().text}\n\n{prompt}"
     return [*messages, Message(role="user", text=prompt)]
 
 
-async def _emit_reply(reply: ModelReply, calls: tuple[ToolUse, ...], model: str, emit: Emit) -> None:
+def _reply_events(reply: ModelReply, calls: tuple[ToolUse, ...], model: str) -> Iterator[Event]:
     for block in reply.content:
         if not isinstance(block, ToolUse):
-            await emit(block)
+            yield block
     for use in calls:
-        await emit(ToolCalled(use.id, use.name, use.args))
-    await emit(
-        MessageEnded(
-            stop_reason="tool_use" if calls else reply.stop_reason,
-            model=reply.model or model,
-            usage=msgspec.structs.replace(reply.usage, turns=1),
-            error=reply.error,
-        )
+        yield ToolCalled(use.id, use.name, use.args)
+    yield MessageEnded(
+        stop_reason="tool_use" if calls else reply.stop_reason,
+        model=reply.model or model,
+        usage=msgspec.structs.replace(reply.usage, turns=1),
+        error=reply.error,
     )
 
 
-async def _call_tools(tools: AgentToolbox, calls: tuple[ToolUse, ...], emit: Emit) -> list[ToolOutcome]:
-    """Runs the calls of one message side by side and reports each in the order they were asked for."""
+@asynccontextmanager
+async def _start_calls(
+    tools: AgentToolbox, calls: tuple[ToolUse, ...]
+) -> AsyncIterator[list[Callable[[], Awaitable[ToolOutcome]]]]:
+    """Start the calls of one message side by side, and yield functions that wait for their outcomes.
+
+    A single call runs where its outcome is awaited.
+    """
     if len(calls) == 1:
-        outcome = await tools.call(calls[0])
-        await _emit_outcome(calls[0], outcome, emit)
-        return [outcome]
-
-    outcomes: dict[int, ToolOutcome] = {}
-    ready = [anyio.Event() for _ in calls]
-
-    async def run(index: int) -> None:
-        outcomes[index] = await tools.call(calls[index])
-        ready[index].set()
-
-    async with anyio.create_task_group() as running:
-        for index in range(len(calls)):
-            running.start_soon(run, index)
-        for index, use in enumerate(calls):
-            await ready[index].wait()
-            await _emit_outcome(use, outcomes[index], emit)
-    return [outcomes[index] for index in range(len(calls))]
+        yield [partial(tools.call, calls[0])]
+        return
+    pending = [_PendingCall(tools, use) for use in calls]
+    async with anyio.create_task_group() as group:
+        for each in pending:
+            group.start_soon(each.run)
+        yield [each.wait for each in pending]
 
 
-async def _emit_outcome(use: ToolUse, outcome: ToolOutcome, emit: Emit) -> None:
-    await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
+class _PendingCall:
+    """A tool call that runs in a task of its own."""
 
+    def __init__(self, tools: AgentToolbox, use: ToolUse) -> None:
+        self._tools = tools
+        self._use = use
+        self._done = anyio.Event()
 
-async def _emit_finalizations(calls: tuple[ToolUse, ...], outcomes: list[ToolOutcome], emit: Emit) -> bool:
-    """Tells of every valid finalize call (the last one counts) and whether there was one."""
-    valid = [
-        use
-        for use, outcome in zip(calls, outcomes, strict=True)
-        if use.name == FINALIZE_TOOL and not outcome.is_error
-    ]
-    for use in valid:
-        await emit(Finalized(msgspec.convert(use.args, Finalization)))
-    return bool(valid)
+    async def run(self) -> None:
+        self._outcome = await self._tools.call(self._use)
+        self._done.set()
+
+    async def wait(self) -> ToolOutcome:
+        await self._done.wait()
+        return self._outcome

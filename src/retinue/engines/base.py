@@ -1,4 +1,4 @@
-"""What an engine is: one method that executes a run spec and tells what happens."""
+"""The engine protocol: one method that executes a run spec and emits events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.model.runs import RunSpec
 
 
 class Completion(Enum):
-    """Whether the agent is done, where its engine reports that itself. In-process only: never stored or shown."""
+    """Completion of the agent's work, as reported by its engine. In-process only: never stored or shown."""
 
     PENDING = "pending"
     """The engine will report when the agent is done: until then no message ends the run, however complete."""
@@ -24,80 +24,80 @@ class Completion(Enum):
 
 
 Emit = Callable[[Event | Completion], Awaitable[None]]
-"""Where an engine reports. Awaiting it is a checkpoint: a stopped run is cancelled there at the latest."""
+"""Receives the events of an engine. Awaiting it is a checkpoint: a stopped run is cancelled there at the latest."""
 
 
 class Engine(Protocol):
     async def run(self, spec: RunSpec, emit: Emit) -> None:
-        """Executes the spec and emits what happens; returns when the agent is done.
+        """Execute the spec, emit its events, and return when the agent is done.
 
         Stopped by cancellation only. A provider's failure is a `message_ended` with stop reason `error`.
         An engine that emits `Completion.PENDING` when the agent starts decides when the agent is done, and emits
         `Completion.REPORTED` then. Without it, the last complete message counts as the end of the agent's work.
 
         Raises:
-            EngineError: the engine itself could not start or go on.
+            EngineError: the engine itself could not start or continue.
         """
 
 
 @runtime_checkable
 class ManagesProcesses(Protocol):
-    """An engine with a life beside its runs, such as a pool of warm processes."""
+    """An engine that works between its runs, too, such as on a pool of warm processes."""
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        """Lives until cancelled and ends all it has started before it returns; runs begin once it says `started`."""
+        """Run until cancelled and stop all started processes before returning; runs start after `started`."""
 
 
 @runtime_checkable
 class SupportsSteering(Protocol):
-    """An engine whose agents can be told something while they work; its capabilities say so, too."""
+    """An engine whose agents accept messages while they work; its capabilities have `steers`, too."""
 
     async def steer(self, run: str, text: str) -> Failure | None:
-        """Hands a text to the agent of a run, which reads it before it asks its model again; why it cannot, or None.
+        """Send a text to the agent of a run, which sees it before its next model call; return why not, or None.
 
-        The run emits `steered` where its agent is given the text: in the order its model sees it.
+        The run emits `steered` where its agent receives the text: in the order its model sees it.
         """
 
 
 class EngineCapabilities(Struct, frozen=True, kw_only=True):
-    """What an engine can do and enforce, known without starting it."""
+    """The features and restrictions of an engine, known without starting it."""
 
     tools: frozenset[str]
     """Tools it has, in pi's names."""
     default_tools: tuple[str, ...] | None = None
-    """Those it has switched on by itself, for tasks without an agent; None: all."""
+    """Tools that are on by default, for tasks without an agent; None: all."""
     allows_other_tools: bool = False
     """Whether names outside `tools` may exist too (a CLI with extensions)."""
     enforces: frozenset[str] = frozenset({"tools", "readonly", "no_tools"})
-    """Restrictions it keeps; one it does not is refused, never ignored."""
+    """Restrictions it enforces; any other is refused, never ignored."""
     preferences: frozenset[str] = frozenset()
     """Preferences it follows; others are reported as not applied."""
     resumes: bool = False
     """Continues a session from its own memory or from messages."""
     resumes_natively: bool = False
-    """Keeps its own record of a session, in `folders.native_file`, and goes on from a spec's `native_session`."""
+    """Stores sessions itself, and continues from a spec's `native_session`."""
     finalizes: bool = False
     delegates: bool = False
-    """Has the tools to delegate, which call home, where a run is given them."""
+    """Has delegation tools, which call back to the parent process, where a run is granted them."""
     steers: bool = False
-    """Takes a text while an agent works: the engine `Steers`."""
+    """Accepts messages while an agent works: the engine is a `SupportsSteering`."""
     reports_cost: bool = False
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, whichever its provider; `X_*`: all that begin so."""
 
 
 class EngineInfo(Struct, frozen=True, kw_only=True):
-    """An engine that could be used, known without importing it."""
+    """An engine and its requirements, known without importing it."""
 
     name: str
     capabilities: EngineCapabilities
     make: Callable[[], Engine]
     not_installed_reason: Callable[[], str | None]
-    """Why it cannot be used here and what to do about it; None if it can. Starts no process."""
+    """Return why the engine cannot be used here and what to do; None if it can. Starts no process."""
     not_installed_reason_with_key: Callable[[], str | None] | None = None
-    """The same for an agent that brings a key of its own, where that makes a difference."""
+    """Return the same for an agent with its own API key, where that makes a difference."""
     not_configured_reason: Callable[[], str | None] = lambda: None
-    """Why `auto` passes it over although it is there, and what to do; None if it does not."""
+    """Return why `auto` does not choose the installed engine, and what to do; None if it may."""
     provider_variables: Callable[[Sequence[str | None], str | None], frozenset[str]] = lambda _models, _provider: (
         frozenset()
     )
@@ -107,13 +107,13 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     setting_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The `RunSpec.setting_sources` of each choice a user has, if the engine's program has settings of its own."""
     automatic: bool = True
-    """Whether `auto` may choose it."""
+    """`auto` may choose it."""
     uses_models: bool = True
-    """False for rules: a host must not take them for an agent."""
+    """False for rules: a host must not mistake them for an agent."""
     summary: str = ""
 
     def not_installed_reason_for(self, *, has_key: bool) -> str | None:
-        """Why it cannot be used for an agent that brings a key of its own, or does not."""
+        """Return why the engine cannot be used for an agent with or without its own API key; None if it can."""
         return (
             self.not_installed_reason_with_key
             if has_key and self.not_installed_reason_with_key
@@ -121,12 +121,12 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         )()
 
     def unavailable_reason(self) -> str | None:
-        """Why `auto` does not choose it; None if it may."""
+        """Return why `auto` does not choose the engine; None if it may."""
         return self.not_installed_reason() or self.not_configured_reason()
 
 
 class EngineError(Exception):
-    """The engine failed, not the model behind it. Never leaves `supervise`."""
+    """A failure of the engine, not of the model behind it. Never leaves `run_attempt`."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -139,7 +139,7 @@ RUN_NOT_ACTIVE = Failure(
     "know to the next run of its session.",
     "not_at_work",
 )
-"""Of a text that comes too late."""
+"""Answer to a steering message that arrives too late."""
 
 
 def engine_error(message: str, *, code: ErrorCode = ErrorCode.ENGINE, reason: str | None = None) -> EngineError:

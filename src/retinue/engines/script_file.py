@@ -1,9 +1,9 @@
-"""Scripts as files, for trying things from outside.
+"""Scripts of the scripted engine as JSON or TOML files.
 
     RETINUE_SCRIPT=script.toml retinue run --engine scripted explorer "…"
 
-JSON or TOML. `steps` are played in every run; `runs` are lists of steps, one per run; `agents` has steps by agent
-name, and wins over both. A step has one of these keys, and beside it what belongs to it:
+`steps` are played in every run; `runs` are lists of steps, one per run; `agents` has steps by agent name, and takes
+precedence over both. A step has one of these keys, with the options shown:
 
     {"say": "text", "deltas": 3}                                   {task} and {agent} in it are filled in
     {"call": "read", "args": {"path": "x"}, "returns": "…", "isError": false}
@@ -12,7 +12,7 @@ name, and wins over both. A step has one of these keys, and beside it what belon
     {"raise": "it broke"}                                          the engine fails
     {"finalize": "text"}    {"finalize": "partial", "error": "…"}
     {"wait": 1.5}           {"hang": true}
-    {"hear": true}                                                 until it is steered; {steer} is what it heard
+    {"hear": true}                                                 until it is steered; {steer} is the message
     {"event": {"type": "notice", "code": "x", "message": "…"}}     any event as it is on the wire
 """
 
@@ -46,13 +46,13 @@ from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 SCRIPT_VARIABLE = "RETINUE_SCRIPT"
 MAX_SCRIPT_BYTES = 64 * 2**20
-"""Of a script: floods are part of what scripts are for."""
+"""Bytes of a script: large, because scripts also simulate floods of output."""
 DEFAULT_ANSWER = "A scripted answer of {agent} to: {task}"
-"""What is said where no script is given."""
+"""The answer where no script is configured."""
 
 
 class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
-    """One step as it is written."""
+    """One step as written in a file."""
 
     say: str | None = None
     deltas: int = 0
@@ -78,10 +78,10 @@ class ScriptFile(Struct, forbid_unknown_fields=True):
 
 
 def load_script(path: str | Path) -> ScriptedEngine:
-    """The engine that plays a file.
+    """Return an engine that plays a script file.
 
     Raises:
-        EngineError: the file cannot be read or is no script; the message says where.
+        EngineError: the file cannot be read or is no script; the message names the position.
     """
     try:
         data = read_regular_file(path, MAX_SCRIPT_BYTES)
@@ -92,10 +92,10 @@ def load_script(path: str | Path) -> ScriptedEngine:
 
 
 def from_environment(environment: Mapping[str, str]) -> ScriptedEngine:
-    """The engine that `RETINUE_SCRIPT` asks for, a path or the JSON itself; without it, one that says a sentence.
+    """Return an engine for `RETINUE_SCRIPT`, a path or JSON; without it, one that answers with one sentence.
 
     Raises:
-        EngineError: what it names is no script.
+        EngineError: the value is no script.
     """
     value = environment.get(SCRIPT_VARIABLE, "")
     if value.lstrip().startswith("{"):
@@ -104,7 +104,7 @@ def from_environment(environment: Mapping[str, str]) -> ScriptedEngine:
 
 
 def parse_script(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
-    """The engine that plays a script's text; `name` is what to call it in an error.
+    """Return an engine that plays the text of a script, which errors call `name`.
 
     Raises:
         EngineError: it is no script.

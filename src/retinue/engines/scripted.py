@@ -1,9 +1,9 @@
-"""The scripted engine: plays back events. For tests, demos and documents; no model, no tools, no surprises.
+"""The scripted engine: plays back events, for tests, demos and documents. It has no model and no tools.
 
-    engine = ScriptedEngine(call("read", path="x"), Wait(2), say("done"))
-    engine = ScriptedEngine.in_turn([fail("429 rate limit")], [say("made it")])
+    engine = ScriptedEngine(call("read", path="x"), WaitStep(2), reply("done"))
+    engine = ScriptedEngine.from_scripts([fail("429 rate limit")], [reply("made it")])
 
-Or a file: `script_file.load(path)`.
+Or from a file: `script_file.load_script(path)`.
 """
 
 from __future__ import annotations
@@ -47,43 +47,43 @@ SPAWN_TOOL = "spawn_subagent"
 
 
 class WaitStep(Struct, frozen=True):
-    """Nothing happens for so many seconds."""
+    """A pause."""
 
     seconds: float
 
 
 class HangStep(Struct, frozen=True):
-    """Nothing happens any more."""
+    """A run that never ends."""
 
 
 class FailEngine(Struct, frozen=True):
-    """The engine fails."""
+    """A failure of the engine."""
 
     error: EngineError
 
 
 class WaitForSteering(Struct, frozen=True):
-    """Nothing happens until the run is steered, unless it was since the step before. Any step hears what was said."""
+    """A pause until the run is steered, unless it was since the step before. Every step delivers pending messages."""
 
 
 class RunCallback(Struct, frozen=True):
-    """Awaits something of the test's own, such as an event it sets."""
+    """A function of the test that is awaited."""
 
     action: Callable[[], Awaitable[None]]
 
 
 class TextStep(Struct, frozen=True, kw_only=True):
-    """One assistant message of text. `{task}`, `{agent}` and `{steer}`, what it heard last, are filled in."""
+    """One assistant message of text. `{task}`, `{agent}` and `{steer}`, the last steering message, are filled in."""
 
     text: str
     deltas: int = 0
-    """Into how many pieces it is cut for showing it live; 0: not shown live."""
+    """Number of deltas; 0: none."""
     usage: Usage = Usage()
     stop_reason: Literal["stop", "length"] = "stop"
 
 
 class ToolCallStep(Struct, frozen=True, kw_only=True):
-    """One assistant message that calls a tool, and the tool's answer. The call's id is made when it is played."""
+    """One assistant message that calls a tool, and the tool's result. Its id is generated when it is played."""
 
     name: str
     args: ToolArguments
@@ -93,20 +93,20 @@ class ToolCallStep(Struct, frozen=True, kw_only=True):
 
 
 class DelegateStep(Struct, frozen=True):
-    """One assistant message that delegates, and what really came of it."""
+    """One assistant message that delegates, and the result of that real call."""
 
     args: ToolArguments
-    """Of `spawn_subagent`."""
+    """Arguments of `spawn_subagent`."""
 
 
 class ProviderErrorStep(Struct, frozen=True):
-    """The provider fails."""
+    """A failure of the provider."""
 
     error: str
 
 
 class FinalizeStep(Struct, frozen=True):
-    """The agent calls its finalize tool."""
+    """A call of the finalize tool."""
 
     finalization: Finalization
 
@@ -130,7 +130,7 @@ ScriptFor = Callable[[RunSpec], Script]
 
 
 NO_USAGE = Usage()
-"""What a step costs unless it says so."""
+"""Usage of a step without any of its own."""
 
 
 def reply(
@@ -140,12 +140,12 @@ def reply(
 
 
 def call(name: str, /, *, returns: str = "", is_error: bool = False, **args: object) -> ToolCallStep:
-    """A tool call with these arguments, answered with what it `returns`."""
+    """Return the step of a tool call with these arguments and this result."""
     return ToolCallStep(name=name, args=dict(args), returns=returns, is_error=is_error)
 
 
 def spawn(agent: str, task: str) -> DelegateStep:
-    """Delegates a task, where the run may."""
+    """Return the step that delegates a task, where the run may."""
     return DelegateStep({"agent": agent, "task": task})
 
 
@@ -154,12 +154,12 @@ def fail(error: str) -> ProviderErrorStep:
 
 
 def finalize(result: str | None = None, *, error: str | None = None) -> FinalizeStep:
-    """Success with a result, or, where an error is given, a failure."""
+    """Return the step that finalizes with a result, or with a failure where an error is given."""
     return FinalizeStep(Finalization("ERROR" if error else "SUCCESS", result, error))
 
 
 class ScriptedEngine:
-    """Plays its steps in every run; or, given one function, the steps it returns for the run's spec."""
+    """Plays its steps in every run, or the steps that one function returns for the run's spec."""
 
     def __init__(self, *script: Step | ScriptFor) -> None:
         steps = tuple(step for step in script if not callable(step))
@@ -171,7 +171,7 @@ class ScriptedEngine:
 
     @classmethod
     def from_scripts(cls, *scripts: Script) -> ScriptedEngine:
-        """Plays one script after the other, one per run or attempt; one run too many fails."""
+        """Return an engine that plays one script per run or attempt; a further run fails."""
         remaining = iter(scripts)
 
         def next_script(_: RunSpec) -> Script:
@@ -196,14 +196,14 @@ class ScriptedEngine:
 
 
 class _ScriptRunner:
-    """One run: fills in what a script leaves open."""
+    """One run of a script: fills in ids and placeholders."""
 
     def __init__(self, spec: RunSpec, emit: Emit) -> None:
         self._spec = spec
         self._emit = emit
         self._calls = 0
         self._pending: list[str] = []
-        """What it has not heard yet."""
+        """Steering messages that were not delivered yet."""
         self._steered = anyio.Event()
         self._last_steering = ""
 
@@ -242,8 +242,8 @@ class _ScriptRunner:
                 yield from self._tool_call_events(step)
             case ProviderErrorStep(error=error):
                 yield self._message_ended("error", error=error)
-            case FinalizeStep(finalization=said):
-                arguments = {"status": said.status, "result": said.result, "error": said.error}
+            case FinalizeStep(finalization=final):
+                arguments = {"status": final.status, "result": final.result, "error": final.error}
                 args = {key: self._fill_placeholders(value) for key, value in arguments.items() if value}
                 yield from self._tool_call_events(ToolCallStep(name=FINALIZE_TOOL, args=args, returns="finalized"))
                 yield Finalized(msgspec.convert(args, Finalization))
@@ -253,7 +253,7 @@ class _ScriptRunner:
                 yield event
 
     async def _deliver_steering(self) -> bool:
-        """Tells what the agent was told since the last step; whether there was anything."""
+        """Emit the messages since the last step, and return whether there were any."""
         was_steered = bool(self._pending)
         while self._pending:
             self._last_steering = self._pending.pop(0)
@@ -277,18 +277,18 @@ class _ScriptRunner:
         return f"{self._spec.run[:8]}-{self._calls}"
 
     def _tool_call_events(self, step: ToolCallStep) -> Iterator[Event]:
-        name = self._next_call_id()
-        yield ToolCalled(name, step.name, step.args)
+        call_id = self._next_call_id()
+        yield ToolCalled(call_id, step.name, step.args)
         yield self._message_ended("tool_use", step.usage)
-        yield ToolReturned(name, step.name, step.returns, step.is_error)
+        yield ToolReturned(call_id, step.name, step.returns, step.is_error)
 
     def _message_ended(self, reason: StopReason, usage: Usage = NO_USAGE, error: str | None = None) -> MessageEnded:
         usage = msgspec.structs.replace(usage, turns=1)
         return MessageEnded(stop_reason=reason, model=self._spec.model or "scripted", usage=usage, error=error)
 
     def _fill_placeholders(self, text: str) -> str:
-        named = text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
-        return named.replace("{steer}", self._last_steering)
+        filled = text.replace("{task}", self._spec.task).replace("{agent}", self._spec.agent.name)
+        return filled.replace("{steer}", self._last_steering)
 
 
 def _split_deltas(text: str, count: int) -> Iterator[TextDelta]:

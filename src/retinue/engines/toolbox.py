@@ -1,9 +1,9 @@
 """Tools for the agent loop: typed Python functions with their schemas, and calls that never end a run.
 
-async def weather(city: Annotated[str, Meta(description="Where")]) -> str:
-    "Tells the weather."
+async def weather(city: Annotated[str, Meta(description="Name of the city")]) -> str:
+    "Return the weather of a city."
 
-toolbox = Toolbox([tool(weather)])
+toolbox = AgentToolbox([make_tool(weather)])
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ToolFunction = Callable[..., str | Awaitable[str]]
 
 
 class ToolError(Exception):
-    """A tool could not do what it was asked; the message tells the model why and what to do instead."""
+    """A failed tool call; its message, which the model reads, names the reason and the remedy."""
 
 
 class ToolSchema(Struct, frozen=True):
-    """What a model is told of a tool."""
+    """The description of a tool that a model receives."""
 
     name: str
     description: str
@@ -39,29 +39,29 @@ class ToolSchema(Struct, frozen=True):
 class FunctionTool(Struct, frozen=True):
     schema: ToolSchema
     decode: Callable[[ToolArguments], ToolArguments]
-    """Arguments as the model gave them → as the function takes them. Raises `msgspec.ValidationError`."""
+    """Convert the model's arguments to those of the function. Raises `msgspec.ValidationError`."""
     function: ToolFunction
 
 
 class RemoteTool(Struct, frozen=True):
-    """A tool that is carried out elsewhere, where its arguments are judged and its result is bounded, too."""
+    """A tool of another process, which validates the arguments and bounds the result."""
 
     schema: ToolSchema
     call: Callable[[ToolUse], Awaitable[ToolOutcome]]
 
 
 class ToolOutcome(Struct, frozen=True):
-    """What a call came to."""
+    """The result of a tool call."""
 
     text: str
     is_error: bool = False
 
 
 def make_tool(function: ToolFunction, *bound: object) -> FunctionTool:
-    """Makes a tool of a function: its name, docstring and annotated parameters are what the model sees.
+    """Make a tool of a function, described to the model by its name, docstring and annotated parameters.
 
-    Parameters are camelCase to the model; the first ones, as many as are `bound`, it does not see. A plain
-    function runs in a worker thread, which is left to itself when the run is cancelled.
+    The model sees parameter names in camelCase, without the first ones, which are `bound`. A plain function runs in
+    a worker thread, which is abandoned when the run is cancelled.
 
     Raises:
         TypeError: a parameter has no annotation, or cannot be given by name.
@@ -78,7 +78,7 @@ class AgentToolbox:
         self.schemas = tuple(each.schema for each in self._tools.values())
 
     def restricted_to(self, names: Iterable[str]) -> AgentToolbox:
-        """The same tools without those not named."""
+        """Return a toolbox with the named tools only."""
         names = frozenset(names)
         return AgentToolbox(each for name, each in self._tools.items() if name in names)
 
@@ -86,7 +86,7 @@ class AgentToolbox:
         return AgentToolbox((*self._tools.values(), *tools))
 
     async def call(self, use: ToolUse) -> ToolOutcome:
-        """Calls a tool. Whatever goes wrong is an outcome that tells the model; only cancellation gets through."""
+        """Call a tool. Every failure is an outcome for the model; only cancellation is raised."""
         tool = self._tools.get(use.name)
         if tool is None:
             return ToolOutcome(
@@ -154,7 +154,7 @@ async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str
 
 
 def finalize_tool() -> FunctionTool:
-    """Checks the arguments; the loop that called it reports the finalization and ends the run."""
+    """Return the tool that validates a finalization; the loop that calls it reports it and ends the run."""
     return make_tool(subagent_finalize)
 
 
