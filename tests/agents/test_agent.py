@@ -12,7 +12,7 @@ from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.runs import Secret
 
 
-def test_a_program_writes_an_agent_in_one_line():
+def test_agent_is_defined_in_one_line_of_python():
     agent = Agent(name="auditor", description="Audits", body="You audit.", tools=("read", "Grep"), readonly=True)
     assert agent.to_profile() == AgentProfile(
         name="auditor",
@@ -22,7 +22,7 @@ def test_a_program_writes_an_agent_in_one_line():
     )
 
 
-def test_nothing_gets_through_that_is_no_field_of_what_leaves():
+def test_profile_has_only_fields_of_agent_profile():
     kept = set(Agent.__struct_fields__) - set(AgentProfile.__struct_fields__)
     assert {"persona", "memory", "api_key", "level", "unknown", "notices"} <= kept
     texts: dict[str, Any] = {"persona": "PERSONA", "memory": "MEMORY", "level": "LEVEL", "unknown": ("UNKNOWN",)}
@@ -31,7 +31,7 @@ def test_nothing_gets_through_that_is_no_field_of_what_leaves():
     assert "SECRET" not in repr(agent)
 
 
-def test_everything_a_subagent_has_is_carried_over():
+def test_profile_has_every_shared_field_of_the_agent():
     values: dict[str, Any] = {
         "name": "all",
         "description": "d",
@@ -65,11 +65,11 @@ def test_everything_a_subagent_has_is_carried_over():
     assert Agent(**values).to_profile() == AgentProfile(**values)
 
 
-def test_lists_are_taken_for_tuples():
+def test_lists_are_converted_to_tuples():
     assert Agent(name="a", tools=["read"]) == Agent(name="a", tools=("read",))  # type: ignore[arg-type]
 
 
-def test_one_string_for_several_names_is_a_type_error():
+def test_string_instead_of_names_is_a_type_error():
     with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
         Agent(name="a", tools="read, grep")  # type: ignore[arg-type]
 
@@ -84,41 +84,41 @@ def test_one_string_for_several_names_is_a_type_error():
         ("max_subagent_depth", -1, "max_subagent_depth must be at least 0 and finite, not -1"),
     ],
 )
-def test_a_limit_that_cannot_be_kept_is_a_value_error(field, value, said):
+def test_limit_out_of_range_is_a_value_error(field, value, said):
     with pytest.raises(ValueError, match=f"Agent a: {said}"):
         Agent(name="a", **{field: value})
 
 
-def test_the_least_limits_are_taken():
+def test_smallest_limits_are_accepted():
     agent = Agent(name="a", timeout=1, max_turns=1, max_subagent_depth=0)
     assert (agent.timeout, agent.max_turns, agent.max_subagent_depth) == (1, 1, 0)
 
 
-def test_a_name_that_cannot_be_called_is_a_value_error():
+def test_invalid_agent_name_is_a_value_error():
     with pytest.raises(ValueError, match=r"Agent name 'a b' cannot be called: use letters"):
         Agent(name="a b")
 
 
 @pytest.mark.parametrize("name", ["explorer", "Code_Reviewer-2", "ops.planner", "3000", "a" * 64])
-def test_ordinary_names_are_callable(name):
+def test_ordinary_agent_names_are_valid(name):
     assert is_valid_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "a\n", ".a", "_a", "a b", "a" * 65])
-def test_other_names_are_not(name):
+def test_hostile_agent_names_are_invalid(name):
     assert not is_valid_name(name)
 
 
-def test_naming_a_delegation_tool_asks_to_delegate():
+def test_delegation_tool_in_a_list_requests_delegation():
     policy = Agent(name="a", tools=("Read", "Task"), optional_tools=("subagent",)).to_profile().tools
     assert policy == ToolPolicy(allow=("read",), delegates=True)
 
 
-def test_a_restricted_delegation_stays_a_pattern_for_the_policy():
+def test_restricted_delegation_stays_a_tool_pattern():
     policy = Agent(name="a", tools=("Agent(explorer)",)).to_profile().tools
     assert policy == ToolPolicy(allow=("subagent(explorer)",))
 
 
-def test_tools_known_by_two_names_are_one():
+def test_tools_with_two_names_are_granted_once():
     policy = Agent(name="a", tools=("Edit", "MultiEdit", "edit", "Glob", "find")).to_profile().tools
     assert policy.allow == ("edit", "find")

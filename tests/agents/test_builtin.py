@@ -25,12 +25,12 @@ def agent(name: str) -> Agent:
     return found
 
 
-def test_there_are_five():
+def test_package_has_five_built_in_agents():
     assert sorted(path.stem for path in BUILTIN_FOLDER.iterdir()) == sorted(BUILTIN_ORDER)
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
-def test_each_is_read_without_a_remark_and_without_yaml(name):
+def test_built_in_agents_parse_without_notices_and_without_yaml(name):
     found = agent(name)
     assert (found.name, found.notices, found.unknown) == (name, (), ())
     assert found.description
@@ -39,7 +39,7 @@ def test_each_is_read_without_a_remark_and_without_yaml(name):
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
-def test_each_only_reads_and_works_where_optional_tools_are_missing(name):
+def test_built_in_agents_only_read_and_run_without_optional_tools(name):
     optional = WEB if name == "researcher" else ("lsp",)
     found = agent(name).to_profile()
     assert found.tools.readonly
@@ -50,7 +50,7 @@ def test_each_only_reads_and_works_where_optional_tools_are_missing(name):
 
 
 @pytest.mark.parametrize("name", BUILTIN_ORDER)
-def test_each_says_its_method_its_evidence_and_its_form(name):
+def test_built_in_agents_state_method_evidence_and_form(name):
     body = agent(name).body
     assert re.findall(r"^## (Method|Rules|Output)$", body, re.MULTILINE) == ["Method", "Rules", "Output"]
     template = body.split("## Output")[1]

@@ -35,51 +35,51 @@ def one(tmp_path, write):
     "key", ["tools", "approved_tools", "allowed_tools", "allowedTools", "allowed-tools", "Tools"]
 )
 @pytest.mark.parametrize("value", ["read, bash", "[read, bash]", "\n  - read\n  - bash", '"read,bash"', "read bash"])
-def test_an_allow_list_may_be_spelled_in_many_ways(one, key, value):
+def test_allow_list_has_several_spellings(one, key, value):
     assert one(f"{key}: {value}").tools == ("read", "bash")
 
 
 @pytest.mark.parametrize("key", ["denied_tools", "excludeTools", "disallowedTools", "disallowed_tools"])
-def test_a_deny_list_may_be_spelled_in_many_ways(one, key):
+def test_deny_list_has_several_spellings(one, key):
     assert one(f"{key}: bash, write").denied_tools == ("bash", "write")
 
 
 @pytest.mark.parametrize("value", ['"*"', "*", "all", "All", "inherit", "null", "~", "[all]"])
-def test_some_words_mean_to_inherit(one, value):
+def test_inherit_values_inherit_the_callers_tools(one, value):
     assert one(f"tools: {value}").tools is None
 
 
 @pytest.mark.parametrize("value", ["none", "[]", '""', ""])
-def test_some_words_mean_no_tools(one, value):
+def test_none_values_grant_no_tools(one, value):
     assert one(f"tools: {value}").tools == ()
 
 
-def test_an_empty_list_is_no_tools_and_says_how_to_inherit(one):
+def test_empty_tool_list_grants_no_tools_with_a_notice(one):
     assert [remark.text for remark in one("tools:").notices] == [
         "tools: is empty, so there are no tools; leave the key out to inherit them",
     ]
 
 
-def test_a_tool_list_that_is_no_list_breaks_the_file(tmp_path, write):
+def test_invalid_tool_list_makes_the_file_unusable(tmp_path, write):
     path = write(tmp_path / "x.md", "tools:", "  write: false")
     assert read_agent(path, USER) == Diagnostic(str(path), "tools: {'write': 'false'} is not a list of names", 3)
 
 
-def test_claude_takes_deny_from_allow(one):
+def test_claude_denied_tools_are_removed_from_allowed_tools(one):
     agent = one("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(allow=("read",))
 
 
-def test_a_denied_pattern_still_narrows_an_allowed_tool_of_claude(one):
+def test_claude_denied_pattern_restricts_an_allowed_tool(one):
     agent = one("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
 
 
-def test_denying_one_name_of_delegation_denies_the_other(one):
+def test_denying_a_delegation_tool_denies_its_other_name(one):
     assert not one("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).to_profile().tools.delegates
 
 
-def test_a_deny_list_alone_stays_one_in_claude_files(one):
+def test_claude_deny_list_without_allow_list_is_kept(one):
     agent = one("disallowedTools: Write, Edit", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(deny=("write", "edit"))
 
@@ -88,12 +88,12 @@ def test_a_deny_list_alone_stays_one_in_claude_files(one):
 
 
 @pytest.mark.parametrize("word", ["true", "True", "YES", "1", "on"])
-def test_many_words_mean_true(one, word):
+def test_true_values_set_a_flag(one, word):
     assert one(f"readonly: {word}").readonly
 
 
 @pytest.mark.parametrize("word", ["false", "No", "0", "off", ""])
-def test_many_words_mean_false(one, word):
+def test_false_values_clear_a_flag(one, word):
     assert not one(f"readonly: {word}").readonly
 
 
@@ -120,7 +120,7 @@ def test_many_words_mean_false(one, word):
         ("extensions: true", "extensions", ()),
     ],
 )
-def test_values_are_read(one, line, field, value):
+def test_header_values_are_parsed(one, line, field, value):
     assert getattr(one(line), field) == value
 
 
@@ -138,13 +138,13 @@ def test_values_are_read(one, line, field, value):
         (AgentDialect.NAMED, "description: notes", False),
     ],
 )
-def test_only_some_files_among_others_are_agents(tmp_path, dialect, header, is_agent):
+def test_dialect_decides_which_files_are_agents(tmp_path, dialect, header, is_agent):
     path = tmp_path / "x.md"
     path.write_text(f"---\n{header}\n---\nText\n")
     assert (read_agent(path, AgentSource(SourceLayer.PROJECT, dialect)) is not None) is is_agent
 
 
-def test_other_markdown_is_not_even_broken(tmp_path):
+def test_markdown_without_a_header_is_no_agent_and_no_problem(tmp_path):
     path = tmp_path / "notes.md"
     path.write_text("")
     assert read_agent(path, AgentSource(SourceLayer.PROJECT, AgentDialect.NAMED)) is None
@@ -180,7 +180,7 @@ def workspace(tmp_path):
     return folder
 
 
-def test_a_folder_is_an_agent_called_as_it_is(workspace):
+def test_agent_folder_is_called_by_its_name(workspace):
     settings, body = CONFIG.encode(), b"# Analyst\n\nDig.\n"
     digest = hashlib.sha256(b"%d %d " % (len(settings), len(body)) + settings + body).hexdigest()
     assert read_agent(workspace, VAULT) == Agent(
@@ -205,7 +205,7 @@ def test_a_folder_is_an_agent_called_as_it_is(workspace):
     )
 
 
-def test_neither_persona_nor_memory_is_part_of_what_ran(workspace):
+def test_persona_and_memory_do_not_change_the_digest(workspace):
     before = read(workspace, VAULT).digest
     (workspace / "MEMORY.md").write_text("Coffee now.\n")
     assert read(workspace, VAULT).digest == before
@@ -225,19 +225,19 @@ def test_neither_persona_nor_memory_is_part_of_what_ran(workspace):
         ),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_named(workspace, damage, file, reason, line):
+def test_broken_agent_folder_is_reported_with_its_file(workspace, damage, file, reason, line):
     damage(workspace)
     assert read_agent(workspace, VAULT) == Diagnostic(str(workspace / file), reason, line)
 
 
 @pytest.mark.parametrize("slug", ["Research Analyst", "_drafts", "-x", "--help", "x" * 65])
-def test_a_folder_whose_name_cannot_be_called_is_named(workspace, slug):
+def test_agent_folder_with_an_invalid_name_is_reported(workspace, slug):
     folder = workspace.rename(workspace.with_name(slug))
     reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
     assert read_agent(folder, VAULT) == Diagnostic(str(folder), reason)
 
 
-def test_a_memory_that_cannot_be_read_costs_no_agent(workspace):
+def test_unreadable_memory_is_only_a_notice(workspace):
     (workspace / "MEMORY.md").write_bytes(b"\xff\xfe")
     agent = read(workspace, VAULT)
     assert agent.memory == ""

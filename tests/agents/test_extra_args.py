@@ -24,7 +24,7 @@ TOOL_ARGUMENTS = ["--tools", "-t", "--no-tools", "-nt", "-xt", "--exclude-tools"
 @pytest.mark.parametrize(
     "fields", [{"tools": ("read",)}, {"denied_tools": ("bash",)}, {"no_tools": True}, {"readonly": True}]
 )
-def test_an_argument_that_would_undo_tool_restrictions_is_refused_in_the_words_of_the_seed(flag, form, fields):
+def test_extra_arg_that_overrides_tool_restrictions_is_refused(flag, form, fields):
     argument = form.format(flag)
     found = refusal("--verbose", argument, **fields)
     assert found is not None
@@ -59,7 +59,7 @@ def test_an_argument_that_would_undo_tool_restrictions_is_refused_in_the_words_o
         ("",),
     ],
 )
-def test_anything_off_the_allow_list_is_refused_in_our_own_words(arguments):
+def test_extra_arg_outside_the_allow_list_is_refused(arguments):
     found = refusal(*arguments)
     assert found is not None
     assert 'of agent "a": it is not among the arguments an agent may pass' in found.message
@@ -68,16 +68,16 @@ def test_anything_off_the_allow_list_is_refused_in_our_own_words(arguments):
 @pytest.mark.parametrize(
     "arguments", [(), ("--verbose",), ("--thinking", "high", "-nc"), ("--offline", "--no-themes")]
 )
-def test_harmless_arguments_pass(arguments):
+def test_harmless_extra_args_are_allowed(arguments):
     assert refusal(*arguments, tools=("read",)) is None
 
 
-def test_a_null_byte_is_refused():
+def test_extra_arg_with_a_null_byte_is_refused():
     found = refusal("--verbose\0--tools")
     assert found is not None
     assert found.message == "Invalid extraArg: contains null byte"
 
 
-def test_a_user_may_allow_more_but_not_what_undoes_restrictions():
+def test_allowed_extra_args_cannot_override_tool_restrictions():
     assert refusal("--theme", "dark", allowed={"--theme"}) is None
     assert refusal("--tools", "read", allowed={"--tools"}, tools=("read",)) is not None

@@ -26,7 +26,7 @@ LINES = PAIRS | PAIRS | PAIRS | OTHERS | ODD
 
 @settings(max_examples=600, deadline=None)
 @given(st.lists(LINES, max_size=3).map("\n".join))
-def test_what_is_read_without_yaml_is_what_yaml_reads(source):
+def test_plain_header_parser_agrees_with_yaml(source):
     pairs = header._parse_plain_lines(source)
     if pairs is None:
         return
@@ -42,7 +42,7 @@ def _first_wins(source: str) -> dict[str, str]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200) | ODD)
-def test_any_text_is_read_or_refused_and_never_breaks_the_reader(source):
+def test_any_header_is_parsed_or_refused_without_other_errors(source):
     try:
         found = parse_header(source)
     except AgentFileError:
@@ -50,7 +50,7 @@ def test_any_text_is_read_or_refused_and_never_breaks_the_reader(source):
     assert isinstance(found, AgentHeader)
 
 
-def test_every_scalar_stays_text():
+def test_yaml_scalars_stay_strings():
     found = parse_header("a: 3000\nb: no\nc: 2024-01-02\nd: [1, null, 0x1F]\ne: {f: true}\n")
     assert found.values == {
         "a": "3000",
@@ -61,12 +61,12 @@ def test_every_scalar_stays_text():
     }
 
 
-def test_a_line_number_counts_from_the_top_of_the_file():
+def test_header_line_numbers_count_from_the_top_of_the_file():
     document = split_frontmatter("\n\n---\n# note\nname: x\ntools:\n  - read\n---\nbody")
     assert document.header.lines == {"name": 5, "tools": 6}
 
 
-def test_a_horizontal_rule_at_the_top_of_a_prompt_is_not_a_header():
+def test_horizontal_rule_at_the_top_is_no_header():
     assert split_frontmatter("---\n\nBe brief.\n").body == "---\n\nBe brief."
 
 
@@ -99,7 +99,7 @@ def test_hostile_yaml_is_refused_with_its_line(source, reason, line):
 
 @pytest.mark.parametrize("keys", [100_000, 4_000])
 @pytest.mark.parametrize("value", ["'v\n'", "v"])
-def test_a_header_of_endless_keys_costs_nothing(keys, value):
+def test_header_of_endless_keys_is_refused_quickly(keys, value):
     source = "---\n" + "".join(f"key{i}: {value}\n" for i in range(keys)) + "---\n"
     started = time.process_time()
     with pytest.raises(AgentFileError, match=r"too large|too many"):
@@ -140,28 +140,28 @@ issue: closes #12 # really
     ]
 
 
-def test_quoted_keys_are_keys_in_broken_yaml_too():
+def test_quoted_keys_are_read_in_broken_yaml():
     found = parse_header("name: x\ndescription: a: b\n\"tools\": read\n'readonly' : true\n")
     assert found.values == {"name": "x", "description": "a: b", "tools": "read", "readonly": "true"}
 
 
-def test_an_unclosed_header_with_restrictions_is_never_taken_for_a_prompt():
+def test_unclosed_header_with_restrictions_is_refused():
     with pytest.raises(AgentFileError, match="the header is not closed"):
         split_frontmatter("---\n\n# mine\ndisallowed-tools: bash\n\nBe brief.\n")
 
 
-def test_an_example_that_is_never_closed_swallows_no_keys():
+def test_unclosed_example_in_broken_yaml_hides_no_keys():
     found = parse_header("name: x\ndescription: see: <example>\ntools: read\n")
     assert found.values["tools"] == "read"
 
 
-def test_speech_inside_an_example_is_no_key():
+def test_dialogue_inside_an_example_is_no_key():
     found = parse_header("name: x\ndescription: see: <example>\ntools: all of them\n</example>\ntools: read\n")
     assert found.values["tools"] == "read"
 
 
 @pytest.mark.parametrize("unit", ["<example>", "a: b: c\n", "key: |\n", "- ", "'", "\\"])
-def test_saving_broken_yaml_takes_linear_time(unit):
+def test_reading_broken_yaml_takes_linear_time(unit):
     def cost(size: int) -> float:
         source = "name: a: b\n" + unit * (size // len(unit))
         times = []

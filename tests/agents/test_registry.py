@@ -36,7 +36,7 @@ def body(catalog: AgentRegistry, cwd: Path, name: str, **how: Any) -> str:
 # -- places and precedence -------------------------------------------------------------------------
 
 
-def test_an_empty_home_has_the_built_in_agents_in_their_order(catalog, repository):
+def test_empty_home_has_the_built_in_agents_in_order(catalog, repository):
     roster = catalog.for_directory(repository)
     assert roster.names() == BUILTIN
     assert roster.problems == ()
@@ -59,7 +59,7 @@ def test_agents_are_found_in_every_folder_of_a_project(catalog, repository, writ
     assert (found.layer, found.source, found.level) == (SourceLayer.PROJECT, str(path), str(repository))
 
 
-def test_earlier_folders_of_the_table_win(catalog, scratch_home, repository, write):
+def test_earlier_folders_have_precedence(catalog, scratch_home, repository, write):
     for folder in reversed(USER_FOLDERS):
         write(scratch_home / folder / "x.md", HARMLESS, body=folder)
         assert body(catalog, repository, "x") == folder
@@ -68,7 +68,7 @@ def test_earlier_folders_of_the_table_win(catalog, scratch_home, repository, wri
         assert body(catalog, repository, "x") == folder
 
 
-def test_a_layer_wins_over_those_below_it(catalog_with, scratch_home, repository, tmp_path, write):
+def test_stronger_layer_has_precedence(catalog_with, scratch_home, repository, tmp_path, write):
     catalog, how = catalog_with(), {"vault": tmp_path / "vault"}
     assert "explorer of codebases" in body(catalog, repository, "explorer", **how)
     write(scratch_home / ".pi/agent/agents/explorer.md", body="user")
@@ -84,7 +84,7 @@ def test_a_layer_wins_over_those_below_it(catalog_with, scratch_home, repository
     assert body(program, repository, "explorer", **how) == "program"
 
 
-def test_the_nearest_level_of_a_project_wins(catalog, repository, write):
+def test_nearest_project_level_has_precedence(catalog, repository, write):
     deep = repository / "packages" / "app"
     deep.mkdir(parents=True)
     write(repository / ".retinue/agents/x.md", HARMLESS, body="root")
@@ -93,12 +93,12 @@ def test_the_nearest_level_of_a_project_wins(catalog, repository, write):
     assert body(catalog, repository, "x") == "root"
 
 
-def test_nothing_above_the_repository_counts(catalog, repository, tmp_path, write):
+def test_folders_above_the_repository_are_ignored(catalog, repository, tmp_path, write):
     write(tmp_path / ".pi/agents/above.md", HARMLESS)
     assert body(catalog, repository, "above") is ErrorCode.UNKNOWN_AGENT
 
 
-def test_outside_a_repository_only_the_working_directory_counts(catalog, tmp_path, write):
+def test_outside_a_repository_only_the_working_directory_is_searched(catalog, tmp_path, write):
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     write(tmp_path / "a/.pi/agents/above.md", HARMLESS)
@@ -106,11 +106,11 @@ def test_outside_a_repository_only_the_working_directory_counts(catalog, tmp_pat
     assert catalog.for_directory(below).names() == (*BUILTIN, "here")
 
 
-def test_a_working_directory_that_is_not_there_has_no_project(catalog, tmp_path):
+def test_missing_working_directory_has_no_project_agents(catalog, tmp_path):
     assert catalog.for_directory(tmp_path / "gone").names() == BUILTIN
 
 
-def test_at_home_the_folders_of_the_user_are_not_a_project(catalog, scratch_home, write):
+def test_user_folders_in_home_are_not_project_folders(catalog, scratch_home, write):
     (scratch_home / ".git").mkdir()
     write(scratch_home / ".claude/agents/mine.md", HARMFUL)
     write(scratch_home / ".agents/agents/other.md", HARMFUL)
@@ -120,7 +120,7 @@ def test_at_home_the_folders_of_the_user_are_not_a_project(catalog, scratch_home
     assert layers[5:] == [("mine", SourceLayer.USER), ("other", SourceLayer.USER)]
 
 
-def test_a_home_behind_a_link_is_the_same_home(scratch_home, tmp_path, trust, write):
+def test_linked_home_is_the_same_home(scratch_home, tmp_path, trust, write):
     link = tmp_path / "home"
     link.symlink_to(scratch_home)
     write(scratch_home / ".claude/agents/mine.md", HARMFUL)
@@ -137,7 +137,7 @@ def test_a_home_behind_a_link_is_the_same_home(scratch_home, tmp_path, trust, wr
         ("XDG_CONFIG_HOME", "retinue/agents", ".config/retinue/agents"),
     ],
 )
-def test_the_environment_replaces_the_folder_it_names(catalog_with, tmp_path, write, replacement):
+def test_environment_variables_replace_user_folders(catalog_with, tmp_path, write, replacement):
     variable, folder, replaced = replacement
     home, own = tmp_path / "home", tmp_path / "own"
     write(own / folder / "here.md")
@@ -146,19 +146,19 @@ def test_the_environment_replaces_the_folder_it_names(catalog_with, tmp_path, wr
     assert catalog.for_directory(tmp_path).names() == (*BUILTIN, "here")
 
 
-def test_only_claude_folders_are_read_with_their_subfolders(catalog, repository, write):
+def test_only_claude_folders_are_searched_recursively(catalog, repository, write):
     write(repository / ".claude/agents/team/qa/deep.md", HARMLESS)
     write(repository / ".pi/agents/team/deeper.md", HARMLESS)
     assert catalog.for_directory(repository).names() == (*BUILTIN, "deep")
 
 
-def test_hidden_files_and_other_suffixes_are_not_read(catalog, repository, write):
+def test_hidden_files_and_other_suffixes_are_ignored(catalog, repository, write):
     for name in (".#x.md", "._x.md", "x.txt", "x.md~", "y.MARKDOWN", "z.Md"):
         write(repository / ".pi/agents" / name, HARMLESS, f"name: n{name.strip('.#_~').replace('.', '')}")
     assert catalog.for_directory(repository).names() == (*BUILTIN, "nyMARKDOWN", "nzMd")
 
 
-def test_a_program_may_bring_folders_as_built_in_agents(catalog_with, tmp_path, repository):
+def test_bundle_folders_are_built_in_agents(catalog_with, tmp_path, repository):
     workspace = tmp_path / "prompts/agents/scout"
     workspace.mkdir(parents=True)
     (workspace / "config.yaml").write_text("name: Scout\ndescription: Scouts\n")
@@ -168,7 +168,7 @@ def test_a_program_may_bring_folders_as_built_in_agents(catalog_with, tmp_path, 
     assert roster.find_profile("scout").layer == "builtin"
 
 
-def test_a_project_folder_that_leads_out_of_the_repository_is_not_read(catalog, repository, tmp_path, write):
+def test_project_folder_linked_out_of_the_repository_is_refused(catalog, repository, tmp_path, write):
     write(tmp_path / "elsewhere/agents/x.md", HARMLESS)
     (repository / ".claude").symlink_to(tmp_path / "elsewhere")
     roster = catalog.for_directory(repository)
@@ -177,7 +177,7 @@ def test_a_project_folder_that_leads_out_of_the_repository_is_not_read(catalog, 
     assert roster.problems == (Diagnostic(folder, "leads out of the repository; it is not read"),)
 
 
-def test_a_folder_of_endless_entries_is_cut_and_said(repository):
+def test_folder_beyond_max_entries_is_cut_and_reported(repository):
     path = repository / ".claude/agents"
     for i in range(4):
         (path / f"d{i}").mkdir(parents=True)
@@ -188,14 +188,14 @@ def test_a_folder_of_endless_entries_is_cut_and_said(repository):
     assert scan_folder(folder, limit=8).diagnostics == ()
 
 
-def test_linked_folders_below_are_not_entered(catalog, repository, write):
+def test_linked_subfolders_are_not_searched(catalog, repository, write):
     write(repository / ".claude/agents/x.md", HARMLESS)
     (repository / ".claude/agents/again").symlink_to(repository / ".claude/agents")
     assert catalog.for_directory(repository).names() == (*BUILTIN, "x")
 
 
 @pytest.mark.parametrize("where", [".claude/agents", ".pi", ".config/retinue"])
-def test_a_folder_of_the_user_that_is_linked_to_itself_is_named_once(catalog_with, scratch_home, repository, where):
+def test_user_folder_linked_to_itself_is_reported_once(catalog_with, scratch_home, repository, where):
     loop = scratch_home / where
     loop.parent.mkdir(parents=True, exist_ok=True)
     loop.symlink_to(loop)
@@ -205,7 +205,7 @@ def test_a_folder_of_the_user_that_is_linked_to_itself_is_named_once(catalog_wit
 
 
 @pytest.mark.parametrize("where", [".pi/agents", ".agents", ".retinue"])
-def test_a_folder_of_a_project_that_is_linked_to_itself_is_named_once(catalog, repository, write, where):
+def test_project_folder_linked_to_itself_is_reported_once(catalog, repository, write, where):
     write(repository / ".claude/agents/x.md", HARMLESS)
     loop = repository / where
     loop.parent.mkdir(exist_ok=True)
@@ -215,7 +215,7 @@ def test_a_folder_of_a_project_that_is_linked_to_itself_is_named_once(catalog, r
     assert roster.names() == (*BUILTIN, "x")
 
 
-def test_a_working_directory_that_is_linked_to_itself_has_the_other_agents(catalog, tmp_path):
+def test_working_directory_linked_to_itself_has_user_and_built_in_agents(catalog, tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     roster = catalog.for_directory(loop)
@@ -223,7 +223,7 @@ def test_a_working_directory_that_is_linked_to_itself_has_the_other_agents(catal
     assert roster.names() == BUILTIN
 
 
-def test_a_tilde_in_the_place_of_claudes_folder_is_this_home(catalog_with, scratch_home, repository, write):
+def test_tilde_in_claude_config_dir_is_the_home_folder(catalog_with, scratch_home, repository, write):
     write(scratch_home / "claude/agents/mine.md")
     assert catalog_with(environ={"CLAUDE_CONFIG_DIR": "~/claude"}).for_directory(repository).names() == (
         *BUILTIN,
@@ -233,7 +233,7 @@ def test_a_tilde_in_the_place_of_claudes_folder_is_this_home(catalog_with, scrat
 
 @pytest.mark.parametrize("name", ["CLAUDE_CONFIG_DIR", "PI_CODING_AGENT_DIR", "XDG_CONFIG_HOME"])
 @pytest.mark.parametrize("value", ["~nosuchuser", "~nosuchuser/x"])
-def test_the_home_of_nobody_holds_no_agents(catalog_with, repository, name, value):
+def test_unknown_user_in_claude_config_dir_has_no_agents(catalog_with, repository, name, value):
     roster = catalog_with(environ={name: value}).for_directory(repository)
     assert (roster.names(), roster.problems) == (BUILTIN, ())
 
@@ -241,7 +241,7 @@ def test_the_home_of_nobody_holds_no_agents(catalog_with, repository, name, valu
 # -- trust -----------------------------------------------------------------------------------------
 
 
-def test_a_harmful_project_agent_is_refused_until_it_is_accepted(catalog, repository, trust, write):
+def test_harmful_project_agent_is_refused_until_accepted(catalog, repository, trust, write):
     path = write(repository / ".pi/agents/deploy.md", HARMFUL)
     roster = catalog.for_directory(repository)
     assert roster.names() == BUILTIN
@@ -258,7 +258,7 @@ def test_a_harmful_project_agent_is_refused_until_it_is_accepted(catalog, reposi
     assert catalog.for_directory(repository).find_awaiting_trust("deploy") is None
 
 
-def test_any_change_of_an_accepted_agent_asks_again(catalog, repository, trust, write):
+def test_changed_accepted_agent_must_be_accepted_again(catalog, repository, trust, write):
     path = write(repository / ".pi/agents/deploy.md", HARMFUL)
     waiting = catalog.for_directory(repository).find_awaiting_trust("deploy")
     assert waiting is not None
@@ -267,7 +267,7 @@ def test_any_change_of_an_accepted_agent_asks_again(catalog, repository, trust, 
     assert body(catalog, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
 
 
-def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, write):
+def test_untrusted_agent_shadows_no_other(catalog, repository, scratch_home, write):
     path = write(repository / ".pi/agents/explorer.md", "tools: read, bash", body="evil")
     found = catalog.for_directory(repository).find("explorer")
     assert isinstance(found, Agent)
@@ -284,7 +284,7 @@ def test_an_untrusted_agent_hides_nothing(catalog, repository, scratch_home, wri
 
 
 @pytest.mark.parametrize("tools", [HARMLESS, HARMFUL])
-def test_an_agent_nobody_accepted_switches_nothing_off(catalog, repository, scratch_home, trust, write, tools):
+def test_unaccepted_disabled_agent_disables_no_other(catalog, repository, scratch_home, trust, write, tools):
     mine = write(scratch_home / ".agents/agents/mine.md", body="mine")
     for name in ("explorer", "mine"):
         write(repository / f".pi/agents/{name}.md", tools, "enabled: false")
@@ -297,7 +297,7 @@ def test_an_agent_nobody_accepted_switches_nothing_off(catalog, repository, scra
     assert entries == [(DefinitionStatus.UNTRUSTED, str(mine)), (DefinitionStatus.USED, None)]
 
 
-def test_an_accepted_agent_can_be_switched_off_and_hides_what_is_beneath(catalog, repository, trust, write):
+def test_accepted_disabled_agent_shadows_weaker_ones(catalog, repository, trust, write):
     write(repository / ".pi/agents/explorer.md", HARMLESS, "enabled: false")
     waiting = next(
         entry.agent
@@ -310,14 +310,14 @@ def test_an_accepted_agent_can_be_switched_off_and_hides_what_is_beneath(catalog
     assert found.reason == "switched_off"
 
 
-def test_an_agent_that_is_off_and_the_only_one_of_its_name_says_so(catalog, repository, write):
+def test_unaccepted_disabled_agent_fails_as_disabled(catalog, repository, write):
     write(repository / ".pi/agents/x.md", HARMLESS, "enabled: false")
     found = catalog.for_directory(repository).find("x")
     assert isinstance(found, Failure)
     assert (found.reason, catalog.for_directory(repository).find_awaiting_trust("x")) == ("switched_off", None)
 
 
-def test_a_record_of_trust_that_is_not_relied_on_is_among_the_problems(catalog, repository, trust, write):
+def test_untrusted_trust_file_is_reported_as_a_problem(catalog, repository, trust, write):
     write(repository / ".pi/agents/deploy.md", HARMFUL)
     waiting = catalog.for_directory(repository).find_awaiting_trust("deploy")
     assert waiting is not None
@@ -329,12 +329,12 @@ def test_a_record_of_trust_that_is_not_relied_on_is_among_the_problems(catalog, 
     assert body(catalog, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
 
 
-def test_a_harmless_project_agent_runs_unasked(catalog, repository, write):
+def test_harmless_project_agent_is_used_without_acceptance(catalog, repository, write):
     write(repository / ".pi/agents/explorer.md", HARMLESS, body="ours")
     assert body(catalog, repository, "explorer") == "ours"
 
 
-def test_a_user_may_allow_or_deny_all_project_agents(catalog, repository, write):
+def test_project_agents_setting_allows_or_denies_all(catalog, repository, write):
     write(repository / ".pi/agents/deploy.md", HARMFUL)
     write(repository / ".pi/agents/look.md", HARMLESS)
     assert catalog.for_directory(repository, project_agents="allow").names() == (*BUILTIN, "deploy", "look")
@@ -349,7 +349,7 @@ def test_a_user_may_allow_or_deny_all_project_agents(catalog, repository, write)
 # -- what is said ----------------------------------------------------------------------------------
 
 
-def test_an_unknown_name_is_answered_with_those_there_are(catalog, scratch_home, repository, write):
+def test_unknown_name_fails_with_the_available_agents(catalog, scratch_home, repository, write):
     write(repository / ".pi/agents/b-ours.md", HARMLESS)
     write(repository / ".pi/agents/a-ours.md", HARMLESS)
     write(scratch_home / ".claude/agents/mine.md")
@@ -364,7 +364,7 @@ def test_an_unknown_name_is_answered_with_those_there_are(catalog, scratch_home,
     assert catalog.for_directory(repository).suggest_name("zzz") is None
 
 
-def test_a_hostile_name_is_shown_harmlessly(catalog, repository):
+def test_hostile_agent_name_is_escaped_in_messages(catalog, repository):
     found = catalog.for_directory(repository).find("\x1b[2J" + "x" * 10_000)
     assert isinstance(found, Failure)
     assert found.message.startswith("Unknown agent: '\\x1b[2Jxxx")
@@ -372,13 +372,13 @@ def test_a_hostile_name_is_shown_harmlessly(catalog, repository):
 
 
 @pytest.mark.parametrize("name", ["Explorer", "explorer ", "explore", "", "../explorer"])
-def test_a_near_miss_never_runs_another_agent(catalog, repository, name):
+def test_similar_name_never_finds_another_agent(catalog, repository, name):
     found = catalog.for_directory(repository).find(name)
     assert isinstance(found, Failure)
     assert found.code is ErrorCode.UNKNOWN_AGENT
 
 
-def test_broken_files_are_named_and_hide_nothing(catalog, repository, write):
+def test_broken_files_are_reported_and_shadow_nothing(catalog, repository, write):
     folder = repository / ".pi/agents"
     write(folder / "good.md", HARMLESS)
     (folder / "bad.md").write_text("---\nfoo: [\n---\n")
@@ -391,7 +391,7 @@ def test_broken_files_are_named_and_hide_nothing(catalog, repository, write):
     assert str(unknown.detail["broken"]).startswith(f"{folder / 'bad.md'}:3: the header is not valid YAML")
 
 
-def test_whoever_runs_instead_of_a_broken_definition_says_so(catalog, repository, tmp_path):
+def test_agent_used_instead_of_a_broken_file_has_a_notice(catalog, repository, tmp_path):
     config = tmp_path / "vault/agents/explorer/config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text("name: My explorer\n")
@@ -403,14 +403,14 @@ def test_whoever_runs_instead_of_a_broken_definition_says_so(catalog, repository
     assert other.notices == ()
 
 
-def test_a_broken_workspace_is_found_by_its_folder(catalog, repository, tmp_path):
+def test_unknown_agent_names_its_broken_folder(catalog, repository, tmp_path):
     (tmp_path / "vault/agents/scout").mkdir(parents=True)
     unknown = catalog.for_directory(repository, vault=tmp_path / "vault").find("scout")
     assert isinstance(unknown, Failure)
     assert unknown.detail["broken"] == f"{tmp_path / 'vault/agents/scout/config.yaml'}: is missing"
 
 
-def test_a_listing_shows_who_shadows_whom(catalog, scratch_home, repository, write):
+def test_listing_names_shadowed_and_shadowing_definitions(catalog, scratch_home, repository, write):
     user = write(scratch_home / ".pi/agent/agents/tester.md")
     ours = write(repository / ".pi/agents/tester.md", HARMLESS)
     entries = [
@@ -425,7 +425,7 @@ def test_a_listing_shows_who_shadows_whom(catalog, scratch_home, repository, wri
     assert [entry.agent.layer for entry in entries] == [SourceLayer.PROJECT, SourceLayer.USER, SourceLayer.BUILTIN]
 
 
-def test_two_files_of_one_name_in_one_folder_are_both_shown(catalog, scratch_home, repository, write):
+def test_listing_has_both_files_of_one_name_in_a_folder(catalog, scratch_home, repository, write):
     first = write(scratch_home / ".pi/agent/agents/a.md", "name: twin")
     write(scratch_home / ".pi/agent/agents/b.md", "name: twin")
     entries = [entry for entry in catalog.for_directory(repository).list_definitions() if entry.agent.name == "twin"]
@@ -435,7 +435,7 @@ def test_two_files_of_one_name_in_one_folder_are_both_shown(catalog, scratch_hom
     ]
 
 
-def test_a_switched_off_agent_is_not_advertised_and_says_why(catalog, scratch_home, repository, write):
+def test_disabled_agent_is_not_listed_and_fails_with_the_reason(catalog, scratch_home, repository, write):
     path = write(scratch_home / ".pi/agent/agents/tester.md", "enabled: false")
     roster = catalog.for_directory(repository)
     assert roster.names() == BUILTIN[:-1]
@@ -445,7 +445,7 @@ def test_a_switched_off_agent_is_not_advertised_and_says_why(catalog, scratch_ho
     assert found.message.startswith(f'Agent "tester" is switched off in {path}.')
 
 
-def test_what_is_shown_of_an_agent_has_no_persona(catalog_with, repository):
+def test_found_profile_has_no_persona(catalog_with, repository):
     roster = catalog_with(Agent(name="a", persona="P", memory="M")).for_directory(repository)
     assert roster.find_profile("a") == Agent(name="a").to_profile()
     assert isinstance(roster.find_profile("b"), Failure)
@@ -454,14 +454,14 @@ def test_what_is_shown_of_an_agent_has_no_persona(catalog_with, repository):
 # -- changes ---------------------------------------------------------------------------------------
 
 
-def test_an_unchanged_tree_gives_the_same_answer_without_reading(later_catalog, repository, write):
+def test_unchanged_tree_gives_the_same_agent_set_without_reading(later_catalog, repository, write):
     write(repository / ".pi/agents/x.md", HARMLESS)
     before = later_catalog.for_directory(repository)
     assert later_catalog.for_directory(repository) is before
     assert later_catalog.for_directory(repository, project_agents="allow") is not before
 
 
-def test_an_edit_is_seen_by_the_next_call_and_not_by_an_earlier_answer(catalog, repository, write):
+def test_edit_affects_the_next_agent_set_but_no_earlier_one(catalog, repository, write):
     path = write(repository / ".pi/agents/x.md", HARMLESS, body="one")
     earlier = catalog.for_directory(repository)
     # The same length and, on a coarse clock, the same time.
@@ -480,7 +480,7 @@ def test_index_reads_only_changed_records(later_catalog, repository, write):
     assert later_catalog.for_directory(repository).names() == (*BUILTIN, "kept", "new")
 
 
-def test_a_file_of_a_workspace_that_changes_is_seen(catalog, repository, tmp_path):
+def test_changed_file_of_an_agent_folder_is_noticed(catalog, repository, tmp_path):
     workspace = tmp_path / "vault/agents/scout"
     workspace.mkdir(parents=True)
     (workspace / "config.yaml").write_text("name: scout\ndescription: d\n")
@@ -490,7 +490,7 @@ def test_a_file_of_a_workspace_that_changes_is_seen(catalog, repository, tmp_pat
     assert body(catalog, repository, "scout", vault=tmp_path / "vault") == "two"
 
 
-def test_thousands_of_files_are_read_once_and_then_only_looked_at(later_catalog, scratch_home, repository):
+def test_thousands_of_files_are_read_once_and_then_only_statted(later_catalog, scratch_home, repository):
     folder = scratch_home / ".pi/agent/agents"
     folder.mkdir(parents=True)
     for i in range(3000):

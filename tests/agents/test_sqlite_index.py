@@ -39,7 +39,7 @@ def index(tmp_path):
     return AgentIndex(tmp_path / "state" / "agents.sqlite")
 
 
-def test_it_has_a_row_for_each_agent_that_belongs_to_no_directory(index):
+def test_index_has_a_row_for_each_agent_outside_projects(index):
     local = Agent(name="local", layer=SourceLayer.PROJECT, source="/p/local.md")
     mine = Agent(name="mine", layer=SourceLayer.PROGRAM)
     off = Agent(name="off", enabled=False, no_tools=True, engine="claude", layer=SourceLayer.USER, source="/u/off.md")
@@ -51,20 +51,20 @@ def test_it_has_a_row_for_each_agent_that_belongs_to_no_directory(index):
     ]
 
 
-def test_a_file_whose_name_is_no_text_is_named_as_well_as_can_be(index):
+def test_index_replaces_undecodable_bytes_of_file_names(index):
     odd = Agent(name="odd", layer=SourceLayer.USER, source="/u/\udcff.md")
     index.reconcile(roster(odd), {"pi": kind()}, "auto")
     assert [row.source for row in index.rows()] == ["/u/\ufffd.md"]
 
 
-def test_it_is_private(index, tmp_path):
+def test_index_file_is_private(index, tmp_path):
     index.reconcile(roster(SCOUT), {}, "auto")
     path = tmp_path / "state" / "agents.sqlite"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["agents.sqlite"], "nothing is left beside it"
 
 
-def test_it_is_not_written_while_it_is_right(index, tmp_path):
+def test_current_index_is_not_rewritten(index, tmp_path):
     people = roster(SCOUT)
     assert index.reconcile(people, {"pi": kind()}, "auto")
     assert not index.reconcile(people, {"pi": kind()}, "auto")
@@ -73,7 +73,7 @@ def test_it_is_not_written_while_it_is_right(index, tmp_path):
     assert not another.reconcile(roster(SCOUT), {"pi": kind()}, "auto"), "another process finds it as it should be"
 
 
-def test_a_login_that_comes_or_goes_is_written(index):
+def test_index_follows_changed_logins(index):
     people = roster(SCOUT)
     index.reconcile(people, {"pi": kind(missing="No key.")}, "auto")
     assert [row.cannot_run for row in index.rows()] == ["No key."]
@@ -81,7 +81,7 @@ def test_a_login_that_comes_or_goes_is_written(index):
     assert [row.cannot_run for row in index.rows()] == [None]
 
 
-def test_rules_do_not_count_as_an_engine_that_can_run_an_agent(index):
+def test_offline_engine_does_not_count_for_auto(index):
     index.reconcile(roster(SCOUT), {"offline": kind("offline", uses_models=False)}, "auto")
     assert [row.cannot_run for row in index.rows()] == ["There is no engine with a language model."]
 
@@ -97,7 +97,7 @@ def test_rules_do_not_count_as_an_engine_that_can_run_an_agent(index):
     ],
     ids=["deleted", "overwritten", "emptied", "cut off", "a link"],
 )
-def test_whatever_becomes_of_the_file_it_comes_back_the_same(index, tmp_path, damage):
+def test_damaged_index_is_restored(index, tmp_path, damage):
     path = tmp_path / "state" / "agents.sqlite"
     index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
     damage(path)
@@ -107,7 +107,7 @@ def test_whatever_becomes_of_the_file_it_comes_back_the_same(index, tmp_path, da
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no database")])
-def test_a_lost_index_comes_back_though_nothing_else_has_changed(index, tmp_path, damage):
+def test_deleted_index_is_restored_without_other_changes(index, tmp_path, damage):
     people, engines = roster(SCOUT), {"pi": kind()}
     index.reconcile(people, engines, "auto")
     damage(tmp_path / "state" / "agents.sqlite")
@@ -115,21 +115,21 @@ def test_a_lost_index_comes_back_though_nothing_else_has_changed(index, tmp_path
     assert index.rows() == [ROW]
 
 
-def test_where_it_cannot_be_written_nobody_is_the_worse_for_it(tmp_path):
+def test_unwritable_index_raises_no_error(tmp_path):
     (tmp_path / "state").write_text("a file")
     index = AgentIndex(tmp_path / "state" / "agents.sqlite")
     index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
     assert index.rows() is None
 
 
-def test_a_folder_in_its_place_is_left_alone(tmp_path):
+def test_folder_at_the_index_path_is_left_alone(tmp_path):
     (tmp_path / "agents.sqlite" / "precious").mkdir(parents=True)
     AgentIndex(tmp_path / "agents.sqlite").reconcile(roster(SCOUT), {"pi": kind()}, "auto")
     assert [path.name for path in tmp_path.iterdir()] == ["agents.sqlite"]
     assert (tmp_path / "agents.sqlite" / "precious").is_dir()
 
 
-def test_an_index_that_another_program_holds_is_replaced_and_not_waited_for(index, tmp_path):
+def test_locked_index_is_replaced_without_waiting(index, tmp_path):
     index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
     holder = sqlite3.connect(tmp_path / "state" / "agents.sqlite", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")

@@ -35,19 +35,19 @@ def grant(capabilities: EngineCapabilities = PI, /, **given: Any) -> Any:
     return compute_grant(Agent(name="a", **given).to_profile(), engine="pi", capabilities=capabilities, **how)
 
 
-def test_an_allow_list_is_given_in_its_order():
+def test_allow_list_is_granted_in_its_order():
     assert grant(tools=("ls", "Read", "Bash")) == ToolGrant(tools=("ls", "read", "bash"))
 
 
-def test_an_empty_allow_list_is_no_tools():
+def test_empty_allow_list_grants_no_tools():
     assert grant(tools=()) == ToolGrant()
 
 
-def test_no_tools_beats_every_list():
+def test_no_tools_overrides_every_list():
     assert grant(tools=("read",), no_tools=True) == ToolGrant(removed=(RemovedTool("read", "no_tools"),))
 
 
-def test_a_deny_list_is_taken_from_what_is_inherited():
+def test_deny_list_is_removed_from_the_inherited_tools():
     assert grant(
         denied_tools=("Bash",), inherited=("read", "bash", "edit", "Task", "subagent_finalize")
     ) == ToolGrant(
@@ -56,7 +56,7 @@ def test_a_deny_list_is_taken_from_what_is_inherited():
     )
 
 
-def test_a_deny_list_may_use_wildcards():
+def test_deny_list_may_have_wildcards():
     capabilities = EngineCapabilities(tools=PI.tools, allows_other_tools=True)
     inherited = ("read", "mcp__x__a", "mcp__y__b")
     assert grant(capabilities, denied_tools=("mcp__x__*",), inherited=inherited) == ToolGrant(
@@ -66,26 +66,26 @@ def test_a_deny_list_may_use_wildcards():
     assert grant(denied_tools=("*",)).tools == ()
 
 
-def test_without_a_host_an_agent_inherits_what_the_engine_has():
+def test_agent_without_a_host_inherits_the_engines_tools():
     assert grant() == ToolGrant(tools=("bash", "edit", "find", "grep", "ls", "read", "write"))
 
 
-def test_what_is_inherited_and_not_there_is_removed_by_the_engine():
+def test_inherited_tools_missing_in_the_engine_are_removed():
     assert grant(inherited=("read", "todo")) == ToolGrant(tools=("read",), removed=(RemovedTool("todo", "engine"),))
 
 
-def test_readonly_without_a_list_is_the_whole_read_only_set_of_the_engine():
+def test_readonly_without_a_list_grants_the_engines_read_only_tools():
     assert grant(readonly=True, inherited=("bash", "read")) == ToolGrant(tools=("read", "grep", "find", "ls"))
 
 
-def test_readonly_takes_what_writes_from_a_list():
+def test_readonly_removes_writing_tools_from_a_list():
     assert grant(readonly=True, tools=("bash", "read")) == ToolGrant(
         tools=("read",),
         removed=(RemovedTool("bash", "readonly"),),
     )
 
 
-def test_without_leave_to_write_the_same_is_taken():
+def test_missing_allow_write_removes_writing_tools():
     assert grant(tools=("bash", "read"), allow_write=False) == ToolGrant(
         tools=("read",),
         removed=(RemovedTool("bash", "allow_write"),),
@@ -96,14 +96,14 @@ def test_without_leave_to_write_the_same_is_taken():
     )
 
 
-def test_authority_takes_what_the_parent_does_not_have():
+def test_authority_removes_tools_the_parent_lacks():
     assert grant(tools=("bash", "read"), authority=frozenset({"read", "grep"})) == ToolGrant(
         tools=("read",),
         removed=(RemovedTool("bash", "authority"),),
     )
 
 
-def test_a_missing_tool_fails_by_name_and_says_what_there_is():
+def test_missing_tool_fails_by_name_with_the_engines_tools():
     agent = Agent(name="a", tools=("read", "lsp", "WebSearch"), source="/x/a.md").to_profile()
     assert compute_grant(agent, engine="pi", capabilities=PI) == Failure(
         ErrorCode.UNSUPPORTED,
@@ -114,13 +114,13 @@ def test_a_missing_tool_fails_by_name_and_says_what_there_is():
     )
 
 
-def test_an_optional_tool_may_be_missing():
+def test_missing_optional_tool_is_reported_without_failure():
     assert grant(tools=("read",), optional_tools=("lsp", "grep")) == ToolGrant(
         tools=("read", "grep"), missing=("lsp",)
     )
 
 
-def test_a_missing_tool_that_was_taken_anyway_is_no_failure():
+def test_missing_tool_that_was_removed_is_no_failure():
     found = grant(EngineCapabilities(tools=frozenset({"read"})), tools=("read", "bash"), readonly=True)
     assert found == ToolGrant(tools=("read",), removed=(RemovedTool("bash", "readonly"),))
 
@@ -129,7 +129,7 @@ def test_a_missing_tool_that_was_taken_anyway_is_no_failure():
 @pytest.mark.parametrize(
     ("tool", "hint"), [("raed", " Did you mean read?"), ("Wrte", " Did you mean write?"), ("deploy", "")]
 )
-def test_a_tool_nobody_knows_fails_by_name_before_it_could_be_taken_away(bound, tool, hint):
+def test_unknown_tool_fails_by_name_before_any_removal(bound, tool, hint):
     found = grant(tools=("grep", tool), **bound)
     assert isinstance(found, Failure)
     assert found.reason == "missing_tool"
@@ -146,22 +146,22 @@ def test_suggestion_for_several_missing_tools_names_each_tool_once():
 
 
 @pytest.mark.parametrize("tool", ["TodoWrite", "NotebookEdit", "mcp__github__search", "subagent_finalize"])
-def test_tools_of_other_hosts_are_known_and_taken_away_as_before(tool):
+def test_tools_of_other_hosts_are_known_and_removed(tool):
     found = grant(tools=("read", tool), allow_write=False)
     assert found == ToolGrant(tools=("read",), removed=(RemovedTool(tool, "allow_write"),))
 
 
-def test_without_any_tools_an_unknown_one_does_no_harm():
+def test_unknown_tool_is_no_failure_with_no_tools():
     assert grant(tools=("raed",), no_tools=True) == ToolGrant(removed=(RemovedTool("raed", "no_tools"),))
 
 
-def test_with_more_tools_than_it_lists_an_engine_may_know_any():
+def test_engine_with_unlisted_tools_accepts_any_tool():
     more = EngineCapabilities(tools=PI.tools, allows_other_tools=True)
     found = grant(more, tools=("read", "deploy"), allow_write=False)
     assert found == ToolGrant(tools=("read",), removed=(RemovedTool("deploy", "allow_write"),))
 
 
-def test_an_engine_with_more_tools_is_believed():
+def test_engine_with_unlisted_tools_is_granted_named_tools():
     assert grant(EngineCapabilities(tools=PI.tools, allows_other_tools=True), tools=("todo",)) == ToolGrant(
         tools=("todo",)
     )
@@ -169,27 +169,27 @@ def test_an_engine_with_more_tools_is_believed():
 
 @pytest.mark.parametrize("pattern", ["Bash(git:*)", "mcp__github__*", "Agent(explorer)"])
 @pytest.mark.parametrize("more", [False, True])
-def test_a_pattern_is_refused_where_it_cannot_be_enforced(pattern, more):
+def test_unenforceable_tool_pattern_is_refused(pattern, more):
     found = grant(EngineCapabilities(tools=PI.tools, allows_other_tools=more), tools=("read", pattern))
     assert isinstance(found, Failure)
     assert (found.code, found.reason) == (ErrorCode.UNSUPPORTED, "tool_pattern")
 
 
-def test_a_pattern_is_kept_where_it_is_enforced():
+def test_enforceable_tool_pattern_is_granted():
     keeps = EngineCapabilities(tools=PI.tools, enforces=frozenset({"tools", "readonly", "no_tools", TOOL_PATTERNS}))
     assert grant(keeps, tools=("read", "Bash(git:*)")) == ToolGrant(tools=("read", "bash(git:*)"))
     assert grant(keeps, tools=("Bash(git:*)",), authority=frozenset({"bash"})).tools == ("bash(git:*)",)
     assert grant(keeps, tools=("Bash",), authority=frozenset({"bash(git:*)"})).tools == ()
 
 
-def test_a_denied_pattern_is_refused_only_where_its_tool_is_had():
+def test_unenforceable_denied_pattern_is_refused_only_if_its_tool_is_granted():
     found = grant(denied_tools=("Bash(rm:*)",))
     assert isinstance(found, Failure)
     assert found.reason == "tool_pattern"
     assert grant(denied_tools=("Bash(rm:*)",), inherited=("read",)) == ToolGrant(tools=("read",))
 
 
-def test_delegation_is_had_only_if_asked_for_and_possible():
+def test_delegation_is_granted_only_if_requested_and_possible():
     tools = ("delegate_to_subagents", "get_subagent_output")
     assert grant(tools=("read",), delegation_tools=tools) == ToolGrant(tools=("read",))
     assert grant(tools=("read", "Task"), delegation_tools=tools) == ToolGrant(tools=("read", *tools))
@@ -202,12 +202,12 @@ def test_delegation_is_had_only_if_asked_for_and_possible():
     )
 
 
-def test_an_engine_that_cannot_delegate_takes_the_tools_and_no_more():
+def test_engine_without_delegation_removes_only_delegation_tools():
     found = grant(EngineCapabilities(tools=PI.tools), tools=("read", "Task"), delegation_tools=("spawn_subagent",))
     assert found == ToolGrant(tools=("read",), removed=(RemovedTool("spawn_subagent", "engine"),))
 
 
-def test_a_reading_agent_may_delegate_because_its_children_only_read_too():
+def test_readonly_agent_may_delegate():
     found = grant(tools=("read", "bash", "Task"), readonly=True, delegation_tools=("subagent",))
     assert isinstance(found, ToolGrant)
     assert found.tools == ("read", "subagent")
@@ -215,7 +215,7 @@ def test_a_reading_agent_may_delegate_because_its_children_only_read_too():
     assert child_tool_ceiling(agent, found) == {"read", "subagent"}
 
 
-def test_an_agent_passes_on_no_more_than_it_has():
+def test_child_tool_ceiling_is_within_the_grant():
     agent = Agent(name="a", grants=("Read", "bash")).to_profile()
     assert child_tool_ceiling(agent, ToolGrant(tools=("read", "grep"))) == {"read"}
 
@@ -229,7 +229,7 @@ def test_an_agent_passes_on_no_more_than_it_has():
         ({"suggested_skills": ("s",), "no_skills": True}, "suggested_skills"),
     ],
 )
-def test_a_contradiction_names_the_file(fields, reason):
+def test_contradictory_agent_fails_with_its_file(fields, reason):
     agent = Agent(name="a", source="/x/a.md", **fields).to_profile()
     found = find_conflict(agent)
     assert found is not None
@@ -249,7 +249,7 @@ def test_a_contradiction_names_the_file(fields, reason):
         ({"no_tools": True}, {}, "no_tools"),
     ],
 )
-def test_an_engine_that_cannot_be_held_to_tools_is_refused(fields, how, name):
+def test_engine_without_tool_enforcement_is_refused(fields, how, name):
     loose = EngineCapabilities(tools=PI.tools, enforces=frozenset())
     found = grant(loose, **how, **fields)
     assert isinstance(found, Failure)
@@ -257,7 +257,7 @@ def test_an_engine_that_cannot_be_held_to_tools_is_refused(fields, how, name):
     assert isinstance(grant(loose), ToolGrant)
 
 
-def test_other_restrictions_are_refused_where_they_cannot_be_kept():
+def test_unenforceable_restrictions_are_refused():
     agent = Agent(name="a", no_skills=True, no_extensions=True).to_profile()
     found = find_unenforceable(
         agent, engine="x", capabilities=EngineCapabilities(tools=frozenset(), enforces=frozenset({"no_skills"}))
@@ -269,7 +269,7 @@ def test_other_restrictions_are_refused_where_they_cannot_be_kept():
     assert find_unenforceable(agent, engine="x", capabilities=both) is None
 
 
-def test_a_budget_of_money_needs_an_engine_that_states_cost():
+def test_cost_budget_needs_an_engine_that_reports_cost():
     agent, limits = Agent(name="a").to_profile(), Limits(max_cost=1.0)
     assert find_unenforceable(agent, engine="x", capabilities=PI, limits=Limits()) is None
     assert find_unenforceable(agent, engine="x", capabilities=PI, limits=limits) is not None
@@ -277,7 +277,7 @@ def test_a_budget_of_money_needs_an_engine_that_states_cost():
     assert find_unenforceable(agent, engine="x", capabilities=states, limits=limits) is None
 
 
-def test_unknown_preferences_are_reported():
+def test_unsupported_preferences_are_reported():
     agent = Agent(name="a", model="m", fallback_models=("n",), thinking="low", color="red").to_profile()
     assert find_unsupported_preferences(agent, PI) == ("model", "fallback_models", "thinking", "color")
     knows = EngineCapabilities(tools=frozenset(), preferences=frozenset({"model", "color"}))
@@ -303,7 +303,7 @@ circumstances = st.fixed_dictionaries(
 
 @settings(max_examples=400, deadline=None)
 @given(agents, circumstances, sets_of_tools)
-def test_a_grant_is_within_engine_authority_and_agent(fields, how, has):
+def test_grant_is_within_engine_authority_and_agent(fields, how, has):
     found = grant(EngineCapabilities(tools=has), **how, **fields)
     if isinstance(found, Failure):
         assert found.reason == "missing_tool"
@@ -323,7 +323,7 @@ def test_a_grant_is_within_engine_authority_and_agent(fields, how, has):
 
 @settings(max_examples=300, deadline=None)
 @given(some_tools, st.sampled_from(TOOLS), circumstances, sets_of_tools, st.booleans())
-def test_denying_one_more_tool_never_adds_one(denied, more, how, has, readonly):
+def test_denying_another_tool_never_adds_a_tool(denied, more, how, has, readonly):
     before = grant(EngineCapabilities(tools=has), denied_tools=denied, readonly=readonly, **how)
     after = grant(EngineCapabilities(tools=has), denied_tools=(*denied, more), readonly=readonly, **how)
     assert isinstance(before, ToolGrant)

@@ -24,32 +24,32 @@ def path(tmp_path):
     return tmp_path / "state" / "trust.json"
 
 
-def test_nothing_is_trusted_at_first_and_nothing_is_written(path):
+def test_new_trust_store_is_empty_and_writes_no_file(path):
     trust = TrustStore(path)
     assert trust.accepted_digests() == {}
     assert trust.fault() is None
     assert not path.parent.exists()
 
 
-def test_an_acceptance_holds_for_exactly_this_content(path):
+def test_acceptance_holds_only_for_the_accepted_content(path):
     trust = TrustStore(path)
     trust.accept(agent())
     assert trust.accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
-def test_an_acceptance_is_remembered_by_the_next_process(path):
+def test_acceptance_is_stored_for_the_next_process(path):
     TrustStore(path).accept(agent())
     assert TrustStore(path).accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
-def test_an_acceptance_by_another_process_is_seen(path):
+def test_acceptance_by_another_process_is_noticed(path):
     mine, other = TrustStore(path), TrustStore(path)
     assert mine.accepted_digests() == {}
     other.accept(agent())
     assert mine.accepted_digests() == {"/repo/.pi/agents/x.md": "d1"}
 
 
-def test_an_acceptance_can_be_revoked(path):
+def test_acceptance_can_be_revoked(path):
     trust = TrustStore(path)
     trust.accept(agent())
     assert trust.revoke("/repo/.pi/agents/x.md")
@@ -57,7 +57,7 @@ def test_an_acceptance_can_be_revoked(path):
     assert trust.accepted_digests() == {}
 
 
-def test_the_record_is_for_the_user_only(path):
+def test_trust_file_is_private(path):
     TrustStore(path).accept(agent())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -72,7 +72,7 @@ def test_the_record_is_for_the_user_only(path):
     ("content", "said"),
     [(b"{", "is damaged"), (b'{"version": 2, "accepted": {}}', "has version 2"), (b'{"accepted": []}', "is damaged")],
 )
-def test_a_damaged_record_trusts_nothing_and_says_so(path, content, said):
+def test_damaged_trust_file_trusts_nothing_with_a_diagnostic(path, content, said):
     trust = TrustStore(path)
     trust.accept(agent())
     path.write_bytes(content)
@@ -80,7 +80,7 @@ def test_a_damaged_record_trusts_nothing_and_says_so(path, content, said):
     assert said in str(trust.fault())
 
 
-def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path):
+def test_accepting_after_damage_starts_a_new_file_and_keeps_the_damaged_one(path):
     path.parent.mkdir()
     path.write_text("{")
     trust = TrustStore(path)
@@ -90,7 +90,7 @@ def test_accepting_after_damage_begins_afresh_and_keeps_the_damaged_record(path)
     assert path.with_suffix(".damaged").read_text() == "{"
 
 
-def test_a_record_others_can_write_is_not_relied_on(path):
+def test_trust_file_writable_by_others_is_not_trusted(path):
     trust = TrustStore(path)
     trust.accept(agent())
     path.chmod(0o666)
@@ -99,7 +99,7 @@ def test_a_record_others_can_write_is_not_relied_on(path):
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
-def test_a_record_in_a_folder_others_can_write_is_not_relied_on(path, mode):
+def test_trust_file_in_a_folder_writable_by_others_is_not_trusted(path, mode):
     trust = TrustStore(path)
     trust.accept(agent())
     path.parent.chmod(mode)
@@ -107,7 +107,7 @@ def test_a_record_in_a_folder_others_can_write_is_not_relied_on(path, mode):
     assert f"lies in a folder others can write (make {path.parent} 0700)" in str(trust.fault())
 
 
-def test_nothing_is_accepted_into_a_folder_others_can_write(path):
+def test_acceptance_in_a_folder_writable_by_others_is_refused(path):
     path.parent.mkdir()
     path.parent.chmod(0o777)
     with pytest.raises(OSError, match="lies in a folder others can write"):
@@ -115,7 +115,7 @@ def test_nothing_is_accepted_into_a_folder_others_can_write(path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_record_behind_a_link_is_not_relied_on(path, tmp_path):
+def test_linked_trust_file_is_not_trusted(path, tmp_path):
     trust = TrustStore(path)
     trust.accept(agent())
     path.rename(tmp_path / "elsewhere.json")
@@ -124,7 +124,7 @@ def test_a_record_behind_a_link_is_not_relied_on(path, tmp_path):
     assert "is a link" in str(trust.fault())
 
 
-def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(path):
+def test_pipe_at_the_trust_path_is_refused_without_blocking(path):
     path.parent.mkdir()
     os.mkfifo(path)
     trust = TrustStore(path)
@@ -132,21 +132,21 @@ def test_a_pipe_in_the_place_of_the_record_is_not_waited_for(path):
     assert "is not a regular file" in str(trust.fault())
 
 
-def test_a_record_of_another_user_is_not_relied_on(path):
+def test_trust_file_of_another_user_is_not_trusted(path):
     TrustStore(path).accept(agent())
     another = TrustStore(path, uid=os.geteuid() + 1)
     assert another.accepted_digests() == {}
     assert "another user" in str(another.fault())
 
 
-def test_acceptances_at_the_same_time_are_all_kept(path):
+def test_concurrent_acceptances_are_all_stored(path):
     names = [f"a{i}" for i in range(12)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: TrustStore(path).accept(agent(name)), names))
     assert len(TrustStore(path).accepted_digests()) == len(names)
 
 
-def test_an_agent_without_a_file_cannot_be_accepted(path):
+def test_agent_without_a_file_cannot_be_accepted(path):
     with pytest.raises(ValueError, match="not from a file"):
         TrustStore(path).accept(Agent(name="x"))
 
@@ -182,10 +182,10 @@ HARMFUL: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", HARMLESS)
-def test_an_agent_that_only_reads_here_is_harmless(fields):
+def test_agent_with_local_read_tools_is_harmless(fields):
     assert is_read_only(agent(**fields))
 
 
 @pytest.mark.parametrize("fields", HARMFUL)
-def test_an_agent_that_could_do_more_is_not(fields):
+def test_agent_with_privileged_fields_is_not_harmless(fields):
     assert not is_read_only(agent(**fields))

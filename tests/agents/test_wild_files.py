@@ -266,7 +266,7 @@ def origin(file: str) -> AgentSource:
 
 
 @pytest.mark.parametrize("file", GOOD)
-def test_a_file_from_the_wild_is_read_as_it_is_meant(file):
+def test_real_world_file_is_read_as_intended(file):
     path, fields = FILES / file, dict(GOOD[file])
     notices = tuple(Diagnostic(str(path), text, line) for line, text in fields.pop("notices", ()))
     assert read_agent(path, origin(file)) == Agent(
@@ -279,20 +279,20 @@ def test_a_file_from_the_wild_is_read_as_it_is_meant(file):
 
 
 @pytest.mark.parametrize("file", BROKEN)
-def test_a_broken_file_is_named_with_line_and_reason(file):
+def test_broken_real_world_file_is_reported_with_line_and_reason(file):
     line, reason = BROKEN[file]
     assert read_agent(FILES / file, origin(file)) == Diagnostic(str(FILES / file), reason, line)
 
 
-def test_a_readme_among_agents_is_no_agent():
+def test_readme_among_agents_is_no_agent():
     assert read_agent(FILES / "README.md", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE)) is None
 
 
-def test_every_file_has_an_expectation():
+def test_every_real_world_file_has_an_expectation():
     assert {path.name for path in FILES.glob("*.md")} == {*GOOD, *BROKEN, "README.md"}
 
 
-def test_a_project_file_brings_no_key():
+def test_api_key_of_a_project_file_is_ignored():
     path = FILES / "profile-full.md"
     agent = read_agent(path, AgentSource(SourceLayer.PROJECT))
     assert isinstance(agent, Agent)

@@ -87,11 +87,11 @@ def collected(*events):
         ((), ("", NONE)),
     ],
 )
-def test_the_answer_is_the_best_text_there_is(events, answer):
+def test_answer_is_the_best_available_text(events, answer):
     assert collected(*events).best_answer() == answer
 
 
-def test_without_any_text_the_answer_is_a_diagnosis():
+def test_attempt_without_text_answers_with_a_diagnosis():
     text, kind = collected(CALL, TOOL_USE, RETURNED, CALL, TOOL_USE, RETURNED, ended("error")).best_answer()
     assert kind is DIAGNOSIS
     assert text == (
@@ -102,14 +102,14 @@ def test_without_any_text_the_answer_is_a_diagnosis():
     )
 
 
-def test_a_diagnosis_says_only_what_is_known():
+def test_diagnosis_has_only_known_facts():
     assert collected(Thinking("hm"), ProcessEnded(ProcessEnd(1))).best_answer() == (
         "Subagent produced JSONL events but no final assistant text could be extracted.\nLast event type: thinking.",
         DIAGNOSIS,
     )
 
 
-def test_where_the_agent_did_nothing_the_diagnosis_says_so():
+def test_diagnosis_of_an_idle_agent_has_no_events():
     assert collected(OutputBytesCounted(raw=5), ProcessEnded(ProcessEnd(1))).best_answer() == (
         "The subagent ended before it did anything: it wrote no message and called no tool.",
         DIAGNOSIS,
@@ -129,7 +129,7 @@ def test_where_the_agent_did_nothing_the_diagnosis_says_so():
         (Finalized(Finalization("ERROR", error="could not")), ended("error", error="late")),
     ],
 )
-def test_a_good_end_is_no_failure(events):
+def test_good_end_is_no_failure(events):
     collector = collected(*events)
     assert collector.find_failure() is None
     assert collector.has_final_answer
@@ -193,26 +193,26 @@ def test_a_good_end_is_no_failure(events):
         ),
     ],
 )
-def test_a_bad_end_is_a_failure_that_says_what_was_kept_and_what_to_do(events, failure):
+def test_bad_end_is_a_failure_with_kept_output_and_advice(events, failure):
     collector = collected(*events)
     assert collector.find_failure() == failure
     assert not collector.has_final_answer
 
 
-def test_without_events_there_is_no_final_message():
+def test_attempt_without_events_has_no_final_message():
     failure = AnswerCollector().find_failure()
     assert failure is not None
     assert failure.reason == "no_final_message"
 
 
-def test_of_a_long_provider_error_the_beginning_is_kept():
+def test_long_provider_error_is_cut_to_its_start():
     failure = collected(ended("error", error="overloaded " + "x" * 100_000)).find_failure()
     assert failure is not None
     assert len(failure.message) < 2500
     assert failure.reason == "overloaded"
 
 
-def test_an_answer_is_not_complete_while_another_message_is_being_written():
+def test_answer_is_not_final_while_another_message_is_written():
     collector = collected(Text("done"), STOP)
     assert collector.has_final_answer
     collector.observe(TextDelta("on second"))
@@ -223,7 +223,7 @@ def test_an_answer_is_not_complete_while_another_message_is_being_written():
 # -- the facts -------------------------------------------------------------------------------------------
 
 
-def test_usage_is_summed_over_the_messages_and_a_turn_is_a_message():
+def test_usage_is_summed_over_messages_and_each_is_a_turn():
     first = Usage(input=10, output=5, cache_read=3, cost=0.1, turns=1)
     second = Usage(input=20, output=7, cache_write=2)
     assert collected(ended("tool_use", usage=first), ended("stop", usage=second), ended("stop")).usage == Usage(
@@ -232,7 +232,7 @@ def test_usage_is_summed_over_the_messages_and_a_turn_is_a_message():
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_what_was_free_says_nothing_of_what_nobody_knows_the_price_of(order):
+def test_cost_is_unknown_if_any_message_has_no_price(order):
     def total(*parts):
         return sum((parts[n] for n in order), Usage())
 
@@ -242,18 +242,18 @@ def test_what_was_free_says_nothing_of_what_nobody_knows_the_price_of(order):
     assert total(free, unknown, Usage(input=1, cost=0.25)).cost == 0.25, "what is known is told"
 
 
-def test_the_model_is_the_one_that_gave_the_answer():
+def test_model_is_that_of_the_answer():
     assert collected(Text("done"), ended("stop", model="good"), ended("error", model="bad")).model == "good"
     assert collected(ended("tool_use", model="first"), ended("error")).model == "first"
     assert AnswerCollector().model is None
 
 
-def test_tools_are_counted_by_name():
+def test_tool_calls_are_counted_by_name():
     write = ToolCalled("c2", "write", {"path": "x"})
     assert collected(CALL, write, CALL).tools_used == {"grep": 2, "write": 1}
 
 
-def test_the_last_facts_win():
+def test_last_session_process_and_finalization_count():
     collector = collected(
         EngineSessionStarted("one"),
         EngineSessionStarted("two"),
@@ -268,16 +268,16 @@ def test_the_last_facts_win():
     assert collector.process == ProcessEnd(code=3)
 
 
-def test_an_error_that_was_overcome_is_forgotten():
+def test_overcome_provider_error_is_no_failure():
     assert collected(ended("error", error="broken"), Text("done"), STOP).provider_error is None
 
 
-def test_items_are_texts_and_tool_calls_in_the_order_they_came():
+def test_items_are_texts_and_tool_calls_in_order():
     events = (Text("look"), Text(" "), CALL, TOOL_USE, RETURNED, TextDelta("do"), Text("done"), STOP)
     assert collected(*events).items == ("look", ToolUse("c1", "grep", {"pattern": "x"}), "done")
 
 
-def test_each_notice_is_kept_once_and_the_newest_are_kept():
+def test_notices_are_unique_and_limited_to_the_newest():
     many = [Notice("retry", f"notice {i}") for i in range(MAX_NOTICES + 5)]
     assert collected(many[0], many[0], many[1]).notices == ("notice 0", "notice 1")
     assert collected(*many).notices == tuple(f"notice {i}" for i in range(5, MAX_NOTICES + 5))
@@ -286,13 +286,13 @@ def test_each_notice_is_kept_once_and_the_newest_are_kept():
 # -- bounds ----------------------------------------------------------------------------------------------
 
 
-def test_deltas_beyond_what_is_held_are_dropped_and_counted():
+def test_deltas_beyond_the_limit_are_dropped_and_counted():
     collector = collected(*[TextDelta("x" * 500)] * 20_000, OutputBytesCounted(dropped=7))
     assert collector.best_answer() == ("x" * MAX_MESSAGE_CHARS, PARTIAL)
     assert collector.dropped_bytes == 20_000 * 500 - MAX_MESSAGE_CHARS + 7
 
 
-def test_a_delta_costs_the_same_however_long_the_text_has_become():
+def test_cost_of_a_delta_does_not_grow_with_the_text():
     def seconds(count):
         def once():
             collector, start = AnswerCollector(), time.process_time()
@@ -306,7 +306,7 @@ def test_a_delta_costs_the_same_however_long_the_text_has_become():
     assert seconds(40_000) < 12 * seconds(10_000) + 0.01
 
 
-def test_a_draft_holds_blocks_and_the_deltas_after_them_within_its_limit():
+def test_bounded_text_has_blocks_and_later_deltas_within_its_limit():
     draft = BoundedText(limit=8)
     assert [draft.add_delta("abcd"), draft.add_block("abcdef"), draft.add_delta("gh"), draft.add_delta("ij")] == [
         0,
@@ -319,14 +319,14 @@ def test_a_draft_holds_blocks_and_the_deltas_after_them_within_its_limit():
     assert draft.text() == "abcdef\ngh"
 
 
-def test_of_too_many_items_the_newest_are_kept():
+def test_bounded_items_keep_the_newest_items():
     items = BoundedItems(limit=3)
     for i in range(10):
         items.add(str(i))
     assert items.to_tuple() == ("7", "8", "9")
 
 
-def test_of_too_much_text_the_newest_items_are_kept_and_a_giant_is_cut():
+def test_bounded_items_keep_the_newest_text_and_cut_a_huge_item():
     items = BoundedItems(limit_chars=10)
     for text in ("old", "aaaa", "bbbb", "c"):
         items.add(text)
@@ -335,14 +335,14 @@ def test_of_too_much_text_the_newest_items_are_kept_and_a_giant_is_cut():
     assert items.to_tuple() == ("x" * 10,)
 
 
-def test_arguments_count_as_text_and_giants_are_left_out():
+def test_bounded_items_count_arguments_and_omit_huge_ones():
     items = BoundedItems(limit_chars=20)
     items.add("some text")
     items.add(ToolUse("c1", "write", {"content": ["x" * 99]}))
     assert items.to_tuple() == ("some text", ToolUse("c1", "write", {"[left out]": "115 characters"}))
 
 
-def test_a_child_cannot_invent_tools_without_end():
+def test_number_of_counted_tool_names_is_limited():
     used = collected(*(ToolCalled("c", f"tool{i}", {}) for i in range(MAX_TOOL_NAMES + 50))).tools_used
     assert len(used) == MAX_TOOL_NAMES + 1
     assert used["(others)"] == 50
@@ -372,7 +372,7 @@ EVENTS = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
-def test_success_always_has_a_final_answer_and_every_answer_a_kind(events):
+def test_success_has_a_final_answer_and_every_answer_a_status(events):
     collector = collected(*events)
     text, kind = collector.best_answer()
     if collector.find_failure() is None:

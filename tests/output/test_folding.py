@@ -32,16 +32,16 @@ HOME = "/srv/people/ada"
         ("/mnt/c/Windows/x /var/homes/x", "/mnt/c/Windows/x /var/homes/x"),
     ],
 )
-def test_anyones_home_becomes_a_tilde(text, folded):
+def test_home_folders_of_all_users_become_a_tilde(text, folded):
     assert abbreviate_home(text, HOME) == folded
 
 
 @pytest.mark.parametrize("home", ["", "/"])
-def test_a_home_at_the_root_folds_nothing_of_its_own(home):
+def test_home_at_the_root_is_not_abbreviated(home):
     assert abbreviate_home("/etc/hosts", home) == "/etc/hosts"
 
 
-def test_a_reader_gets_both():
+def test_sanitize_for_display_abbreviates_homes_and_traces():
     assert sanitize_for_display(f"Error: in {HOME}/x.js\n    at f ({HOME}/x.js:1:2)\n", HOME) == (
         "Error: in ~/x.js\n    at f (~/x.js:1:2)\n"
     )
@@ -107,7 +107,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
         ("", "/var/home/"),
     ],
 )
-def test_folding_costs_in_proportion_to_the_length(before, unit):
+def test_abbreviating_homes_takes_linear_time(before, unit):
     # The words that open each fold, so that none is passed over.
     short, long = (f" at Traceback (\n{before}{unit * (size // len(unit))}" for size in (100_000, 400_000))
     assert _seconds(long) < 12 * _seconds(short) + 0.01

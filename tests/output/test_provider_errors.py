@@ -88,11 +88,11 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("reason", "text"), TEXTS)
-def test_an_error_text_tells_its_reason(reason, text):
+def test_error_message_is_classified_by_reason(reason, text):
     assert classify_error(text) == reason
 
 
-def test_no_text_tells_nothing():
+def test_empty_error_message_has_reason_other():
     assert classify_error(None) == "other"
 
 
@@ -114,15 +114,15 @@ def test_no_text_tells_nothing():
         (None, False, False),
     ],
 )
-def test_a_reason_decides_what_is_worth_trying(reason, transient, other_model):
+def test_reason_decides_retry_and_fallback(reason, transient, other_model):
     assert (is_transient(reason), wants_other_model(reason)) == (transient, other_model)
 
 
-def test_the_tables_speak_of_known_reasons_in_lower_case():
+def test_reason_tables_have_known_reasons_and_lower_case_patterns():
     known = {reason for reason, _ in TEXTS}
     assert {reason for reason, _ in REASON_PATTERNS} | set(STATUS_REASONS.values()) <= known
     assert all(words == words.lower() for _, words in REASON_PATTERNS)
 
 
-def test_a_huge_text_is_read_in_part():
+def test_huge_error_message_is_read_in_part():
     assert classify_error("x" * 10_000_000 + "rate limit") == "other"

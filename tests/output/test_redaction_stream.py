@@ -36,7 +36,7 @@ def fed(masker, pieces):
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 2000), max_size=6), known=st.sampled_from([(), KNOWN]))
-def test_what_leaves_does_not_depend_on_where_a_text_was_cut(text, cuts, known):
+def test_stream_output_does_not_depend_on_the_cuts(text, cuts, known):
     masker = Redactor(known)
     at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
     pieces = [text[begin:end] for begin, end in pairwise(at)]
@@ -45,12 +45,12 @@ def test_what_leaves_does_not_depend_on_where_a_text_was_cut(text, cuts, known):
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS, known=st.sampled_from([(), KNOWN]))
-def test_masking_is_idempotent(text, known):
+def test_redaction_is_idempotent(text, known):
     masked, _ = Redactor(known).redact(text)
     assert Redactor(known).redact(masked)[0] == masked
 
 
-def test_a_secret_cut_at_any_place_is_masked(canary):
+def test_secret_cut_at_any_position_is_redacted(canary):
     text = f"before {canary.text} after"
     whole = Redactor().redact(text)
     for at in range(len(text) + 1):
@@ -59,7 +59,7 @@ def test_a_secret_cut_at_any_place_is_masked(canary):
 
 
 @pytest.mark.parametrize("value", KNOWN)
-def test_a_known_value_cut_at_any_place_is_masked(value):
+def test_known_value_cut_at_any_position_is_redacted(value):
     text = f"before {value} after"
     for at in range(len(text) + 1):
         assert fed(Redactor(KNOWN), [text[:at], text[at:]]) == ("before [REDACTED] after", 1)
@@ -70,7 +70,7 @@ SETTINGS = st.tuples(st.text(max_size=30), st.sampled_from(list(" \n\t\"'`(,;/-_
 
 @settings(max_examples=20, deadline=None)
 @given(setting=SETTINGS)
-def test_a_secret_survives_in_no_surroundings(canary, setting):
+def test_secret_is_redacted_in_any_context(canary, setting):
     before, edge, after = setting
     masked, count = Redactor().redact(f"{before}{edge}{canary.text} {after}")
     assert canary.secret not in masked
@@ -80,7 +80,7 @@ def test_a_secret_survives_in_no_surroundings(canary, setting):
 # -- what is held back -----------------------------------------------------------------------------------
 
 
-def test_ordinary_words_leave_as_soon_as_they_are_complete():
+def test_ordinary_text_is_emitted_word_by_word():
     stream = Redactor().open_stream()
     assert [stream.feed(piece) for piece in ("Hello wor", "ld, this ", "is", "\n")] == [
         "Hello ",
@@ -90,7 +90,7 @@ def test_ordinary_words_leave_as_soon_as_they_are_complete():
     ]
 
 
-def test_a_name_is_held_back_until_its_value_is_known():
+def test_secret_name_is_held_back_until_its_value_is_known():
     stream = Redactor().open_stream()
     assert [stream.feed(piece) for piece in ("my token: ", "abc123", "def456", "\n")] == [
         "my ",
@@ -100,12 +100,12 @@ def test_a_name_is_held_back_until_its_value_is_known():
     ]
 
 
-def test_an_endless_word_is_held_back_in_part_only():
+def test_endless_word_is_held_back_only_in_part():
     stream = Redactor().open_stream()
     assert len(stream.feed("a" * 100_000)) > 99_000
 
 
-def test_an_endless_secret_leaves_as_one_mark():
+def test_endless_secret_becomes_one_mark():
     stream = Redactor().open_stream()
     parts = [
         stream.feed("Bearer "),
@@ -117,19 +117,19 @@ def test_an_endless_secret_leaves_as_one_mark():
     assert parts[1:51].count("") >= 48
 
 
-def test_a_huge_private_key_is_suppressed_to_its_end():
+def test_huge_private_key_is_redacted_to_its_end():
     stream = Redactor().open_stream()
     body = "MIIEowIBAAKCAQEAa1B2c3D4e5F6g7H8\n" * 2000
     pieces = ["before\n-----BEGIN PRIVATE KEY-----\n", *[body] * 20, "-----END PRI", "VATE KEY-----\nafter"]
     assert "".join([*map(stream.feed, pieces), stream.close()]) == "before\n[PRIVATE_KEY_REDACTED]\nafter"
 
 
-def test_a_private_key_without_an_end_ends_with_what_no_key_holds():
+def test_private_key_without_an_end_stops_at_a_character_no_key_has():
     text = f"-----BEGIN PRIVATE KEY-----\n{'MIIEowIBAAKCAQEA' * 4}\n[cut off] the rest"
     assert Redactor().redact(text) == ("[PRIVATE_KEY_REDACTED][cut off] the rest", 1)
 
 
-def test_what_follows_a_key_that_was_found_line_by_line_stays():
+def test_text_after_a_private_key_in_grep_output_stays():
     found = "".join(f"a_b.pem:{number}: {'MIIEowIBAAKCAQEA' * 4}\n" for number in range(2, 9))
     text = f"a_b.pem:1: -----BEGIN PRIVATE KEY-----\n{found}a_b.pem:9: -----END PRIVATE KEY-----\nc.py:1: x = 1\n"
     masked = ("a_b.pem:1: [PRIVATE_KEY_REDACTED]\nc.py:1: x = 1\n", 1)
@@ -137,7 +137,7 @@ def test_what_follows_a_key_that_was_found_line_by_line_stays():
     assert [fed(Redactor(), [text[:at], text[at:]]) for at in range(len(text))] == [masked] * len(text)
 
 
-def test_a_key_found_line_by_line_without_its_end_ends_with_what_no_key_holds():
+def test_unclosed_private_key_in_grep_output_stops_at_a_character_no_key_has():
     text = f"a_b.pem:1: -----BEGIN PRIVATE KEY-----\na_b.pem:2: {'MIIEowIBAAKCAQEA' * 4}\nc_d.py:7: def f(x): ...\n"
     assert Redactor().redact(text) == ("a_b.pem:1: [PRIVATE_KEY_REDACTED](x): ...\n", 1)
 
@@ -155,7 +155,7 @@ def test_a_key_found_line_by_line_without_its_end_ends_with_what_no_key_holds():
         "_KEY=", "ghp_" + "a" * 19 + "-", "token \t ", "İ",
     ],
 )  # fmt: skip
-def test_hostile_text_costs_in_proportion_to_its_length(unit):
+def test_stream_redaction_of_hostile_text_takes_linear_time(unit):
     short, long = unit * (50_000 // len(unit)), unit * (200_000 // len(unit))
     assert _seconds(long) < 12 * _seconds(short) + 0.01
 

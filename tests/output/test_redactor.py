@@ -13,20 +13,20 @@ from retinue.output.untrusted_text import MAX_DEPTH
 VALUE = 'Tr0ub4dor&3 "quoted" /path'
 
 
-def test_a_secret_of_each_family_is_masked_and_its_surroundings_are_not(canary):
+def test_every_secret_pattern_is_redacted_without_its_context(canary):
     assert Redactor().redact(f"before {canary.text}\nafter") == (f"before {canary.masked}\nafter", 1)
 
 
-def test_masking_masked_text_changes_nothing(canary):
+def test_redacting_redacted_text_changes_nothing(canary):
     masked, _ = Redactor().redact(canary.text)
     assert Redactor().redact(masked) == (masked, 0)
 
 
-def test_a_secret_whose_name_ends_another_is_masked_too():
+def test_secret_whose_name_ends_another_name_is_redacted():
     assert Redactor().redact('token=abc123def456token="zzz123456"') == ('token=[REDACTED]"[REDACTED]"', 2)
 
 
-def test_letters_that_grow_in_lower_case_do_not_shift_the_mask():
+def test_letters_that_grow_in_lower_case_do_not_shift_the_mark():
     assert Redactor().redact("İİİ token=abc12345 İ") == ("İİİ token=[REDACTED] İ", 1)
 
 
@@ -95,7 +95,7 @@ def test_letters_that_grow_in_lower_case_do_not_shift_the_mask():
         "self.assertEqual.method1.some_long_attribute_name_here",
     ],
 )
-def test_ordinary_code_and_prose_stay_as_they_are(line):
+def test_ordinary_code_and_prose_stay_unchanged(line):
     assert Redactor().redact(line) == (line, 0)
 
 
@@ -109,11 +109,11 @@ def test_ordinary_code_and_prose_stay_as_they_are(line):
         ("password", "Your new password", "Your new password"),
     ],
 )
-def test_value_under_a_telling_name_is_masked_as_in_text(name, value, masked):
+def test_value_of_a_secret_key_is_redacted_as_in_text(name, value, masked):
     assert Redactor().redact_value({"headers": [{name: value}]})[0] == {"headers": [{name: masked}]}
 
 
-def test_of_ordinary_sources_less_than_one_line_in_a_thousand_is_touched():
+def test_less_than_one_source_line_in_a_thousand_is_redacted():
     folders = [Path(retinue.__file__).parent, Path(sysconfig.get_path("stdlib"))]
     sources = [path.read_text("utf-8", "replace") for folder in folders for path in folder.glob("*.py")]
     lines = [line for source in sources for line in source.split("\n")]
@@ -134,23 +134,23 @@ def test_of_ordinary_sources_less_than_one_line_in_a_thousand_is_touched():
         "Tr0ub4dor%263+%22quoted%22+%2Fpath",
     ],
 )
-def test_a_known_value_is_masked_as_it_is_and_as_json_and_addresses_spell_it(spelled):
+def test_known_value_is_redacted_verbatim_and_as_json_and_url_encoded(spelled):
     assert Redactor([VALUE]).redact(f"x{spelled}y") == ("x[REDACTED]y", 1)
 
 
-def test_of_known_values_that_begin_alike_the_longest_is_masked():
+def test_longest_of_known_values_with_a_common_prefix_is_redacted():
     assert Redactor(["abcdefgh", "abcdefgh-and-more"]).redact("abcdefgh-and-more") == ("[REDACTED]", 1)
 
 
-def test_a_known_value_below_eight_characters_is_left_alone():
+def test_known_value_below_eight_characters_is_not_redacted():
     assert Redactor(["short"]).redact("short") == ("short", 0)
 
 
-def test_a_known_value_that_is_part_of_a_mark_does_not_mask_marks():
+def test_known_value_that_is_part_of_a_mark_redacts_no_marks():
     assert Redactor(["REDACTED"]).redact("password=hunter22") == ("password=[REDACTED]", 1)
 
 
-def test_a_masker_can_be_told_more_values():
+def test_redactor_accepts_further_known_values():
     masker = Redactor(["one-secret-value"])
     both = masker.with_secrets(["another-secret", "short"])
     assert both.redact("one-secret-value another-secret") == ("[REDACTED] [REDACTED]", 2)
@@ -158,12 +158,12 @@ def test_a_masker_can_be_told_more_values():
 
 
 @pytest.mark.parametrize("added", [(), ("short",), ("one-secret-value",)])
-def test_a_masker_that_is_told_nothing_new_is_itself(added):
+def test_redactor_without_new_values_is_the_same_object(added):
     masker = Redactor(["one-secret-value"])
     assert masker.with_secrets(iter(added)) is masker
 
 
-def test_our_secrets_are_the_telling_variables_with_telling_values():
+def test_environment_secrets_need_a_secret_name_and_a_secret_value():
     environ = {
         "OPENAI_API_KEY": "sk-0123456789",
         "GITHUB_TOKEN": "ghp-0123456789",
@@ -186,14 +186,14 @@ def test_our_secrets_are_the_telling_variables_with_telling_values():
 # -- values --------------------------------------------------------------------------------------------
 
 
-def test_strings_are_masked_wherever_they_stand_in_a_value(canary):
+def test_strings_anywhere_in_a_value_are_redacted(canary):
     value = {canary.text: [1, None, {"deep": (canary.text, "kept")}]}
     masked, count = Redactor().redact_value(value)
     assert canary.secret not in str(masked)
     assert (masked, count) == ({canary.masked: [1, None, {"deep": (canary.masked, "kept")}]}, 2)
 
 
-def test_a_value_under_a_telling_name_is_judged_by_that_name():
+def test_value_of_a_key_is_redacted_by_the_key():
     value = {
         "apiKey": "abcd1234efgh",
         "Authorization": "Basic dXNlcjpwYXNz",
@@ -206,14 +206,14 @@ def test_a_value_under_a_telling_name_is_judged_by_that_name():
     )
 
 
-def test_a_value_without_secrets_is_returned_itself():
+def test_value_without_secrets_is_returned_unchanged():
     value = {"a": [1, {"b": ["text"]}], "c": ("d", 2.5, True, None)}
     masked, count = Redactor().redact_value(value)
     assert masked is value
     assert count == 0
 
 
-def test_what_lies_deeper_than_any_real_value_is_left_out():
+def test_too_deep_parts_with_secrets_are_left_out():
     value: object = "password=hunter22"
     for _ in range(5000):
         value = [value]
@@ -223,7 +223,7 @@ def test_what_lies_deeper_than_any_real_value_is_left_out():
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 600])
-def test_so_it_is_without_a_secret_in_it(levels):
+def test_too_deep_parts_without_secrets_are_left_out(levels):
     value: object = {"text": "nothing"}
     for _ in range(levels):
         value = [value]
@@ -233,7 +233,7 @@ def test_so_it_is_without_a_secret_in_it(levels):
     assert masked == "[TOO_DEEP]"
 
 
-def test_a_wide_value_is_not_a_deep_one():
+def test_wide_value_is_not_too_deep():
     value = [{"path": "[x]"} for _ in range(2 * MAX_DEPTH)]
     assert Redactor().redact_value(value) == (value, 0)
 
@@ -241,12 +241,12 @@ def test_a_wide_value_is_not_a_deep_one():
 # -- half characters -----------------------------------------------------------------------------------
 
 
-def test_half_a_character_is_mended_and_counts_for_no_mask():
+def test_lone_surrogate_is_replaced_without_counting_as_a_secret():
     assert Redactor().redact("a\ud83db") == ("a\ufffdb", 0)
     assert Redactor().redact("\udcff password=hunter22") == ("\ufffd password=[REDACTED]", 1)
 
 
-def test_half_characters_are_mended_wherever_they_stand_in_a_value():
+def test_lone_surrogates_anywhere_in_a_value_are_replaced():
     value = {"\ud83d": ["\udcff", ("kept", {"password": "\ud83d", "token\ud83d": "abcd1234efgh"})]}
     assert Redactor().redact_value(value) == (
         {"\ufffd": ["\ufffd", ("kept", {"password": "\ufffd", "token\ufffd": "abcd1234efgh"})]},
@@ -254,7 +254,7 @@ def test_half_characters_are_mended_wherever_they_stand_in_a_value():
     )
 
 
-def test_a_known_value_that_is_no_text_is_masked_too():
+def test_known_value_with_lone_surrogates_is_redacted():
     assert Redactor(["secret-\udcff-value"]).redact("x secret-\udcff-value y") == ("x [REDACTED] y", 1)
 
 
@@ -266,5 +266,5 @@ def test_a_known_value_that_is_no_text_is_masked_too():
         ("Set-Cookie: name=value", "Set-Cookie: name=value"),
     ],
 )
-def test_cookie_header_is_redacted_though_its_first_value_is_short(header, redacted):
+def test_cookie_header_is_redacted_with_a_short_first_value(header, redacted):
     assert Redactor(()).redact(header)[0] == redacted

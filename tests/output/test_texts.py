@@ -18,7 +18,7 @@ ANY = st.text(st.characters(exclude_categories=[]) | st.sampled_from("\ud83d\ude
 
 @settings(max_examples=200, deadline=None)
 @given(text=ANY)
-def test_a_mended_text_can_be_encoded_and_differs_only_where_it_was_broken(text):
+def test_replaced_surrogates_make_a_text_encodable_and_change_nothing_else(text):
     whole = replace_surrogates(text)
     assert whole.encode().decode() == whole
     assert [after for after, before in zip(whole, text, strict=True) if after != before] == ["\ufffd"] * sum(
@@ -26,18 +26,18 @@ def test_a_mended_text_can_be_encoded_and_differs_only_where_it_was_broken(text)
     )
 
 
-def test_a_sound_text_is_itself():
+def test_valid_text_is_returned_unchanged():
     text = "é漢🔥"
     assert replace_surrogates(text) is text
 
 
-def test_every_text_of_a_value_is_changed_and_nothing_else():
+def test_map_strings_changes_every_string_and_nothing_else():
     value = {"a": ["b", ("c", 1, None)], "d": {"e": True}, 2: 1.5}
     assert map_strings(value, str.upper) == {"A": ["B", ["C", 1, None]], "D": {"E": True}, 2: 1.5}
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: (inner,), lambda inner: {"x": inner}])
-def test_what_lies_too_deep_is_left_out(wrap):
+def test_map_strings_omits_too_deep_parts(wrap):
     value = "text"
     for _ in range(3000):
         value = wrap(value)
@@ -50,7 +50,7 @@ def test_what_lies_too_deep_is_left_out(wrap):
 @pytest.mark.parametrize(
     ("text", "line"), [("", ""), (" \n\t\n", ""), ("\n\n  one \r\n two", "one"), ("one", "one"), ("a b\nc", "a b")]
 )
-def test_the_first_line_is_the_first_that_says_something(text, line):
+def test_first_line_is_the_first_nonblank_line(text, line):
     assert first_line(text) == line
 
 
@@ -66,5 +66,5 @@ def test_the_first_line_is_the_first_that_says_something(text, line):
         ("\\ud", "\\ud"),
     ],
 )
-def test_escapes_of_half_a_character_in_json_are_made_whole_and_all_others_stay(text, whole):
+def test_complete_escapes_replaces_only_lone_surrogate_escapes(text, whole):
     assert complete_escapes(text) == whole

@@ -61,13 +61,13 @@ def trace(language: str, numbers: range | list[int], path: str = ELSEWHERE) -> s
 @LANGUAGES
 @pytest.mark.parametrize("count", [1, 2, MAX_SHORT_TRACE])
 @pytest.mark.parametrize("path", [ELSEWHERE, "src/parse.ts"])
-def test_short_trace_stays_as_it_is(language, count, path):
+def test_short_stack_trace_stays_unchanged(language, count, path):
     text = f"It fails:\n{trace(language, range(count), path)}\nThat was it."
     assert fold_stack_traces(text, CWD) == text
 
 
 @LANGUAGES
-def test_long_trace_keeps_both_ends_and_counts_what_was_left_out(language):
+def test_long_stack_trace_keeps_both_ends_and_counts_omitted_frames(language):
     before, frame, after = TRACES[language]
     first, last = (3, 5) if language == "Python" else (5, 3)
     assert fold_stack_traces(trace(language, range(40)), CWD) == (
@@ -81,7 +81,7 @@ def test_long_trace_keeps_both_ends_and_counts_what_was_left_out(language):
 
 @LANGUAGES
 @pytest.mark.parametrize("path", [f"{CWD}/src/step.x", "src/step.x", "./src/step.x"])
-def test_long_trace_keeps_the_frames_of_the_project(language, path):
+def test_long_stack_trace_keeps_project_frames(language, path):
     before, frame, after = TRACES[language]
     own = [frame(number, path) for number in (12, 20)]
     frames = [frame(number, ELSEWHERE) for number in range(40)]
@@ -95,7 +95,7 @@ def test_long_trace_keeps_the_frames_of_the_project(language, path):
 @pytest.mark.parametrize(
     "path", ["/srv/app/node_modules/x/y.js", "node:internal/process", "/srv/other/x.js", "file:///usr/lib/x.js"]
 )
-def test_frames_of_libraries_are_not_of_the_project(path):
+def test_library_frames_are_no_project_frames(path):
     text = trace("JavaScript", range(40), path)
     assert len(fold_stack_traces(text, CWD).splitlines()) == 11
 
@@ -105,7 +105,7 @@ def test_endless_recursion_in_the_project_is_shortened():
     assert len(fold_stack_traces(text, CWD).splitlines()) == 1 + 5 + 5 + 3 + 2
 
 
-def test_each_cause_of_a_java_exception_is_a_trace_of_its_own():
+def test_each_cause_of_a_java_exception_is_a_separate_trace():
     text = "".join(f"Caused by: java.lang.Error: {n}\n{trace('Java', range(8))}" for n in range(5))
     assert fold_stack_traces(text) == text
     long = trace("Java", range(30)) + "Caused by: java.io.IOException: gone\n" + trace("Java", range(3))
@@ -142,7 +142,7 @@ def test_windows_line_ends_are_kept():
         "| at | 12:30 |\n" * 30,
     ],
 )
-def test_other_text_stays_as_it_is(text):
+def test_text_without_traces_stays_unchanged(text):
     assert fold_stack_traces(text, CWD) == text
 
 
@@ -157,7 +157,7 @@ ANY_LINES = st.lists(
 
 
 @given(st.lists(st.tuples(ANY_LINES, st.integers(1, 15)), max_size=4))
-def test_folding_leaves_out_lines_and_changes_none(parts):
+def test_shortening_a_trace_omits_lines_and_changes_none(parts):
     text = "\n".join("\n".join(lines * times) for lines, times in parts)
     folded = fold_stack_traces(text, CWD)
     rest = iter(text.split("\n"))
@@ -167,7 +167,7 @@ def test_folding_leaves_out_lines_and_changes_none(parts):
 
 
 @given(st.sampled_from(sorted(TRACES)), st.integers(11, 300), st.lists(st.integers(0, 299), max_size=20))
-def test_frames_kept_and_left_out_add_up(language, count, own):
+def test_kept_and_omitted_frames_add_up(language, count, own):
     frame = TRACES[language][1]
     text = "".join(frame(n, "src/a.x" if n in own else ELSEWHERE) for n in range(count))
     folded = fold_stack_traces(TRACES[language][0] + text, CWD)

@@ -1,4 +1,4 @@
-"""Shared by the tests of surfaces: a host that calls a surface's tools as a model would, in time that costs nothing."""
+"""Fixtures for toolset tests: a host that calls tools as a model would, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,51 +26,56 @@ AGENT, TASK = "explorer", "Find auth code"
 
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """A clock that jumps to the next deadline whenever everyone waits. Stores that use threads need asyncio."""
+    """Use a clock that jumps to the next deadline when all tasks wait. Stores that use threads need asyncio."""
     return "trio", {"clock": MockClock(autojump_threshold=0)}
 
 
-Seen = Callable[[ToolResult], object]
-"""Takes a partial result."""
+OnUpdate = Callable[[ToolResult], object]
+"""Receives a partial result."""
 
 
 class Host:
-    """Has the tools of a surface, and remembers what its engine was told to do."""
+    """The tools of a toolset, and the specs its engine received."""
 
-    def __init__(self, retinue: Retinue, specs: list[RunSpec], surface: str = "single") -> None:
+    def __init__(self, retinue: Retinue, specs: list[RunSpec], toolset: str = "single") -> None:
         self.retinue = retinue
-        self.surface = retinue.toolset(surface)
+        self.toolset = retinue.toolset(toolset)
         self.specs = specs
 
     def call(self, **changes: Any) -> CallContext:
-        return self.retinue.call(self.surface.name, **changes)
+        return self.retinue.call(self.toolset.name, **changes)
 
     def tools(self) -> tuple[ToolDefinition, ...]:
-        return self.surface.list_tools(self.call())
+        return self.toolset.list_tools(self.call())
 
     async def use(
-        self, arguments: Any, *, tool: str = "subagent", call: CallContext | None = None, update: Seen | None = None
+        self,
+        arguments: Any,
+        *,
+        tool: str = "subagent",
+        call: CallContext | None = None,
+        update: OnUpdate | None = None,
     ) -> ToolResult:
-        """Runs the tool as it is registered; where it is not, as a host that calls it all the same."""
-        run = {**self.surface.handlers, **{known.name: known.run for known in self.tools()}}[tool]
+        """Run the tool as it is registered, or as a host that calls an unregistered one."""
+        run = {**self.toolset.handlers, **{known.name: known.run for known in self.tools()}}[tool]
 
-        async def updated(partial: ToolResult) -> None:
+        async def send_update(partial: ToolResult) -> None:
             assert update is not None
             update(partial)
 
-        return await run(arguments, call or self.call(), updated if update else None)
+        return await run(arguments, call or self.call(), send_update if update else None)
 
-    async def delegate(self, *tasks: Any, update: Seen | None = None, **more: Any) -> ToolResult:
-        """The result of a `delegate_to_subagents`; a task may be its name alone."""
+    async def delegate(self, *tasks: Any, update: OnUpdate | None = None, **more: Any) -> ToolResult:
+        """Return the result of `delegate_to_subagents`; a task may be only its name."""
         given = [{"name": task, "prompt": TASK} if isinstance(task, str) else task for task in tasks]
         return await self.use({"tasks": given, **more}, tool="delegate_to_subagents", update=update)
 
     async def fetch(self, tool: str, session: Any) -> ToolResult:
-        """The result of `get_subagent_output` or `get_subagent_session`."""
+        """Return the result of `get_subagent_output` or `get_subagent_session`."""
         return await self.use({"sessionId": session}, tool=tool)
 
     async def ask(self, agent: str = AGENT, task: str = TASK, **how: Any) -> dict[str, Any]:
-        """The answer to a task, as a host receives it."""
+        """Return the answer to a task as a host receives it."""
         return (await self.use({"agent": agent, "task": task}, **how)).as_json()
 
 
@@ -79,7 +84,7 @@ Open = Callable[..., AbstractAsyncContextManager[Host]]
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """An empty repository to work in."""
+    """Return an empty repository to work in."""
     folder = tmp_path / "work"
     (folder / ".git").mkdir(parents=True)
     return folder
@@ -87,30 +92,30 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_host(workplace: Path, scratch_home: Path) -> Open:
-    """`async with open_host(say("done")) as host`: the surface over the scripted engine."""
+    """Return `open_host`; `async with open_host(reply("done")) as host` opens a toolset on the scripted engine."""
 
     @asynccontextmanager
-    async def opened(
+    async def open_toolset(
         *script: Step | Callable[[RunSpec], Script],
         environ: Mapping[str, str] | None = None,
         store: SessionStore | None = None,
         state: Path | None = None,
         capabilities: EngineCapabilities = CAPABILITIES,
         missing: str | None = None,
-        surface: str = "single",
+        toolset: str = "single",
         **options: Any,
     ) -> AsyncIterator[Host]:
         specs: list[RunSpec] = []
         engine = ScriptedEngine(*script)
 
-        def noted(spec: RunSpec) -> Script:
+        def record_spec(spec: RunSpec) -> Script:
             specs.append(spec)
             return engine.script_for(spec)
 
         kind = EngineInfo(
             name="scripted",
             capabilities=capabilities,
-            make=lambda: ScriptedEngine(noted),
+            make=lambda: ScriptedEngine(record_spec),
             not_installed_reason=lambda: missing,
         )
         retinue = Retinue(
@@ -123,33 +128,33 @@ def open_host(workplace: Path, scratch_home: Path) -> Open:
             **options,
         )
         async with retinue:
-            yield Host(retinue, specs, surface)
+            yield Host(retinue, specs, toolset)
 
-    return opened
+    return open_toolset
 
 
 @pytest.fixture
 def fanout(open_host: Open) -> Open:
-    """`async with fanout(say("done")) as host`: the tools of the `fanout` surface."""
-    return partial(open_host, surface="fanout")
+    """Return `fanout`; `async with fanout(reply("done")) as host` opens the tools of the `fanout` toolset."""
+    return partial(open_host, toolset="fanout")
 
 
 @pytest.fixture
 def ask(open_host: Open) -> Callable[..., Any]:
-    """`await ask(say("done"))`: one answer of the `single` tool, the script being what the agent does."""
+    """Return `ask`; `await ask(reply("done"))` is the answer of the `single` tool to a scripted agent."""
 
-    async def asked(
+    async def ask_agent(
         *script: Step | Callable[[RunSpec], Script], agent: str = AGENT, task: str = TASK, **options: Any
     ) -> dict[str, Any]:
         async with open_host(*script, **options) as host:
             return await host.ask(agent, task)
 
-    return asked
+    return ask_agent
 
 
 @pytest.fixture
 def devkit_config(scratch_home: Path) -> Callable[..., None]:
-    """Writes the settings file of seed 000's own system: `devkit_config(allowWrite=True)`."""
+    """Return a writer of the settings file that `single` reads: `devkit_config(allowWrite=True)`."""
     path = scratch_home / ".pi" / "agent" / "extensions" / "devkit-pi" / "config.json"
 
     def write(**subagents: Any) -> None:
@@ -161,7 +166,7 @@ def devkit_config(scratch_home: Path) -> Callable[..., None]:
 
 @pytest.fixture
 def agent_file() -> Callable[..., Path]:
-    """Writes an agent: `agent_file(folder, "scribe", "tools: read, write")`."""
+    """Return a writer of agent files: `agent_file(folder, "scribe", "tools: read, write")`."""
 
     def write(folder: Path, name: str, *lines: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`delegate_to_subagents` when all goes well: what it takes, how many run at once, what it answers and shows."""
+"""Successful calls of `delegate_to_subagents`: schema, concurrency, results and partial results."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ RESEARCHER = Agent(name="researcher", model="m-2")
 WRITER_INFO = "profile: writer, model=acme/m-1, thinking=high, custom-system-prompt, tools=[read, edit]"
 
 
-def counting():
-    """A store whose ids tell in which order they were given."""
+def make_counting_store():
+    """Return a store whose ids are numbered in the order of creation."""
     numbers = count(1)
     return MemoryStore(lambda: f"{next(numbers):08x}" + "0123456789abcdef01234567")
 
@@ -33,7 +33,7 @@ def ids(*numbers):
 # -- the tools -------------------------------------------------------------------------------------
 
 
-async def test_there_are_four_tools(fanout):
+async def test_fanout_has_four_tools(fanout):
     async with fanout() as host:
         tools = host.tools()
     assert [tool.name for tool in tools] == [
@@ -50,7 +50,7 @@ async def test_there_are_four_tools(fanout):
     ]
 
 
-async def test_the_input_of_delegate_is_tasks_and_a_default_profile(fanout):
+async def test_delegate_schema_has_tasks_and_a_default_profile(fanout):
     async with fanout() as host:
         schema = host.tools()[0].input_schema
     tasks, task = schema["properties"]["tasks"], schema["properties"]["tasks"]["items"]
@@ -69,7 +69,7 @@ async def test_the_input_of_delegate_is_tasks_and_a_default_profile(fanout):
     assert task["properties"]["timeout"]["minimum"] == 1
 
 
-async def test_the_input_of_the_other_tools_is_a_session_or_nothing(fanout):
+async def test_retrieval_and_profile_tools_take_a_session_id_or_nothing(fanout):
     async with fanout() as host:
         _, output, session, profiles = (tool.input_schema for tool in host.tools())
     assert (session["properties"]["sessionId"]["type"], session["required"]) == ("string", ["sessionId"])
@@ -83,7 +83,7 @@ async def test_the_input_of_the_other_tools_is_a_session_or_nothing(fanout):
 
 
 @pytest.mark.parametrize("options", [{"environ": {"PI_SUBAGENT_DEPTH": "3"}}, {"settings": {"enabled": False}}])
-async def test_where_nothing_may_be_delegated_there_is_no_tool(fanout, options):
+async def test_fanout_lists_no_tools_where_delegation_is_disabled(fanout, options):
     async with fanout(**options) as host:
         assert host.tools() == ()
 
@@ -91,8 +91,8 @@ async def test_where_nothing_may_be_delegated_there_is_no_tool(fanout, options):
 # -- answers ---------------------------------------------------------------------------------------
 
 
-async def test_each_task_ends_with_a_line_of_its_status_name_session_and_profile(fanout):
-    async with fanout(reply("done"), agents=[WRITER], store=counting()) as host:
+async def test_result_has_a_line_per_task_with_status_name_session_and_profile(fanout):
+    async with fanout(reply("done"), agents=[WRITER], store=make_counting_store()) as host:
         result = await host.delegate("build-assets", {"name": "docs", "prompt": "x", "profile": "writer"})
     assert result.as_json()["content"] == [
         {
@@ -104,7 +104,7 @@ async def test_each_task_ends_with_a_line_of_its_status_name_session_and_profile
     assert (result.is_error, result.exit_code) == (False, 0)
 
 
-async def test_the_seeds_two_lines_are_given_to_the_letter(fanout):
+async def test_result_lines_match_the_documented_example(fanout):
     store = MemoryStore(iter([f"a3f7b9c2d1e8f4a1{0:016x}", f"f4e1d8a7c0b39265{0:016x}"]).__next__)
     scripts = {"build-assets": [reply("done")], "run-tests": [HangStep()]}
     settings = {"extend_timeout_debounce": 0}
@@ -117,9 +117,11 @@ async def test_the_seeds_two_lines_are_given_to_the_letter(fanout):
     assert (result.is_error, result.exit_code) == (False, 124)
 
 
-async def test_the_details_are_windows_their_size_the_status_of_all_and_the_sessions(fanout):
+async def test_details_have_windows_max_lines_global_status_and_session_ids(fanout):
     script = Text("I look."), call("read", path="x"), reply("done")
-    async with fanout(*script, agents=[WRITER], store=counting(), settings={"max_lines_per_window": 2}) as host:
+    async with fanout(
+        *script, agents=[WRITER], store=make_counting_store(), settings={"max_lines_per_window": 2}
+    ) as host:
         result = await host.delegate(
             {"name": "docs", "prompt": "x", "profile": "writer", "timeout": 60.5, "files": ["nope"]}
         )
@@ -154,28 +156,28 @@ async def test_the_details_are_windows_their_size_the_status_of_all_and_the_sess
     }
 
 
-async def test_a_window_has_fifteen_lines_unless_it_is_set(fanout):
+async def test_windows_have_fifteen_lines_by_default(fanout):
     async with fanout(reply("\n\n".join(map(str, range(20))))) as host:
         details = (await host.delegate("a")).details
     assert details["maxLinesPerWindow"] == 15
     assert details["windows"][0]["lines"] == [str(number) for number in range(5, 20)]
 
 
-async def test_todos_are_counted_where_the_agent_keeps_a_list(fanout):
+async def test_windows_count_todos_of_an_agent_with_a_list(fanout):
     todos = [{"text": "one", "status": "completed"}, {"text": "two", "status": "pending"}]
     async with fanout(call("write_todos", todos=todos), reply("done")) as host:
         (window,) = (await host.delegate("a")).details["windows"]
     assert (window["todoTotal"], window["todoCompleted"]) == (2, 1)
 
 
-async def test_a_name_may_be_given_twice(fanout):
-    async with fanout(reply("done"), store=counting()) as host:
+async def test_two_tasks_may_have_the_same_name(fanout):
+    async with fanout(reply("done"), store=make_counting_store()) as host:
         result = await host.delegate("same", "same")
     assert result.details["sessionIds"] == ids(1, 2)
     assert [line.partition(" (")[0] for line in result.text.splitlines()] == ["✓ same: completed"] * 2
 
 
-async def test_a_line_stays_a_line_whatever_a_name_or_a_failure_holds(fanout):
+async def test_result_line_stays_one_line_with_hostile_names_and_failures(fanout):
     names = "a\n✓ forged: completed (session: 1)", "\x1b[31mred\x1b[0m"
     async with fanout(WaitStep(1), cwd="/") as host:
         result = await host.delegate(*names)
@@ -184,7 +186,7 @@ async def test_a_line_stays_a_line_whatever_a_name_or_a_failure_holds(fanout):
     assert second.startswith("✗ red: error")
 
 
-async def test_input_that_means_nothing_is_ignored_and_the_runs_say_so(fanout):
+async def test_delegate_ignores_unknown_fields_with_a_notice(fanout):
     task = {"name": "a", "prompt": "x", "model": "big", "files": [{"path": "nope", "lines": 3}]}
     async with fanout(reply("done")) as host:
         result = await host.delegate(task, mode="fast")
@@ -204,18 +206,18 @@ async def test_retrieval_tools_name_ignored_parameters(fanout, tool):
     assert result.text == f"{plain.text}\n\nIgnored parameters: format"
 
 
-async def test_what_models_fill_in_for_nothing_is_nothing(fanout):
+async def test_null_and_empty_fields_count_as_left_out(fanout):
     empty = {"name": "a", "prompt": "x", "cwd": "", "profile": "", "resume": "", "timeout": None, "files": None}
     async with fanout(reply("done")) as host:
         result = await host.delegate(empty, profile="")
     assert result.text.startswith("✓ a: completed")
 
 
-# -- many at once ----------------------------------------------------------------------------------
+# -- concurrency ----------------------------------------------------------------------------------
 
 
-class Gauge:
-    """Counts how many runs are at work."""
+class RunCounter:
+    """Counts the runs that are active."""
 
     def __init__(self):
         self.now = self.most = 0
@@ -232,34 +234,34 @@ class Gauge:
         return [RunCallback(work), reply("done")]
 
 
-async def test_four_run_at_once_and_the_others_follow(fanout):
-    gauge = Gauge()
+async def test_four_tasks_run_at_once_and_the_others_wait(fanout):
+    gauge = RunCounter()
     names = [f"task-{number}" for number in range(16)]
-    async with fanout(gauge.script, store=counting()) as host:
+    async with fanout(gauge.script, store=make_counting_store()) as host:
         result = await host.delegate(*names)
     assert (gauge.most, gauge.names) == (4, set(names))
     assert [line.split()[1].rstrip(":") for line in result.text.splitlines()] == names
     assert result.details["sessionIds"] == ids(*range(1, 17))
 
 
-async def test_waiting_for_a_slot_costs_no_timeout(fanout):
+async def test_waiting_for_a_slot_does_not_count_for_the_timeout(fanout):
     tasks = [{"name": str(number), "prompt": "x", "timeout": 101} for number in range(9)]
-    async with fanout(Gauge().script) as host:
+    async with fanout(RunCounter().script) as host:
         result = await host.delegate(*tasks)
     assert {window["status"] for window in result.details["windows"]} == {"completed"}
 
 
-async def test_results_stand_in_the_order_of_the_tasks_whichever_ends_first(fanout):
+async def test_results_are_in_the_order_of_the_tasks(fanout):
     scripts = {"slow": [WaitStep(50), reply("1")], "quick": [reply("2")]}
     async with fanout(lambda spec: scripts[spec.name]) as host:
         result = await host.delegate("slow", "quick")
     assert [window["name"] for window in result.details["windows"]] == ["slow", "quick"]
 
 
-# -- profiles and what a task runs with ------------------------------------------------------------
+# -- profiles and run settings ------------------------------------------------------------
 
 
-async def test_a_tasks_own_profile_wins_over_the_default_one(fanout):
+async def test_profile_of_a_task_overrides_the_default_profile(fanout):
     tasks = {"name": "a", "prompt": "x", "profile": "writer"}, {"name": "b", "prompt": "x"}
     async with fanout(reply("done"), agents=[WRITER, RESEARCHER]) as host:
         await host.delegate(*tasks, profile="researcher")
@@ -269,7 +271,7 @@ async def test_a_tasks_own_profile_wins_over_the_default_one(fanout):
     }
 
 
-async def test_without_a_profile_the_engine_has_its_own_prompt_and_its_own_tools(fanout):
+async def test_task_without_profile_has_the_engines_prompt_and_tools(fanout):
     async with fanout(reply("done")) as host:
         result = await host.delegate("a")
     (spec,) = host.specs
@@ -279,23 +281,23 @@ async def test_without_a_profile_the_engine_has_its_own_prompt_and_its_own_tools
     assert (window["profileName"], window["profileInfo"]) == (None, None)
 
 
-async def test_the_prompt_is_given_as_it_stands_and_the_name_is_for_the_screen(fanout, tmp_path):
+async def test_prompt_is_passed_verbatim_and_the_name_only_displayed(fanout, tmp_path):
     async with fanout(reply("done")) as host:
         await host.delegate({"name": "a", "prompt": " Do\nthis. ", "cwd": str(tmp_path)})
     (spec,) = host.specs
     assert (spec.name, spec.prompt, spec.cwd, spec.limits.timeout) == ("a", " Do\nthis. ", str(tmp_path), 600)
 
 
-async def test_a_task_works_where_the_call_was_made_unless_it_says_otherwise(fanout, workplace):
+async def test_task_runs_in_the_directory_of_the_call_by_default(fanout, workplace):
     async with fanout(reply("done")) as host:
         await host.delegate("a")
     assert host.specs[0].cwd == str(workplace)
 
 
-# -- while they run --------------------------------------------------------------------------------
+# -- partial results --------------------------------------------------------------------------------
 
 
-async def test_partial_results_count_the_tasks_and_show_their_windows_from_the_first(fanout):
+async def test_partial_results_count_tasks_and_have_windows_from_the_start(fanout):
     seen: list[ToolResult] = []
     scripts = {
         "good": [WaitStep(5), reply("done")],
@@ -303,7 +305,7 @@ async def test_partial_results_count_the_tasks_and_show_their_windows_from_the_f
         "worse": [WaitStep(9)],
         "last": [WaitStep(20), reply("x")],
     }
-    async with fanout(lambda spec: scripts[spec.name], store=counting()) as host:
+    async with fanout(lambda spec: scripts[spec.name], store=make_counting_store()) as host:
         await host.delegate(*scripts, update=seen.append)
     texts = list(dict.fromkeys(partial.text for partial in seen))
     assert texts[0] == "4 running"
@@ -318,7 +320,7 @@ async def test_partial_results_count_the_tasks_and_show_their_windows_from_the_f
     assert {window["exitCode"] for window in first["windows"]} == {None}
 
 
-async def test_partial_results_have_what_is_being_said(fanout):
+async def test_partial_results_have_unfinished_text(fanout):
     seen: list[ToolResult] = []
     async with fanout(Text("I look."), WaitStep(1), call("read", path="x"), WaitStep(1), reply("done")) as host:
         await host.delegate("a", update=seen.append)
@@ -327,7 +329,7 @@ async def test_partial_results_have_what_is_being_said(fanout):
     assert ["I look.", '→ read: {"path":"x"}'] in lines
 
 
-async def test_a_window_shows_the_newest_of_long_work_and_stays_small(fanout):
+async def test_window_has_the_newest_messages_within_its_limit(fanout):
     steps = [reply("x" * 10_000 + str(number)) for number in range(40)]
     async with fanout(*steps) as host:
         (window,) = (await host.delegate("a")).details["windows"]

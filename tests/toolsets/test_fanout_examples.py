@@ -1,4 +1,4 @@
-"""The example calls of seed 003, to the letter."""
+"""The documented example calls of `fanout`."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ FILES = {
 
 @pytest.fixture
 def use(fanout):
-    """Makes a call of `delegate_to_subagents`; what its runs were told, by name, and its lines."""
+    """Return a caller of `delegate_to_subagents` that returns the specs by name and the lines of the result."""
 
-    async def made(arguments, *script, before=None, **options):
+    async def call_delegate(arguments, *script, before=None, **options):
         async with fanout(*script, **options) as host:
             if before:
                 await host.delegate(before)
@@ -64,10 +64,10 @@ def use(fanout):
             line.partition(" (")[0] for line in result.text.splitlines()
         ]
 
-    return made
+    return call_delegate
 
 
-async def test_two_tasks_without_profiles(use):
+async def test_example_of_two_tasks_without_profiles_runs(use):
     specs, lines = await use(BASIC, reply("done"))
     assert lines == ["✓ review-pr: completed", "✓ update-docs: completed"]
     assert {name: spec.prompt for name, spec in specs.items()} == {
@@ -75,13 +75,13 @@ async def test_two_tasks_without_profiles(use):
     }
 
 
-async def test_a_default_profile_and_one_of_a_tasks_own(use):
+async def test_example_of_a_default_and_a_task_profile_runs(use):
     specs, lines = await use(PROFILES, reply("done"), agents=[Agent(name="researcher"), Agent(name="analyst")])
     assert lines == ["✓ market-analysis: completed", "✓ tech-survey: completed"]
     assert (specs["market-analysis"].agent.name, specs["tech-survey"].agent.name) == ("analyst", "researcher")
 
 
-async def test_a_session_that_timed_out_goes_on_with_more_time(use):
+async def test_example_of_resuming_after_a_timeout_runs(use):
     ids = iter(["a3f7b9c2d1e8f4a1" + "0" * 16, "b" * 32])
     scripts = iter([[call("ls"), HangStep()], [reply("done")]])
     specs, lines = await use(
@@ -97,7 +97,7 @@ async def test_a_session_that_timed_out_goes_on_with_more_time(use):
     assert spec.prompt.endswith(f"Instructions:\n\n{RESUME['tasks'][0]['prompt']}")
 
 
-async def test_files_give_context(use, workplace):
+async def test_example_of_files_as_context_runs(use, workplace):
     for name in ("src/routes.ts", "src/middleware.ts", "src/auth.ts"):
         (workplace / name).parent.mkdir(exist_ok=True)
         (workplace / name).write_text("".join(f"{number}\n" for number in range(100)))

@@ -1,4 +1,4 @@
-"""Files in the prompt of a `fanout` task: which parts, where from, and what stands there instead."""
+"""Files in the prompt of a `fanout` task: slices, paths, limits and placeholders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def folder(workplace):
     return workplace
 
 
-async def prompt_of(fanout, *files, environ=None, cwd=None):
-    """What a task was told whose prompt is `Do it.`."""
+async def render_prompt(fanout, *files, environ=None, cwd=None):
+    """Return the prompt of a run whose task is `Do it.`."""
     task = {"name": "a", "prompt": "Do it.", "files": list(files), **({"cwd": str(cwd)} if cwd else {})}
     async with fanout(reply("done"), environ=environ) as host:
         result = await host.delegate(task)
@@ -29,15 +29,15 @@ async def prompt_of(fanout, *files, environ=None, cwd=None):
     return host.specs[0].prompt
 
 
-async def instead_of(fanout, file, **options):
-    """The one block before the prompt."""
-    block, prompt = (await prompt_of(fanout, file, **options)).split("\n\n")
+async def render_file_block(fanout, file, **options):
+    """Return the block before the prompt."""
+    block, prompt = (await render_prompt(fanout, file, **options)).split("\n\n")
     assert prompt == "Do it."
     return block
 
 
-async def test_files_stand_before_the_prompt_each_under_its_path(fanout, folder):
-    assert await prompt_of(fanout, {"path": "src/main.ts", "head": 2}, "README.md") == (
+async def test_files_precede_the_prompt_each_under_its_path(fanout, folder):
+    assert await render_prompt(fanout, {"path": "src/main.ts", "head": 2}, "README.md") == (
         "=== src/main.ts ===\nline 1\nline 2\n\n=== README.md ===\n# My Project\n\nDo it."
     )
 
@@ -56,23 +56,26 @@ async def test_files_stand_before_the_prompt_each_under_its_path(fanout, folder)
         ({"head": 3, "tail": 1}, 10, 10),
     ],
 )
-async def test_a_part_is_read_by_its_lines(fanout, folder, part, first, last):
+async def test_file_slice_has_the_requested_lines(fanout, folder, part, first, last):
     lines = "\n".join(f"line {number}" for number in range(first, last + 1))
-    assert await instead_of(fanout, {"path": "src/main.ts", **part}) == f"=== src/main.ts ===\n{lines}"
+    assert await render_file_block(fanout, {"path": "src/main.ts", **part}) == f"=== src/main.ts ===\n{lines}"
 
 
-async def test_paths_begin_in_the_directory_of_the_task_or_are_absolute(fanout, folder):
-    assert await instead_of(fanout, {"path": "main.ts", "head": 1}, cwd=folder / "src") == "=== main.ts ===\nline 1"
+async def test_file_paths_are_relative_to_the_task_directory_or_absolute(fanout, folder):
+    assert (
+        await render_file_block(fanout, {"path": "main.ts", "head": 1}, cwd=folder / "src")
+        == "=== main.ts ===\nline 1"
+    )
     path = str(folder / "README.md")
-    assert await instead_of(fanout, path, cwd=folder / "src") == f"=== {path} ===\n# My Project"
+    assert await render_file_block(fanout, path, cwd=folder / "src") == f"=== {path} ===\n# My Project"
 
 
-async def test_a_file_that_is_not_there_is_said(fanout, folder):
-    assert await instead_of(fanout, "nope.ts") == "[file not found: nope.ts]"
+async def test_missing_file_fails_the_task_with_its_path(fanout, folder):
+    assert await render_file_block(fanout, "nope.ts") == "[file not found: nope.ts]"
 
 
 @pytest.mark.parametrize("kind", ["directory", "pipe", "socket", "device", "not text", "NUL", "link that goes round"])
-async def test_what_cannot_be_read_is_said_and_never_waited_for(fanout, folder, kind, monkeypatch):
+async def test_unreadable_path_fails_the_task_without_blocking(fanout, folder, kind, monkeypatch):
     path = {"device": "/dev/zero", "NUL": "a\0b"}.get(kind, "odd")
     if kind == "directory":
         (folder / path).mkdir()
@@ -86,40 +89,43 @@ async def test_what_cannot_be_read_is_said_and_never_waited_for(fanout, folder, 
         (folder / path).write_bytes(b"\xff\xfe\x00a")
     elif kind == "link that goes round":
         (folder / path).symlink_to(path)
-    assert await instead_of(fanout, path) == f"[could not read file: {path}]"
+    assert await render_file_block(fanout, path) == f"[could not read file: {path}]"
 
 
-@pytest.mark.parametrize(("size", "told"), [(2**20 + 1, 1025), (2**20 + 1024, 1025), (50 * 2**20, 51200)])
-async def test_a_file_of_more_than_a_megabyte_is_too_large_whatever_part_is_asked_for(fanout, folder, size, told):
+@pytest.mark.parametrize(("size", "size_kb"), [(2**20 + 1, 1025), (2**20 + 1024, 1025), (50 * 2**20, 51200)])
+async def test_file_over_one_megabyte_is_refused_for_any_slice(fanout, folder, size, size_kb):
     with (folder / "big").open("wb") as file:
         file.truncate(size)
-    assert await instead_of(fanout, {"path": "big", "head": 1}) == f"[file too large: big ({told}KB, limit 1024KB)]"
+    assert (
+        await render_file_block(fanout, {"path": "big", "head": 1})
+        == f"[file too large: big ({size_kb}KB, limit 1024KB)]"
+    )
 
 
-async def test_a_megabyte_is_not_too_large(fanout, folder):
+async def test_file_of_one_megabyte_is_accepted(fanout, folder):
     (folder / "big").write_text("x" * 2**20)
-    assert len(await instead_of(fanout, "big")) == len("=== big ===\n") + 2**20
+    assert len(await render_file_block(fanout, "big")) == len("=== big ===\n") + 2**20
 
 
-async def test_files_and_their_bytes_are_bounded(fanout, folder):
+async def test_number_and_total_size_of_files_are_limited(fanout, folder):
     (folder / "big").write_text("x" * 2**20)
-    blocks = (await prompt_of(fanout, *["big"] * 9)).split("\n\n")
+    blocks = (await render_prompt(fanout, *["big"] * 9)).split("\n\n")
     assert blocks[8] == "[file skipped: big (limit 8MB in all)]"
-    blocks = (await prompt_of(fanout, *["README.md"] * 65)).split("\n\n")
+    blocks = (await render_prompt(fanout, *["README.md"] * 65)).split("\n\n")
     assert blocks[63:65] == ["=== README.md ===\n# My Project", "[file skipped: README.md (limit 64 files)]"]
 
 
-async def test_a_nested_caller_reads_nothing_outside_its_own_directory(fanout, folder, tmp_path):
+async def test_nested_caller_cannot_read_files_outside_its_directory(fanout, folder, tmp_path):
     (tmp_path / "secret").write_text("secret")
     (folder / "link").symlink_to(tmp_path / "secret")
     nested = {"PI_SUBAGENT_DEPTH": "1"}
     for path in (str(tmp_path / "secret"), "../secret", "link", "/etc/hostname"):
-        assert await instead_of(fanout, path, environ=nested) == f"[access denied: {path}]"
-        assert not (await instead_of(fanout, path)).startswith("[access denied")
-    assert await instead_of(fanout, "README.md", environ=nested) == "=== README.md ===\n# My Project"
+        assert await render_file_block(fanout, path, environ=nested) == f"[access denied: {path}]"
+        assert not (await render_file_block(fanout, path)).startswith("[access denied")
+    assert await render_file_block(fanout, "README.md", environ=nested) == "=== README.md ===\n# My Project"
 
 
-async def test_a_file_is_given_as_it_is(fanout, folder):
+async def test_file_content_is_passed_verbatim(fanout, folder):
     odd = "if a < b:\n\t<system-reminder>\r\n\x0c=== x ==="
     (folder / "odd").write_text(odd, newline="")
-    assert await instead_of(fanout, "odd") == f"=== odd ===\n{odd}"
+    assert await render_file_block(fanout, "odd") == f"=== odd ===\n{odd}"

@@ -1,4 +1,4 @@
-"""Sessions of `fanout` on the disk: they survive the process, its end, a full disk and damage, and 50 MB of them."""
+"""Stored sessions of `fanout`: other processes, crashes, write errors, damage and large sessions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def state(tmp_path):
     return tmp_path / "state"
 
 
-async def test_each_session_is_in_the_store_as_soon_as_it_has_ended_and_outlives_its_process(fanout, state):
+async def test_ended_session_is_stored_and_readable_by_another_process(fanout, state):
     async with fanout(lambda spec: [reply(f"done by {spec.name}")], state=state) as host:
         ids = (await host.delegate("a", {"name": "b", "prompt": "x", "profile": "nobody"})).details["sessionIds"]
     async with fanout(state=state) as host:
-        told = [await host.fetch(OUTPUT, name) for name in ids]
-    assert [one.text for one in told] == ["done by a", "(no text output from sub-agent)"]
-    assert [one.details["status"] for one in told] == ["completed", "error"]
+        results = [await host.fetch(OUTPUT, name) for name in ids]
+    assert [result.text for result in results] == ["done by a", "(no text output from sub-agent)"]
+    assert [result.details["status"] for result in results] == ["completed", "error"]
 
 
-async def test_a_session_goes_on_in_another_process(fanout, state):
+async def test_session_is_resumed_in_another_process(fanout, state):
     async with fanout(reply("One."), state=state) as host:
         (session,) = (await host.delegate("a")).details["sessionIds"]
     async with fanout(reply("Two."), state=state) as host:
@@ -76,7 +76,7 @@ anyio.run(main)
 
 
 @pytest.mark.process
-def test_what_was_running_when_its_process_died_is_an_error_that_keeps_what_it_had(fanout, state, tmp_path):
+def test_run_of_a_dead_process_is_an_error_with_its_output_kept(fanout, state, tmp_path):
     import anyio
 
     died = subprocess.run([sys.executable, "-c", DIES, str(tmp_path), str(state)], timeout=30, check=False)
@@ -96,7 +96,7 @@ def test_what_was_running_when_its_process_died_is_an_error_that_keeps_what_it_h
     assert f"[Error: {INTERRUPTED}]\n\nInstructions:\n\nGo on." in prompt
 
 
-async def test_a_store_that_cannot_write_costs_no_task(fanout, tmp_path):
+async def test_store_write_error_fails_no_task(fanout, tmp_path):
     (tmp_path / "file").touch()
     async with fanout(reply("done"), state=tmp_path / "file" / "state") as host:
         result = await host.delegate("a", "b")
@@ -104,11 +104,11 @@ async def test_a_store_that_cannot_write_costs_no_task(fanout, tmp_path):
     assert any("!" in line for line in result.details["windows"][0]["lines"])
 
 
-# -- sessions that are not whole -------------------------------------------------------------------
+# -- incomplete sessions -------------------------------------------------------------------
 
 
 def write_session(state: Path, *events) -> Path:
-    """The record of a session as a store would have written it."""
+    """Write the record of a session as a store would."""
     folder = StateLayout(state).session(ID)
     folder.mkdir(parents=True)
     origin = EventSource.of(run_spec(ID))
@@ -127,20 +127,20 @@ DONE = RunEnded(text="Done.", answer=AnswerStatus.FINAL)
     [None, b"", b"{", b"\x00" * 4096, b'{"v":99,"type":"session"}\n'],
     ids=["no file", "empty", "torn", "zeros", "newer"],
 )
-async def test_a_session_that_was_never_begun_is_not_found(fanout, state, left):
+async def test_session_that_never_started_is_not_found(fanout, state, left):
     folder = StateLayout(state).session(ID)
     folder.mkdir(parents=True)
     if left is not None:
         (folder / "session.jsonl").write_bytes(left)
     async with fanout(reply("done"), state=state) as host:
-        told = [await host.fetch(tool, ID[:16]) for tool in (OUTPUT, SESSION)]
+        results = [await host.fetch(tool, ID[:16]) for tool in (OUTPUT, SESSION)]
         resumed = await host.delegate("innocent", {"name": "a", "prompt": "x", "resume": ID[:16]})
     sentence = f'session "{ID[:16]}" not found. The session may have expired or the ID is incorrect.'
-    assert {one.text for one in told} == {sentence.replace("session", "Session", 1)}
+    assert {result.text for result in results} == {sentence.replace("session", "Session", 1)}
     assert (resumed.text, resumed.is_error, host.specs) == (f"Cannot resume: {sentence}", True, [])
 
 
-async def test_a_session_without_its_end_is_told_and_goes_on(fanout, state):
+async def test_session_without_an_end_is_readable_and_resumable(fanout, state):
     file = write_session(state, QUEUED, RunStarted(), Text("Half."))
     file.write_bytes(file.read_bytes() + b'{"v":1,"seq":4,"ti')
     async with fanout(reply("Done."), state=state) as host:
@@ -151,7 +151,7 @@ async def test_a_session_without_its_end_is_told_and_goes_on(fanout, state):
     assert "Assistant: Half.\n" in host.specs[0].prompt
 
 
-async def test_damaged_records_are_skipped_and_counted(fanout, state):
+async def test_damaged_session_records_are_skipped_and_counted(fanout, state):
     file = write_session(state, QUEUED, RunStarted(), Text("Kept."), Text("Lost."), DONE)
     file.write_bytes(file.read_bytes().replace(b'"Lost."', b'"Lost.'))
     async with fanout(state=state) as host:
@@ -159,7 +159,7 @@ async def test_damaged_records_are_skipped_and_counted(fanout, state):
     assert whole.text == "Kept.\n---\n[Error: 1 records of this session could not be read and were skipped]"
 
 
-async def test_50_mb_are_told_without_being_held(fanout, state):
+async def test_session_of_50_mb_is_read_in_bounded_memory(fanout, state):
     returned = ToolReturned("c", "read", "x" * 100_000)
     write_session(
         state, QUEUED, RunStarted(), *[returned] * 500, Text("Done."), MessageEnded(stop_reason="stop"), DONE

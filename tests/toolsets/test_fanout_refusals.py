@@ -1,4 +1,4 @@
-"""What `fanout` refuses as a whole: nothing is started, and the seed's sentence is the answer."""
+"""Calls that `fanout` refuses as a whole, with the documented message."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ TOO_MANY = "A call takes 1 to 16 tasks (max_tasks); it had {}"
 SLICE = "must be a whole number, at least 1"
 
 
-async def refused(fanout, *tasks, **options):
-    """The answer to a call that must not start anything, not even the innocent task that stands first in it."""
+async def refusal_text(fanout, *tasks, **options):
+    """Return the message of a call that must start nothing, not even its valid first task."""
     async with fanout(reply("done"), **options) as host:
         result = await host.delegate({"name": "innocent", "prompt": "x"}, *tasks)
         assert await host.retinue.sessions() == []
     assert host.specs == []
-    return told(result)
+    return message_of(result)
 
 
-def told(result):
-    """The sentence of a refusal, which has the form of all of them."""
+def message_of(result):
+    """Return the message of a refusal after checking its form."""
     (content,) = result.as_json()["content"]
     message = content["text"]
     assert (result.is_error, result.exit_code) == (True, 2)
@@ -78,17 +78,17 @@ def told(result):
         ),
     ],
 )
-async def test_input_that_is_missing_or_of_a_wrong_kind_is_refused_by_name(fanout, arguments, message):
+async def test_delegate_refuses_missing_or_mistyped_fields_by_name(fanout, arguments, message):
     async with fanout(reply("done")) as host:
         result = await host.use(arguments, tool="delegate_to_subagents")
-    assert told(result) == message
+    assert message_of(result) == message
     assert host.specs == []
 
 
-async def test_how_many_tasks_a_call_takes_can_be_set(fanout):
+async def test_max_tasks_limits_the_tasks_of_a_call(fanout):
     async with fanout(reply("done"), settings={"max_tasks": 2}) as host:
         assert host.tools()[0].input_schema["properties"]["tasks"]["maxItems"] == 2
-        assert told(await host.delegate("a", "b", "c")) == "A call takes 1 to 2 tasks (max_tasks); it had 3"
+        assert message_of(await host.delegate("a", "b", "c")) == "A call takes 1 to 2 tasks (max_tasks); it had 3"
 
 
 @pytest.mark.parametrize("tool", ["get_subagent_output", "get_subagent_session"])
@@ -100,15 +100,15 @@ async def test_how_many_tasks_a_call_takes_can_be_set(fanout):
         ("x", "The input of {tool} must be an object"),
     ],
 )
-async def test_a_session_is_asked_for_by_a_string(fanout, tool, arguments, message):
+async def test_session_tools_refuse_ids_that_are_no_strings(fanout, tool, arguments, message):
     async with fanout() as host:
-        assert told(await host.use(arguments, tool=tool)) == message.format(tool=tool)
+        assert message_of(await host.use(arguments, tool=tool)) == message.format(tool=tool)
 
 
-async def test_input_that_is_not_json_is_refused_in_the_same_form(fanout):
+async def test_fanout_refuses_invalid_json_in_the_same_form(fanout):
     async with fanout() as host:
-        result = host.surface.invalid_json_result("get_subagent_output", "it ends too early", host.call())
-    assert told(result) == "The input of get_subagent_output is not a JSON object: it ends too early"
+        result = host.toolset.invalid_json_result("get_subagent_output", "it ends too early", host.call())
+    assert message_of(result) == "The input of get_subagent_output is not a JSON object: it ends too early"
 
 
 @pytest.mark.parametrize(
@@ -121,48 +121,48 @@ async def test_input_that_is_not_json_is_refused_in_the_same_form(fanout):
         ({"settings": {"enabled": False}}, "Subagents are disabled in configuration"),
     ],
 )
-async def test_where_nothing_may_be_delegated_every_tool_says_so(fanout, options, message):
+async def test_every_fanout_tool_is_refused_where_delegation_is_disabled(fanout, options, message):
     async with fanout(reply("done"), **options) as host:
-        answers = [await run(None, host.call(), None) for run in host.surface.handlers.values()]
-    assert [told(answer) for answer in answers] == [message] * 4
+        answers = [await run(None, host.call(), None) for run in host.toolset.handlers.values()]
+    assert [message_of(answer) for answer in answers] == [message] * 4
 
 
-async def test_a_secret_in_the_input_is_not_quoted(fanout):
+async def test_fanout_refusal_redacts_a_secret_of_the_input(fanout):
     secret = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    assert "a1B2c3" not in await refused(fanout, {**GOOD, "resume": secret})
+    assert "a1B2c3" not in await refusal_text(fanout, {**GOOD, "resume": secret})
 
 
 # -- sessions --------------------------------------------------------------------------------------
 
 
-async def test_a_session_that_is_not_there_cannot_be_resumed(fanout):
-    assert await refused(fanout, {**GOOD, "resume": "a1b2c3d4e5f6a7b8"}) == (
+async def test_resuming_an_unknown_session_refuses_the_call(fanout):
+    assert await refusal_text(fanout, {**GOOD, "resume": "a1b2c3d4e5f6a7b8"}) == (
         'Cannot resume: session "a1b2c3d4e5f6a7b8" not found. The session may have expired or the ID is incorrect.'
     )
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a" * 5000, "*", "a1b2c3d4e5f6a7b\n"])
-async def test_what_is_no_id_names_no_session(fanout, name):
-    assert "not found. The session may have expired" in await refused(fanout, {**GOOD, "resume": name})
+async def test_resuming_an_invalid_session_id_refuses_the_call(fanout, name):
+    assert "not found. The session may have expired" in await refusal_text(fanout, {**GOOD, "resume": name})
 
 
-async def test_a_session_that_is_still_running_cannot_be_resumed(fanout):
+async def test_resuming_a_running_session_refuses_the_call(fanout):
     async with fanout(HangStep(), store=MemoryStore(lambda: ID)) as host, anyio.create_task_group() as group:
         group.start_soon(host.delegate, "a")
         await anyio.sleep(1)
         answer = await host.delegate("innocent", {**GOOD, "resume": "a1b2c3d4e5f6a7b8"})
         group.cancel_scope.cancel()
-    assert told(answer) == (
+    assert message_of(answer) == (
         'Cannot resume: session "a1b2c3d4e5f6a7b8" is still running. Wait for it to complete before resuming.'
     )
     assert len(host.specs) == 1
 
 
-async def test_a_session_is_resumed_once_in_a_call(fanout):
+async def test_resuming_a_session_twice_in_a_call_is_refused(fanout):
     async with fanout(reply("done")) as host:
         (session,) = (await host.delegate("a")).details["sessionIds"]
         answer = await host.delegate({**GOOD, "resume": session}, {**GOOD, "resume": session})
-    assert told(answer).endswith("is named by 2 tasks of this call. Resume it once.")
+    assert message_of(answer).endswith("is named by 2 tasks of this call. Resume it once.")
     assert len(host.specs) == 1
 
 
@@ -189,9 +189,9 @@ EXCLUSIVE = "set. These are mutually exclusive —"
         ),
     ],
 )
-async def test_a_profile_that_contradicts_itself_refuses_the_call(fanout, fields, message):
+async def test_contradictory_profile_refuses_the_call(fanout, fields, message):
     profile = structs.replace(PROFILE, **fields)
-    assert await refused(fanout, {**GOOD, "profile": "name"}, agents=[profile]) == f'Profile "name" {message}'
+    assert await refusal_text(fanout, {**GOOD, "profile": "name"}, agents=[profile]) == f'Profile "name" {message}'
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,15 @@ async def test_a_profile_that_contradicts_itself_refuses_the_call(fanout, fields
     ["--tools", "-t", "--no-tools", "-nt", "--tools=bash", "-t=bash", "--no-tools=", "-nt=1", "-xt", "-nbt",
      "--exclude-tools=read", "--no-builtin-tools", "--tools read"],
 )  # fmt: skip
-async def test_an_argument_that_would_undo_tool_restrictions_refuses_the_call(fanout, restriction, argument):
+async def test_extra_arg_that_overrides_tool_restrictions_refuses_the_call(fanout, restriction, argument):
     profile = structs.replace(PROFILE, extra_args=("--verbose", argument), **restriction)
-    assert await refused(fanout, {**GOOD, "profile": "name"}, agents=[profile]) == (
+    assert await refusal_text(fanout, {**GOOD, "profile": "name"}, agents=[profile]) == (
         f'Refusing extraArg "{argument}" which would override profile tool restrictions. '
         "Use the dedicated profile fields instead."
     )
 
 
-async def test_an_argument_nobody_allowed_refuses_the_call_in_its_own_words(fanout):
+async def test_extra_arg_outside_the_allow_list_refuses_the_call(fanout):
     profile = structs.replace(PROFILE, extra_args=("--api-key", "x"))
-    told = await refused(fanout, {**GOOD, "profile": "name"}, agents=[profile])
-    assert told.startswith('Refusing extraArg "--api-key" of agent "name": it is not among the arguments')
+    message = await refusal_text(fanout, {**GOOD, "profile": "name"}, agents=[profile])
+    assert message.startswith('Refusing extraArg "--api-key" of agent "name": it is not among the arguments')

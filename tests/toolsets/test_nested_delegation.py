@@ -1,4 +1,4 @@
-"""What agents delegate by themselves: the same story from every engine, at every depth, and in the vault's log."""
+"""Child runs that agents start themselves: the same events from every engine, at every depth, and in the vault's log."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def vault(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def check(workplace, scratch_home, tmp_path, vault):
-    """Checks that a lead does a task with one lead below it, and an explorer below that."""
+    """Return a check of a run whose child run has a child run of its own."""
 
-    async def checked(engine: str, task: str, **options: Any) -> None:
+    async def check_engine(engine: str, task: str, **options: Any) -> None:
         options.setdefault("environ", {"HOME": str(scratch_home)})
         retinue = Retinue(
             cwd=workplace,
@@ -50,10 +50,10 @@ def check(workplace, scratch_home, tmp_path, vault):
         async with retinue:
             await check_delegation(retinue, vault, "lead", task, engines=[engine] * 3)
 
-    return checked
+    return check_engine
 
 
-async def test_what_the_scripted_engine_delegates_is_told_below_its_call(check):
+async def test_child_runs_of_the_scripted_engine_are_reported_below_their_call(check):
     def steps(spec: RunSpec) -> Script:
         agent, _, task = spec.task.partition(": ")
         return (spawn(agent, task), reply("They did.")) if task else (reply("I did."),)
@@ -61,13 +61,13 @@ async def test_what_the_scripted_engine_delegates_is_told_below_its_call(check):
     await check("scripted", "lead: explorer: do", engines=scripted(ScriptedEngine(steps)))
 
 
-async def test_what_the_offline_engine_delegates_is_told_below_its_call(check, workplace):
+async def test_child_runs_of_the_offline_engine_are_reported_below_their_call(check, workplace):
     (workplace / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
     await check("offline", "ask lead:\n    ask explorer: Where is water boiled?")
 
 
 @pytest.mark.process
-async def test_what_the_pi_engine_delegates_is_told_below_its_call(check, scratch_home):
+async def test_child_runs_of_the_pi_engine_are_reported_below_their_call(check, scratch_home):
     task = fake_pi.encode_script(fake_pi.action("say", "I did."))
     for agent in ("explorer", "lead"):
         asks = fake_pi.action("home", SPAWN, {"agent": agent, "task": task})
@@ -78,7 +78,7 @@ async def test_what_the_pi_engine_delegates_is_told_below_its_call(check, scratc
 
 @pytest.mark.process
 @pytest.mark.parametrize("tool", [f"mcp__retinue__{SPAWN}", "Agent"])
-async def test_what_the_claude_engine_delegates_is_told_below_its_call(check, scratch_home, tool):
+async def test_child_runs_of_the_claude_engine_are_reported_below_their_call(check, scratch_home, tool):
     task = claude_stage.deeds({"say": "I did."})
     for agent in ("explorer", "lead"):
         given = {"subagent_type": agent, "prompt": task, "description": "d"}

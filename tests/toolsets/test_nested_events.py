@@ -45,10 +45,10 @@ def vault(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(workplace, scratch_home, tmp_path, vault):
-    """`opened("offline")`: Retinue with a vault, for a conversation of its host."""
+def open_retinue(workplace, scratch_home, tmp_path, vault):
+    """Return `open_retinue`: `open_retinue("offline")` is Retinue with a vault, for a conversation of its host."""
 
-    def made(engine: str, *script, **options) -> Retinue:
+    def make_retinue(engine: str, *script, **options) -> Retinue:
         if script:
             options["engines"] = scripted(ScriptedEngine(*script))
         options.setdefault("environ", {"HOME": str(scratch_home)})
@@ -62,17 +62,17 @@ def opened(workplace, scratch_home, tmp_path, vault):
             **options,
         )
 
-    return made
+    return make_retinue
 
 
 def log(vault: Path, root: str = "conversation-1-*") -> list[dict[str, Any]]:
-    """All that the vault's log of a conversation has, oldest first."""
+    """Return the records of the vault's log of a conversation, oldest first."""
     (folder,) = (vault / ".orion" / "subagent-events").glob(root)
     older = sorted(folder.glob("events.*.jsonl"), key=lambda path: int(path.name.split(".")[1]))
     return [json.loads(line) for path in (*older, folder / "events.jsonl") for line in path.read_bytes().splitlines()]
 
 
-# -- one contract, every engine --------------------------------------------------------------------
+# -- every engine --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def log(vault: Path, root: str = "conversation-1-*") -> list[dict[str, Any]]:
     ],
     ids=["answers", "calls a tool", "fails", "breaks", "finalizes"],
 )
-async def test_the_scripted_engine_tells_a_front_end_what_the_seed_promises(opened, vault, script, fails):
-    async with opened("scripted", *script) as retinue:
+async def test_scripted_engine_emits_the_documented_subagent_events(open_retinue, vault, script, fails):
+    async with open_retinue("scripted", *script) as retinue:
         await check_contract(retinue, vault, "worker", "Do it.", fails=fails)
 
 
-async def test_the_offline_engine_tells_a_front_end_what_the_seed_promises(opened, vault, workplace):
+async def test_offline_engine_emits_the_documented_subagent_events(open_retinue, vault, workplace):
     (workplace / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
-    async with opened("offline") as retinue:
+    async with open_retinue("offline") as retinue:
         await check_contract(retinue, vault, "explorer", "Where is water boiled?")
 
 
@@ -111,16 +111,16 @@ async def test_the_offline_engine_tells_a_front_end_what_the_seed_promises(opene
     ],
     ids=["answers", "fails", "dies"],
 )
-async def test_the_pi_engine_tells_a_front_end_what_the_seed_promises(
-    opened, vault, scratch_home, version, deeds, fails
+async def test_pi_engine_emits_the_documented_subagent_events(
+    open_retinue, vault, scratch_home, version, deeds, fails
 ):
     fake_pi.install_fake_pi(scratch_home / "bin", version=version)
-    async with opened("pi", environ=environment(scratch_home)) as retinue:
+    async with open_retinue("pi", environ=environment(scratch_home)) as retinue:
         await check_contract(retinue, vault, "explorer", fake_pi.encode_script(*deeds), fails=fails)
 
 
-async def test_a_run_that_never_began_is_told_too(opened, vault):
-    async with opened("scripted", reply("done")) as retinue:
+async def test_run_that_never_started_emits_subagent_events(open_retinue, vault):
+    async with open_retinue("scripted", reply("done")) as retinue:
         await check_contract(retinue, vault, "nobody", "Do it.", fails=True)
 
 
@@ -129,13 +129,13 @@ async def test_a_run_that_never_began_is_told_too(opened, vault):
 ORIGIN = EventSource(run="r1", session="s1", root="c1", parent_run="r0", parent_tool_use_id="toolu_1", depth=2)
 
 
-def told(event):
+def convert_event(event):
     return to_subagent_event(EventRecord(ORIGIN, 1, 0.0, event))
 
 
-def test_a_start_has_exactly_the_fields_of_the_seed():
+def test_start_event_has_exactly_the_documented_fields():
     queued = RunQueued(name="A scout", agent="scout", task="Look.", cwd="/", surface="nested", vault="/vault")
-    assert told(queued) == SubagentStart(
+    assert convert_event(queued) == SubagentStart(
         subagent_id="r1", parent_tool_use_id="toolu_1", agent="scout", prompt="Look.", root_conversation_id="c1"
     )
 
@@ -160,27 +160,27 @@ def test_a_start_has_exactly_the_fields_of_the_seed():
     ],
     ids=["answered", "failed", "failed with text", "failed with a diagnosis"],
 )
-def test_a_complete_has_exactly_the_fields_of_the_seed(ended, result, is_error):
-    assert told(ended) == SubagentComplete(
+def test_complete_event_has_exactly_the_documented_fields(ended, result, is_error):
+    assert convert_event(ended) == SubagentComplete(
         subagent_id="r1", parent_tool_use_id="toolu_1", result=result, is_error=is_error
     )
 
 
-def test_no_other_event_is_told():
-    assert told(Text("I look.")) is None
+def test_ordinary_events_are_not_subagent_events():
+    assert convert_event(Text("I look.")) is None
 
 
 @pytest.mark.parametrize("empty", [{"root": ""}, {"parent_call": ""}, {"root": "\ud800"}, {"parent_call": "a\nb"}])
-def test_an_id_that_is_empty_or_unprintable_cannot_be(empty):
+def test_subagent_id_is_never_empty_or_unprintable(empty):
     with pytest.raises(ValueError, match="printable and not empty"):
         Lineage(**{"root": "r", "parent_call": "c", **empty})
 
 
-# -- a whole tree ----------------------------------------------------------------------------------
+# -- child runs ----------------------------------------------------------------------------------
 
 
-async def test_agents_below_agents_are_told_with_the_call_that_spawned_them(opened, vault):
-    """A run asks for the next one from inside, by a tool call of its own, as deep as it may."""
+async def test_child_run_events_name_the_call_that_started_them(open_retinue, vault):
+    """A run starts the next one by a tool call of its own, up to the maximum depth."""
     refusals: list[str] = []
 
     def script(spec: RunSpec):
@@ -197,7 +197,7 @@ async def test_agents_below_agents_are_told_with_the_call_that_spawned_them(open
 
         return [RunCallback(delegate), reply(f"done {depth}")]
 
-    async with opened("scripted", script) as retinue:
+    async with open_retinue("scripted", script) as retinue:
         caller = retinue.call("nested", parent_call="toolu_0")
         await retinue.toolset("nested").handlers[SPAWN]({"agent": "worker", "task": "Level 1"}, caller, None)
     starts = [event for event in log(vault) if event["type"] == "subagentStart"]
@@ -212,8 +212,8 @@ async def test_agents_below_agents_are_told_with_the_call_that_spawned_them(open
     assert refusals == ["Subagent depth exceeded (3/3). Nested subagents are not allowed."]
 
 
-async def test_what_a_run_may_use_its_children_may_use_and_no_more(opened):
-    """Authority only shrinks: a child of one that may read cannot be one that runs commands."""
+async def test_child_runs_get_no_tool_their_parent_lacks(open_retinue):
+    """Authority only shrinks: a child of a run that may read cannot run commands."""
     grants = {}
 
     def script(spec: RunSpec):
@@ -227,7 +227,7 @@ async def test_what_a_run_may_use_its_children_may_use_and_no_more(opened):
 
         return [RunCallback(delegate), reply("done")] if spec.task == "outer" else [reply("done")]
 
-    async with opened("scripted", script) as retinue:
+    async with open_retinue("scripted", script) as retinue:
         await retinue.toolset("nested").handlers[SPAWN](
             {"agent": "explorer", "task": "outer"}, retinue.call("nested"), None
         )
@@ -238,11 +238,11 @@ async def test_what_a_run_may_use_its_children_may_use_and_no_more(opened):
 # -- attempts --------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_changed_its_model_has_one_start_and_one_complete(opened, vault):
+async def test_run_with_a_model_fallback_has_one_start_and_one_complete(open_retinue, vault):
     def script(spec: RunSpec):
         return [fail("429 rate limit exceeded")] if spec.model == "big" else [reply("small did it")]
 
-    async with opened("scripted", script) as retinue:
+    async with open_retinue("scripted", script) as retinue:
         caller = retinue.call("nested", parent_call="toolu_1")
         result = await retinue.toolset("nested").handlers[SPAWN]({"agent": "worker", "task": "Do it."}, caller, None)
         (one,) = result.details["results"]
@@ -259,9 +259,9 @@ async def test_a_run_that_changed_its_model_has_one_start_and_one_complete(opene
 
 
 @pytest.mark.process
-async def test_on_pi_too_another_model_is_tried_and_never_where_the_prompt_is_too_long(opened, scratch_home):
+async def test_pi_falls_back_to_another_model_except_for_context_overflow(open_retinue, scratch_home):
     fake_pi.install_fake_pi(scratch_home / "bin")
-    async with opened("pi", environ=environment(scratch_home)) as retinue:
+    async with open_retinue("pi", environ=environment(scratch_home)) as retinue:
         limited, too_long = await retinue.run_plan(
             Plan(
                 tasks=(
@@ -283,33 +283,33 @@ async def test_on_pi_too_another_model_is_tried_and_never_where_the_prompt_is_to
 # -- the vault's log -------------------------------------------------------------------------------
 
 
-async def test_without_a_vault_nothing_is_written_but_the_events_can_be_asked_for(opened, vault, tmp_path):
-    async with opened("scripted", reply("done"), settings={"vault": None}) as retinue:
+async def test_events_are_available_but_not_logged_without_a_vault(open_retinue, vault, tmp_path):
+    async with open_retinue("scripted", reply("done"), settings={"vault": None}) as retinue:
         await retinue.run("worker", "Do it.")
         stored = [to_subagent_event(stamped) async for stamped in retinue.root_history(ROOT)]
     assert list(vault.iterdir()) == []
     assert [type(event) for event in stored if event] == [SubagentStart, SubagentComplete]
 
 
-async def test_a_vault_that_is_not_there_is_not_made_and_the_run_says_so(opened, tmp_path):
+async def test_missing_vault_is_not_created_and_noted_by_the_run(open_retinue, tmp_path):
     missing = str(tmp_path / "nowhere")
-    async with opened("scripted", reply("done"), settings={"vault": missing}) as retinue:
+    async with open_retinue("scripted", reply("done"), settings={"vault": missing}) as retinue:
         result = await retinue.run("worker", "Do it.")
     said = f"The vault {missing} is not a folder: no agents are found there and no events written."
     assert (result.failure, result.actual.notices) == (None, (said,))
     assert not Path(missing).exists()
 
 
-async def test_a_vault_that_cannot_be_written_costs_no_run(opened, vault, caplog):
+async def test_unwritable_vault_fails_no_run(open_retinue, vault, caplog):
     (vault / ".orion").write_text("a file where a folder should be")
-    async with opened("scripted", reply("done")) as retinue:
+    async with open_retinue("scripted", reply("done")) as retinue:
         results = [await retinue.run("worker", f"Do it. {number}") for number in range(3)]
     assert [result.failure for result in results] == [None, None, None]
     assert "Events are missing from" in caplog.text
 
 
-async def test_ten_times_its_cap_leaves_a_log_within_its_cap_and_every_record_whole(workplace, tmp_path, vault):
-    """GAP-A8: the log of one conversation is bounded, whatever is written to it."""
+async def test_vault_log_stays_within_its_limit_with_complete_records(workplace, tmp_path, vault):
+    """The log of a conversation is bounded."""
     bounds = WriterLimits(log_bytes=4096, log_files=8)
     cap, written = bounds.log_bytes * bounds.log_files, 0
     retinue = Retinue(
@@ -335,12 +335,12 @@ async def test_ten_times_its_cap_leaves_a_log_within_its_cap_and_every_record_wh
     assert ends[-len(starts) :] == starts, "nothing is missing between the oldest that is kept and the newest"
 
 
-def test_a_log_has_8_files_of_16_mib():
+def test_vault_log_has_8_files_of_16_mib():
     assert (WriterLimits().log_bytes, WriterLimits().log_files) == (16 * 2**20, 8)
 
 
-async def test_a_cancelled_call_leaves_no_start_without_its_complete(opened, vault):
-    async with opened("scripted", HangStep()) as retinue, anyio.create_task_group() as group:
+async def test_cancelled_call_has_a_complete_for_every_start(open_retinue, vault):
+    async with open_retinue("scripted", HangStep()) as retinue, anyio.create_task_group() as group:
         tasks = [{"agent": "worker", "task": f"Task {number}"} for number in range(6)]
         caller = retinue.call("nested")
         group.start_soon(

@@ -1,4 +1,4 @@
-"""What `spawn_subagent` and `agent_info` refuse, and how they say so: nothing was started."""
+"""Calls that `spawn_subagent` and `agent_info` refuse, with their messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TASK = {"agent": "explorer", "task": "Look."}
 NEITHER = "The input of spawn_subagent must be an object with agent and task, or with tasks"
 
 
-async def answered(open_host, arguments, *, tool=SPAWN, **options):
-    """The answer to a call, and what its engine was told to do."""
-    async with open_host(reply("done"), surface="nested", **options) as host:
+async def call_tool(open_host, arguments, *, tool=SPAWN, **options):
+    """Return the result of a call, and the specs its engine received."""
+    async with open_host(reply("done"), toolset="nested", **options) as host:
         return await host.use(arguments, tool=tool), host.specs
 
 
@@ -81,8 +81,8 @@ async def answered(open_host, arguments, *, tool=SPAWN, **options):
         ),
     ],
 )
-async def test_wrong_input_is_refused_by_name(open_host, arguments, mode, message):
-    result, specs = await answered(open_host, arguments)
+async def test_spawn_refuses_wrong_input_by_name(open_host, arguments, mode, message):
+    result, specs = await call_tool(open_host, arguments)
     assert result.as_json() == {
         "content": [{"type": "text", "text": message}],
         "details": {"mode": mode, "results": [], "error": {"code": "invalid_input", "message": message}},
@@ -91,14 +91,14 @@ async def test_wrong_input_is_refused_by_name(open_host, arguments, mode, messag
     assert (result.exit_code, specs) == (2, [])
 
 
-async def test_outside_a_chain_a_placeholder_is_text_like_any_other(open_host):
-    _, (spec,) = await answered(open_host, {"agent": "explorer", "task": "What is {previous}?"})
+async def test_placeholder_outside_a_chain_is_plain_text(open_host):
+    _, (spec,) = await call_tool(open_host, {"agent": "explorer", "task": "What is {previous}?"})
     assert spec.prompt == "What is {previous}?"
 
 
-async def test_a_chain_with_an_agent_that_cannot_run_does_not_begin(open_host):
+async def test_chain_with_an_unusable_agent_does_not_start(open_host):
     tasks = [TASK, {"agent": "nobody", "task": "x"}]
-    result, specs = await answered(open_host, {"mode": "chain", "tasks": tasks})
+    result, specs = await call_tool(open_host, {"mode": "chain", "tasks": tasks})
     assert result.text.startswith("Chain not started: step 2 (nobody) cannot run. Unknown agent: nobody.")
     assert (result.details["error"]["code"], result.details["results"], specs) == ("unknown_agent", [], [])
     assert (result.is_error, result.exit_code) == (True, 2)
@@ -106,8 +106,8 @@ async def test_a_chain_with_an_agent_that_cannot_run_does_not_begin(open_host):
 
 @pytest.mark.parametrize("name", ["nobody", "../../etc/passwd", "..", "explorer/../tester", "a\x1b[2Jb", "x" * 5000])
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
-async def test_an_agent_that_is_not_there_is_named_and_is_never_a_path(open_host, name, tool):
-    result, specs = await answered(open_host, {"agent": name, "task": "x"}, tool=tool)
+async def test_unknown_agent_is_named_and_never_taken_for_a_path(open_host, name, tool):
+    result, specs = await call_tool(open_host, {"agent": name, "task": "x"}, tool=tool)
     assert result.text.startswith("Unknown agent: ")
     assert result.text.endswith("Available agents: explorer, researcher, reviewer, implementer, tester")
     assert "\x1b" not in result.text
@@ -118,38 +118,38 @@ async def test_an_agent_that_is_not_there_is_named_and_is_never_a_path(open_host
 @pytest.mark.parametrize("depth", [3, 4])
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
 @pytest.mark.parametrize("arguments", [TASK, {}, None], ids=["right", "empty", "none"])
-async def test_below_the_last_depth_nothing_is_dispatched(open_host, depth, tool, arguments):
-    async with open_host(reply("done"), surface="nested") as host:
+async def test_spawn_is_refused_below_the_maximum_depth(open_host, depth, tool, arguments):
+    async with open_host(reply("done"), toolset="nested") as host:
         lineage = Lineage(root="r", parent_call="toolu_1", parent_run="a" * 32, depth=depth)
         result = await host.use(arguments, tool=tool, call=structs.replace(host.call(), lineage=lineage))
     assert result.text == f"Subagent depth exceeded ({depth}/3). Nested subagents are not allowed."
     assert (result.details["error"]["code"], result.exit_code, host.specs) == ("depth_exceeded", 2, [])
 
 
-async def test_a_child_cannot_raise_the_depth_its_parent_allows(open_host):
+async def test_child_cannot_raise_the_maximum_depth_of_its_parent(open_host):
     environ = {"PI_SUBAGENT_DEPTH": "1", "PI_SUBAGENT_MAX_DEPTH": "1"}
-    result, specs = await answered(open_host, TASK, environ=environ, settings={"max_depth": 9})
+    result, specs = await call_tool(open_host, TASK, environ=environ, settings={"max_depth": 9})
     assert (result.details["error"]["code"], specs) == ("depth_exceeded", [])
 
 
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
 @pytest.mark.parametrize("arguments", [TASK, {}], ids=["right", "empty"])
-async def test_nothing_is_dispatched_where_it_is_disabled(open_host, tool, arguments):
-    result, _ = await answered(open_host, arguments, tool=tool, settings={"enabled": False})
+async def test_nested_calls_are_refused_where_subagents_are_disabled(open_host, tool, arguments):
+    result, _ = await call_tool(open_host, arguments, tool=tool, settings={"enabled": False})
     assert (result.text, result.exit_code) == ("Subagents are disabled in configuration", 2)
 
 
-async def test_calls_of_a_host_are_not_bounded_by_max_spawns(open_host):
-    async with open_host(reply("done"), surface="nested", settings={"max_spawns": 1}) as host:
+async def test_host_calls_are_not_limited_by_max_spawns(open_host):
+    async with open_host(reply("done"), toolset="nested", settings={"max_spawns": 1}) as host:
         results = [await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN) for _ in range(3)]
     assert [result.exit_code for result in results] == [0, 0, 0]
     assert len(host.specs) == 6
 
 
-async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_host):
+async def test_nested_call_beyond_max_spawns_is_refused(open_host):
     in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
     settings = {"max_spawns": 3}
-    async with open_host(reply("done"), surface="nested", settings=settings, environ=in_an_agent) as host:
+    async with open_host(reply("done"), toolset="nested", settings=settings, environ=in_an_agent) as host:
         await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
         result = await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
     message = (
@@ -162,10 +162,10 @@ async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_h
     assert len(host.specs) == 2
 
 
-async def test_steps_that_a_chain_did_not_reach_are_not_counted(open_host):
+async def test_unreached_chain_steps_do_not_count_for_max_spawns(open_host):
     in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
     chain, settings = {"mode": "chain", "tasks": [TASK] * 2}, {"max_spawns": 3}
-    async with open_host(fail("400"), surface="nested", settings=settings, environ=in_an_agent) as host:
+    async with open_host(fail("400"), toolset="nested", settings=settings, environ=in_an_agent) as host:
         for _ in range(2):
             await host.use(chain, tool=SPAWN)
         result = await host.use(chain, tool=SPAWN)
@@ -175,36 +175,36 @@ async def test_steps_that_a_chain_did_not_reach_are_not_counted(open_host):
     )
 
 
-async def test_a_secret_in_the_input_is_not_quoted(open_host):
-    result, _ = await answered(open_host, {**TASK, "mode": 'api_key="h7x2k9q4m1z8"'})
+async def test_nested_refusal_redacts_a_secret_of_the_input(open_host):
+    result, _ = await call_tool(open_host, {**TASK, "mode": 'api_key="h7x2k9q4m1z8"'})
     assert "h7x2k9q4m1z8" not in str(result.as_json())
 
 
 @pytest.mark.parametrize("tool", [SPAWN, INFO])
-async def test_input_that_is_not_json_is_refused_in_the_same_form(open_host, tool):
-    async with open_host(surface="nested") as host:
-        result = host.surface.invalid_json_result(tool, "unexpected end", host.call())
+async def test_nested_refuses_invalid_json_in_the_same_form(open_host, tool):
+    async with open_host(toolset="nested") as host:
+        result = host.toolset.invalid_json_result(tool, "unexpected end", host.call())
         nowhere = structs.replace(host.call(), max_depth=0)
-        assert host.surface.invalid_json_result(tool, "x", nowhere).details["error"]["code"] == "depth_exceeded"
+        assert host.toolset.invalid_json_result(tool, "x", nowhere).details["error"]["code"] == "depth_exceeded"
     assert result.text == f"The input of {tool} is not a JSON object: unexpected end"
     assert (result.is_error, result.exit_code) == (True, 2)
 
 
-async def test_the_same_task_is_not_handed_on_and_on(open_host, workplace):
+async def test_run_cannot_delegate_its_own_task_unchanged(open_host, workplace):
     (workplace / "below").mkdir()
     (workplace / "link").symlink_to(workplace)
 
-    async def handed_on(task="Look.", cwd=""):
+    async def delegate_again(task="Look.", cwd=""):
         tasks = [{**TASK, "task": task, "cwd": f"{workplace}{cwd}"}]
         return await host.use({"mode": "parallel", "tasks": tasks}, tool=SPAWN, call=below)
 
-    async with open_host(reply("done"), surface="nested") as host:
+    async with open_host(reply("done"), toolset="nested") as host:
         await host.use(TASK, tool=SPAWN)
         (spec,) = host.specs
         below = structs.replace(host.call(), lineage=structs.replace(spec.lineage, parent_call="toolu_2"))
         same = await host.use(TASK, tool=SPAWN, call=below)
-        spelled = [await handed_on(cwd=cwd) for cwd in ("", "/", "/.", "/link")]
-        others = [await handed_on(task="Only half of it."), await handed_on(cwd="/below")]
+        spelled = [await delegate_again(cwd=cwd) for cwd in ("", "/", "/.", "/link")]
+        others = [await delegate_again(task="Only half of it."), await delegate_again(cwd="/below")]
     assert same.text == (
         "explorer was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
         "a narrower part of it: name the file, the function or the item."

@@ -1,4 +1,4 @@
-"""The `single` tool when all goes well: what it takes, what it does, what it answers."""
+"""Successful calls of the `single` tool: schema, result and usage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER = "## Findings\n- src/server/auth.ts contains the middleware."
 ZERO = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": 0}
 
 
-async def test_the_tool_is_called_subagent(open_host):
+async def test_single_tool_is_named_subagent(open_host):
     async with open_host() as host:
         (tool,) = host.tools()
     assert tool.name == "subagent"
@@ -22,7 +22,7 @@ async def test_the_tool_is_called_subagent(open_host):
     assert agents == ["- explorer", "- researcher", "- reviewer", "- implementer", "- tester"]
 
 
-async def test_the_schema_is_the_seeds(open_host):
+async def test_single_schema_is_the_documented_one(open_host):
     async with open_host() as host:
         (tool,) = host.tools()
     properties = tool.input_schema["properties"]
@@ -32,7 +32,7 @@ async def test_the_schema_is_the_seeds(open_host):
     assert tool.input_schema["additionalProperties"] is False
 
 
-async def test_the_agent_is_given_the_task_and_its_last_words_come_back(open_host):
+async def test_agent_gets_the_task_and_its_last_text_is_the_answer(open_host):
     async with open_host(reply("{agent} was asked: {task}")) as host:
         answer = await host.ask("reviewer", "Review the error handling")
     (spec,) = host.specs
@@ -40,21 +40,21 @@ async def test_the_agent_is_given_the_task_and_its_last_words_come_back(open_hos
     assert answer["content"] == [{"type": "text", "text": "reviewer was asked: Review the error handling"}]
 
 
-async def test_the_call_returns_when_the_run_has_ended_and_not_before(ask):
+async def test_single_call_returns_when_the_run_has_ended(ask):
     before = anyio.current_time()
     answer = await ask(WaitStep(170), reply("early", stop_reason="length"), WaitStep(170), reply("late"))
     assert answer["content"][0]["text"] == "late"
     assert anyio.current_time() - before == 340
 
 
-async def test_one_call_has_one_result(open_host):
+async def test_single_call_has_one_result(open_host):
     async with open_host(reply("done")) as host:
         answer = await host.ask()
     assert len(host.specs) == 1
     assert [result["output"] for result in answer["details"]["results"]] == ["done"]
 
 
-async def test_every_run_has_an_id_of_eight_digits_of_its_own(open_host):
+async def test_every_run_id_has_eight_digits_and_is_unique(open_host):
     async with open_host(reply("done")) as host:
         first, second = [(await host.ask())["details"]["runId"] for _ in range(2)]
         found = await host.retinue.session(first)
@@ -63,7 +63,7 @@ async def test_every_run_has_an_id_of_eight_digits_of_its_own(open_host):
     assert found.session.startswith(first)
 
 
-async def test_a_result_has_exactly_the_fields_of_the_schema(ask):
+async def test_completed_result_has_exactly_the_documented_fields(ask):
     store = MemoryStore(lambda: "abc12345" * 4)
     script = call("grep", pattern="auth", returns="src/server/auth.ts"), reply(ANSWER, usage=Usage(input=9, cost=0.5))
     assert await ask(*script, store=store) == {
@@ -88,7 +88,7 @@ async def test_a_result_has_exactly_the_fields_of_the_schema(ask):
     }
 
 
-async def test_a_completed_run_has_no_error(ask):
+async def test_completed_run_has_no_error(ask):
     details = (await ask(reply("done")))["details"]
     assert "error" not in details
     assert "error" not in details["results"][0]
@@ -97,19 +97,19 @@ async def test_a_completed_run_has_no_error(ask):
 # -- the answer ------------------------------------------------------------------------------------
 
 
-async def test_the_answer_is_the_last_message_that_did_not_stop_for_a_tool(ask):
+async def test_answer_is_the_last_message_that_did_not_stop_for_a_tool(ask):
     answer = await ask(
         reply("a first idea"), Text("let me look"), call("read", path="x", returns="x"), reply("the answer")
     )
     assert answer["details"]["results"][0]["output"] == "the answer"
 
 
-async def test_all_text_blocks_of_the_answer_count(ask):
+async def test_answer_has_all_text_blocks_of_its_message(ask):
     answer = await ask(Thinking("hm"), Text("one"), Text(""), Text("two"), MessageEnded(stop_reason="stop"))
     assert answer["content"][0]["text"].split() == ["one", "two"]
 
 
-async def test_an_answer_is_a_success_whatever_the_process_does_after_it(ask):
+async def test_answer_is_a_success_despite_a_later_process_failure(ask):
     hung = await ask(reply("done"), HangStep())
     exited_badly = await ask(reply("done"), ProcessEnded(ProcessEnd(code=3)))
     killed = await ask(reply("done"), ProcessEnded(ProcessEnd(signal=9)))
@@ -119,7 +119,7 @@ async def test_an_answer_is_a_success_whatever_the_process_does_after_it(ask):
         assert "error" not in answer["details"]
 
 
-async def test_display_items_are_texts_and_tool_calls_in_their_order(ask):
+async def test_display_items_are_texts_and_tool_calls_in_order(ask):
     script = [Text("I look."), call("ls", path="src", returns="a.py"), call("read", path="src/a.py"), reply("Found.")]
     answer = await ask(*script)
     assert answer["details"]["results"][0]["displayItems"] == [
@@ -148,14 +148,14 @@ async def test_usage_is_summed_over_all_messages(ask):
     }
 
 
-async def test_usage_is_zero_where_no_provider_said(ask):
+async def test_usage_is_zero_if_no_provider_reports_it(ask):
     said = await ask(reply("done"))
     silent = await ask(HangStep(), settings={"timeout": 5})
     assert said["details"]["results"][0]["usage"] == {**ZERO, "turns": 1}
     assert silent["details"]["results"][0]["usage"] == ZERO
 
 
-async def test_usage_adds_up_over_attempts(ask):
+async def test_usage_is_summed_over_attempts(ask):
     half, whole = reply("half", usage=Usage(input=5, output=1)), reply("whole", usage=Usage(input=7, output=2))
     engine = ScriptedEngine.from_scripts([half, fail("503 overloaded")], [whole])
     answer = await ask(engine.script_for)

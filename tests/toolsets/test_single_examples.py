@@ -1,4 +1,4 @@
-"""The examples of seeds 000 and 001, as they stand there."""
+"""The documented examples of the `single` tool."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def anyio_backend():
 
 
 @pytest.mark.parametrize("arguments", INPUTS, ids=lambda arguments: arguments["agent"])
-async def test_the_input_examples_run_as_they_stand(open_host, arguments):
+async def test_documented_input_examples_run(open_host, arguments):
     async with open_host(reply("{agent}: {task}")) as host:
         answer = (await host.use(arguments)).as_json()
     assert answer["content"][0]["text"] == "{agent}: {task}".format(**arguments)
     assert answer["details"]["results"][0]["exitCode"] == 0
 
 
-async def test_the_success_example(open_host, tmp_path):
+async def test_documented_success_example_is_reproduced(open_host, tmp_path):
     expected = json.loads(SUCCESS)
     (found,) = expected["details"]["results"]
     look = [call("grep", pattern="auth", returns="src/server/auth.ts:1"), call("read", path="src/server/auth.ts")]
@@ -97,6 +97,6 @@ async def test_the_success_example(open_host, tmp_path):
     assert answer == expected
 
 
-async def test_the_failure_example(open_host):
+async def test_documented_failure_example_is_reproduced(open_host):
     async with open_host() as host:
         assert await host.ask("invalid-agent") == json.loads(FAILURE)

@@ -1,4 +1,4 @@
-"""Runs of the `single` tool that fail: each is an answer with a code, a sentence and what there was."""
+"""Failed runs of the `single` tool: code, message and the output so far."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def result_of(answer):
 
 
 def sections(answer):
-    """The failure text, section by section."""
+    """Return the sections of the failure text."""
     return answer["content"][0]["text"].split("\n\n")
 
 
-async def test_a_failed_result_has_exactly_the_fields_of_the_schema(ask):
+async def test_failed_result_has_exactly_the_documented_fields(ask):
     store = MemoryStore(lambda: "abc12345" * 4)
     answer = await ask(Text("Half of it."), HangStep(), store=store, settings={"idle_timeout": 0})
     message = "Subagent exceeded maximum runtime after 900000ms."
@@ -56,7 +56,7 @@ async def test_a_failed_result_has_exactly_the_fields_of_the_schema(ask):
     }
 
 
-async def test_the_failure_text_has_its_sections_in_order(ask):
+async def test_failure_text_has_its_sections_in_order(ask):
     engine = ScriptedEngine.from_scripts(
         [TRANSIENT], [Text("Half of it."), MessageEnded(stop_reason="stop"), TRANSIENT]
     )
@@ -68,10 +68,10 @@ async def test_the_failure_text_has_its_sections_in_order(ask):
     assert partial == "Partial output:\nHalf of it."
 
 
-# -- time ------------------------------------------------------------------------------------------
+# -- timeouts ------------------------------------------------------------------------------------------
 
 
-async def test_a_run_ends_at_its_timeout(ask):
+async def test_run_ends_at_its_timeout(ask):
     busy = [step for number in range(20) for step in (WaitStep(100), call("read", path=str(number)))]
     before = anyio.current_time()
     answer = await ask(Text("Half of it."), *busy, reply("too late"))
@@ -81,7 +81,7 @@ async def test_a_run_ends_at_its_timeout(ask):
     assert (result_of(answer)["exitCode"], result_of(answer)["output"]) == (124, "Half of it.")
 
 
-async def test_timeout_with_an_extension_names_the_limit_and_how_long_the_run_took(ask):
+async def test_extended_timeout_names_the_limit_and_the_elapsed_time(ask):
     before = anyio.current_time()
     answer = await ask(HangStep(), settings={"idle_timeout": 0, "extend_timeout_debounce": 30})
     assert anyio.current_time() - before == 930
@@ -89,7 +89,7 @@ async def test_timeout_with_an_extension_names_the_limit_and_how_long_the_run_to
     assert answer["details"]["error"] == {"code": "SUBAGENT_TIMEOUT", "message": message}
 
 
-async def test_a_silent_run_ends_when_it_has_been_idle_too_long(ask):
+async def test_silent_run_ends_at_the_idle_timeout(ask):
     before = anyio.current_time()
     answer = await ask(WaitStep(100), call("read", path="x"), HangStep())
     assert anyio.current_time() - before == 280
@@ -98,14 +98,14 @@ async def test_a_silent_run_ends_when_it_has_been_idle_too_long(ask):
     assert result_of(answer)["exitCode"] == 124
 
 
-async def test_a_running_tool_is_not_idleness(ask):
+async def test_running_tool_does_not_count_as_idle(ask):
     called = ToolCalled("one", "bash", {"command": "make"})
     returned = ToolReturned("one", "bash", "ok")
     answer = await ask(called, MessageEnded(stop_reason="tool_use"), WaitStep(600), returned, reply("built"))
     assert answer["content"][0]["text"] == "built"
 
 
-async def test_tool_calls_buy_no_time(ask):
+async def test_tool_calls_do_not_extend_the_timeout_of_single(ask):
     working = [step for number in range(100) for step in (WaitStep(10), call("read", path=str(number)))]
     before = anyio.current_time()
     answer = await ask(*working)
@@ -125,7 +125,7 @@ async def test_attempts_share_one_timeout(ask):
 # -- the provider ----------------------------------------------------------------------------------
 
 
-async def test_a_provider_failure_says_what_the_provider_said(ask):
+async def test_provider_failure_has_the_providers_message(ask):
     answer = await ask(reply("Half of it."), fail("400 invalid_request_error: unknown field"))
     assert answer["details"]["error"]["code"] == "SUBAGENT_FAILED"
     assert "400 invalid_request_error: unknown field" in answer["details"]["error"]["message"]
@@ -134,7 +134,7 @@ async def test_a_provider_failure_says_what_the_provider_said(ask):
     assert not any(section.startswith("Attempts") for section in sections(answer))
 
 
-async def test_a_transient_provider_error_is_tried_once_more(open_host):
+async def test_transient_provider_error_is_retried_once(open_host):
     engine = ScriptedEngine.from_scripts([call("read", path="x"), TRANSIENT], [reply("made it")])
     before = anyio.current_time()
     async with open_host(engine.script_for) as host:
@@ -145,7 +145,7 @@ async def test_a_transient_provider_error_is_tried_once_more(open_host):
     assert len(host.specs) == 2
 
 
-async def test_two_transient_errors_are_a_failure_of_two_attempts(open_host):
+async def test_two_transient_errors_fail_after_two_attempts(open_host):
     async with open_host(TRANSIENT) as host:
         answer = await host.ask()
     assert len(host.specs) == 2
@@ -153,7 +153,7 @@ async def test_two_transient_errors_are_a_failure_of_two_attempts(open_host):
     assert answer["details"]["error"]["code"] == "SUBAGENT_FAILED"
 
 
-async def test_nothing_is_repeated_after_a_tool_that_writes(open_host):
+async def test_run_is_not_retried_after_a_writing_tool(open_host):
     async with open_host(call("bash", command="make deploy"), TRANSIENT) as host:
         answer = await host.ask()
     assert len(host.specs) == 1
@@ -163,7 +163,7 @@ async def test_nothing_is_repeated_after_a_tool_that_writes(open_host):
 # -- the child -------------------------------------------------------------------------------------
 
 
-async def test_a_failure_of_the_engine_keeps_what_was_said(ask):
+async def test_engine_failure_keeps_the_text_written_so_far(ask):
     answer = await ask(Text("Half of it."), FailEngine(engine_error("The pipe broke.")))
     assert answer["details"]["error"] == {"code": "SUBAGENT_FAILED", "message": "The pipe broke."}
     assert sections(answer) == [
@@ -173,7 +173,7 @@ async def test_a_failure_of_the_engine_keeps_what_was_said(ask):
     ]
 
 
-async def test_an_engine_that_cannot_start_leaves_no_run(ask):
+async def test_engine_that_cannot_start_refuses_the_call(ask):
     unusable = await ask(missing="scripted is not installed")
     message = "The scripted engine cannot be used: scripted is not installed"
     assert unusable == {
@@ -188,7 +188,7 @@ async def test_an_engine_that_cannot_start_leaves_no_run(ask):
     }
 
 
-async def test_what_was_said_survives_an_attempt_that_cannot_start(ask):
+async def test_text_survives_a_later_attempt_that_cannot_start(ask):
     unstarted = FailEngine(engine_error("Failed to spawn pi: not found", code=ErrorCode.SPAWN_FAILED))
     engine = ScriptedEngine.from_scripts([reply("Half of it."), TRANSIENT], [unstarted])
     answer = await ask(engine.script_for)
@@ -196,13 +196,13 @@ async def test_what_was_said_survives_an_attempt_that_cannot_start(ask):
     assert result_of(answer)["output"] == "Half of it."
 
 
-async def test_a_process_failure_has_the_exit_code_of_the_process(ask):
+async def test_process_failure_has_the_exit_code_of_the_process(ask):
     answer = await ask(Text("Half of it."), ProcessEnded(ProcessEnd(code=3)))
     assert answer["details"]["error"]["code"] == "SUBAGENT_FAILED"
     assert result_of(answer)["exitCode"] == 3
 
 
-async def test_exit_code_zero_without_an_answer_is_no_success(ask):
+async def test_exit_code_zero_without_an_answer_fails(ask):
     for script in (
         [],
         [call("read", path="x")],
@@ -214,7 +214,7 @@ async def test_exit_code_zero_without_an_answer_is_no_success(ask):
         assert result_of(answer)["exitCode"] == 1
 
 
-async def test_without_any_words_a_short_diagnosis_is_given(ask):
+async def test_run_without_text_answers_with_a_diagnosis(ask):
     answer = await ask(call("read", path="x", returns="secret of the file"), call("ls", path="y"))
     text = answer["content"][0]["text"]
     assert "Last captured output:\n" in text
@@ -223,22 +223,22 @@ async def test_without_any_words_a_short_diagnosis_is_given(ask):
     assert "{" not in text
 
 
-async def test_a_run_without_words_has_no_output(ask):
+async def test_run_without_events_has_no_output(ask):
     answer = await ask(HangStep())
     assert "output" not in result_of(answer)
     assert len(sections(answer)) == 2
 
 
-async def test_a_loop_is_a_failure(ask):
+async def test_tool_call_loop_fails_the_run(ask):
     answer = await ask(*[call("read", path="x")] * 6, reply("never said"))
     message = "Loop detected: sub-agent is repeating the same tool calls"
     assert answer["details"]["error"] == {"code": "SUBAGENT_FAILED", "message": message}
 
 
-# -- cancelling ------------------------------------------------------------------------------------
+# -- cancellation ------------------------------------------------------------------------------------
 
 
-async def test_a_stopped_run_was_cancelled(open_host):
+async def test_stopped_run_is_reported_as_cancelled(open_host):
     async def stop():
         host.retinue.stop_all()
 
@@ -249,11 +249,11 @@ async def test_a_stopped_run_was_cancelled(open_host):
     assert (result_of(answer)["exitCode"], result_of(answer)["output"]) == (130, "Half of it.")
 
 
-async def test_a_cancelled_caller_leaves_a_record(open_host):
-    async def give_up():
+async def test_cancelled_call_leaves_a_stored_session(open_host):
+    async def cancel_call():
         caller.cancel()
 
-    async with open_host(Text("Half of it."), RunCallback(give_up), HangStep()) as host:
+    async with open_host(Text("Half of it."), RunCallback(cancel_call), HangStep()) as host:
         with anyio.CancelScope() as caller:
             await host.ask()
         assert caller.cancelled_caught
@@ -262,7 +262,7 @@ async def test_a_cancelled_caller_leaves_a_record(open_host):
     assert session.latest.failure.code is ErrorCode.ABORTED
 
 
-# -- all of them -----------------------------------------------------------------------------------
+# -- exit codes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ async def test_a_cancelled_caller_leaves_a_record(open_host):
         ([Text("cut"), MessageEnded(stop_reason="length", usage=Usage(output=9))], 1),
     ],
 )
-async def test_exit_codes_follow_one_table(ask, script, code):
+async def test_exit_codes_follow_the_failure_codes(ask, script, code):
     answer = await ask(*script)
     assert result_of(answer)["exitCode"] == code
     assert ("error" in result_of(answer)) == ("error" in answer["details"]) == bool(code)
@@ -299,7 +299,7 @@ async def test_exit_codes_follow_one_table(ask, script, code):
     ],
     ids=["completed", "truncated", "timeout", "cancelled", "failed", "process", "refused"],
 )
-async def test_a_command_line_knows_how_the_call_ended(open_host, script, status):
+async def test_tool_result_has_the_exit_code_for_command_lines(open_host, script, status):
     async with open_host(*script) as host:
         assert (await host.use({"agent": "explorer", "task": "Find auth code"})).exit_code == status
 
@@ -317,7 +317,7 @@ async def test_a_command_line_knows_how_the_call_ended(open_host, script, status
     ],
     ids=["nothing", "silence", "engine", "empty error", "broken error", "broken text", "broken call"],
 )
-async def test_nothing_is_thrown_whatever_happens(ask, script):
+async def test_single_tool_never_raises(ask, script):
     answer = await ask(*script)
     assert answer["content"][0]["type"] == "text"
     assert answer["details"]["mode"] == "single"

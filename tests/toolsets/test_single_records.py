@@ -1,4 +1,4 @@
-"""What is left of a run of the `single` tool: an id that finds it, and a file that holds it."""
+"""The stored session of a `single` run: its id and its file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def anyio_backend():
     return "asyncio"  # the store writes files in threads, which a virtual clock would overtake
 
 
-async def test_the_run_id_finds_the_session(open_host, tmp_path):
+async def test_run_id_finds_the_session(open_host, tmp_path):
     async with open_host(reply("done"), state=tmp_path / "state") as host:
         answer = await host.ask("tester", "Plan the tests")
         found = await host.retinue.session(answer["details"]["runId"])
@@ -29,7 +29,7 @@ async def test_the_run_id_finds_the_session(open_host, tmp_path):
     assert found.latest.state is SessionState.COMPLETED
 
 
-async def test_the_session_file_exists_and_holds_the_run(open_host, tmp_path):
+async def test_session_file_exists_and_has_the_run(open_host, tmp_path):
     async with open_host(call("read", path="x"), reply("done"), state=tmp_path / "state") as host:
         answer = await host.ask()
     file = Path(answer["details"]["results"][0]["sessionFile"])
@@ -41,7 +41,7 @@ async def test_the_session_file_exists_and_holds_the_run(open_host, tmp_path):
     assert (first.task, last.text) == ("Find auth code", "done")
 
 
-async def test_the_failure_text_names_the_session_file(open_host, tmp_path):
+async def test_failure_text_names_the_session_file(open_host, tmp_path):
     async with open_host(reply("half"), fail("400 bad request"), state=tmp_path / "state") as host:
         answer = await host.ask()
     file = answer["details"]["results"][0]["sessionFile"]
@@ -49,7 +49,7 @@ async def test_the_failure_text_names_the_session_file(open_host, tmp_path):
     assert answer["content"][0]["text"].endswith(f"\n\nSession file:\n{file}")
 
 
-async def test_secrets_are_masked_before_they_are_stored(open_host, tmp_path):
+async def test_secrets_are_redacted_before_they_are_stored(open_host, tmp_path):
     used = call("bash", command=f"echo {TOKEN}", returns=TOKEN)
     engine = ScriptedEngine.from_scripts([used, reply(f"It is {TOKEN}.")], [Thinking(TOKEN), fail(f"401 {TOKEN}")])
     async with open_host(engine.script_for, state=tmp_path / "state") as host:
@@ -60,7 +60,7 @@ async def test_secrets_are_masked_before_they_are_stored(open_host, tmp_path):
     assert not [data for data in written if TOKEN[4:].encode() in data]
 
 
-async def test_a_session_that_cannot_be_written_loses_no_answer(open_host, tmp_path):
+async def test_unwritable_session_loses_no_answer(open_host, tmp_path):
     (tmp_path / "state").write_text("in the way")
     async with open_host(reply("done"), state=tmp_path / "state") as host:
         answer = await host.ask()

@@ -1,4 +1,4 @@
-"""What the `single` tool refuses, in which words, and in which order it looks."""
+"""Calls that the `single` tool refuses: messages, codes and precedence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISABLED = "Subagents are disabled in configuration"
 
 
 def refusal(code, message, mode="single"):
-    """The whole answer to a call that started nothing."""
+    """Return the expected result of a call that started nothing."""
     return {
         "content": [{"type": "text", "text": message}],
         "details": {"mode": mode, "results": [], "error": {"code": code, "message": message}},
@@ -32,7 +32,7 @@ def too_deep(depth, deepest):
     return refusal("SUBAGENT_DEPTH_EXCEEDED", message, "management")
 
 
-async def answer_to(open_host, arguments, **options):
+async def call_subagent(open_host, arguments, **options):
     async with open_host(reply("done"), **options) as host:
         answer = (await host.use(arguments)).as_json()
     assert bool(host.specs) == bool(answer["details"]["results"])
@@ -43,38 +43,38 @@ async def answer_to(open_host, arguments, **options):
 
 
 @pytest.mark.parametrize("name", ["agent", "task"])
-async def test_a_missing_parameter_is_named(open_host, name):
+async def test_missing_parameter_is_refused_by_name(open_host, name):
     expected = refusal("INVALID_INPUT", f"Missing required parameter: {name}")
     absent = {key: value for key, value in GOOD.items() if key != name}
     for arguments in (absent, {**GOOD, name: None}, {**GOOD, name: ""}):
-        assert await answer_to(open_host, arguments) == expected
+        assert await call_subagent(open_host, arguments) == expected
 
 
 @pytest.mark.parametrize("name", ["agent", "task"])
 @pytest.mark.parametrize("value", [1, True, ["x"], {"x": 1}, 0, False, []], ids=repr)
-async def test_a_parameter_that_is_no_string_is_named(open_host, name, value):
+async def test_parameter_that_is_no_string_is_refused_by_name(open_host, name, value):
     expected = refusal("INVALID_INPUT", f"Parameter {name} must be a string")
-    assert await answer_to(open_host, {**GOOD, name: value}) == expected
+    assert await call_subagent(open_host, {**GOOD, name: value}) == expected
 
 
-async def test_an_unknown_parameter_is_refused_by_name(open_host):
+async def test_unknown_parameter_is_refused_by_name(open_host):
     expected = refusal("INVALID_INPUT", "Unknown parameter: cwd. Supported parameters: agent, task")
-    assert await answer_to(open_host, {**GOOD, "cwd": None}) == expected
+    assert await call_subagent(open_host, {**GOOD, "cwd": None}) == expected
 
 
 @pytest.mark.parametrize("name", LEGACY)
-async def test_each_legacy_field_is_refused(open_host, name):
+async def test_legacy_fields_are_refused(open_host, name):
     expected = refusal("INVALID_INPUT", f"Unknown parameter: {name}. Supported parameters: agent, task")
-    assert await answer_to(open_host, {**GOOD, name: "x"}) == expected
+    assert await call_subagent(open_host, {**GOOD, name: "x"}) == expected
 
 
 @pytest.mark.parametrize("arguments", [None, "explorer", ["explorer", "x"], 7], ids=repr)
 async def test_input_that_is_no_object_is_refused(open_host, arguments):
-    answer = await answer_to(open_host, arguments)
+    answer = await call_subagent(open_host, arguments)
     assert answer["details"]["error"]["code"] == "INVALID_INPUT"
     assert answer == refusal("INVALID_INPUT", answer["content"][0]["text"])
     async with open_host() as host:
-        unreadable = host.surface.invalid_json_result("subagent", "unexpected end of data", host.call()).as_json()
+        unreadable = host.toolset.invalid_json_result("subagent", "unexpected end of data", host.call()).as_json()
     assert unreadable == refusal(
         "INVALID_INPUT", "The input of subagent is not a JSON object: unexpected end of data"
     )
@@ -90,23 +90,23 @@ async def test_input_that_is_no_object_is_refused(open_host, arguments):
     ],
     ids=["blank", "NUL", "surrogate", "long"],
 )
-async def test_a_task_no_one_could_be_given_is_refused(open_host, task, message):
-    assert await answer_to(open_host, {**GOOD, "task": task}) == refusal("INVALID_INPUT", message)
+async def test_unusable_task_is_refused_with_the_reason(open_host, task, message):
+    assert await call_subagent(open_host, {**GOOD, "task": task}) == refusal("INVALID_INPUT", message)
 
 
-# -- whether at all --------------------------------------------------------------------------------
+# -- settings and depth --------------------------------------------------------------------------------
 
 
-async def test_disabled_subagents_are_refused_wherever_it_is_set(open_host, devkit_config):
+async def test_disabled_subagents_are_refused_by_every_setting(open_host, devkit_config):
     expected = refusal("SUBAGENTS_DISABLED", DISABLED)
-    assert await answer_to(open_host, GOOD, settings={"enabled": False}) == expected
-    assert await answer_to(open_host, GOOD, environ={"RETINUE_ENABLED": "false"}) == expected
+    assert await call_subagent(open_host, GOOD, settings={"enabled": False}) == expected
+    assert await call_subagent(open_host, GOOD, environ={"RETINUE_ENABLED": "false"}) == expected
     devkit_config(enabled=False)
-    assert await answer_to(open_host, GOOD) == expected
+    assert await call_subagent(open_host, GOOD) == expected
 
 
-async def test_depth_is_refused_as_management(open_host):
-    assert await answer_to(open_host, GOOD, environ={"PI_SUBAGENT_CHILD": "1"}) == too_deep(1, 1)
+async def test_exceeded_depth_is_refused_in_mode_management(open_host):
+    assert await call_subagent(open_host, GOOD, environ={"PI_SUBAGENT_CHILD": "1"}) == too_deep(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ async def test_depth_is_refused_as_management(open_host):
         ({"PI_SUBAGENT_MAX_DEPTH": "0"}, 0, 0),
     ],
 )
-async def test_depth_is_counted_from_the_environment(open_host, environ, depth, deepest):
-    assert await answer_to(open_host, GOOD, environ=environ) == too_deep(depth, deepest)
+async def test_depth_is_read_from_the_environment(open_host, environ, depth, deepest):
+    assert await call_subagent(open_host, GOOD, environ=environ) == too_deep(depth, deepest)
 
 
-async def test_the_lineage_counts_where_the_environment_is_silent(open_host):
+async def test_depth_is_read_from_the_lineage_without_environment(open_host):
     async with open_host(reply("done")) as host:
         call = host.call()
         nested = structs.replace(call, lineage=structs.replace(call.lineage, depth=1))
@@ -139,59 +139,59 @@ async def test_the_lineage_counts_where_the_environment_is_silent(open_host):
         ({"PI_SUBAGENT_MAX_DEPTH": "0"}, {"max_depth": 9}, 0),
     ],
 )
-async def test_a_child_cannot_raise_its_maximum(open_host, environ, settings, deepest):
+async def test_child_cannot_raise_its_maximum_depth(open_host, environ, settings, deepest):
     child = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", **environ}
-    assert await answer_to(open_host, GOOD, environ=child, settings=settings) == too_deep(1, deepest)
+    assert await call_subagent(open_host, GOOD, environ=child, settings=settings) == too_deep(1, deepest)
 
 
 @pytest.mark.parametrize("junk", ["", "x", "-1", "1.5", "0x1", " 1", "١", "1e3"], ids=repr)
-async def test_junk_in_the_environment_counts_as_not_said(open_host, junk):
+async def test_invalid_depth_in_the_environment_is_ignored(open_host, junk):
     root = {"PI_SUBAGENT_CHILD": "0", "PI_SUBAGENT_DEPTH": junk, "PI_SUBAGENT_MAX_DEPTH": junk}
-    assert (await answer_to(open_host, GOOD, environ=root))["content"][0]["text"] == "done"
+    assert (await call_subagent(open_host, GOOD, environ=root))["content"][0]["text"] == "done"
     child = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": junk, "PI_SUBAGENT_MAX_DEPTH": junk}
-    assert await answer_to(open_host, GOOD, environ=child) == too_deep(1, 1)
+    assert await call_subagent(open_host, GOOD, environ=child) == too_deep(1, 1)
 
 
-async def test_one_level_is_allowed_unless_settings_say_otherwise(open_host, devkit_config):
-    assert "error" not in (await answer_to(open_host, GOOD))["details"]
-    assert await answer_to(open_host, GOOD, settings={"max_depth": 0}) == too_deep(0, 0)
+async def test_maximum_depth_is_one_by_default(open_host, devkit_config):
+    assert "error" not in (await call_subagent(open_host, GOOD))["details"]
+    assert await call_subagent(open_host, GOOD, settings={"max_depth": 0}) == too_deep(0, 0)
     devkit_config(maxDepth=0)
-    assert await answer_to(open_host, GOOD) == too_deep(0, 0)
+    assert await call_subagent(open_host, GOOD) == too_deep(0, 0)
 
 
-async def test_the_first_of_several_faults_is_named(open_host):
+async def test_first_of_several_refusals_is_reported(open_host):
     child, off = {"PI_SUBAGENT_CHILD": "1"}, {"enabled": False}
     bad, unknown = {"task": 7, "x": 1}, {"agent": "nobody", "task": "x"}
     codes = [
-        (await answer_to(open_host, bad, environ=child, settings=off))["details"]["error"]["code"],
-        (await answer_to(open_host, bad, settings=off))["details"]["error"]["code"],
-        (await answer_to(open_host, {**unknown, "x": 1}))["details"]["error"]["code"],
-        (await answer_to(open_host, unknown))["details"]["error"]["code"],
+        (await call_subagent(open_host, bad, environ=child, settings=off))["details"]["error"]["code"],
+        (await call_subagent(open_host, bad, settings=off))["details"]["error"]["code"],
+        (await call_subagent(open_host, {**unknown, "x": 1}))["details"]["error"]["code"],
+        (await call_subagent(open_host, unknown))["details"]["error"]["code"],
     ]
     assert codes == ["SUBAGENT_DEPTH_EXCEEDED", "SUBAGENTS_DISABLED", "INVALID_INPUT", "UNKNOWN_AGENT"]
 
 
-async def test_every_other_refusal_is_single(open_host):
+async def test_refusals_except_depth_have_mode_single(open_host):
     for arguments, options in ((GOOD, {"settings": {"enabled": False}}), ({}, {}), ({**GOOD, "agent": "nobody"}, {})):
-        assert (await answer_to(open_host, arguments, **options))["details"]["mode"] == "single"
+        assert (await call_subagent(open_host, arguments, **options))["details"]["mode"] == "single"
 
 
-# -- who -------------------------------------------------------------------------------------------
+# -- agents -------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_agent_is_told_who_can_be_called(open_host, agent_file, workplace, scratch_home):
+async def test_unknown_agent_is_refused_with_the_available_agents(open_host, agent_file, workplace, scratch_home):
     agent_file(scratch_home / ".pi" / "agent" / "agents", "zoe")
     agent_file(scratch_home / ".pi" / "agent" / "agents", "anna")
     agent_file(workplace / ".pi" / "agents", "local", "tools: read")
     agent_file(workplace / ".pi" / "agents", "unsafe", "tools: bash")
     expected = f"Unknown agent: Explorer. Available agents: {BUILT_IN}, anna, zoe, local"
-    answer = await answer_to(open_host, {**GOOD, "agent": "Explorer"})
+    answer = await call_subagent(open_host, {**GOOD, "agent": "Explorer"})
     assert answer == refusal("UNKNOWN_AGENT", expected)
 
 
-async def test_an_agent_switched_off_by_its_file_is_disabled(open_host, agent_file, scratch_home):
+async def test_agent_disabled_by_its_file_is_refused(open_host, agent_file, scratch_home):
     agent_file(scratch_home / ".pi" / "agent" / "agents", "scribe", "enabled: false")
-    answer = await answer_to(open_host, {**GOOD, "agent": "scribe"})
+    answer = await call_subagent(open_host, {**GOOD, "agent": "scribe"})
     message = (
         'Agent "scribe" is switched off in ~/.pi/agent/agents/scribe.md. Nothing was started. '
         "Remove `enabled: false` there, or call another agent."
@@ -199,22 +199,22 @@ async def test_an_agent_switched_off_by_its_file_is_disabled(open_host, agent_fi
     assert answer == refusal("SUBAGENT_DISABLED", message)
 
 
-async def test_an_untrusted_project_agent_is_disabled(open_host, agent_file, workplace):
+async def test_untrusted_project_agent_is_refused(open_host, agent_file, workplace):
     path = agent_file(workplace / ".pi" / "agents", "scribe", "tools: bash")
-    asked = await answer_to(open_host, {**GOOD, "agent": "scribe"})
+    asked = await call_subagent(open_host, {**GOOD, "agent": "scribe"})
     assert asked == refusal(
         "SUBAGENT_DISABLED",
         f'Agent "scribe" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
         'Look at it and accept it with `retinue agents trust scribe`, or set project_agents = "allow".',
     )
-    denied = await answer_to(open_host, {**GOOD, "agent": "scribe"}, settings={"project_agents": "deny"})
+    denied = await call_subagent(open_host, {**GOOD, "agent": "scribe"}, settings={"project_agents": "deny"})
     assert denied["details"]["error"]["code"] == "SUBAGENT_DISABLED"
 
 
-async def test_an_accepted_project_agent_runs(open_host, agent_file, workplace, tmp_path):
+async def test_accepted_project_agent_runs(open_host, agent_file, workplace, tmp_path):
     path = agent_file(workplace / ".pi" / "agents", "scribe", "tools: bash")
     asking = {**GOOD, "agent": "scribe"}
-    assert (await answer_to(open_host, asking, settings={"project_agents": "allow"}))["details"]["results"]
+    assert (await call_subagent(open_host, asking, settings={"project_agents": "allow"}))["details"]["results"]
     async with open_host(reply("done"), environ={"RETINUE_STATE": str(tmp_path / "state")}) as host:
         waiting = host.retinue.roster().find_awaiting_trust("scribe")
         host.retinue.trust.accept(waiting)
@@ -223,12 +223,12 @@ async def test_an_accepted_project_agent_runs(open_host, agent_file, workplace, 
         assert (await host.ask("scribe"))["details"]["error"]["code"] == "SUBAGENT_DISABLED"
 
 
-async def test_a_harmless_project_agent_runs_unasked(open_host, agent_file, workplace):
+async def test_harmless_project_agent_runs_without_acceptance(open_host, agent_file, workplace):
     agent_file(workplace / ".pi" / "agents", "looker", "tools: read, grep")
-    assert (await answer_to(open_host, {**GOOD, "agent": "looker"}))["details"]["results"]
+    assert (await call_subagent(open_host, {**GOOD, "agent": "looker"}))["details"]["results"]
 
 
-async def test_an_untrusted_agent_hides_nothing(open_host, agent_file, workplace):
+async def test_untrusted_agent_shadows_no_other(open_host, agent_file, workplace):
     agent_file(workplace / ".pi" / "agents", "explorer", "tools: bash")
     async with open_host(reply("done")) as host:
         answer = await host.ask("explorer")
@@ -236,9 +236,9 @@ async def test_an_untrusted_agent_hides_nothing(open_host, agent_file, workplace
     assert host.specs[0].agent.layer == "builtin"
 
 
-async def test_an_agent_that_contradicts_itself_does_not_run(open_host, agent_file, scratch_home):
+async def test_contradictory_agent_is_refused(open_host, agent_file, scratch_home):
     agent_file(scratch_home / ".pi" / "agent" / "agents", "scribe", "tools: read", "denied_tools: bash")
-    answer = await answer_to(open_host, {**GOOD, "agent": "scribe"})
+    answer = await call_subagent(open_host, {**GOOD, "agent": "scribe"})
     message = (
         'Agent "scribe" (~/.pi/agent/agents/scribe.md) has both an allow list and a deny list of tools. '
         "Nothing was started. Keep one of the two."
@@ -246,7 +246,7 @@ async def test_an_agent_that_contradicts_itself_does_not_run(open_host, agent_fi
     assert answer == refusal("SUBAGENT_FAILED", message)
 
 
-async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_host):
+async def test_single_call_beyond_max_spawns_is_refused(open_host):
     in_an_agent = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1", "PI_SUBAGENT_MAX_DEPTH": "3"}
     settings = {"max_spawns": 1, "max_depth": 2}
     async with open_host(reply("done"), settings=settings, environ=in_an_agent) as host:
@@ -262,7 +262,7 @@ async def test_more_runs_than_agents_may_start_below_one_call_are_refused(open_h
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def test_every_core_code_has_its_word():
+def test_every_error_code_has_a_code_of_the_toolset():
     words = {code.value: ERROR_CODES.get(code, FAILED_CODE) for code in ErrorCode}
     assert {code: word for code, word in words.items() if word != "SUBAGENT_FAILED"} == {
         "invalid_input": "INVALID_INPUT",

@@ -1,4 +1,4 @@
-"""What a host of the `single` tool is shown while the run goes on."""
+"""Partial results of the `single` tool."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ READ = {"type": "toolCall", "name": "read", "args": {"path": "auth.ts"}}
 TOKEN = "ghp_" + "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def shown(text, items=(), usage=ZERO):
-    """One partial result as seed 001 has it."""
+def partial_result(text, items=(), usage=ZERO):
+    """Return a partial result in the documented shape."""
     streaming = {"displayItems": list(items), "usage": usage, "turnCount": usage["turns"]}
     return {
         "content": [{"type": "text", "text": text}],
@@ -28,39 +28,39 @@ def shown(text, items=(), usage=ZERO):
 
 
 @pytest.fixture
-def watched(open_host):
-    """Runs a script, pausing around every step so that each is shown; returns what was shown, and the answer."""
+def watch_run(open_host):
+    """Return a runner of scripts that pauses around every step and returns the partial results and the answer."""
 
-    async def watch(*script, task="Find auth code"):
+    async def run_script(*script, task="Find auth code"):
         seen = []
         steps = [WaitStep(1), *(each for step in script for each in (step, WaitStep(1)))]
         async with open_host(*steps) as host:
             answer = await host.ask(task=task, update=lambda partial: seen.append(partial.as_json()))
         return seen, answer
 
-    return watch
+    return run_script
 
 
-async def test_partial_results_have_the_streaming_shape(watched):
-    seen, _ = await watched(call("read", path="auth.ts", returns="export …"), reply("Found it."))
+async def test_single_partial_results_have_the_streaming_shape(watch_run):
+    seen, _ = await watch_run(call("read", path="auth.ts", returns="export …"), reply("Found it."))
     one, two = {**ZERO, "turns": 1}, {**ZERO, "turns": 2}
     states = [partial for number, partial in enumerate(seen) if partial != seen[number - 1]]
     assert states == [
-        shown("(running...)"),
-        shown("(running...)", [READ], one),
-        shown("Found it.", [READ, {"type": "text", "text": "Found it."}], two),
+        partial_result("(running...)"),
+        partial_result("(running...)", [READ], one),
+        partial_result("Found it.", [READ, {"type": "text", "text": "Found it."}], two),
     ]
 
 
-async def test_what_is_shown_last_is_all_that_happened(open_host):
+async def test_last_partial_result_has_all_events(open_host):
     seen: list[ToolResult] = []
     async with open_host(WaitStep(0.01), call("read", path="auth.ts"), reply("Found it.")) as host:
         await host.ask(update=seen.append)
     items = [READ, {"type": "text", "text": "Found it."}]
-    assert seen[-1].as_json() == shown("Found it.", items, {**ZERO, "turns": 2})
+    assert seen[-1].as_json() == partial_result("Found it.", items, {**ZERO, "turns": 2})
 
 
-async def test_a_flood_of_words_is_shown_at_a_bounded_pace(open_host):
+async def test_partial_results_of_a_flood_are_throttled(open_host):
     seen: list[ToolResult] = []
     words = [step for _ in range(1000) for step in (TextDelta("word "), WaitStep(0.001))]
     async with open_host(*words, reply("word " * 1000)) as host:
@@ -68,28 +68,28 @@ async def test_a_flood_of_words_is_shown_at_a_bounded_pace(open_host):
     assert 10 <= len(seen) <= 25  # in one second
 
 
-async def test_the_text_is_the_latest_words_even_while_they_are_written(watched):
+async def test_partial_text_is_the_newest_text_even_if_unfinished(watch_run):
     pieces = ["Alpha beta. ", "Gamma delta. ", "Epsilon zeta. "]
-    seen, _ = await watched(reply("First."), *map(TextDelta, pieces), reply("".join(pieces)))
+    seen, _ = await watch_run(reply("First."), *map(TextDelta, pieces), reply("".join(pieces)))
     waiting, first, *growing = dict.fromkeys(partial["content"][0]["text"] for partial in seen)
     assert (waiting, first, growing) == ("(running...)", "First.", [*accumulate(pieces)])
 
 
-async def test_usage_and_turns_grow_with_the_messages(watched):
+async def test_partial_usage_and_turns_grow_with_the_messages(watch_run):
     first = reply("one", usage=Usage(input=10, output=1, cost=0.5))
-    seen, _ = await watched(first, reply("two", usage=Usage(input=5, cache_read=7)))
+    seen, _ = await watch_run(first, reply("two", usage=Usage(input=5, cache_read=7)))
     streams = [partial["details"]["streaming"] for partial in seen]
     totals = [(stream["turnCount"], stream["usage"]["input"], stream["usage"]["cost"]) for stream in streams]
     assert list(dict.fromkeys(totals)) == [(0, 0, 0), (1, 10, 0.5), (2, 15, 0.5)]
 
 
-async def test_the_final_result_has_no_streaming(watched):
-    seen, answer = await watched(reply("done"))
+async def test_final_result_has_no_streaming_details(watch_run):
+    seen, answer = await watch_run(reply("done"))
     assert all("streaming" in partial["details"] for partial in seen)
     assert "streaming" not in answer["details"]
 
 
-async def test_other_calls_are_not_shown(open_host):
+async def test_partial_results_have_no_events_of_other_calls(open_host):
     seen: dict[str, set[str]] = {"explorer": set(), "tester": set()}
 
     async with open_host(WaitStep(1), reply("{agent}"), WaitStep(1)) as host, anyio.create_task_group() as group:
@@ -102,12 +102,12 @@ async def test_other_calls_are_not_shown(open_host):
     assert seen == {"explorer": {"(running...)", "explorer"}, "tester": {"(running...)", "tester"}}
 
 
-async def test_no_one_needs_to_look(ask):
+async def test_tool_runs_without_a_partial_result_receiver(ask):
     assert (await ask(reply("done", deltas=2)))["content"][0]["text"] == "done"
 
 
-async def test_a_secret_cut_across_pieces_is_never_shown(watched):
-    told = f"The token is {TOKEN}."
-    seen, answer = await watched(call("bash", command=f"echo {TOKEN}"), reply(told, deltas=len(told)), task=TOKEN)
+async def test_secret_split_across_deltas_is_never_in_partial_results(watch_run):
+    text = f"The token is {TOKEN}."
+    seen, answer = await watch_run(call("bash", command=f"echo {TOKEN}"), reply(text, deltas=len(text)), task=TOKEN)
     assert TOKEN[:12] not in json.dumps([seen, answer])
     assert answer["content"][0]["text"] == "The token is [GITHUB_TOKEN_REDACTED]."

@@ -1,4 +1,4 @@
-"""Seed 002's prompt files: found, read, and held to their lists of tools."""
+"""Prompt files as agents of `sticky`: discovery, body and tool lists."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ HOST = ("read", "grep", "bash", "deploy", "subagent", "spawn_subagent", "subagen
 
 @pytest.fixture(params=["project", "user"])
 def prompts(request, workplace, scratch_home):
-    """The folder of the prompt files: a project's `prompts`, or the user's."""
+    """Return the folder of prompt files: the project's, or the user's."""
     folder = workplace / ".pi" / "prompts" if request.param == "project" else scratch_home / ".pi/agent/subagents"
     folder.mkdir(parents=True)
     return folder
 
 
-async def used(open_host, *, host_tools=None, agent="scout"):
-    """The answer of an agent and the specs its engine was given, every project being trusted."""
+async def run_agent(open_host, *, host_tools=None, agent="scout"):
+    """Return the answer of an agent, and the specs its engine received, with every project trusted."""
     settings = {"project_agents": "allow"}
-    async with open_host(finalize("done"), surface="sticky", settings=settings) as host:
+    async with open_host(finalize("done"), toolset="sticky", settings=settings) as host:
         call = structs.replace(host.call(), host_tools=host_tools)
         return await host.ask(agent, call=call), host.specs
 
 
-async def granted(open_host, **options):
-    _, (spec,) = await used(open_host, **options)
+async def granted_tools(open_host, **options):
+    _, (spec,) = await run_agent(open_host, **options)
     return spec.grant
 
 
@@ -49,40 +49,40 @@ def scout(folder, *lines):
     return path
 
 
-async def test_a_prompt_file_is_an_agent_by_its_name(open_host, prompts):
+async def test_prompt_file_is_an_agent_by_its_name(open_host, prompts):
     (prompts / "another-name.md").write_text(PROMPT)
     settings = {"project_agents": "allow"}
-    async with open_host(finalize("done"), surface="sticky", settings=settings) as host:
+    async with open_host(finalize("done"), toolset="sticky", settings=settings) as host:
         (tool,) = host.tools()
         await host.ask("scout")
     assert "- scout: Fast codebase reconnaissance" in tool.description
     assert host.specs[0].agent.name == "scout"
 
 
-async def test_its_body_is_the_whole_system_prompt(open_host, prompts):
+async def test_body_of_a_prompt_file_is_the_whole_system_prompt(open_host, prompts):
     (prompts / "scout.md").write_text(PROMPT)
-    _, (spec,) = await used(open_host)
+    _, (spec,) = await run_agent(open_host)
     assert spec.instructions == "System prompt for the subagent goes here."
 
 
 @pytest.mark.parametrize("key", ["approved_tools", "allowed_tools"])
-async def test_an_allow_list_gives_only_those_tools(open_host, prompts, key):
+async def test_allow_list_grants_only_its_tools(open_host, prompts, key):
     scout(prompts, f"{key}:", "  - read", "  - bash")
-    assert (await granted(open_host, host_tools=HOST)).tools == ("read", "bash")
+    assert (await granted_tools(open_host, host_tools=HOST)).tools == ("read", "bash")
 
 
-async def test_a_deny_list_gives_the_hosts_active_tools_without_those(open_host, prompts):
+async def test_deny_list_grants_the_hosts_active_tools_except_its_own(open_host, prompts):
     scout(prompts, "denied_tools:", "  - bash")
-    grant = await granted(open_host, host_tools=HOST)
+    grant = await granted_tools(open_host, host_tools=HOST)
     assert grant.tools == ("read", "grep", "deploy")
     assert grant.removed == (RemovedTool("bash", "denied"),)
 
 
-async def test_without_a_list_the_hosts_active_tools_are_inherited(open_host, scratch_home):
+async def test_agent_without_a_tool_list_inherits_the_hosts_active_tools(open_host, scratch_home):
     folder = scratch_home / ".pi" / "agent" / "subagents"
     folder.mkdir(parents=True)
     scout(folder)
-    assert (await granted(open_host, host_tools=HOST)).tools == ("read", "grep", "bash", "deploy")
+    assert (await granted_tools(open_host, host_tools=HOST)).tools == ("read", "grep", "bash", "deploy")
 
 
 @pytest.mark.parametrize("line", ["denied_tools: [bash]", ""], ids=["deny list", "no list"])
@@ -90,14 +90,14 @@ async def test_delegation_and_internal_tools_are_never_inherited(open_host, scra
     folder = scratch_home / ".pi" / "agent" / "subagents"
     folder.mkdir(parents=True)
     scout(folder, line)
-    grant = await granted(open_host, host_tools=HOST)
+    grant = await granted_tools(open_host, host_tools=HOST)
     assert not {"subagent", "spawn_subagent", "subagent_finalize"} & set(grant.tools)
 
 
 @pytest.mark.parametrize("allow", ["approved_tools", "allowed_tools"])
-async def test_both_kinds_of_list_are_refused_as_a_conflict_that_names_the_file(open_host, prompts, allow):
+async def test_allow_and_deny_list_together_are_a_conflict_naming_the_file(open_host, prompts, allow):
     path = scout(prompts, f"{allow}: [read]", "denied_tools: [bash]")
-    answer, specs = await used(open_host)
+    answer, specs = await run_agent(open_host)
     message = (
         f'Agent "scout" ({path}) has both an allow list and a deny list of tools. '
         "Nothing was started. Keep one of the two."
@@ -110,9 +110,9 @@ async def test_both_kinds_of_list_are_refused_as_a_conflict_that_names_the_file(
     assert specs == []
 
 
-async def test_pis_own_prompt_templates_are_no_agents(open_host, workplace):
+async def test_prompt_templates_of_pi_are_no_agents(open_host, workplace):
     folder = workplace / ".pi" / "prompts"
     folder.mkdir(parents=True)
     (folder / "review.md").write_text("---\ndescription: A template\n---\nReview $1.")
-    async with open_host(surface="sticky") as host:
+    async with open_host(toolset="sticky") as host:
         assert "review:" not in host.tools()[0].description

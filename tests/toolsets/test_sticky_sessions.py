@@ -1,4 +1,4 @@
-"""Sessions of the `sticky` surface: whose they are, how they go on, and when they do not."""
+"""Sessions of the `sticky` toolset: ownership, continuation and refusals."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ AFRESH = " Leave out sessionId to begin a new session."
 GONE = "The scripted engine has no own record of the latest run: it goes on from the stored messages."
 
 
-async def begun(host, **more):
-    """The id of a session in which one task is done."""
+async def start_session(host, **more):
+    """Run a task and return the id of its session."""
     return (await host.ask("scout", "Find it", **more))["details"]["sessionId"]
 
 
-async def continued(host, session, agent="scout", **more):
+async def continue_session(host, session, agent="scout", **more):
     return await host.use({"agent": agent, "sessionId": session, "task": NEXT}, **more)
 
 
@@ -40,10 +40,10 @@ def refusal(code, message):
     }
 
 
-async def test_the_returned_session_id_continues_the_same_context(open_host):
-    async with open_host(finalize("It is in x."), surface="sticky", agents=[SCOUT]) as host:
-        session = await begun(host)
-        result = await continued(host, session)
+async def test_returned_session_id_continues_the_same_context(open_host):
+    async with open_host(finalize("It is in x."), toolset="sticky", agents=[SCOUT]) as host:
+        session = await start_session(host)
+        result = await continue_session(host, session)
         (summary,) = await host.retinue.sessions()
     assert result.details["sessionId"] == session
     assert (summary.session, summary.runs) == (session.replace("-", ""), 2)
@@ -53,54 +53,56 @@ async def test_the_returned_session_id_continues_the_same_context(open_host):
     assert spec.history[1].calls[0].args == {"status": "SUCCESS", "result": "It is in x."}
 
 
-async def test_the_session_id_is_a_version_4_uuid(open_host):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        sessions = [await begun(host) for _ in range(50)]
+async def test_sticky_session_id_is_a_version_4_uuid(open_host):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        sessions = [await start_session(host) for _ in range(50)]
     found = [UUID(session) for session in sessions]
     assert {(uuid.version, uuid.variant) for uuid in found} == {(4, RFC_4122)}
     assert [str(uuid) for uuid in found] == sessions
 
 
-async def test_a_session_with_an_id_of_an_earlier_version_is_continued(open_host):
+async def test_session_id_of_an_earlier_version_is_continued(open_host):
     old = "a2ba19168ac26a907fed0123456789ab"
     ids = iter([old, "b" * 32, "c" * 32])
-    options = {"surface": "sticky", "agents": [SCOUT], "store": MemoryStore(lambda: next(ids))}
+    options = {"toolset": "sticky", "agents": [SCOUT], "store": MemoryStore(lambda: next(ids))}
     async with open_host(finalize("done"), **options) as host:
-        shown = await begun(host)
-        results = [await continued(host, session) for session in (shown, "a2ba1916-8ac2-6a90-7fed-0123456789ab")]
+        shown = await start_session(host)
+        results = [
+            await continue_session(host, session) for session in (shown, "a2ba1916-8ac2-6a90-7fed-0123456789ab")
+        ]
     assert shown == old
     assert [(result.is_error, result.details["sessionId"]) for result in results] == [(False, old)] * 2
 
 
-async def test_without_a_session_id_a_new_session_begins(open_host):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        assert await begun(host) != await begun(host)
+async def test_call_without_a_session_id_starts_a_new_session(open_host):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        assert await start_session(host) != await start_session(host)
     assert [spec.history for spec in host.specs] == [(), ()]
 
 
 @pytest.mark.parametrize("shown", [str, lambda i: i.replace("-", ""), lambda i: i[:8], str.upper])
-async def test_any_form_of_an_id_that_names_the_session_is_taken(open_host, shown):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        session = await begun(host)
-        result = await continued(host, shown(session))
+async def test_every_form_of_a_session_id_is_accepted(open_host, shown):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        session = await start_session(host)
+        result = await continue_session(host, shown(session))
     assert result.details["sessionId"] == session
 
 
-async def test_a_failed_or_unfinalized_run_can_be_continued_by_its_id(open_host):
-    async with open_host(reply("text"), surface="sticky", agents=[SCOUT]) as host:
-        session = await begun(host)
-        result = await continued(host, session)
+async def test_failed_or_unfinalized_run_is_continued_by_its_session_id(open_host):
+    async with open_host(reply("text"), toolset="sticky", agents=[SCOUT]) as host:
+        session = await start_session(host)
+        result = await continue_session(host, session)
     assert result.details["sessionId"] == session
 
 
-# -- whose they are --------------------------------------------------------------------------------
+# -- ownership --------------------------------------------------------------------------------
 
 
-async def test_a_session_belongs_to_its_agent(open_host, workplace):
+async def test_session_is_not_continued_by_another_agent(open_host, workplace):
     other = structs.replace(SCOUT, name="other")
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT, other]) as host:
-        session = await begun(host)
-        result = await continued(host, session, "other")
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT, other]) as host:
+        session = await start_session(host)
+        result = await continue_session(host, session, "other")
     message = (
         f'Cannot resume: session "{session}" is not one of agent "other" in {workplace}. It belongs to agent "scout" '
         f"in {workplace}: continue it with that agent from there.{AFRESH}"
@@ -109,29 +111,29 @@ async def test_a_session_belongs_to_its_agent(open_host, workplace):
     assert (len(host.specs), result.exit_code) == (1, 2)
 
 
-async def test_a_session_belongs_to_its_directory_by_whatever_name(open_host, workplace, tmp_path):
+async def test_session_is_not_continued_in_another_directory(open_host, workplace, tmp_path):
     store = MemoryStore()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(workplace)
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT], store=store) as host:
-        session = await begun(host)
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT], store=store) as host:
+        session = await start_session(host)
     async with open_host(
-        finalize("done"), surface="sticky", agents=[SCOUT], store=store, cwd=tmp_path / "elsewhere"
+        finalize("done"), toolset="sticky", agents=[SCOUT], store=store, cwd=tmp_path / "elsewhere"
     ) as host:
-        strange = await continued(host, session)
+        strange = await continue_session(host, session)
     async with open_host(
-        finalize("done"), surface="sticky", agents=[SCOUT], store=store, cwd=tmp_path / "link"
+        finalize("done"), toolset="sticky", agents=[SCOUT], store=store, cwd=tmp_path / "link"
     ) as host:
-        linked = await continued(host, session)
+        linked = await continue_session(host, session)
     assert strange.details["error"]["code"] == "session_not_found"
     assert f'It belongs to agent "scout" in {workplace}: ' in strange.text
     assert linked.details["sessionId"] == session
 
 
 @pytest.mark.parametrize("session", ["550e8400-e29b-41d4-a716-446655440000", "no-such-session", "a" * 64])
-async def test_an_unknown_session_is_refused_not_begun_afresh(open_host, session):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        result = await continued(host, session)
+async def test_unknown_session_is_refused_instead_of_started_anew(open_host, session):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        result = await continue_session(host, session)
         assert await host.retinue.sessions() == []
     message = (
         f'Cannot resume: session "{session}" not found. The session may have expired or the ID is incorrect.{AFRESH}'
@@ -139,29 +141,29 @@ async def test_an_unknown_session_is_refused_not_begun_afresh(open_host, session
     assert result.as_json() == refusal("session_not_found", message)
 
 
-async def test_a_session_that_is_at_work_is_busy(open_host):
+async def test_running_session_is_refused_as_busy(open_host):
     at_work = anyio.Event()
 
     async def begin():
         at_work.set()
 
     script = RunCallback(begin), HangStep()
-    async with open_host(*script, surface="sticky", agents=[SCOUT]) as host, anyio.create_task_group() as group:
+    async with open_host(*script, toolset="sticky", agents=[SCOUT]) as host, anyio.create_task_group() as group:
         group.start_soon(host.ask, "scout")
         await at_work.wait()
         (summary,) = await host.retinue.sessions()
-        result = await continued(host, summary.session)
+        result = await continue_session(host, summary.session)
         group.cancel_scope.cancel()
     message = f'Cannot resume: session "{summary.session}" is still running. Wait for it to complete before resuming.'
     assert result.as_json() == refusal("session_busy", message)
 
 
-# -- the engine's own record -----------------------------------------------------------------------
+# -- native sessions -----------------------------------------------------------------------
 
 
-async def test_the_engine_keeps_its_own_sessions_where_the_seed_says(open_host, workplace, scratch_home):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        session = await begun(host)
+async def test_native_sessions_are_in_the_documented_folder(open_host, workplace, scratch_home):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        session = await start_session(host)
     (spec,) = host.specs
     digits = sha256(str(workplace.resolve()).encode()).hexdigest()[:16]
     folder = scratch_home / ".pi" / "subagent-sessions" / digits
@@ -169,39 +171,39 @@ async def test_the_engine_keeps_its_own_sessions_where_the_seed_says(open_host, 
     assert engine_session_file(folder, "scout", spec.session) == folder / f"scout_{session}.jsonl"
 
 
-async def test_an_engine_that_keeps_its_own_session_goes_on_from_it(open_host):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
-        session = await begun(host)
+async def test_engine_with_native_sessions_continues_its_own(open_host):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
+        session = await start_session(host)
         (spec,) = host.specs
         file = engine_session_file(Path(spec.native_folder), "scout", spec.session)
         file.parent.mkdir(parents=True)
         file.write_text("{}\n")
-        await continued(host, session)
+        await continue_session(host, session)
     assert [spec.native_session for spec in host.specs] == [None, str(file)]
     assert [spec.notices for spec in host.specs] == [(), ()]
 
 
-async def test_a_correction_stays_in_the_engines_own_session(open_host):
+async def test_correction_stays_in_the_native_session(open_host):
     engine = ScriptedEngine.from_scripts([finalize("done")], [reply("text")], [finalize("done")])
-    async with open_host(engine.script_for, surface="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
-        session = await begun(host)
+    async with open_host(engine.script_for, toolset="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
+        session = await start_session(host)
         file = engine_session_file(Path(host.specs[0].native_folder), "scout", host.specs[0].session)
         file.parent.mkdir(parents=True)
         file.touch()
-        await continued(host, session)
+        await continue_session(host, session)
     assert [spec.native_session for spec in host.specs[1:]] == [str(file), str(file)]
 
 
-async def test_where_that_is_gone_the_stored_messages_serve_and_a_notice_says_so(open_host):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
-        session = await begun(host)
-        await continued(host, session)
+async def test_lost_native_session_continues_from_stored_messages_with_a_notice(open_host):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT], capabilities=NATIVE) as host:
+        session = await start_session(host)
+        await continue_session(host, session)
         events = [stamped.event async for stamped in host.retinue.history(session)]
     assert (host.specs[1].native_session, host.specs[1].history[0].text) == (None, "Find it")
     assert [event.message for event in events if isinstance(event, Notice)] == [GONE]
 
 
-async def test_an_engine_that_has_none_goes_on_from_messages_without_a_word(open_host):
-    async with open_host(finalize("done"), surface="sticky", agents=[SCOUT]) as host:
-        await continued(host, await begun(host))
+async def test_engine_without_native_sessions_continues_from_messages_without_notice(open_host):
+    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+        await continue_session(host, await start_session(host))
     assert (host.specs[1].native_session, host.specs[1].notices) == (None, ())
