@@ -44,7 +44,7 @@ async def led(retinue: Retinue, *deeds, agent: str = "lead", **settings):
 
 def spawn(*deeds, agent: str = "worker", **options):
     """A deed that delegates these deeds."""
-    return action("home", SPAWN, {"agent": agent, "task": encode_script(*deeds)}, **options)
+    return action("delegate", SPAWN, {"agent": agent, "task": encode_script(*deeds)}, **options)
 
 
 def token_of(retinue: Retinue) -> str:
@@ -119,7 +119,7 @@ async def test_a_token_is_in_no_argument_no_environment_no_file_and_no_answer(ho
 async def test_spawns_are_counted_below_the_root_call_whoever_asks(home):
     two = {"mode": "parallel", "tasks": [{"agent": "worker", "task": "a"}, {"agent": "worker", "task": "b"}]}
     async with opened(home, max_spawns=2) as retinue, retinue.events(deltas=False) as watcher:
-        await led(retinue, action("home", SPAWN, two), action("home", SPAWN, two), action("say", "Done."))
+        await led(retinue, action("delegate", SPAWN, two), action("delegate", SPAWN, two), action("say", "Done."))
         events = list(watcher.drain())
     first, second = answers(events)
     assert first.startswith("=== 1 worker: ok ===")
@@ -131,7 +131,7 @@ async def test_spawns_are_counted_below_the_root_call_whoever_asks(home):
 
 async def test_the_task_of_an_ancestor_is_not_handed_on(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
-        await led(retinue, action("home", SPAWN, {"agent": "lead", "task": "{prompt}"}), action("say", "Done."))
+        await led(retinue, action("delegate", SPAWN, {"agent": "lead", "task": "{prompt}"}), action("say", "Done."))
         (answer,) = answers(list(watcher.drain()))
     assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
 
@@ -142,8 +142,8 @@ async def test_four_slots_are_enough_for_three_levels_of_four_each(home):
         return {"mode": "parallel", "tasks": tasks}
 
     lowest = four(action("say", "leaf"), agent="worker")
-    middle = four(action("home", SPAWN, lowest), action("say", "branch"), agent="lead")
-    highest = encode_script(action("home", SPAWN, middle), action("say", "root"))
+    middle = four(action("delegate", SPAWN, lowest), action("say", "branch"), agent="lead")
+    highest = encode_script(action("delegate", SPAWN, middle), action("say", "root"))
     tasks = tuple(Task(agent="lead", prompt=f"{n} {highest}") for n in range(4))
     told: Counter[tuple[type, int]] = Counter()
     async with opened(home, max_spawns=100, max_concurrency=4) as retinue, retinue.events(deltas=False) as watcher:
@@ -228,7 +228,7 @@ async def test_a_pi_that_takes_no_commands_does_without_and_says_so(home):
 async def test_several_calls_of_one_message_are_answered_side_by_side(home):
     asked = [{"agent": "worker", "task": encode_script(action("say", word))} for word in ("one", "two", "three")]
     async with opened(home, max_concurrency=1) as retinue, retinue.events(deltas=False) as watcher:
-        result = await led(retinue, action("homes", SPAWN, *asked), action("say", "Done."))
+        result = await led(retinue, action("delegate_all", SPAWN, *asked), action("say", "Done."))
         assert answers(watcher.drain()) == ["one", "two", "three"]
     assert result.text == "Done."
 

@@ -105,7 +105,11 @@ async def led(retinue: Retinue, name: str, task: str):
         ("lead", "looper: worker: x", ["worked: x", "worked: x!"]),
         ("ruler", "ask worker: x", ["worked: x"]),
         ("lead", "ruler: ask pi_worker: x", ["ECHO: x", f"{RULES}; asked pi_worker:\n\nECHO: x"]),
-        ("pilot", encode_script(action("home", SPAWN, {"agent": "lead", "task": "worker: x"})), ["worked: x", "led"]),
+        (
+            "pilot",
+            encode_script(action("delegate", SPAWN, {"agent": "lead", "task": "worker: x"})),
+            ["worked: x", "led"],
+        ),
     ],
 )
 async def test_engines_delegate_to_each_other(opened, name, task, expected):

@@ -1,4 +1,4 @@
-"""What a child process sees of the environment."""
+"""The variables of the environment that a child process gets."""
 
 from retinue.engines.child_environment import build_child_environment
 
@@ -15,11 +15,11 @@ OURS = {
 }
 
 
-def test_a_child_sees_only_what_every_program_needs():
+def test_child_environment_has_only_allowed_variables():
     assert build_child_environment(OURS) == {"PATH": "/bin", "LC_ALL": "C", "https_proxy": "http://proxy"}
 
 
-def test_an_engine_gets_what_it_needs_and_an_agent_what_it_asks_for():
+def test_child_environment_adds_variables_of_engine_and_agent():
     seen = build_child_environment(OURS, engine=["ANTHROPIC_API_KEY", "PI_*"], agent=["DEPLOY_TARGET", "NOT_SET"])
     assert seen.keys() - build_child_environment(OURS).keys() == {
         "ANTHROPIC_API_KEY",
@@ -29,5 +29,5 @@ def test_an_engine_gets_what_it_needs_and_an_agent_what_it_asks_for():
     }
 
 
-def test_an_agent_cannot_ask_for_everything_at_once():
+def test_agent_variables_have_no_wildcards():
     assert build_child_environment(OURS, agent=["*", "AWS_*"]) == build_child_environment(OURS)

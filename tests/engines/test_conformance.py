@@ -78,7 +78,7 @@ PI_SCRIPTS: dict[EngineBehavior, list[fake_pi.FakePiAction]] = {
     "hang": [do("call", "read"), do("hang")],
     "break": [do("raw", '{"type":"message_end","mess'), do("exit", 0)],
     "finalize": [do("say", "text"), do("finalize", "The result.")],
-    "steer": [do("call", "read"), do("hear"), do("say", "Done.")],
+    "steer": [do("call", "read"), do("wait_for_steering"), do("say", "Done.")],
 }
 
 

@@ -465,7 +465,7 @@ async def test_concurrent_recoveries_end_each_run_once(folder):
         assert [type(event_record.event) for event_record in await read_all(store, session)][2:] == [RunEnded]
 
 
-async def test_one_of_many_concurrent_resumes_succeeds(folder):
+async def test_exactly_one_of_many_concurrent_resumes_succeeds(folder):
     async with JsonlStore(folder) as store:
         session = store.claim()
         await record_run(store, run_spec(session))

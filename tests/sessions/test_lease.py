@@ -89,7 +89,7 @@ def test_busy_failure_names_the_owner_and_the_cancel_command():
 
 
 @pytest.mark.process
-def test_one_of_several_processes_gets_the_lease_until_it_dies(path):
+def test_lease_goes_to_one_of_several_processes_until_it_dies(path):
     children = [
         subprocess.Popen(
             [sys.executable, Path(__file__).with_name("lease_child.py"), path],

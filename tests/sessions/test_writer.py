@@ -152,11 +152,11 @@ async def test_refused_record_is_finished_after_its_release(folder, monkeypatch)
         finished = anyio.Event()
         unlink = os.unlink
 
-        def watched(path, **where):
+        def observe_call(path, **where):
             unlink(path, **where)
             finished.set()
 
-        monkeypatch.setattr(os, "unlink", watched)
+        monkeypatch.setattr(os, "unlink", observe_call)
         disk.is_repaired = True
         with anyio.fail_after(10):
             await finished.wait()
@@ -317,7 +317,7 @@ async def test_stream_events_are_synced_without_a_waiting_caller(folder, monkeyp
     sync = os.fdatasync
     loop = anyio.lowlevel.current_token()
 
-    def watched(descriptor):
+    def observe_call(descriptor):
         sync(descriptor)
         anyio.from_thread.run_sync(synced.set, token=loop)
 
@@ -327,7 +327,7 @@ async def test_stream_events_are_synced_without_a_waiting_caller(folder, monkeyp
         recorder = StoreRecorder(record, spec)
         recorder.record_start()
         await record.sync()
-        monkeypatch.setattr(os, "fdatasync", watched)
+        monkeypatch.setattr(os, "fdatasync", observe_call)
         recorder.record(Text("nobody waits for this"))
         with anyio.fail_after(5):
             await synced.wait()
@@ -338,11 +338,11 @@ async def test_concurrent_syncs_share_disk_syncs(folder, monkeypatch):
     folders = []
     sync = os.fsync
 
-    def counted(descriptor):
+    def count_sync(descriptor):
         folders.append(descriptor)
         sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", counted)
+    monkeypatch.setattr(os, "fsync", count_sync)
     async with JsonlStore(folder) as store, anyio.create_task_group() as runs:
         for _ in range(100):
             runs.start_soon(record_run, store, run_spec(store.claim()))

@@ -1,4 +1,4 @@
-"""What the system refuses: root is refused nothing, so a small process shows it that gives root's rights up."""
+"""Run code without root's rights, because the system refuses root nothing."""
 
 import json
 import os
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder an ordinary user can work in; pytest's own are closed to all but whoever runs it."""
+    """Create a folder that an ordinary user can work in; pytest's own are private to the user who runs it."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if os.geteuid() == 0:
@@ -24,9 +24,9 @@ def open_folder() -> Iterator[Path]:
 
 
 def drop_rights() -> None:
-    """Makes this process an ordinary user's, for good: for a process that was started for it alone.
+    """Give up root's rights in this process for good.
 
-    What it needs must be imported by then, as the interpreter itself may lie where only root can look.
+    Everything it needs must be imported by then, as the interpreter itself may be readable by root only.
     """
     if os.geteuid() == 0:
         os.setgroups([])
@@ -35,7 +35,7 @@ def drop_rights() -> None:
 
 
 def as_ordinary_user(code: str, *args: str) -> Any:
-    """What a program prints as JSON; it calls `drop_rights` itself, and `sys.argv[1:]` are the arguments."""
+    """Run a program that calls `drop_rights` itself, with `sys.argv[1:]`, and return the JSON it prints."""
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *args],
         cwd=Path(__file__).parents[2],

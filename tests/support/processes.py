@@ -1,4 +1,4 @@
-"""Real processes: how tests start them, and how they know that one is gone without waiting for a clock."""
+"""Start real processes in tests, and detect their exit without a clock."""
 
 import os
 import select
@@ -10,18 +10,18 @@ from pathlib import Path
 from retinue.engines.process.child import ChildCommand, ChildProcess, StdinMode
 from retinue.engines.process.linux_tree import list_processes
 
-BOUND = 10_000
-"""Milliseconds after which a process that should have ended did not."""
+EXIT_TIMEOUT_MS = 10_000
+"""Milliseconds after which a process that should have exited counts as running."""
 
 
 class Watched:
-    """A process held by a descriptor, so that its number cannot come to mean another."""
+    """A process opened by a descriptor, so that a reused pid is no problem."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._descriptor = os.pidfd_open(pid)
 
-    def ends(self, within: int = BOUND) -> bool:
+    def ends(self, within: int = EXIT_TIMEOUT_MS) -> bool:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(within))
@@ -34,7 +34,7 @@ class Watched:
 
 
 def shell(script: str, *, cwd: str = "/", stdin: StdinMode = StdinMode.CLOSED, **environ: str) -> ChildCommand:
-    """A command that runs a shell script."""
+    """Return the command that runs a shell script."""
     return ChildCommand(
         argv=("sh", "-c", script), cwd=cwd, environ={"PATH": os.environ["PATH"], **environ}, stdin=stdin
     )
@@ -54,7 +54,7 @@ async def read_all(process: ChildProcess) -> bytes:
 
 
 async def read_lines(process: ChildProcess, count: int) -> list[bytes]:
-    """So many lines, when they are there; the process may go on."""
+    """Read until there are so many lines and return their words; the process may continue."""
     text = b""
     while text.count(b"\n") < count:
         chunk = await process.receive()
@@ -64,8 +64,8 @@ async def read_lines(process: ChildProcess, count: int) -> list[bytes]:
 
 
 @contextmanager
-def nothing_open_is_left() -> Iterator[None]:
-    """Checks that a block leaves no descriptor open and no zombie of ours behind."""
+def assert_nothing_left_open() -> Iterator[None]:
+    """Assert that the block leaves no descriptor open and no zombie behind."""
     before = descriptors(os.getpid())
     zombies = own_zombies()
     yield
@@ -74,10 +74,10 @@ def nothing_open_is_left() -> Iterator[None]:
 
 
 def descriptors(pid: int) -> set[int]:
-    """The descriptors a process has open."""
+    """Return the open descriptors of a process."""
     found = {int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()}
     return {number for number in found if Path(f"/proc/{pid}/fd/{number}").is_symlink()}
 
 
 def own_zombies() -> set[int]:
-    return {facts.pid for facts in list_processes() if facts.parent == os.getpid() and facts.is_dead}
+    return {each.pid for each in list_processes() if each.parent == os.getpid() and each.is_dead}

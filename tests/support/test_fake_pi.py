@@ -1,4 +1,4 @@
-"""The fake pi speaks as pi does where it is not told otherwise."""
+"""The fake pi behaves as pi does, unless its script says otherwise."""
 
 import json
 import subprocess
@@ -13,15 +13,15 @@ pytestmark = pytest.mark.process
 def pi(tmp_path):
     program = install_fake_pi(tmp_path / "bin")
 
-    def speak(*commands, args=("--mode", "rpc"), text=None):
-        """Everything it prints to these commands, and its exit code."""
+    def run_commands(*commands, args=("--mode", "rpc"), text=None):
+        """Return all records it prints for these commands, and its exit code."""
         lines = text or "".join(json.dumps(command) + "\n" for command in commands)
         done = subprocess.run(
             [program, *args], input=lines.encode(), capture_output=True, cwd=tmp_path, timeout=20, check=False
         )
         return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
 
-    return speak
+    return run_commands
 
 
 def kinds(records) -> list[str]:
@@ -29,11 +29,11 @@ def kinds(records) -> list[str]:
 
 
 def answers(records) -> list[str]:
-    said = [record["message"] for record in records if record["type"] == "message_end"]
-    return [message["content"][0]["text"] for message in said if message["role"] == "assistant"]
+    messages = [record["message"] for record in records if record["type"] == "message_end"]
+    return [message["content"][0]["text"] for message in messages if message["role"] == "assistant"]
 
 
-def test_a_run_is_told_in_pis_own_order(pi):
+def test_fake_pi_run_has_the_record_order_of_pi(pi):
     prompt = encode_script(
         action("call", "read", {"path": "x"}, updates=["a", "ab"]), action("say", "Done.", deltas=2)
     )
@@ -59,33 +59,33 @@ def test_a_run_is_told_in_pis_own_order(pi):
     assert kinds(records).count("message_update") == 2
 
 
-def test_an_abort_ends_a_hanging_run_and_is_answered_last(pi):
+def test_fake_pi_abort_ends_a_hanging_run_and_is_answered_last(pi):
     records, _ = pi({"type": "prompt", "message": encode_script(action("hang"))}, {"id": "r2", "type": "abort"})
     *_, settled, answer = records
     assert settled == {"type": "agent_settled", "aborted": True}
     assert (answer["id"], answer["command"], answer["success"]) == ("r2", "abort", True)
 
 
-def test_sessions_are_kept_in_their_files(pi, tmp_path):
+def test_fake_pi_sessions_are_stored_in_their_files(pi, tmp_path):
     first, second = str(tmp_path / "first.jsonl"), str(tmp_path / "second.jsonl")
     report = encode_script(action("report"))
 
-    def asks(what):
-        return {"type": "prompt", "message": f"{what} {report}"}
+    def prompt(text):
+        return {"type": "prompt", "message": f"{text} {report}"}
 
-    def goes_to(path):
+    def switch_to(path):
         return {"type": "switch_session", "sessionPath": path}
 
     args = ("--mode", "rpc", "--session", first)
-    records, _ = pi(asks("one"), goes_to(second), asks("two"), goes_to(first), asks("three"), args=args)
-    told = [json.loads(answer) for answer in answers(records)]
-    assert [one["prompts"] for one in told] == [["one"], ["two"], ["one", "three"]]
-    assert told[-1]["served"] == ["one", "two"]
+    records, _ = pi(prompt("one"), switch_to(second), prompt("two"), switch_to(first), prompt("three"), args=args)
+    reports = [json.loads(answer) for answer in answers(records)]
+    assert [one["prompts"] for one in reports] == [["one"], ["two"], ["one", "three"]]
+    assert reports[-1]["served"] == ["one", "two"]
     header, *_ = (tmp_path / "first.jsonl").read_text().splitlines()
     assert json.loads(header)["type"] == "session"
 
 
-def test_what_is_no_session_is_refused(pi, tmp_path):
+def test_fake_pi_refuses_invalid_session_files(pi, tmp_path):
     (tmp_path / "bad.jsonl").write_text("garbage\n")
     (tmp_path / "gone.jsonl").write_text(json.dumps({"type": "session", "id": "x", "cwd": "/no/such/folder"}) + "\n")
     records, _ = pi(
@@ -98,7 +98,7 @@ def test_what_is_no_session_is_refused(pi, tmp_path):
     assert records[2]["error"] == "Unknown command: bogus"
 
 
-def test_a_new_session_forgets_what_it_was_configured_for(pi):
+def test_fake_pi_new_session_resets_its_configuration(pi):
     configure = {"type": "prompt", "message": '/retinue_configure {"tools": ["read", "lsp"]}'}
     records, _ = pi(
         configure, {"type": "new_session"}, {"type": "prompt", "message": encode_script(action("report"))}
@@ -107,7 +107,7 @@ def test_a_new_session_forgets_what_it_was_configured_for(pi):
     assert json.loads(answers(records)[0])["configured"] == {}
 
 
-def test_one_prompt_is_answered_once(pi, tmp_path):
+def test_fake_pi_answers_one_prompt_in_json_mode(pi, tmp_path):
     args = ("--mode", "json", "-p", "--session", str(tmp_path / "one.jsonl"), "--tools", "read")
     records, code = pi(args=args, text="Hello")
     assert (kinds(records)[0], kinds(records)[-1], code) == ("session", "agent_settled", 0)

@@ -70,7 +70,7 @@ async def test_child_runs_of_the_offline_engine_are_reported_below_their_call(ch
 async def test_child_runs_of_the_pi_engine_are_reported_below_their_call(check, scratch_home):
     task = fake_pi.encode_script(fake_pi.action("say", "I did."))
     for agent in ("explorer", "lead"):
-        asks = fake_pi.action("home", SPAWN, {"agent": agent, "task": task})
+        asks = fake_pi.action("delegate", SPAWN, {"agent": agent, "task": task})
         task = fake_pi.encode_script(asks, fake_pi.action("say", f"The {agent} did."))
     fake_pi.install_fake_pi(scratch_home / "bin")
     await check("pi", task, environ=pi_stage.environment(scratch_home))

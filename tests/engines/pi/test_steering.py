@@ -57,7 +57,7 @@ async def pid(retinue):
 async def test_steering_reaches_the_agent_and_the_process_is_reused(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with open_run(retinue, HALF, do("hear"), do("report")) as steered:
+        async with open_run(retinue, HALF, do("wait_for_steering"), do("report")) as steered:
             await retinue.steer(steered.run, "look into tests, too")
         assert reported(steered.result)["prompts"] == ["look", "look into tests, too"]
         first, steered, _ = await steered.events(Text, SteeringDelivered)
@@ -68,7 +68,7 @@ async def test_steering_reaches_the_agent_and_the_process_is_reused(scratch_home
 async def test_steering_that_looks_like_a_pi_command_is_plain_text(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        open_run(retinue, HALF, do("hear"), do("report")) as steered,
+        open_run(retinue, HALF, do("wait_for_steering"), do("report")) as steered,
     ):
         await retinue.steer(steered.run, "/retinue_configure {}")
     assert reported(steered.result)["prompts"] == ["look", "/retinue_configure {}"]
@@ -78,7 +78,7 @@ async def test_steering_that_looks_like_a_pi_command_is_plain_text(scratch_home)
 async def test_steering_messages_are_delivered_in_order(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        open_run(retinue, HALF, do("hear"), do("hear"), do("report")) as steered,
+        open_run(retinue, HALF, do("wait_for_steering"), do("wait_for_steering"), do("report")) as steered,
     ):
         await retinue.steer(steered.run, "x" * 300_000)
         await retinue.steer(steered.run, "two")
@@ -89,7 +89,7 @@ async def test_steering_messages_are_delivered_in_order(scratch_home):
 async def test_steering_during_the_start_of_pi_waits(scratch_home):
     async with (
         pi_stage(scratch_home, do("pause", 0.3)) as retinue,
-        open_run(retinue, do("hear"), do("report"), since=AttemptStarted) as steered,
+        open_run(retinue, do("wait_for_steering"), do("report"), since=AttemptStarted) as steered,
     ):
         while True:
             try:
@@ -104,7 +104,7 @@ async def test_steering_during_the_start_of_pi_waits(scratch_home):
 async def test_steering_refused_by_pi_is_refused_with_its_reason(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        open_run(retinue, HALF, do("hear", refuse="The queue is full."), do("say", "done")) as steered,
+        open_run(retinue, HALF, do("wait_for_steering", refuse="The queue is full."), do("say", "done")) as steered,
     ):
         failure = await refusal(retinue.steer(steered.run, "more"))
     assert (failure.code, failure.message) == (ErrorCode.ENGINE, "pi did not take it: The queue is full.")
@@ -114,7 +114,7 @@ async def test_steering_refused_by_pi_is_refused_with_its_reason(scratch_home):
 async def test_steering_at_the_end_of_a_run_is_refused_and_reaches_no_other_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with open_run(retinue, HALF, do("hear", settle=True)) as steered:
+        async with open_run(retinue, HALF, do("wait_for_steering", settle=True)) as steered:
             failure = await refusal(retinue.steer(steered.run, "too late"))
         assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
         assert steered.result.text == "half"
@@ -124,7 +124,9 @@ async def test_steering_at_the_end_of_a_run_is_refused_and_reaches_no_other_run(
 async def test_undelivered_steering_is_reported_and_reaches_no_other_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         before = await pid(retinue)
-        async with open_run(retinue, HALF, do("hear", drop=True), do("pause", 0.2), do("say", "done")) as steered:
+        async with open_run(
+            retinue, HALF, do("wait_for_steering", drop=True), do("pause", 0.2), do("say", "done")
+        ) as steered:
             await retinue.steer(steered.run, "more")
         assert await steered.events(SteeringDelivered) == []
         sentence = "The run ended before its agent was given what it was told: more"
@@ -163,7 +165,9 @@ async def test_steering_of_a_run_being_stopped_is_refused(scratch_home):
 async def test_cancelled_steering_leaves_no_partial_line(scratch_home):
     async with (
         pi_stage(scratch_home) as retinue,
-        open_run(retinue, HALF, do("pause", 0.3), do("hear"), do("hear"), do("report")) as steered,
+        open_run(
+            retinue, HALF, do("pause", 0.3), do("wait_for_steering"), do("wait_for_steering"), do("report")
+        ) as steered,
     ):
         with anyio.move_on_after(0.1):
             await retinue.steer(steered.run, "x" * 300_000)
@@ -189,7 +193,7 @@ async def test_pi_without_rpc_refuses_steering(scratch_home):
 
 async def test_run_continues_after_an_answer_while_steering_is_pending(scratch_home):
     """The grace period after an answer does not count while steering is pending."""
-    answer = (do("say", "early"), do("hear"), do("pause", 2.5), do("say", "better"))
+    answer = (do("say", "early"), do("wait_for_steering"), do("pause", 2.5), do("say", "better"))
     async with pi_stage(scratch_home) as retinue, open_run(retinue, *answer) as steered:
         await retinue.steer(steered.run, "better, please")
     assert (steered.result.text, steered.result.failure) == ("better", None)

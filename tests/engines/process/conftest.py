@@ -1,4 +1,4 @@
-"""What tests of processes stand on."""
+"""Fixtures of the process tests."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,20 +8,20 @@ from tests.support.processes import Watched
 
 @pytest.fixture
 def watch() -> Iterator[Callable[[int | bytes], Watched]]:
-    """Takes a process in view; what was is given back when the test ends."""
+    """Return a function that opens a process for watching; all are closed when the test ends."""
     watched: list[Watched] = []
 
-    def begin(pid: int | bytes) -> Watched:
+    def start_watching(pid: int | bytes) -> Watched:
         watched.append(Watched(int(pid)))
         return watched[-1]
 
-    yield begin
+    yield start_watching
     for one in watched:
         one.close()
 
 
 @pytest.fixture(autouse=True)
-def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests themselves may run under a Retinue."""
+def no_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the markers of a Retinue that runs the tests."""
     for name in ("RETINUE_INSTANCE", "RETINUE_CHILD"):
         monkeypatch.delenv(name, raising=False)

@@ -1,6 +1,6 @@
-"""A Retinue to be killed: starts a child with a daemon, prints who is there, and waits.
+"""A Retinue to be killed: start a child with a daemon, print the pids, and wait.
 
-Prints the numbers of the child, the daemon and the guardian, and of a fork without an exec where one is asked for.
+Prints the numbers of the child, the daemon and the watchdog, and of a fork without an exec where one is asked for.
 """
 # ruff: noqa: T201
 
@@ -20,18 +20,18 @@ SCRIPT = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 1000' & wait; sleep 10
 
 async def main(kind: str, *extra: str) -> None:
     async with (
-        ProcessSupervisor(max_containment=ContainmentKind(kind)) as keeper,
-        open_child(shell(SCRIPT), keeper, grace=0.1) as process,
+        ProcessSupervisor(max_containment=ContainmentKind(kind)) as supervisor,
+        open_child(shell(SCRIPT), supervisor, grace=0.1) as process,
     ):
         (daemon,) = await read_lines(process, 1)
         fork = fork_without_exec() if "fork" in extra else 0
-        assert keeper._watchdog
-        print(process.pid, daemon.decode(), keeper._watchdog.pid, fork, flush=True)
+        assert supervisor._watchdog
+        print(process.pid, daemon.decode(), supervisor._watchdog.pid, fork, flush=True)
         await process.wait()
 
 
 def fork_without_exec() -> int:
-    """A process that holds every descriptor of ours, as the workers of some libraries do."""
+    """Fork a process that inherits every descriptor, as the workers of some libraries do."""
     if pid := os.fork():
         return pid
     os.close(1)

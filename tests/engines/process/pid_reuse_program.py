@@ -1,4 +1,4 @@
-"""In a namespace of its own: a recognised process ends, and its number is given to another."""
+"""Run in a pid namespace: a found process exits, and its pid is reused by another."""
 # ruff: noqa: T201
 
 import os
@@ -22,7 +22,7 @@ marked = subprocess.Popen(
 )
 assert marked.stdout
 marked.stdout.readline()
-found = {facts.pid: facts for facts in tree._select_processes(list(list_processes()))}
+found = {process_info.pid: process_info for process_info in tree._select_processes(list(list_processes()))}
 print("recognised before:", marked.pid in found)
 marked.kill()
 marked.wait()

@@ -1,4 +1,4 @@
-"""Becomes a user who may start no process, tries to start one, and prints why it failed."""
+"""Become a user who may start no process, try to start one, and print the failure."""
 
 # ruff: noqa: T201
 
@@ -15,15 +15,15 @@ NOBODY = 65_534
 
 
 async def main() -> None:
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper:
+    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         os.setresuid(NOBODY, NOBODY, NOBODY)
         try:
-            async with open_child(ChildCommand(argv=("/bin/true",), cwd="/", environ={}), keeper):
+            async with open_child(ChildCommand(argv=("/bin/true",), cwd="/", environ={}), supervisor):
                 print("it started")
         except EngineError as error:
             print(error.failure.message)
-            print(keeper.no_watchdog_reason)
+            print(supervisor.no_watchdog_reason)
 
 
 anyio.run(main)

@@ -1,4 +1,4 @@
-"""One child: what goes in, what comes out, how it ends."""
+"""One child: its input, its output, its environment and its exit."""
 
 import os
 import select
@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from tests.support.processes import descriptors, nothing_open_is_left, read_all, read_lines, shell
+from tests.support.processes import assert_nothing_left_open, descriptors, read_all, read_lines, shell
 
 from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildCommand, ChildExitedError, StdinMode, open_child
 from retinue.engines.process.supervisor import CHILD_VARIABLE, INSTANCE_VARIABLE, ContainmentKind, ProcessSupervisor
@@ -21,10 +21,10 @@ EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind
 
 @BOTH
 @EVERY
-async def test_a_child_is_talked_to_and_ends_by_itself(kind):
-    with nothing_open_is_left():
-        async with ProcessSupervisor(max_containment=kind) as keeper:
-            async with open_child(shell("cat; echo bye >&2; exit 7", stdin=StdinMode.PIPE), keeper) as process:
+async def test_child_reads_stdin_writes_stdout_and_exits(kind):
+    with assert_nothing_left_open():
+        async with ProcessSupervisor(max_containment=kind) as supervisor:
+            async with open_child(shell("cat; echo bye >&2; exit 7", stdin=StdinMode.PIPE), supervisor) as process:
                 await process.send(b"hello\n")
                 assert await process.receive() == b"hello\n"
                 process.close_stdin()
@@ -35,15 +35,18 @@ async def test_a_child_is_talked_to_and_ends_by_itself(kind):
             assert await process.wait() == ProcessEnd(code=7)
 
 
-async def test_a_signal_is_told_from_a_code():
-    async with ProcessSupervisor() as keeper, open_child(shell("kill -SEGV $$"), keeper) as process:
+async def test_exit_by_signal_is_reported_as_signal():
+    async with ProcessSupervisor() as supervisor, open_child(shell("kill -SEGV $$"), supervisor) as process:
         assert await process.wait() == ProcessEnd(signal=11)
 
 
 @BOTH
-async def test_more_is_sent_than_a_pipe_holds(anyio_backend):
+async def test_send_transfers_more_than_a_pipe_buffer(anyio_backend):
     data = bytes(range(256)) * 20_000
-    async with ProcessSupervisor() as keeper, open_child(shell("cat", stdin=StdinMode.PIPE), keeper) as process:
+    async with (
+        ProcessSupervisor() as supervisor,
+        open_child(shell("cat", stdin=StdinMode.PIPE), supervisor) as process,
+    ):
 
         async def send() -> None:
             await process.send(data)
@@ -55,26 +58,26 @@ async def test_more_is_sent_than_a_pipe_holds(anyio_backend):
 
 
 @BOTH
-async def test_sending_to_a_child_that_is_gone_says_so(anyio_backend):
-    async with ProcessSupervisor() as keeper:
+async def test_send_to_an_exited_child_raises_child_exited_error(anyio_backend):
+    async with ProcessSupervisor() as supervisor:
         async with open_child(
-            shell("exec 0<&-; echo closed; cat >/dev/null <&1", stdin=StdinMode.PIPE), keeper
+            shell("exec 0<&-; echo closed; cat >/dev/null <&1", stdin=StdinMode.PIPE), supervisor
         ) as process:
             await process.receive()
             with pytest.raises(ChildExitedError):
                 await process.send(b"x" * 2**20)
-        async with open_child(shell("sleep 1000 <&0 & exit 0", stdin=StdinMode.PIPE), keeper) as process:
+        async with open_child(shell("sleep 1000 <&0 & exit 0", stdin=StdinMode.PIPE), supervisor) as process:
             with pytest.raises(ChildExitedError):  # the other end is held by what it left behind
                 await process.send(b"x" * 2**20)
-        async with open_child(shell("true"), keeper) as process:
+        async with open_child(shell("true"), supervisor) as process:
             with pytest.raises(ChildExitedError):
                 await process.send(b"x")
 
 
-async def test_everything_written_before_the_end_is_read():
+async def test_output_larger_than_a_pipe_is_read_completely():
     async with (
-        ProcessSupervisor() as keeper,
-        open_child(shell("head -c 5000000 /dev/zero; echo end"), keeper) as process,
+        ProcessSupervisor() as supervisor,
+        open_child(shell("head -c 5000000 /dev/zero; echo end"), supervisor) as process,
     ):
         chunks = [await process.receive() for _ in range(3)]
         text = b"".join(chunks) + await read_all(process)
@@ -82,17 +85,17 @@ async def test_everything_written_before_the_end_is_read():
         assert text.endswith(b"end\n")
 
 
-async def test_what_a_dead_child_wrote_is_read_after_it_is_waited_for():
-    async with ProcessSupervisor() as keeper, open_child(shell("echo all of it"), keeper) as process:
+async def test_output_of_an_exited_child_is_read_after_wait():
+    async with ProcessSupervisor() as supervisor, open_child(shell("echo all of it"), supervisor) as process:
         await process.wait()
         assert await read_all(process) == b"all of it\n"
 
 
 @BOTH
 @EVERY
-async def test_a_grandchild_that_holds_the_pipes_holds_up_nobody(kind, watch):
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(shell("sleep 1000 & echo $!; exit 3"), keeper) as process:
+async def test_grandchild_with_open_pipes_delays_nothing(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(shell("sleep 1000 & echo $!; exit 3"), supervisor) as process:
             holder = watch(await read_all(process))
             assert await process.wait() == ProcessEnd(code=3)
             assert holder.lives()
@@ -101,14 +104,14 @@ async def test_a_grandchild_that_holds_the_pipes_holds_up_nobody(kind, watch):
 
 
 @BOTH
-async def test_a_flood_on_stderr_neither_blocks_nor_grows(anyio_backend):
+async def test_flood_on_stderr_neither_blocks_nor_fills_memory(anyio_backend):
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    async with ProcessSupervisor() as keeper:
+    async with ProcessSupervisor() as supervisor:
         before = resident()
         async with open_child(
-            shell("head -c 200000000 /dev/zero >&2; echo the end >&2; echo done"), keeper
+            shell("head -c 200000000 /dev/zero >&2; echo the end >&2; echo done"), supervisor
         ) as process:
             assert await read_all(process) == b"done\n"
             await process.wait()
@@ -118,47 +121,47 @@ async def test_a_flood_on_stderr_neither_blocks_nor_grows(anyio_backend):
 
 
 @EVERY
-async def test_a_child_sees_exactly_its_environment(kind):
+async def test_child_gets_exactly_its_environment(kind):
     given = {"PATH": os.environ["PATH"], "SECRET": "a b\nc'\"$x", "EMPTY": "", "odd.name-": "1"}
-    async with ProcessSupervisor(max_containment=kind) as keeper:
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
         for environ in (given, {name: value for name, value in given.items() if name != "odd.name-"}):
             command = ChildCommand(argv=("cat", "/proc/self/environ"), cwd="/", environ=environ)
-            async with open_child(command, keeper) as process:
+            async with open_child(command, supervisor) as process:
                 text = (await read_all(process)).decode()
             seen = dict(entry.split("=", 1) for entry in text.split("\0") if entry)
             assert len(seen.pop(CHILD_VARIABLE)) == 32
-            assert seen == {**environ, INSTANCE_VARIABLE: keeper.marker}
+            assert seen == {**environ, INSTANCE_VARIABLE: supervisor.marker}
 
 
-async def test_arguments_reach_a_child_as_they_are(tmp_path):
+async def test_child_gets_its_arguments_unchanged(tmp_path):
     arguments = ("", "a b", "$HOME", "'", '"', "*", "-n", "\n", "é")
     command = ChildCommand(
         argv=("printf", "%s\\0", *arguments), cwd=str(tmp_path), environ={"PATH": os.environ["PATH"]}
     )
-    async with ProcessSupervisor() as keeper, open_child(command, keeper) as process:
+    async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
         assert (await read_all(process)).decode().split("\0")[:-1] == list(arguments)
 
 
-async def test_a_child_has_no_terminal_and_its_stdin_is_empty(tmp_path):
+async def test_child_has_no_terminal_and_an_empty_stdin(tmp_path):
     script = (
         "cat; pwd; (: </dev/tty) 2>/dev/null || echo no terminal; ps -o sid= -p $$ | grep -qw $$ && echo own session"
     )
-    async with ProcessSupervisor() as keeper, open_child(shell(script, cwd=str(tmp_path)), keeper) as process:
+    async with ProcessSupervisor() as supervisor, open_child(shell(script, cwd=str(tmp_path)), supervisor) as process:
         assert (await read_all(process)).decode() == f"{tmp_path}\nno terminal\nown session\n"
 
 
 @EVERY
-async def test_a_child_inherits_no_descriptor_of_ours(kind, tmp_path):
+async def test_child_inherits_no_other_descriptors(kind, tmp_path):
     held = [os.open(tmp_path, os.O_RDONLY) for _ in range(40)]
     for descriptor in held[::2]:
         os.set_inheritable(descriptor, True)
     try:
         async with (
-            ProcessSupervisor(max_containment=kind) as keeper,
-            open_child(shell("echo up; exec cat", stdin=StdinMode.PIPE), keeper) as one,
+            ProcessSupervisor(max_containment=kind) as supervisor,
+            open_child(shell("echo up; exec cat", stdin=StdinMode.PIPE), supervisor) as one,
         ):
             await read_lines(one, 1)
-            async with open_child(shell("echo up; cat", stdin=StdinMode.PIPE), keeper) as other:
+            async with open_child(shell("echo up; cat", stdin=StdinMode.PIPE), supervisor) as other:
                 await read_lines(other, 1)
                 assert descriptors(one.pid) == {0, 1, 2}
                 assert descriptors(other.pid) == {0, 1, 2}
@@ -167,18 +170,18 @@ async def test_a_child_inherits_no_descriptor_of_ours(kind, tmp_path):
             os.close(descriptor)
 
 
-async def test_children_that_end_while_the_loop_is_blocked_are_all_accounted_for():
+async def test_exits_while_the_loop_is_blocked_are_all_reported():
     ends: dict[int, ProcessEnd] = {}
-    with nothing_open_is_left():
+    with assert_nothing_left_open():
         async with (
-            ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper,
+            ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor,
             anyio.create_task_group() as tasks,
         ):
             started: list[int] = []
             all_started = anyio.Event()
 
             async def run(code: int) -> None:
-                async with open_child(shell(f"exit {code}"), keeper) as process:
+                async with open_child(shell(f"exit {code}"), supervisor) as process:
                     started.append(process.pid)
                     if len(started) == 100:
                         all_started.set()
@@ -203,8 +206,11 @@ def _block_until_dead(pid: int) -> None:
     os.close(descriptor)
 
 
-async def test_a_child_lives_on_when_threads_end():
-    async with ProcessSupervisor() as keeper, open_child(shell("cat", stdin=StdinMode.PIPE), keeper) as process:
+async def test_child_survives_the_end_of_threads():
+    async with (
+        ProcessSupervisor() as supervisor,
+        open_child(shell("cat", stdin=StdinMode.PIPE), supervisor) as process,
+    ):
         for _ in range(5):
             thread = threading.Thread(target=len, args=("",))
             thread.start()
@@ -214,10 +220,10 @@ async def test_a_child_lives_on_when_threads_end():
 
 
 @BOTH
-async def test_what_the_block_raises_comes_out_as_it_is(anyio_backend, watch):
-    async with ProcessSupervisor() as keeper:
+async def test_error_in_the_child_block_is_raised_unwrapped(anyio_backend, watch):
+    async with ProcessSupervisor() as supervisor:
         with pytest.raises(KeyError, match="mine"):
-            async with open_child(shell("exec sleep 1000"), keeper) as process:
+            async with open_child(shell("exec sleep 1000"), supervisor) as process:
                 sleeper = watch(process.pid)
                 raise KeyError("mine")
         assert sleeper.ends()

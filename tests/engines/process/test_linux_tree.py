@@ -1,4 +1,4 @@
-"""How processes are recognised, and that no other is ever signalled."""
+"""Processes are found in /proc, and no other process is ever signalled."""
 
 import os
 import shutil
@@ -26,29 +26,29 @@ pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_ope
 REUSE = Path(__file__).with_name("pid_reuse_program.py")
 
 
-def test_a_process_is_read_whatever_its_name(tmp_path):
+def test_process_with_parentheses_in_its_name_is_read(tmp_path):
     named = tmp_path / "a) R 1 (b"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", named)
     process = subprocess.Popen([named, "1000"], start_new_session=True)
     try:
-        facts = read_process(process.pid)
-        assert facts is not None
-        assert (facts.parent, facts.session, facts.is_dead) == (os.getpid(), process.pid, False)
+        process_info = read_process(process.pid)
+        assert process_info is not None
+        assert (process_info.parent, process_info.session, process_info.is_dead) == (os.getpid(), process.pid, False)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         dead = read_process(process.pid)
-        assert dead == facts._replace(is_dead=True)
+        assert dead == process_info._replace(is_dead=True)
     finally:
         process.kill()
         process.wait()
     assert read_process(process.pid) is None
 
 
-def test_all_processes_are_seen():
-    assert os.getpid() in {facts.pid for facts in list_processes()}
+def test_list_processes_includes_this_process():
+    assert os.getpid() in {process_info.pid for process_info in list_processes()}
 
 
-def test_a_mark_is_found_in_a_very_large_environment():
+def test_marker_is_found_in_a_very_large_environment():
     environ = {f"V{number}": "x" * 1000 for number in range(200)} | {"Z": "the-mark"}
     command = ["sh", "-c", "echo up; read x"]
     process = subprocess.Popen(command, env=environ | {"PATH": os.environ["PATH"]}, stdin=PIPE, stdout=PIPE)
@@ -64,7 +64,7 @@ def test_a_mark_is_found_in_a_very_large_environment():
         process.wait()
 
 
-def test_what_is_not_recognised_after_it_was_opened_is_let_go():
+def test_unconfirmed_process_handle_is_closed():
     process = subprocess.Popen(["sleep", "1000"])
     before = descriptors(os.getpid())
     try:
@@ -82,7 +82,7 @@ def test_what_is_not_recognised_after_it_was_opened_is_let_go():
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="makes a namespace for process numbers")
-def test_a_number_that_now_means_another_process_is_not_signalled():
+def test_reused_pid_is_not_signalled():
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, str(REUSE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     if done.returncode == 3:
@@ -90,7 +90,7 @@ def test_a_number_that_now_means_another_process_is_not_signalled():
     assert (done.stdout, done.stderr) == ("recognised before: True\nheld after: []\nthe other lives: True\n", "")
 
 
-def test_a_tree_without_members_is_empty():
+def test_tree_without_live_processes_is_empty():
     process = subprocess.Popen(["true"], start_new_session=True)
     tree = LinuxProcessTree("no-such-mark")
     tree.set_root(process)
@@ -108,14 +108,14 @@ def test_a_tree_without_members_is_empty():
     ],
     ids=["nothing", "one that lives", "one that has ended"],
 )
-def test_it_is_known_of_a_process_whether_it_has_started_another(script, is_alone):
+def test_has_no_children_is_false_for_live_and_reaped_children(script, is_alone):
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
         assert has_no_children(process.pid) == is_alone
 
 
-def test_descendants_are_those_below_at_any_depth():
+def test_add_descendants_follows_parents_to_any_depth():
     parents = {2: 1, 3: 2, 4: 3, 5: 1, 6: 5, 7: 99}
     assert add_descendants({2}, parents) == {2, 3, 4}
     assert add_descendants({2, 5}, parents) == {2, 3, 4, 5, 6}

@@ -1,4 +1,4 @@
-"""Part A of the fault catalogue, on the pi engine: what a child process can do wrong. Each docstring names its row."""
+"""Part A of the fault catalogue, on the pi engine: faults of the child process. Each docstring names its row."""
 
 import os
 import signal
@@ -21,12 +21,12 @@ from retinue.model.results import AnswerStatus, ProcessEnd
 pytestmark = pytest.mark.process
 
 HARD = {"extend_timeout_debounce": 0, "ceiling_factor": 1}
-"""Timeouts that nothing extends."""
+"""Timeouts that are never extended."""
 FOREVER = do("hang", deaf=True)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(scratch_home):
+def assert_nothing_left(scratch_home):
     yield
     assert alive(scratch_home) == []
 
@@ -35,7 +35,7 @@ def nothing_is_left(scratch_home):
     ("program", "mode", "reason"),
     [(None, 0, "engine_missing"), ("#!/bin/sh\n", 0o000, "spawn_failed"), ("#!/no/such\n", 0o755, "spawn_failed")],
 )
-async def test_a_pi_that_cannot_start_fails_its_own_task_alone(scratch_home, program, mode, reason):
+async def test_pi_that_cannot_start_fails_its_own_task_only(scratch_home, program, mode, reason):
     """A1"""
     path = scratch_home / "their-pi"
     if program:
@@ -50,7 +50,7 @@ async def test_a_pi_that_cannot_start_fails_its_own_task_alone(scratch_home, pro
 
 
 @MODES
-async def test_an_exit_without_a_word_is_no_success(scratch_home, version):
+async def test_exit_without_output_is_no_success(scratch_home, version):
     """A2"""
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, do("exit", 0))
@@ -59,7 +59,7 @@ async def test_an_exit_without_a_word_is_no_success(scratch_home, version):
         assert result.exit_code == 1
 
 
-async def test_a_process_that_ends_at_its_start_is_quoted(scratch_home):
+async def test_failure_quotes_stderr_of_a_process_that_exits_at_start(scratch_home):
     """A2"""
     complains = do("shell", "echo 'Error: Model \"nope/x\" not found.' >&2")
     async with pi_stage(scratch_home, complains, do("exit", 1)) as retinue:
@@ -68,15 +68,15 @@ async def test_a_process_that_ends_at_its_start_is_quoted(scratch_home):
         assert 'Model "nope/x" not found' in words(result)
 
 
-async def test_a_silent_end_at_the_start_says_how_it_ended(scratch_home):
+async def test_silent_exit_at_start_reports_the_exit_code(scratch_home):
     """A2"""
     async with pi_stage(scratch_home, do("exit", 3)) as retinue:
         result = await play(retinue, do("say", "never"))
         assert ended(result) == (ErrorCode.SPAWN_FAILED, None)
-        assert "said nothing and ended with exit code 3" in words(result)
+        assert "content nothing and ended with exit code 3" in words(result)
 
 
-async def test_a_pi_that_closes_its_output_and_stays_is_no_success(scratch_home):
+async def test_pi_that_closes_its_output_and_stays_is_no_success(scratch_home):
     """A2"""
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("close"), FOREVER)
@@ -90,12 +90,12 @@ async def test_half_a_stream_is_no_success_and_stays_readable(scratch_home, vers
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, do("call", "read", {"path": "a"}, returns="found it"), do("exit", 0))
         assert ended(result) == (ErrorCode.ENGINE, "no_final_message")
-        kept = [stamped.event async for stamped in retinue.history(result.session)]
-        assert [event.text for event in kept if isinstance(event, ToolReturned)] == ["found it"]
+        stored = [record.event async for record in retinue.history(result.session)]
+        assert [event.text for event in stored if isinstance(event, ToolReturned)] == ["found it"]
 
 
 @MODES
-async def test_a_bad_exit_after_a_good_answer_is_a_success_with_a_notice(scratch_home, version):
+async def test_bad_exit_after_a_complete_answer_is_a_success_with_a_notice(scratch_home, version):
     """A4"""
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, do("say", "Done."), do("exit", 3))
@@ -105,7 +105,7 @@ async def test_a_bad_exit_after_a_good_answer_is_a_success_with_a_notice(scratch
 
 
 @MODES
-async def test_a_child_that_answered_and_will_not_end_is_a_success(scratch_home, version):
+async def test_child_that_answered_and_does_not_exit_is_a_success(scratch_home, version):
     """A5"""
     ways = [(FOREVER,), (do("hang"),), (do("settle"), FOREVER)]
     async with pi_stage(scratch_home, version=version) as retinue:
@@ -117,7 +117,7 @@ async def test_a_child_that_answered_and_will_not_end_is_a_success(scratch_home,
 
 
 @MODES
-async def test_a_child_that_continues_after_a_complete_message_returns_its_last_answer(scratch_home, version):
+async def test_child_that_continues_after_a_complete_message_returns_its_last_answer(scratch_home, version):
     """A5"""
     later = [(do("pause", seconds), do("say", "Second.", deltas=3)) for seconds in (1.5, 2.0, 2.5)]
     async with pi_stage(scratch_home, version=version) as retinue:
@@ -126,7 +126,7 @@ async def test_a_child_that_continues_after_a_complete_message_returns_its_last_
         assert answers == [(None, "Second.", ())] * 3
 
 
-async def test_a_version_without_a_report_is_ended_after_its_last_complete_message(scratch_home):
+async def test_version_without_completion_report_is_ended_after_its_last_complete_message(scratch_home):
     """A5"""
     async with pi_stage(scratch_home, version="0.80.3") as retinue:
         result = await play(retinue, do("say", "Done."), FOREVER)
@@ -139,7 +139,7 @@ async def test_a_version_without_a_report_is_ended_after_its_last_complete_messa
 HALF_A_LINE = do("raw", '{"type":"message_end","mess')
 
 
-async def test_death_by_a_signal_is_named_wherever_it_strikes(scratch_home):
+async def test_death_by_a_signal_is_reported_at_any_point(scratch_home):
     """A6"""
     points = [
         [],
@@ -162,7 +162,7 @@ async def test_death_by_a_signal_is_named_wherever_it_strikes(scratch_home):
 
 @MODES
 @pytest.mark.parametrize(
-    ("deed", "expected"),
+    ("step", "expected"),
     [
         (do("say", "", stop="error", error="401: no"), (ErrorCode.PROVIDER, "auth")),
         (do("say", "", stop="aborted", error="Request was aborted"), (ErrorCode.ABORTED, "aborted")),
@@ -172,15 +172,15 @@ async def test_death_by_a_signal_is_named_wherever_it_strikes(scratch_home):
     ],
     ids=["error", "aborted", "length", "empty", "unknown"],
 )
-async def test_a_bad_stop_reason_is_never_a_success(scratch_home, version, deed, expected):
+async def test_bad_stop_reason_is_never_a_success(scratch_home, version, step, expected):
     """A7"""
     async with pi_stage(scratch_home, version=version) as retinue:
-        result = await play(retinue, deed)
+        result = await play(retinue, step)
         assert ended(result) == expected
-        assert "401: no" in words(result) or "401" not in str(deed)
+        assert "401: no" in words(result) or "401" not in str(step)
 
 
-async def test_one_of_eight_that_hangs_times_out_alone(scratch_home):
+async def test_hanging_run_of_eight_times_out_alone(scratch_home):
     """A8"""
     order: list[str] = []
     tasks = [task(do("say", f"{n}"), name=f"{n}") for n in range(7)]
@@ -191,15 +191,15 @@ async def test_one_of_eight_that_hangs_times_out_alone(scratch_home):
     ):
         *others, last = await retinue.delegate([*tasks, hanging])
         while len(order) < 8:
-            told = await until_told(events, lambda event: isinstance(event, RunEnded))
-            order.append(told.origin.run)
+            record = await until_told(events, lambda event: isinstance(event, RunEnded))
+            order.append(record.origin.run)
     assert [(result.failure, result.text) for result in others] == [(None, f"{n}") for n in range(7)]
     assert (ended(last)[0], last.text, last.exit_code) == (ErrorCode.TIMEOUT, "half", 124)
     assert order[7] == last.run
 
 
 @MODES
-async def test_a_grandchild_that_holds_the_output_delays_nothing(scratch_home, version):
+async def test_grandchild_of_pi_with_open_output_delays_nothing(scratch_home, version):
     """A9"""
     async with pi_stage(scratch_home, version=version) as retinue:
         with anyio.fail_after(20):
@@ -208,13 +208,13 @@ async def test_a_grandchild_that_holds_the_output_delays_nothing(scratch_home, v
         assert "The agent left 1 process running in the background: ended." in result.actual.notices
 
 
-async def test_who_ignores_sigterm_is_killed_whatever_stops_him(scratch_home):
+async def test_pi_that_ignores_sigterm_is_killed_for_any_stop(scratch_home):
     """A10: all four ways at once, because each takes the five seconds of grace."""
     results = {}
 
-    async def run(retinue, name, *deeds, **options) -> None:
+    async def run(retinue, name, *actions, **options) -> None:
         begun = (do("ignore", "TERM"), do("say", name, stop="toolUse"))
-        results[name] = await play(retinue, *begun, *deeds, FOREVER, **options)
+        results[name] = await play(retinue, *begun, *actions, FOREVER, **options)
 
     async def shut_down() -> None:
         async with (
@@ -231,8 +231,8 @@ async def test_who_ignores_sigterm_is_killed_whatever_stops_him(scratch_home):
         group.start_soon(run, retinue, "loop", *[do("call", "read")] * 5)
         async with retinue.events() as events:
             group.start_soon(run, retinue, "cancel")
-            told = await until_told(events, lambda event: event == Text("cancel"))
-        assert retinue.stop(told.origin.run)
+            record = await until_told(events, lambda event: event == Text("cancel"))
+        assert retinue.stop(record.origin.run)
     assert {name: (ended(result)[0], result.text) for name, result in results.items()} == {
         "timeout": (ErrorCode.TIMEOUT, "timeout"),
         "loop": (ErrorCode.LOOP, "loop"),
@@ -241,7 +241,7 @@ async def test_who_ignores_sigterm_is_killed_whatever_stops_him(scratch_home):
     }
 
 
-async def test_a_stopped_child_is_ended(scratch_home):
+async def test_stopped_pi_is_terminated_at_its_timeout(scratch_home):
     """A11"""
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("say", "half", stop="toolUse"), do("stop"), timeout=2)
@@ -249,7 +249,7 @@ async def test_a_stopped_child_is_ended(scratch_home):
 
 
 @MODES
-async def test_a_daemon_of_a_tool_is_ended_and_told(scratch_home, version):
+async def test_daemon_of_a_tool_is_terminated_and_reported(scratch_home, version):
     """A13"""
     daemon = do("bash", "(setsid sleep 1000 >/dev/null 2>&1 &)")
     async with pi_stage(scratch_home, version=version) as retinue:
@@ -262,7 +262,7 @@ async def test_a_daemon_of_a_tool_is_ended_and_told(scratch_home, version):
     detect_containment(owns_process=False)[0] is not ContainmentKind.CGROUP,
     reason="without a control group a process that cleared its environment and changed its session is not found",
 )
-async def test_a_daemon_without_our_mark_is_ended_too(scratch_home):
+async def test_daemon_of_a_tool_without_marker_is_terminated(scratch_home):
     """A13"""
     daemon = do("bash", f"(env -i setsid sh -c 'sleep 1000; : {scratch_home}' >/dev/null 2>&1 &)")
     async with pi_stage(scratch_home) as retinue:
@@ -281,7 +281,7 @@ async def test_two_hundred_forks_end_with_their_run(scratch_home):
         assert (await play(retinue, do("say", "Next."))).text == "Next."
 
 
-async def test_a_child_that_signals_its_group_does_not_reach_us(scratch_home):
+async def test_pi_that_signals_its_group_does_not_reach_retinue(scratch_home):
     """A15: its own group it may end. A signal to its parent's number would reach us: only a sandbox prevents that."""
     async with pi_stage(scratch_home, settings={"max_concurrency": 2}) as retinue:
         killed, sibling = await retinue.delegate(
@@ -292,7 +292,7 @@ async def test_a_child_that_signals_its_group_does_not_reach_us(scratch_home):
 
 
 @MODES
-async def test_a_child_that_wants_a_terminal_finds_none(scratch_home, version):
+async def test_pi_and_its_tools_have_no_terminal(scratch_home, version):
     """A17"""
     asks = do("bash", "read answer </dev/tty; echo $?; cat; echo $?")
     asks_itself = do("shell", "read answer </dev/tty || touch refused")
@@ -303,7 +303,7 @@ async def test_a_child_that_wants_a_terminal_finds_none(scratch_home, version):
         assert (scratch_home / "work" / "refused").exists()
 
 
-async def test_a_folder_that_is_gone_before_the_run_is_bad_input(scratch_home):
+async def test_missing_cwd_before_the_run_is_invalid_input(scratch_home):
     """A18"""
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("say", "never"), cwd=scratch_home / "gone")
@@ -311,7 +311,7 @@ async def test_a_folder_that_is_gone_before_the_run_is_bad_input(scratch_home):
 
 
 @MODES
-async def test_a_folder_that_vanishes_during_the_run_harms_nobody_else(scratch_home, version):
+async def test_cwd_deleted_during_a_run_does_not_affect_other_runs(scratch_home, version):
     """A18"""
     folder = scratch_home / "brief"
     folder.mkdir()
@@ -323,7 +323,7 @@ async def test_a_folder_that_vanishes_during_the_run_harms_nobody_else(scratch_h
         assert (await play(retinue, do("say", "Next."))).text == "Next."
 
 
-async def test_a_replaced_program_serves_new_runs_and_leaves_running_ones_alone(scratch_home):
+async def test_replaced_pi_program_serves_new_runs_only(scratch_home):
     """A19"""
     waits = do("bash", "until [ -e go ]; do sleep 0.02; done")
     work = scratch_home / "work"
@@ -345,7 +345,7 @@ async def test_a_replaced_program_serves_new_runs_and_leaves_running_ones_alone(
         assert reported(await play(retinue, do("report")))["pid"] == after["pid"]
 
 
-async def test_children_that_end_while_the_loop_is_blocked_are_all_told_rightly(scratch_home):
+async def test_pi_exits_while_the_loop_is_blocked_are_all_reported(scratch_home):
     """A20"""
     blocked = []
 
@@ -353,14 +353,14 @@ async def test_children_that_end_while_the_loop_is_blocked_are_all_told_rightly(
         async with retinue.events(deltas=False) as events, anyio.create_task_group() as group:
 
             async def block() -> None:
-                async for stamped in events:
-                    if isinstance(stamped.event, ToolReturned):
+                async for record in events:
+                    if isinstance(record.event, ToolReturned):
                         time.sleep(0.2)  # noqa: ASYNC251 - that is the fault
-                        blocked.append(stamped)
+                        blocked.append(record)
 
             group.start_soon(block)
-            deeds = (do("call", "read"), do("say", "Done."))
-            results = await retinue.delegate([task(*deeds, do("exit", n)) for n in range(1, 9)])
+            actions = (do("call", "read"), do("say", "Done."))
+            results = await retinue.delegate([task(*actions, do("exit", n)) for n in range(1, 9)])
             group.cancel_scope.cancel()
         assert blocked
         assert [(result.text, result.actual.process) for result in results] == [
@@ -370,7 +370,7 @@ async def test_children_that_end_while_the_loop_is_blocked_are_all_told_rightly(
 
 
 @MODES
-async def test_a_child_has_three_descriptors_whatever_we_hold(scratch_home, version):
+async def test_pi_has_three_open_descriptors(scratch_home, version):
     """A24"""
     held = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
     for descriptor in held[::2]:

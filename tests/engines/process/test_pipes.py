@@ -1,4 +1,4 @@
-"""Pipes where the loop cannot wait for them: threads read and write."""
+"""Pipes that the loop cannot wait for are read and written in threads."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from retinue.engines.process.termination import poll_exit
 from retinue.model.results import ProcessEnd
 
 
-async def test_threads_carry_every_byte():
+async def test_threaded_pipes_transfer_every_byte():
     reading, writing = os.pipe()
     source, sink = ThreadedPipeReader(os.fdopen(reading, "rb", 0)), ThreadedPipeWriter(os.fdopen(writing, "wb", 0))
     data = bytes(range(256)) * 4000
@@ -29,7 +29,7 @@ async def test_threads_carry_every_byte():
     assert b"".join(received) == data
 
 
-async def test_what_an_abandoned_thread_read_is_not_lost():
+async def test_chunk_read_by_an_abandoned_thread_is_not_lost():
     reading, writing = os.pipe()
     source = ThreadedPipeReader(os.fdopen(reading, "rb", 0))
     with anyio.CancelScope() as scope:
@@ -46,7 +46,7 @@ async def test_what_an_abandoned_thread_read_is_not_lost():
 
 @pytest.mark.process
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_end_is_seen_without_process_descriptors(backend):
+def test_exit_is_detected_without_process_descriptors(backend):
     process = subprocess.Popen(["sh", "-c", "exit 6"])
     assert anyio.run(poll_exit, process, backend=backend) == ProcessEnd(code=6)
     process.wait()

@@ -1,4 +1,4 @@
-"""Engines with processes in one program: none takes what another started for what its own children left behind."""
+"""Several supervisors in one program: none treats processes of another as its own orphans."""
 
 import subprocess
 import sys
@@ -14,6 +14,6 @@ pytestmark = [
 PROGRAM = Path(__file__).with_name("two_supervisors_program.py")
 
 
-def test_a_child_of_one_engine_that_ends_leaves_those_of_another_alone():
+def test_end_of_one_engines_child_leaves_children_of_another_running():
     done = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("alive\n", "")

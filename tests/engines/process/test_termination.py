@@ -1,4 +1,4 @@
-"""Nothing outlives the block: whatever a child does to stay."""
+"""No process outlives its block, for any way to escape."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 from msgspec import structs
-from tests.support.processes import nothing_open_is_left, own_zombies, read_all, read_lines, shell
+from tests.support.processes import assert_nothing_left_open, own_zombies, read_all, read_lines, shell
 
 from retinue.engines.process.child import ChildProcess, StdinMode, open_child
 from retinue.engines.process.linux_tree import has_marker, is_in_cgroup, list_processes
@@ -23,47 +23,49 @@ pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_ope
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER, ContainmentKind.GROUP])
 SHORT = 0.1
-"""Seconds of grace where the grace is certain to pass."""
+"""Seconds of grace where the grace always passes."""
 needs_cgroup = pytest.mark.skipif(
     detect_containment()[0] is not ContainmentKind.CGROUP, reason="no control groups here"
 )
 
 
-def living(mark: str) -> list[int]:
-    return [facts.pid for facts in list_processes() if not facts.is_dead and has_marker(facts.pid, mark.encode())]
+def list_marked(marker: str) -> list[int]:
+    return [each.pid for each in list_processes() if not each.is_dead and has_marker(each.pid, marker.encode())]
 
 
 @BOTH
 @EVERY
-async def test_a_child_is_asked_first(kind, watch):
+async def test_child_gets_sigterm_first(kind, watch):
     script = "trap 'echo asked >&2; exit 5' TERM; sleep 1000 & echo up; wait"
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(shell(script), keeper) as process:
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(shell(script), supervisor) as process:
             await read_lines(process, 1)
         assert await process.wait() == ProcessEnd(code=5)
         assert process.stderr_tail.endswith(b"asked\n")
         assert process.killed_descendants == 0
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
 
 
 @BOTH
 @EVERY
-async def test_a_child_that_does_not_listen_is_killed(kind):
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT) as process:
+async def test_child_that_ignores_sigterm_is_killed(kind):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(
+            shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), supervisor, grace=SHORT
+        ) as process:
             await read_lines(process, 1)
         assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
 
 
 @EVERY
-async def test_a_child_is_ended_though_asyncio_itself_cancels_who_ends_it(kind):
+async def test_child_is_terminated_when_asyncio_cancels_the_termination(kind):
     is_up = anyio.Event()
-    async with ProcessSupervisor(max_containment=kind) as keeper:
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
 
         async def work() -> None:
             async with open_child(
-                shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper, grace=SHORT
+                shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), supervisor, grace=SHORT
             ) as process:
                 await read_lines(process, 1)
                 is_up.set()
@@ -77,22 +79,22 @@ async def test_a_child_is_ended_though_asyncio_itself_cancels_who_ends_it(kind):
         at_work.cancel()  # while the first is obeyed
         with pytest.raises(asyncio.CancelledError):
             await at_work
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
 
 
-async def test_a_child_that_answered_has_less_time():
-    async with ProcessSupervisor() as keeper:
+async def test_child_that_answered_has_a_shorter_grace():
+    async with ProcessSupervisor() as supervisor:
         with anyio.fail_after(4):
-            async with open_child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), keeper) as process:
+            async with open_child(shell("trap '' TERM; echo up; sleep 1000; sleep 1000"), supervisor) as process:
                 await read_lines(process, 1)
                 process.answered = True
         assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
 
 
 @EVERY
-async def test_a_stopped_child_ends_in_good_order(kind):
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(shell("trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 1000"), keeper) as process:
+async def test_stopped_child_handles_sigterm(kind):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(shell("trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 1000"), supervisor) as process:
             await read_lines(process, 1)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # noqa: ASYNC222 - it stops at once
         assert await process.wait() == ProcessEnd(code=9)
@@ -100,27 +102,27 @@ async def test_a_stopped_child_ends_in_good_order(kind):
 
 @BOTH
 @EVERY
-async def test_a_cancelled_block_is_left_with_everything_ended(kind):
-    with nothing_open_is_left():
-        async with ProcessSupervisor(max_containment=kind) as keeper:
+async def test_cancelled_block_terminates_all_processes(kind):
+    with assert_nothing_left_open():
+        async with ProcessSupervisor(max_containment=kind) as supervisor:
             with anyio.CancelScope() as scope:
                 async with open_child(
-                    shell("trap '' TERM; sleep 1000 & echo up; wait"), keeper, grace=SHORT
+                    shell("trap '' TERM; sleep 1000 & echo up; wait"), supervisor, grace=SHORT
                 ) as process:
                     await read_lines(process, 1)
                     scope.cancel()
                     await process.receive()
             assert scope.cancelled_caught
             assert await process.wait() == ProcessEnd(signal=signal.SIGKILL)
-            assert living(keeper.marker) == []
+            assert list_marked(supervisor.marker) == []
 
 
-async def test_a_child_that_writes_while_it_ends_is_not_stuck():
+async def test_child_that_writes_while_terminating_does_not_block():
     script = (
         "trap 'head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; exit 4' TERM; echo up; while :; do :; done"
     )
-    async with ProcessSupervisor() as keeper:
-        async with open_child(shell(script), keeper) as process:
+    async with ProcessSupervisor() as supervisor:
+        async with open_child(shell(script), supervisor) as process:
             await read_lines(process, 1)
         assert await process.wait() == ProcessEnd(code=4)
         assert process.stderr_bytes == 3_000_000
@@ -128,7 +130,7 @@ async def test_a_child_that_writes_while_it_ends_is_not_stuck():
 
 DAEMON = "(setsid sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!') & wait; exit 0"
 NAMELESS = f"env -i PATH=\"$PATH\" sh -c '{re.sub(chr(39), chr(39) + chr(92) + chr(39) + chr(39), DAEMON)}'"
-"""The same with a cleared environment: no mark leads to it."""
+"""The same with a cleared environment, without a marker."""
 
 
 @pytest.mark.parametrize(
@@ -139,9 +141,9 @@ NAMELESS = f"env -i PATH=\"$PATH\" sh -c '{re.sub(chr(39), chr(39) + chr(92) + c
         (ContainmentKind.MARKER, False),
     ],
 )
-async def test_a_daemon_is_found_by_its_mark(kind, owns_process, watch):
-    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as keeper:
-        async with open_child(shell(DAEMON), keeper) as process:
+async def test_daemon_is_found_by_its_marker(kind, owns_process, watch):
+    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as supervisor:
+        async with open_child(shell(DAEMON), supervisor) as process:
             daemon = watch(await read_all(process))
             await process.wait()
         assert daemon.ends()
@@ -153,10 +155,10 @@ async def test_a_daemon_is_found_by_its_mark(kind, owns_process, watch):
     ("kind", "owns_process"),
     [pytest.param(ContainmentKind.CGROUP, False, marks=needs_cgroup), (ContainmentKind.SUBREAPER, True)],
 )
-async def test_a_daemon_without_a_mark_is_found_all_the_same(kind, owns_process, watch):
-    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as keeper:
+async def test_daemon_without_a_marker_is_terminated(kind, owns_process, watch):
+    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as supervisor:
         for _ in range(5):
-            async with open_child(shell(NAMELESS), keeper) as process:
+            async with open_child(shell(NAMELESS), supervisor) as process:
                 daemon = watch(await read_all(process))
                 await process.wait()
             assert daemon.ends()
@@ -164,20 +166,20 @@ async def test_a_daemon_without_a_mark_is_found_all_the_same(kind, owns_process,
     assert own_zombies() == set()
 
 
-async def until_enclosed(process: ChildProcess, keeper: ProcessSupervisor) -> None:
+async def wait_until_in_cgroup(process: ChildProcess, supervisor: ProcessSupervisor) -> None:
     at_work = anyio.to_thread.current_default_thread_limiter()
-    while not is_in_cgroup(process.pid, keeper.marker) or at_work.borrowed_tokens:
+    while not is_in_cgroup(process.pid, supervisor.marker) or at_work.borrowed_tokens:
         await anyio.lowlevel.checkpoint()
     await anyio.wait_all_tasks_blocked()
 
 
 @needs_cgroup
-async def test_a_program_that_forks_late_is_put_into_its_group_meanwhile(watch):
+async def test_late_forking_program_enters_its_cgroup_while_it_loads(watch):
     command = structs.replace(shell(f"read go; {NAMELESS}", stdin=StdinMode.PIPE), late_fork=True)
-    async with ProcessSupervisor() as keeper:
-        async with open_child(command, keeper) as process:
+    async with ProcessSupervisor() as supervisor:
+        async with open_child(command, supervisor) as process:
             with anyio.fail_after(10):
-                await until_enclosed(process, keeper)
+                await wait_until_in_cgroup(process, supervisor)
             await process.send(b"go\n")
             daemon = watch(await read_all(process))
             await process.wait()
@@ -186,90 +188,93 @@ async def test_a_program_that_forks_late_is_put_into_its_group_meanwhile(watch):
 
 
 @needs_cgroup
-async def test_one_that_forks_at_once_though_it_was_to_do_so_late_is_found_by_its_mark(watch):
-    async with ProcessSupervisor() as keeper:
-        async with open_child(structs.replace(shell(DAEMON), late_fork=True), keeper) as process:
+async def test_early_forking_program_declared_as_late_is_found_by_its_marker(watch):
+    async with ProcessSupervisor() as supervisor:
+        async with open_child(structs.replace(shell(DAEMON), late_fork=True), supervisor) as process:
             daemon = watch(await read_all(process))
             await process.wait()
         assert daemon.ends()
         assert process.killed_descendants == 1
 
 
-async def test_a_daemon_without_a_mark_escapes_the_mark_alone_as_is_said(watch):
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper:
-        async with open_child(shell(NAMELESS), keeper) as process:
+async def test_daemon_without_a_marker_escapes_marker_containment(watch):
+    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
+        async with open_child(shell(NAMELESS), supervisor) as process:
             daemon = watch(await read_all(process))
             await process.wait()
         assert daemon.lives()
     os.kill(daemon.pid, signal.SIGKILL)
 
 
-async def test_an_orphan_of_one_child_does_not_end_with_another(watch):
-    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER, owns_process=True) as keeper:
-        async with open_child(shell("cat", stdin=StdinMode.PIPE), keeper):
-            async with open_child(shell(NAMELESS), keeper) as process:
+async def test_orphan_of_one_child_does_not_end_with_another_child(watch):
+    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER, owns_process=True) as supervisor:
+        async with open_child(shell("cat", stdin=StdinMode.PIPE), supervisor):
+            async with open_child(shell(NAMELESS), supervisor) as process:
                 daemon = watch(await read_all(process))
             assert daemon.lives()
         assert daemon.ends()
 
 
 @EVERY
-async def test_descendants_without_a_mark_are_found_by_their_parents(kind, watch):
-    async with ProcessSupervisor(max_containment=kind) as keeper:
+async def test_descendants_without_a_marker_are_found_by_their_parents(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
         script = "env -i setsid sh -c 'sleep 1000 & echo $!; wait' & wait"
-        async with open_child(shell(script), keeper) as process:
+        async with open_child(shell(script), supervisor) as process:
             sleeper = watch((await read_lines(process, 1))[0])
         assert sleeper.ends()
 
 
 @EVERY
-async def test_two_hundred_processes_end_together(kind):
+async def test_two_hundred_processes_are_terminated_together(kind):
     script = "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); done; echo up; wait"
-    with nothing_open_is_left():
-        async with ProcessSupervisor(max_containment=kind) as keeper:
-            async with open_child(shell(script), keeper) as process:
+    with assert_nothing_left_open():
+        async with ProcessSupervisor(max_containment=kind) as supervisor:
+            async with open_child(shell(script), supervisor) as process:
                 await read_lines(process, 1)
-                assert len([facts for facts in list_processes() if facts.session == process.pid]) == 201
-            assert living(keeper.marker) == []
+                assert (
+                    len([process_info for process_info in list_processes() if process_info.session == process.pid])
+                    == 201
+                )
+            assert list_marked(supervisor.marker) == []
             assert process.survivors == ()
 
 
-async def test_more_processes_than_are_held_at_once_end_too():
+async def test_more_processes_than_handles_are_terminated():
     script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; echo up; wait"
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as keeper:
-        async with open_child(shell(script), keeper) as process:
+    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
+        async with open_child(shell(script), supervisor) as process:
             await read_lines(process, 1)
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
 
 
 @pytest.mark.parametrize("kind", [pytest.param(ContainmentKind.CGROUP, marks=needs_cgroup), ContainmentKind.MARKER])
-async def test_processes_that_beget_others_as_they_die_end_too(kind):
+async def test_processes_that_fork_on_sigterm_are_terminated(kind):
     # Each takes SIGTERM as the sign to leave a successor in a session of its own.
     breed = "trap 'setsid sh -c \"$BREED\" & exit' TERM; echo up; while :; do sleep 1000 & wait $!; done"
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(shell(breed, BREED=breed), keeper, grace=SHORT) as process:
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(shell(breed, BREED=breed), supervisor, grace=SHORT) as process:
             await read_lines(process, 1)
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
         assert process.survivors == ()
 
 
 @pytest.mark.parametrize("script", ["kill -TERM 0", "kill -KILL 0", "kill -KILL -$$"])
-async def test_a_child_that_signals_its_group_reaches_only_itself(script):
-    async with ProcessSupervisor() as keeper, open_child(shell(f"{script}; sleep 1000"), keeper) as process:
+async def test_child_that_signals_its_group_reaches_only_itself(script):
+    async with ProcessSupervisor() as supervisor, open_child(shell(f"{script}; sleep 1000"), supervisor) as process:
         end = await process.wait()
         assert end.signal in {signal.SIGTERM, signal.SIGKILL}
 
 
 @BOTH
-async def test_many_children_at_once_leave_nothing(anyio_backend):
-    with nothing_open_is_left():
-        async with ProcessSupervisor() as keeper:
+async def test_many_concurrent_children_leave_nothing_behind(anyio_backend):
+    with assert_nothing_left_open():
+        async with ProcessSupervisor() as supervisor:
             up: list[int] = []
             with anyio.CancelScope() as scope:
                 async with anyio.create_task_group() as tasks:
 
                     async def run() -> None:
-                        async with open_child(shell("setsid sleep 1000 & echo up; wait"), keeper) as process:
+                        async with open_child(shell("setsid sleep 1000 & echo up; wait"), supervisor) as process:
                             await read_lines(process, 1)
                             up.append(process.pid)
                             if len(up) == 64:
@@ -279,10 +284,10 @@ async def test_many_children_at_once_leave_nothing(anyio_backend):
                     for _ in range(64):
                         tasks.start_soon(run)
             assert len(up) == 64
-            assert living(keeper.marker) == []
+            assert list_marked(supervisor.marker) == []
 
 
-async def test_containment_says_what_is_in_force_and_what_may_get_away():
+async def test_detect_containment_describes_its_limits():
     kind, sentence = detect_containment()
     owned, _ = detect_containment(owns_process=True)
     assert kind in {ContainmentKind.CGROUP, ContainmentKind.MARKER}
@@ -292,20 +297,20 @@ async def test_containment_says_what_is_in_force_and_what_may_get_away():
 
 
 @pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER])
-async def test_a_child_is_ended_when_no_descriptor_is_left(kind):
-    async with ProcessSupervisor(max_containment=kind) as keeper:
+async def test_child_is_terminated_without_free_descriptors(kind):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
         async with open_child(
-            shell("for i in 1 2 3 4 5 6 7 8; do setsid sleep 1000 & done; echo up; wait"), keeper
+            shell("for i in 1 2 3 4 5 6 7 8; do setsid sleep 1000 & done; echo up; wait"), supervisor
         ) as process:
             await read_lines(process, 1)
-            held = take_all_descriptors()
+            held = use_up_descriptors()
         for descriptor in held:
             os.close(descriptor)
-        assert living(keeper.marker) == []
+        assert list_marked(supervisor.marker) == []
         assert process.survivors == ()
 
 
-def take_all_descriptors() -> list[int]:
+def use_up_descriptors() -> list[int]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     held = []
@@ -319,15 +324,15 @@ def take_all_descriptors() -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def same_limits() -> Iterator[None]:
+def restore_limits() -> Iterator[None]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @EVERY
-async def test_those_who_came_of_a_child_are_counted_while_it_runs(kind):
+async def test_count_descendants_counts_live_descendants(kind):
     waiting = shell("sleep 1000 & echo up; read x; wait", stdin=StdinMode.PIPE)
-    async with ProcessSupervisor(max_containment=kind) as keeper, open_child(waiting, keeper) as process:
+    async with ProcessSupervisor(max_containment=kind) as supervisor, open_child(waiting, supervisor) as process:
         await read_lines(process, 1)
         assert await process.count_descendants() == 1

@@ -1,4 +1,4 @@
-"""The guardian: when Retinue is killed, everything it started ends, and nothing else does."""
+"""The watchdog: when Retinue is killed, everything it started ends, and nothing else does."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.processes import nothing_open_is_left, python, read_all, read_lines, shell
+from tests.support.processes import assert_nothing_left_open, python, read_all, read_lines, shell
 
 from retinue.engines.process.cgroups import find_own_cgroup
 from retinue.engines.process.child import StdinMode, open_child
@@ -37,7 +37,7 @@ def start_parent(*arguments: str) -> tuple[subprocess.Popen[bytes], list[int]]:
     return parent, [int(word) for word in parent.stdout.readline().split()]
 
 
-def finish(parent: subprocess.Popen[bytes]) -> None:
+def stop_parent(parent: subprocess.Popen[bytes]) -> None:
     assert parent.stdout
     parent.stdout.close()
     parent.kill()
@@ -45,7 +45,7 @@ def finish(parent: subprocess.Popen[bytes]) -> None:
 
 
 @KINDS
-def test_a_killed_parent_leaves_nothing_running(kind, watch):
+def test_killed_parent_leaves_nothing_running(kind, watch):
     bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     parent, pids = start_parent(kind)
     try:
@@ -58,12 +58,12 @@ def test_a_killed_parent_leaves_nothing_running(kind, watch):
         assert bystander.poll() is None
         assert not group or not Path(find_own_cgroup(), group[0]).exists()
     finally:
-        finish(parent)
+        stop_parent(parent)
         bystander.kill()
         bystander.wait()
 
 
-def test_a_fork_that_holds_the_pipe_does_not_keep_the_guardian_waiting(watch):
+def test_fork_with_the_pipe_open_does_not_delay_the_watchdog(watch):
     parent, pids = start_parent(ContainmentKind.MARKER, "fork")
     fork = pids[3]
     try:
@@ -72,63 +72,63 @@ def test_a_fork_that_holds_the_pipe_does_not_keep_the_guardian_waiting(watch):
         assert all(one.ends() for one in started)
     finally:
         os.kill(fork, signal.SIGKILL)
-        finish(parent)
+        stop_parent(parent)
 
 
-def test_the_guardian_is_not_ended_by_signals_meant_for_its_parent(watch):
+def test_watchdog_ignores_signals_meant_for_its_parent(watch):
     parent, pids = start_parent(ContainmentKind.MARKER)
     try:
-        *started, guardian = [watch(pid) for pid in pids[:3]]
+        *started, watchdog = [watch(pid) for pid in pids[:3]]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(guardian.pid, number)
+            os.kill(watchdog.pid, number)
         parent.send_signal(signal.SIGKILL)
         assert all(one.ends() for one in started)
-        assert guardian.ends()
+        assert watchdog.ends()
     finally:
-        finish(parent)
+        stop_parent(parent)
 
 
-async def test_there_is_no_guardian_before_there_is_a_child(watch):
-    with nothing_open_is_left():
-        async with ProcessSupervisor() as keeper:
-            assert keeper._watchdog is None
-            async with open_child(shell("true"), keeper) as process:
+async def test_watchdog_starts_with_the_first_child(watch):
+    with assert_nothing_left_open():
+        async with ProcessSupervisor() as supervisor:
+            assert supervisor._watchdog is None
+            async with open_child(shell("true"), supervisor) as process:
                 await process.wait()
-            assert keeper._watchdog is not None
-            guardian = keeper._watchdog.pid
-            assert keeper.no_watchdog_reason is None
-        assert not Path(f"/proc/{guardian}").exists()
+            assert supervisor._watchdog is not None
+            watchdog = supervisor._watchdog.pid
+            assert supervisor.no_watchdog_reason is None
+        assert not Path(f"/proc/{watchdog}").exists()
 
 
-async def test_a_guardian_that_was_ended_is_replaced(watch):
-    with nothing_open_is_left():
-        async with ProcessSupervisor() as keeper, open_child(shell("cat", stdin=StdinMode.PIPE), keeper):
-            assert keeper._watchdog
-            first = keeper._watchdog.pid
+async def test_killed_watchdog_is_replaced(watch):
+    with assert_nothing_left_open():
+        async with ProcessSupervisor() as supervisor, open_child(shell("cat", stdin=StdinMode.PIPE), supervisor):
+            assert supervisor._watchdog
+            first = supervisor._watchdog.pid
             os.kill(first, signal.SIGKILL)
             os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it was killed
-            async with open_child(shell("true"), keeper) as process:
+            async with open_child(shell("true"), supervisor) as process:
                 assert await process.wait() == ProcessEnd(code=0)
-            assert keeper._watchdog.pid != first
+            assert supervisor._watchdog.pid != first
 
 
-async def test_the_guardian_sees_nothing_of_our_environment(monkeypatch):
+async def test_watchdog_gets_no_environment_of_its_parent(monkeypatch):
     monkeypatch.setenv("SECRET", "hidden")
-    async with ProcessSupervisor() as keeper, open_child(shell("true"), keeper):
-        assert keeper._watchdog
-        assert not has_marker(keeper._watchdog.pid, b"hidden")
-        assert not has_marker(keeper._watchdog.pid, keeper.marker.encode())
+    async with ProcessSupervisor() as supervisor, open_child(shell("true"), supervisor):
+        assert supervisor._watchdog
+        assert not has_marker(supervisor._watchdog.pid, b"hidden")
+        assert not has_marker(supervisor._watchdog.pid, supervisor.marker.encode())
 
 
-def test_the_guardian_imports_next_to_nothing():
+def test_watchdog_imports_no_large_modules():
     probe = f"import runpy, sys; sys.argv = ['g', 'x' * 32, '0']; runpy.run_path({str(WATCHDOG_PROGRAM)!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", probe], capture_output=True, text=True, check=True)
     assert not {"pathlib", "contextlib", "subprocess", "asyncio", "anyio"} & (
-        set(done.stdout.split()) - _runpy_needs()
+        set(done.stdout.split()) - _list_runpy_modules()
     )
 
 
-def _runpy_needs() -> set[str]:
+def _list_runpy_modules() -> set[str]:
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", "import runpy, sys; print(*sys.modules)"],
         capture_output=True,
@@ -138,32 +138,36 @@ def _runpy_needs() -> set[str]:
     return set(done.stdout.split())
 
 
-def _shows(pid: int, mark: str) -> bool:
+def _has_marker(pid: int, marker: str) -> bool:
     while not read_environ(pid):
-        pass  # while it becomes another program, a process shows none
-    return has_marker(pid, mark.encode())
+        pass  # in the middle of an exec, a process shows none
+    return has_marker(pid, marker.encode())
 
 
 @KINDS
-async def test_a_retinue_inside_a_retinue_ends_with_it(kind, monkeypatch, watch):
+async def test_nested_retinue_ends_with_the_outer_one(kind, monkeypatch, watch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    async with ProcessSupervisor(max_containment=kind) as keeper:
-        async with open_child(python(PARENT, kind), keeper) as process:
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(python(PARENT, kind), supervisor) as process:
             numbers = await read_lines(process, 1)
             started = [watch(number) for number in numbers[:3]]
             assert all(one.lives() for one in started)
-            assert all(_shows(one.pid, keeper.marker) for one in started)
+            assert all(_has_marker(one.pid, supervisor.marker) for one in started)
         assert all(one.ends() for one in started)
-        assert [facts for facts in list_processes() if has_marker(facts.pid, keeper.marker.encode())] == []
+        assert [
+            process_info
+            for process_info in list_processes()
+            if has_marker(process_info.pid, supervisor.marker.encode())
+        ] == []
 
 
-async def test_marks_of_the_retinues_above_are_kept(monkeypatch):
+async def test_markers_of_outer_instances_are_kept(monkeypatch):
     monkeypatch.setenv(INSTANCE_VARIABLE, "above")
     monkeypatch.setenv(CHILD_VARIABLE, "outer")
     async with (
-        ProcessSupervisor() as keeper,
-        open_child(shell(f'echo "${INSTANCE_VARIABLE} ${CHILD_VARIABLE}"'), keeper) as process,
+        ProcessSupervisor() as supervisor,
+        open_child(shell(f'echo "${INSTANCE_VARIABLE} ${CHILD_VARIABLE}"'), supervisor) as process,
     ):
         instances, children = (await read_all(process)).decode().split()
-        assert instances == f"above:{keeper.marker}"
+        assert instances == f"above:{supervisor.marker}"
         assert children.startswith("outer:")

@@ -1,4 +1,4 @@
-"""Two engines in one program, each with a keeper: says whether the child of one outlives the end of the other's."""
+"""Two engines in one program, each with a supervisor: print whether the child of one outlives the end of the other."""
 
 import os
 import sys
@@ -11,29 +11,31 @@ from retinue.engines.process.supervisor import ContainmentKind, ProcessSuperviso
 SLEEPS = ChildCommand(argv=("sleep", "600"), cwd="/", environ={"PATH": os.environ["PATH"]})
 
 
-def keeper(family: SharedProcessTable) -> ProcessSupervisor:
-    return ProcessSupervisor(owns_process=True, max_containment=ContainmentKind.SUBREAPER, shared=family)
+def make_supervisor(shared: SharedProcessTable) -> ProcessSupervisor:
+    return ProcessSupervisor(owns_process=True, max_containment=ContainmentKind.SUBREAPER, shared=shared)
 
 
-async def older(family: SharedProcessTable, is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event) -> None:
-    async with keeper(family) as first, open_child(SLEEPS, first):
+async def run_first(
+    shared: SharedProcessTable, is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event
+) -> None:
+    async with make_supervisor(shared) as first, open_child(SLEEPS, first):
         is_up.set()
         await may_end.wait()
     has_ended.set()
 
 
 async def main() -> None:
-    family = SharedProcessTable()
+    shared = SharedProcessTable()
     is_up, may_end, has_ended = anyio.Event(), anyio.Event(), anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(older, family, is_up, may_end, has_ended)
+        group.start_soon(run_first, shared, is_up, may_end, has_ended)
         await is_up.wait()
-        async with keeper(family) as second, open_child(SLEEPS, second) as younger:
+        async with make_supervisor(shared) as second, open_child(SLEEPS, second) as child:
             may_end.set()
             await has_ended.wait()
             end = None
             with anyio.move_on_after(0.2):
-                end = await younger.wait()
+                end = await child.wait()
             sys.stdout.write(f"{end or 'alive'}\n")
 
 

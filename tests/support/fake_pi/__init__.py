@@ -1,43 +1,43 @@
-r"""A pi that does as it is told, wrongly too: speaks pi's own lines, needs no model, no node and no network.
+r"""A fake pi that follows a script, faults included: it writes pi's own lines, without a model, node or network.
 
-    install(folder / "bin")                                   # a program `pi`: put the folder on the PATH
-    task = script(deed("say", "half"), deed("die", "SEGV"))   # goes anywhere into a prompt
+    install_fake_pi(folder / "bin")                                    # a program `pi`: put the folder on the PATH
+    task = encode_script(action("say", "half"), action("die", "SEGV"))   # goes anywhere into a prompt
 
-It takes commands (`--mode rpc`) or one prompt (`--mode json -p`), and keeps a session file as pi does. A prompt
-without a script is repeated. What `install` is given is done at the start, before anything is read.
+It takes commands (`--mode rpc`) or one prompt (`--mode json -p`), and writes a session file as pi does. A prompt
+without a script is echoed. The actions given to `install_fake_pi` run at the start, before anything is read.
 
     say TEXT deltas= stop= error= usage=        an assistant message
     call TOOL ARGS returns= is_error= updates=  an assistant message with a tool call, and its result
     finalize RESULT error=                      the same with `subagent_finalize`
-    home TOOL ARGS abandon=                     the same with a tool that calls home; abandon: does not wait for it.
-                                                `{prompt}` as a task is what it was itself given
-    homes TOOL *ARGS                            several of them at once
-    fail ERROR will_retry=                      the provider fails; pi tries again by itself, or not
-    report *VARIABLES                           says, as JSON, what it knows: pid, cwd, context, tools, environment …
-    ask TITLE                                   an extension asks, and waits for the answer
-    hear settle= drop= refuse=                  waits until it is steered, and has that as a message of the user's;
-                                                settle: tells first that the run is over; drop: never has it
-    settle                                      tells that the run is over now: what follows comes late
+    delegate TOOL ARGS abandon=                 the same with a delegation tool; abandon: does not wait for the result.
+                                                `{prompt}` as a task is replaced by its own prompt
+    delegate_all TOOL *ARGS                     several delegation calls at once
+    fail ERROR will_retry=                      the provider fails; pi retries by itself, or not
+    report *VARIABLES                           its state as JSON: pid, cwd, context, tools, environment …
+    ask TITLE                                   an extension asks the user, and waits for the answer
+    wait_for_steering settle= drop= refuse=     waits until it is steered, and records that as a user message;
+                                                settle: reports the end of the run first; drop: never records it
+    settle                                      reports the end of the run: everything after that is late
     emit RECORD                                 a line of JSON
     long SIZE                                   an assistant message in a line of so many bytes
     raw TEXT, drip TEXT                         bytes as they are (latin-1); one by one
     repeat TEXT TIMES                           the same bytes again and again, as fast as they are read
     beat TIMES PAUSE                            keep-alive lines
     flood KIND SIZE                             so many bytes of `events`, `deltas`, a `line` without end, `stderr`
-    bash COMMAND                                as pi's tool: in a session of its own, told as a call
-    shell COMMAND                               beneath pi itself: in its session, with its output
-    hang deaf=                                  until told to abort, or until its input ends; deaf: for ever
+    bash COMMAND                                as pi's tool: in a session of its own, with a tool call
+    shell COMMAND                               a child of pi itself: in its session, with its output
+    hang deaf=                                  until aborted, or until its input ends; deaf: for ever
     close                                       closes its output
-    exit CODE, die SIGNAL, stop                 ends, is killed, is stopped
+    exit CODE, die SIGNAL, stop                 exits, is killed, is stopped
     ignore SIGNAL                               from now on
-    grow SIZE                                   holds so many bytes more
-    pause SECONDS                               before it goes on
+    grow SIZE                                   allocates so many bytes more
+    pause SECONDS                               before the next action
     refuse COMMAND ERROR                        from now on
-    have *TOOLS                                 the tools it knows from now on
-    unload                                      our extension is not there from now on
+    have *TOOLS                                 the tools it has from now on
+    unload                                      our extension is missing from now on
 
-A daemon is a `bash "setsid sleep 99 >/dev/null 2>&1 &"`, or `env -i setsid …`; what holds pi's output a
-`shell "sleep 99 &"`. Standard library only, and as little of it as starts quickly.
+A daemon is a `bash "setsid sleep 99 >/dev/null 2>&1 &"`, or `env -i setsid …`; a process that keeps pi's output open
+is a `shell "sleep 99 &"`. Standard library only, and only what loads quickly.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ FakePiAction = tuple[str, Sequence[Any], Record]
 
 
 def action(name: str, *args: Any, **options: Any) -> FakePiAction:
-    """One thing to do, as the table says."""
+    """Return one action of the table."""
     return (name, args, options)
 
 
 def encode_script(*actions: FakePiAction) -> str:
-    """Deeds as one word of a prompt."""
+    """Encode actions as one word of a prompt."""
     return SCRIPT_MARK + base64.b64encode(json.dumps(actions).encode()).decode()
 
 
 def install_fake_pi(folder: Path, *at_start: FakePiAction, version: str | None = None) -> Path:
-    """Puts a program `pi` into the folder and returns its path; a version before 0.87 is started once per run."""
+    """Write a program `pi` into the folder and return its path; a version before 0.87 is started once per run."""
     folder.mkdir(parents=True, exist_ok=True)
     if version:
         manifest = {"name": "@earendil-works/pi-coding-agent", "version": version}
@@ -84,6 +84,6 @@ def install_fake_pi(folder: Path, *at_start: FakePiAction, version: str | None =
 
 
 def decode_script(word: str) -> Sequence[FakePiAction]:
-    """What `script` was given, without its mark."""
+    """Decode the actions of a script, given without its mark."""
     actions: Sequence[FakePiAction] = json.loads(base64.b64decode(word))
     return actions

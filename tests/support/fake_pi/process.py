@@ -1,4 +1,4 @@
-"""The process itself: pi's commands, sessions and lines."""
+"""The fake pi process: its commands, sessions and lines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, NoReturn
 
 # Relative, because the program finds this package without Retinue around it.
 from . import SCRIPT_MARK, FakePiAction, Record, action, decode_script
-from .deeds import FINALIZE, FakePiActions, RunAbortedError
+from .actions import FINALIZE, FakePiActions, RunAbortedError
 
 CONFIGURE = "/retinue_configure "
 TOOLS = ("read", "write", "edit", "bash", "grep", "find", "ls", FINALIZE)
 CHUNK = 1 << 16
 MAX_ECHO_CHARS = 60
-"""Characters of a prompt that are repeated where it has no script."""
+"""Characters echoed of a prompt without a script."""
 
 
 def main(argv: Sequence[str], at_start: Sequence[FakePiAction] = ()) -> NoReturn:
-    # As pi: asked to end, it ends with a code of its own.
+    # As pi: on SIGTERM it exits with a code of its own.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     pi = FakePi(argv)
     try:
@@ -37,13 +37,13 @@ def main(argv: Sequence[str], at_start: Sequence[FakePiAction] = ()) -> NoReturn
 
 
 class FakePiSession:
-    """A conversation in its file: a line that names it, then its messages."""
+    """A conversation and its file: a header line, then its messages."""
 
     def __init__(self, path: str | None) -> None:
-        """Opens it, or begins it where there is none.
+        """Open the session, or create it if the file does not exist.
 
         Raises:
-            ValueError: the file is no session, or its folder is gone.
+            ValueError: the file is not a session, or its folder is gone.
         """
         self.path = path
         self.messages: list[Record] = []
@@ -63,7 +63,7 @@ class FakePiSession:
 
     @property
     def prompts(self) -> list[str]:
-        """What was asked in it, scripts left out."""
+        """The prompts of the session, without their scripts."""
         texts = (_message_text(message) for message in self.messages if message["role"] == "user")
         return [text.partition(SCRIPT_MARK)[0].strip() for text in texts]
 
@@ -78,32 +78,32 @@ class FakePiSession:
 
 
 class FakePi:
-    """The process: its commands, its session, and what it tells."""
+    """The process: its commands, its session, and its output."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.argv = list(argv)
         self.session = FakePiSession(None if "--no-session" in argv else self.value_of("--session"))
         self.served: list[str] = []
-        """What this process was asked, in whatever session."""
+        """The prompts of this process, of all sessions."""
         self.tools: Sequence[str] = TOOLS
         self.has_extension = True
         self.configured: Record = self._configured_by_arguments()
         self.callback: Record = {}
-        """Where it calls to delegate."""
+        """The address for delegation calls."""
         self.refusals: dict[str, str] = {}
         self.is_settled = True
         self.prompt = ""
-        """What it is at work on."""
+        """The current prompt."""
         self._rest = b""
         self.held: list[bytes] = []
-        """Memory it does not give back."""
+        """Memory that is never released."""
         self._calls = 0
 
     def value_of(self, flag: str) -> str | None:
         return self.argv[self.argv.index(flag) + 1] if flag in self.argv else None
 
     def serve_commands(self) -> None:
-        """Obeys commands until there are no more."""
+        """Handle commands until the input ends."""
         for command in self.commands():
             self.handle_command(command)
 
@@ -168,11 +168,11 @@ class FakePi:
     def _list_delegation_tools(self) -> list[str]:
         if not self.callback:
             return []
-        from .calling import DelegationClient
+        from .delegation_client import DelegationClient
 
-        home = DelegationClient(self.callback)
-        tools = home.list_tools()
-        home.close()
+        client = DelegationClient(self.callback)
+        tools = client.list_tools()
+        client.close()
         return tools
 
     # -- a run ---------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ class FakePi:
             self.settle()
 
     def run_actions(self, actions: Sequence[FakePiAction]) -> None:
-        can = FakePiActions(self)
+        available = FakePiActions(self)
         for name, args, options in actions:
-            getattr(can, name)(*args, **options)
+            getattr(available, name)(*args, **options)
 
     def settle(self, *, aborted: bool = False) -> None:
         self.is_settled = True
@@ -234,7 +234,7 @@ class FakePi:
             rest = rest[os.write(descriptor, rest) :]
 
     def _configured_by_arguments(self) -> Record:
-        """What older versions are told when they are started."""
+        """Return the configuration that older versions get by arguments."""
         prompts = {
             key: Path(path).read_text() if (path := self.value_of(flag)) else ""
             for key, flag in (("system", "--system-prompt"), ("append", "--append-system-prompt"))

@@ -1,4 +1,4 @@
-"""What the fake pi can be told to do: one method for each line of the table."""
+"""The actions of the fake pi: one method for each line of the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK = 1 << 18
 
 
 class RunAbortedError(Exception):
-    """The run was told to end."""
+    """The run was aborted by a command."""
 
     def __init__(self, command: Record) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class RunAbortedError(Exception):
 
 
 class FakePiActions:
-    """What the table says, one method for each."""
+    """The actions of the table."""
 
     def __init__(self, pi: FakePi) -> None:
         self._pi = pi
@@ -52,8 +52,8 @@ class FakePiActions:
         details: Record | None = None,
     ) -> None:
         called = self._begin_call(tool, args or {})
-        for shown in updates:
-            self._pi.send({"type": "tool_execution_update", **called, "partialResult": _content(shown)})
+        for text in updates:
+            self._pi.send({"type": "tool_execution_update", **called, "partialResult": _content(text)})
         self._end_call(called, returns, is_error=is_error, details=details)
 
     def finalize(self, result: str | None = None, *, error: str | None = None) -> None:
@@ -61,32 +61,32 @@ class FakePiActions:
         arguments = {key: value for key, value in arguments.items() if value is not None}
         self.call(FINALIZE, arguments, returns="finalized", details=arguments)
 
-    def home(self, tool: str, args: Record, *, abandon: bool = False) -> None:
-        from .calling import DelegationClient
+    def delegate(self, tool: str, args: Record, *, abandon: bool = False) -> None:
+        from .delegation_client import DelegationClient
 
         if args.get("task") == "{prompt}":
             args = {**args, "task": self._pi.prompt}
         called = self._begin_call(tool, args)
-        home = DelegationClient(self._pi.callback)
-        home.start_call(tool, called["toolCallId"], args)
+        client = DelegationClient(self._pi.callback)
+        client.start_call(tool, called["toolCallId"], args)
         if abandon:
-            home.close()
+            client.close()
             self._end_call(called, "Aborted", is_error=True)
             return
-        for shown in home.iter_partials():
-            self._pi.send({"type": "tool_execution_update", **called, "partialResult": shown})
-        self._end_home_call(called, home.result)
+        for partial in client.iter_partials():
+            self._pi.send({"type": "tool_execution_update", **called, "partialResult": partial})
+        self._end_delegation(called, client.result)
 
-    def homes(self, tool: str, *args: Record) -> None:
-        from .calling import DelegationClient
+    def delegate_all(self, tool: str, *args: Record) -> None:
+        from .delegation_client import DelegationClient
 
         calls = [self._begin_call(tool, each) for each in args]
-        homes = [DelegationClient(self._pi.callback) for _ in args]
-        for called, home in zip(calls, homes, strict=True):
-            home.start_call(tool, called["toolCallId"], called["args"])
-        for called, home in zip(calls, homes, strict=True):
-            list(home.iter_partials())
-            self._end_home_call(called, home.result)
+        clients = [DelegationClient(self._pi.callback) for _ in args]
+        for called, client in zip(calls, clients, strict=True):
+            client.start_call(tool, called["toolCallId"], called["args"])
+        for called, client in zip(calls, clients, strict=True):
+            list(client.iter_partials())
+            self._end_delegation(called, client.result)
 
     def fail(self, error: str, *, will_retry: bool = False) -> None:
         self._pi.add(self._pi.make_message([], "error", error=error))
@@ -126,7 +126,7 @@ class FakePiActions:
         empty = len(json.dumps(line(""), separators=(",", ":")))
         self._pi.send(line("x" * (size - empty)))
 
-    def hear(self, *, settle: bool = False, drop: bool = False, refuse: str = "") -> None:
+    def wait_for_steering(self, *, settle: bool = False, drop: bool = False, refuse: str = "") -> None:
         for command in self._pi.commands():
             if command["type"] != "steer":
                 self._pi.respond(command, error="Agent is already processing.")
@@ -238,14 +238,14 @@ class FakePiActions:
     def unload(self) -> None:
         self._pi.has_extension = False
 
-    def _end_home_call(self, called: Record, result: Record) -> None:
+    def _end_delegation(self, called: Record, result: Record) -> None:
         text = "".join(part["text"] for part in result["content"])
         self._end_call(called, text, is_error=result.get("isError", False), details=result.get("details"))
 
     def _begin_call(self, tool: str, args: Record) -> Record:
         call = self._pi.next_call()
-        wish = {"type": "toolCall", "id": call, "name": tool, "arguments": args}
-        self._pi.add(self._pi.make_message([wish], "toolUse"))
+        request = {"type": "toolCall", "id": call, "name": tool, "arguments": args}
+        self._pi.add(self._pi.make_message([request], "toolUse"))
         called = {"toolCallId": call, "toolName": tool, "args": args}
         self._pi.send({"type": "tool_execution_start", **called})
         return called
@@ -262,5 +262,5 @@ def _content(text: str) -> Record:
 
 
 def _descriptors() -> list[str]:
-    """The open ones; looking opens one itself, which is gone afterwards."""
+    """Return the open descriptors, without the one that listing them opens."""
     return sorted(file.name for file in [*Path("/proc/self/fd").iterdir()] if file.exists())

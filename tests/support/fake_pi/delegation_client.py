@@ -1,4 +1,4 @@
-"""How the fake pi calls home: what our extension does in the real one."""
+"""The delegation client of the fake pi, as our extension has it in the real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DelegationClient:
         self.result: Record = {"content": [{"type": "text", "text": ""}]}
 
     def list_tools(self) -> list[str]:
-        """The names of the tools to delegate with."""
+        """Return the names of the delegation tools."""
         self._send({"type": "tools"})
         return [tool["name"] for tool in self._receive()["tools"]]
 
@@ -29,7 +29,7 @@ class DelegationClient:
         self._send({"type": "call", "tool": tool, "call": call, "arguments": args, "partial": True})
 
     def iter_partials(self) -> Iterator[Record]:
-        """Partial results until there is a whole one."""
+        """Yield partial results until the final one arrives."""
         while True:
             message = self._receive()
             if message["type"] == "partial":
