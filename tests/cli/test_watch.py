@@ -167,11 +167,11 @@ def test_watch_without_runs_prints_that_nothing_runs(process):
 
 def test_watch_keys_select_read_cancel_and_quit(process, terminal, start_hanging):
     running, session = start_hanging()
-    process.start("watch", "--follow", **terminal.holds())
+    process.start("watch", "--follow", **terminal.process_options())
     seen = terminal.read_until("q quit")
     assert "\x1b[?1049h" in seen
     assert "› ⠋" in re.sub("[⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋", without_escapes(seen))
-    assert not terminal.shows_what_is_typed
+    assert not terminal.has_echo
     terminal.type("\r")
     terminal.read_until("Enter all runs")
     terminal.type("t")
@@ -187,30 +187,30 @@ def test_watch_keys_select_read_cancel_and_quit(process, terminal, start_hanging
     terminal.type("q")
     rest = terminal.read_until("[exit 0]")
     assert rest.index("\x1b[?25h") < rest.index("\x1b[?1049l") < rest.rindex("Session: ")
-    assert terminal.shows_what_is_typed
+    assert terminal.has_echo
 
 
 def test_interrupted_watch_restores_the_terminal(process, terminal, start_hanging):
     running, _ = start_hanging()
-    process.start("watch", **terminal.holds())
+    process.start("watch", **terminal.process_options())
     terminal.read_until("q quit")
     terminal.type("\x03")
     assert "\x1b[?1049l" in terminal.read_until("[exit 0]")
-    assert terminal.shows_what_is_typed
+    assert terminal.has_echo
     assert running.poll() is None
 
 
 def test_ctrl_o_expands_windows_of_a_run_and_its_end_restores_the_terminal(process, terminal):
     lines = "\n".join(f"line {number}" for number in range(40))
     script = [{"event": {"type": "text", "text": lines}}, {"hang": True}]
-    process.start("run", "explorer", "x", *SCRIPTED, script=script, **terminal.holds())
+    process.start("run", "explorer", "x", *SCRIPTED, script=script, **terminal.process_options())
     shown = terminal.read_until("line 39")
     assert "line 24" not in shown
     terminal.type("\x0f")
     terminal.read_until("line 24")
     terminal.type("\x03")
     assert "Session: " in terminal.read_until("[exit 130]")
-    assert terminal.shows_what_is_typed
+    assert terminal.has_echo
 
 
 # -- a real terminal -------------------------------------------------------------------------------

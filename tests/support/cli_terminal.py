@@ -1,4 +1,4 @@
-"""A terminal someone sits at, for programs that are started on it."""
+"""A pseudo-terminal for commands that tests start on it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import termios
 from typing import Any
 
 SHELL = 'trap : INT; "$@"; echo "[exit $?]"; read line'
-"""What stays on the terminal when the program has left it: a terminal whose last process ends loses what it shows."""
-PATIENCE = 30.0
-"""Seconds until something appears, at the very most."""
+"""Keeps the terminal open after the program has ended: without a process a terminal loses its content."""
+READ_TIMEOUT = 30.0
+"""Seconds to wait for output."""
 ON_A_TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
 
 
@@ -23,20 +23,20 @@ class Terminal:
         self.keyboard, self.device = pty.openpty()
         self._is_open = True
 
-    def read_until(self, words: str) -> str:
-        """What is on it when these words have appeared."""
+    def read_until(self, text: str) -> str:
+        """Return the output up to and including this text."""
         seen = ""
-        while words not in seen:
+        while text not in seen:
             seen += self._read().decode(errors="replace")
         return seen
 
     def read_to_end(self) -> str:
-        self._let_go()
+        self._close_device()
         seen = b""
         while True:
             try:
                 more = self._read()
-            except OSError:  # how Linux says that nobody has the other end open
+            except OSError:  # Linux: no process has the other end open
                 more = b""
             if not more:
                 return seen.decode(errors="replace")
@@ -46,13 +46,13 @@ class Terminal:
         os.write(self.keyboard, text.encode())
 
     @property
-    def shows_what_is_typed(self) -> bool:
+    def has_echo(self) -> bool:
         return bool(termios.tcgetattr(self.keyboard)[3] & termios.ECHO)
 
-    def holds(self) -> dict[str, Any]:
-        """How a process is started that has this terminal for its own, in the foreground, below a shell.
+    def process_options(self) -> dict[str, Any]:
+        """Return the options for a process in the foreground of this terminal, below a shell.
 
-        Prints `[exit N]` when it has ended.
+        The shell prints `[exit N]` when the process has ended.
         """
         return {
             "before": ("sh", "-c", SHELL, "sh"),
@@ -60,24 +60,24 @@ class Terminal:
             "stdin": self.device,
             "stdout": self.device,
             "stderr": self.device,
-            "preexec_fn": self._take_over,
+            "preexec_fn": self._set_controlling_terminal,
         }
 
-    def _take_over(self) -> None:
+    def _set_controlling_terminal(self) -> None:
         os.setsid()
         os.close(os.open(os.ttyname(self.device), os.O_RDWR))
 
     def close(self) -> None:
-        self._let_go()
+        self._close_device()
         os.close(self.keyboard)
 
-    def _let_go(self) -> None:
+    def _close_device(self) -> None:
         if self._is_open:
             os.close(self.device)
             self._is_open = False
 
     def _read(self) -> bytes:
-        assert select.select([self.keyboard], [], [], PATIENCE)[0], "nothing more came"
+        assert select.select([self.keyboard], [], [], READ_TIMEOUT)[0], "no more output"
         return os.read(self.keyboard, 65536)
 
 

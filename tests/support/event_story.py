@@ -1,4 +1,4 @@
-"""Progress made of events, without anything that runs."""
+"""Event records of invented runs, for tests of views that need no engine."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from retinue.model.events import Event, RunQueued, RunStarted
 from retinue.runtime.progress import CallProgress
 
 START = 1000.0
-"""Wall clock at which runs are accepted and start."""
+"""Wall-clock time at which runs are accepted and start."""
 
 
-class Story:
-    """Tells what happens in runs, one event after the other."""
+class EventStory:
+    """Collects the event records of runs, in order."""
 
     def __init__(self) -> None:
-        self.told: list[EventRecord] = []
+        self.records: list[EventRecord] = []
 
-    def queued(self, run: str, *, parent: str | None = None, depth: int = 1, **facts: object) -> None:
-        known = {"name": run, "agent": run, "task": "look", "cwd": "/", "surface": "fanout", "timeout": 600.0}
-        self.happens(run, RunQueued(**{**known, **facts}), parent=parent, depth=depth)  # type: ignore[arg-type]
+    def queue(self, run: str, *, parent: str | None = None, depth: int = 1, **fields: object) -> None:
+        defaults = {"name": run, "agent": run, "task": "look", "cwd": "/", "surface": "fanout", "timeout": 600.0}
+        self.add(run, RunQueued(**{**defaults, **fields}), parent=parent, depth=depth)  # type: ignore[arg-type]
 
-    def begins(self, run: str, *, parent: str | None = None, depth: int = 1, **facts: object) -> None:
-        self.queued(run, parent=parent, depth=depth, **facts)
-        self.happens(run, RunStarted(), parent=parent, depth=depth)
+    def start(self, run: str, *, parent: str | None = None, depth: int = 1, **fields: object) -> None:
+        self.queue(run, parent=parent, depth=depth, **fields)
+        self.add(run, RunStarted(), parent=parent, depth=depth)
 
-    def happens(self, run: str, *events: Event, parent: str | None = None, depth: int = 1) -> None:
+    def add(self, run: str, *events: Event, parent: str | None = None, depth: int = 1) -> None:
         origin = EventSource(
             run=run, session=f"{run:0<32}", root="r", parent_run=parent, parent_tool_use_id="c", depth=depth
         )
-        self.told += [EventRecord(origin, len(self.told) + 1, START, event) for event in events]
+        self.records += [EventRecord(origin, len(self.records) + 1, START, event) for event in events]
 
     def progress(self) -> CallProgress:
-        return fold(self.told)
+        return fold(self.records)
 
 
-def fold(events: Iterable[EventRecord]) -> CallProgress:
+def fold(records: Iterable[EventRecord]) -> CallProgress:
     progress = CallProgress()
-    for stamped in events:
-        progress = progress.apply(stamped)
+    for record in records:
+        progress = progress.apply(record)
     return progress

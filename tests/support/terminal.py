@@ -1,4 +1,4 @@
-"""A program on a terminal of a given size, such as the interactive pi: what is typed, and what the screen shows."""
+"""Programs on a pseudo-terminal of a given size, such as the interactive pi: keyboard input and screen content."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import anyio
 from tests.support.terminal_emulator import TerminalEmulator
 from wcwidth import iter_graphemes
 
-PATIENCE = 30
-"""Seconds until something is on the screen, at the very most."""
-PICTURE = "2026"
-"""The mode in which a terminal waits with what it shows until a picture is complete."""
+SCREEN_TIMEOUT = 30
+"""Seconds to wait for text on the screen."""
+SYNCHRONIZED_OUTPUT = "2026"
+"""The mode in which a terminal shows nothing until a frame is complete."""
 ENTER, ESCAPE, EXPAND = "\r", "\x1b", "\x0f"
-TAKE_OVER = (
+SET_CONTROLLING_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""Makes the terminal the controlling one of a program before it is started."""
+"""Makes stdin the controlling terminal of a program and executes it."""
 _PARTS = re.compile(
     r"\x1b\[([<=>?]?)([\d;:]*)[ -/]*([@-~])"  # CSI
     r"|(\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\))"  # OSC, DCS and other strings
@@ -99,7 +99,7 @@ class LenientEmulator(TerminalEmulator):
 
 
 class Terminal:
-    """A terminal on which a program runs."""
+    """A terminal on which a program runs, and its screen."""
 
     def __init__(self, keyboard: int, columns: int, rows: int) -> None:
         self._keyboard = keyboard
@@ -118,19 +118,19 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
 
-    async def until(self, *words: str, typing: str = "") -> list[str]:
-        """Return the rows once all of these words are on them; types `typing` until then, as often as it takes."""
-        with anyio.move_on_after(PATIENCE):
-            while not self._shows(words):
+    async def until(self, *texts: str, typing: str = "") -> list[str]:
+        """Return the rows once they contain all these texts; types `typing` repeatedly until then."""
+        with anyio.move_on_after(SCREEN_TIMEOUT):
+            while not self._shows(texts):
                 if typing:
                     self.type(typing)
                 with anyio.move_on_after(1):
                     await self._read()
-        assert self._shows(words), f"{words} never came on the screen:\n" + "\n".join(self.lines)
+        assert self._shows(texts), f"{texts} did not appear on the screen:\n" + "\n".join(self.lines)
         return self.lines
 
     async def settle(self) -> list[str]:
-        """Return the rows of the screen once nothing was written for a moment."""
+        """Return the rows of the screen once the program has written nothing for half a second."""
         while True:
             with anyio.move_on_after(0.5) as scope:
                 await self._read()
@@ -138,15 +138,15 @@ class Terminal:
                 return self.screen
 
     async def drain(self) -> None:
-        """Read until no process has the terminal open: one that nobody reads from holds up what writes to it."""
+        """Read until no process has the terminal open: an unread terminal blocks the process that writes to it."""
         with suppress(OSError):
             while True:
                 await self._read()
 
-    def _shows(self, words: Sequence[str]) -> bool:
-        """Return whether all of these words are on the screen, and no picture is drawn by half."""
-        seen = "\n".join(self.lines)
-        return PICTURE not in self._screen.modes and all(word in seen for word in words)
+    def _shows(self, texts: Sequence[str]) -> bool:
+        """Return whether the screen contains all these texts and no frame is incomplete."""
+        screen = "\n".join(self.lines)
+        return SYNCHRONIZED_OUTPUT not in self._screen.modes and all(text in screen for text in texts)
 
     async def _read(self) -> None:
         await anyio.wait_readable(self._keyboard)
@@ -161,7 +161,7 @@ async def on_terminal(
     keyboard, device = pty.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = await anyio.open_process(
-        [sys.executable, "-c", TAKE_OVER, *command],
+        [sys.executable, "-c", SET_CONTROLLING_TERMINAL, *command],
         cwd=cwd,
         env={**environ, "TERM": "xterm-256color"},
         stdin=device,
@@ -174,9 +174,9 @@ async def on_terminal(
     try:
         yield terminal
     finally:
-        with suppress(ProcessLookupError):  # it has ended by itself
+        with suppress(ProcessLookupError):  # already ended
             process.terminate()
-        with anyio.CancelScope(shield=True), anyio.move_on_after(PATIENCE):
+        with anyio.CancelScope(shield=True), anyio.move_on_after(SCREEN_TIMEOUT):
             await terminal.drain()
             await process.wait()
         os.close(keyboard)

@@ -1,9 +1,9 @@
-"""Shared by the tests of the ways in."""
+"""Fixtures of the terminal views' tests."""
 
 import pytest
-from tests.support.event_story import Story
+from tests.support.event_story import EventStory
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def events() -> EventStory:
+    return EventStory()

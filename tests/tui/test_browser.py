@@ -1,4 +1,4 @@
-"""What someone looks at among runs, key by key."""
+"""The run browser: keys, selection, pager and cancelling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.event_story import START, Story
+from tests.support.event_story import START, EventStory
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import RunEnded, Text
@@ -20,33 +20,33 @@ from retinue.tui.widths import text_width
 SCREEN = ScreenSize(width=60, height=10)
 
 
-class Seat:
-    """Someone in front of a screen."""
+class BrowserDriver:
+    """Presses keys in the browser and reads its frame."""
 
-    def __init__(self, story: Story, screen: ScreenSize = SCREEN) -> None:
-        self.story, self.screen, self.look = story, screen, BrowserState()
+    def __init__(self, events: EventStory, screen: ScreenSize = SCREEN) -> None:
+        self.events, self.screen, self.state = events, screen, BrowserState()
 
     def press(self, *keys: str) -> BrowserCommand | None:
-        wish = None
+        command = None
         for key in keys:
-            self.look, wish = apply_key(self.look, key, self.story.progress(), self.screen)
-        return wish
+            self.state, command = apply_key(self.state, key, self.events.progress(), self.screen)
+        return command
 
     @property
-    def sees(self) -> list[str]:
-        return [plain_text(line) for line in render_browser(self.look, self.story.progress(), self.screen, START)]
+    def lines(self) -> list[str]:
+        return [plain_text(line) for line in render_browser(self.state, self.events.progress(), self.screen, START)]
 
 
 @pytest.fixture
-def seat(story):
+def browser(events):
     for run in ("one", "two", "three"):
-        story.begins(run)
-        story.happens(run, *(Text(f"{run} says {number}") for number in range(40)))
-    return Seat(story)
+        events.start(run)
+        events.add(run, *(Text(f"{run} says {number}") for number in range(40)))
+    return BrowserDriver(events)
 
 
-def test_all_runs_are_shown_with_one_chosen_and_the_keys_there_are(seat):
-    assert seat.sees == [
+def test_browser_lists_all_runs_with_one_selected_and_the_keys(browser):
+    assert browser.lines == [
         "Sub-agents: 3 running",
         "› ⠋ one • one00000 • 0 tools • 0s/600s",
         "    one says 38",
@@ -72,73 +72,73 @@ def test_all_runs_are_shown_with_one_chosen_and_the_keys_there_are(seat):
         ([KeyName.PAGE_DOWN, "x", KeyName.HOME], "one"),
     ],
 )
-def test_keys_choose_another_run(seat, keys, run):
-    seat.press(*keys)
-    assert any(line.startswith(f"› ⠋ {run}") for line in seat.sees)
+def test_navigation_keys_select_another_run(browser, keys, run):
+    browser.press(*keys)
+    assert any(line.startswith(f"› ⠋ {run}") for line in browser.lines)
 
 
 @pytest.mark.parametrize("key", [KeyName.ENTER, KeyName.EXPAND])
-def test_the_chosen_run_is_shown_alone_and_follows_what_it_does(seat, key):
-    seat.press(KeyName.TAB, key)
-    assert seat.sees[:3] == ["Sub-agents: 3 running", "⠋ two • two00000 • 0 tools • 0s/600s", "  two says 33"]
-    seat.story.happens("two", Text("new"))
-    assert seat.sees[8] == "  new"
-    seat.press(key)
-    assert seat.sees[4].startswith("› ⠋ two")
+def test_selected_run_can_be_shown_alone_and_live(browser, key):
+    browser.press(KeyName.TAB, key)
+    assert browser.lines[:3] == ["Sub-agents: 3 running", "⠋ two • two00000 • 0 tools • 0s/600s", "  two says 33"]
+    browser.events.add("two", Text("new"))
+    assert browser.lines[8] == "  new"
+    browser.press(key)
+    assert browser.lines[4].startswith("› ⠋ two")
 
 
-def test_all_of_a_run_can_be_scrolled_through_and_its_end_goes_on(seat):
-    seat.press(KeyName.ENTER, KeyName.UP)
-    assert seat.sees[0] == "All of one (one00000) • 39/40"
-    assert seat.sees[1:9] == [f"  one says {number}" for number in range(31, 39)]
-    seat.story.happens("one", Text("new"))
-    assert "  new" not in seat.sees
-    seat.press(KeyName.HOME)
-    assert seat.sees[1] == "  one says 0"
-    seat.press(KeyName.PAGE_DOWN)
-    assert seat.sees[1] == "  one says 8"
-    seat.press(KeyName.END)
-    assert seat.sees[8] == "  new"
+def test_log_of_a_run_can_be_scrolled_and_is_live_again_at_its_end(browser):
+    browser.press(KeyName.ENTER, KeyName.UP)
+    assert browser.lines[0] == "All of one (one00000) • 39/40"
+    assert browser.lines[1:9] == [f"  one says {number}" for number in range(31, 39)]
+    browser.events.add("one", Text("new"))
+    assert "  new" not in browser.lines
+    browser.press(KeyName.HOME)
+    assert browser.lines[1] == "  one says 0"
+    browser.press(KeyName.PAGE_DOWN)
+    assert browser.lines[1] == "  one says 8"
+    browser.press(KeyName.END)
+    assert browser.lines[8] == "  new"
 
 
-def test_a_run_is_cancelled_only_after_a_yes(seat):
-    assert seat.press("c") is None
-    assert seat.sees[-1] == "Cancel one (one)? y, or any other key"
-    assert seat.press("n") is None
-    assert seat.press("y") is None
-    assert seat.press("c", "y") == BrowserCommand("cancel", "one")
-    seat.story.happens("one", RunEnded())
-    assert seat.press("c", "y") is None
+def test_run_is_cancelled_only_after_confirmation(browser):
+    assert browser.press("c") is None
+    assert browser.lines[-1] == "Cancel one (one)? y, or any other key"
+    assert browser.press("n") is None
+    assert browser.press("y") is None
+    assert browser.press("c", "y") == BrowserCommand("cancel", "one")
+    browser.events.add("one", RunEnded())
+    assert browser.press("c", "y") is None
 
 
-def test_a_transcript_is_read_like_a_page_and_left(seat):
-    assert seat.press("t") == BrowserCommand("read", "one")
-    view = seat.story.progress().runs["one"]
-    seat.look = BrowserState(
+def test_transcript_is_scrolled_in_a_pager_and_closed(browser):
+    assert browser.press("t") == BrowserCommand("read", "one")
+    view = browser.events.progress().runs["one"]
+    browser.state = BrowserState(
         selected="one", pager=open_transcript(view, [f"line {n}" for n in range(30)] + ["x" * 90], 60)
     )
-    assert seat.sees[0] == "Transcript of one (one00000) • 32/32"
-    assert seat.sees[7:9] == ["x" * 60, "x" * 30]
-    seat.press(KeyName.HOME)
-    assert seat.sees[1] == "line 0"
-    assert seat.press("q") is None
-    assert seat.sees[0] == "Sub-agents: 3 running"
-    assert seat.press("q") == BrowserCommand("quit")
+    assert browser.lines[0] == "Transcript of one (one00000) • 32/32"
+    assert browser.lines[7:9] == ["x" * 60, "x" * 30]
+    browser.press(KeyName.HOME)
+    assert browser.lines[1] == "line 0"
+    assert browser.press("q") is None
+    assert browser.lines[0] == "Sub-agents: 3 running"
+    assert browser.press("q") == BrowserCommand("quit")
 
 
-def test_where_nothing_runs_it_says_so_and_every_key_but_one_does_nothing(story):
-    seat = Seat(story)
-    assert seat.sees[0] == "Nothing is running. What begins now is shown; q leaves."
-    assert seat.press("c", "t", KeyName.ENTER, KeyName.UP, KeyName.TAB) is None
-    assert seat.press("q") == BrowserCommand("quit")
+def test_empty_browser_shows_a_message_and_accepts_only_quit(events):
+    browser = BrowserDriver(events)
+    assert browser.lines[0] == "Nothing is running. What begins now is shown; q leaves."
+    assert browser.press("c", "t", KeyName.ENTER, KeyName.UP, KeyName.TAB) is None
+    assert browser.press("q") == BrowserCommand("quit")
 
 
-def test_a_run_alone_shows_why_it_failed_and_where_its_session_is(story):
-    story.begins("one")
-    story.happens("one", RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Timed out after 5s."), elapsed=5.0))
-    seat = Seat(story)
-    seat.press(KeyName.ENTER)
-    assert seat.sees[1:5] == [
+def test_single_run_shows_its_failure_and_session(events):
+    events.start("one")
+    events.add("one", RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Timed out after 5s."), elapsed=5.0))
+    browser = BrowserDriver(events)
+    browser.press(KeyName.ENTER)
+    assert browser.lines[1:5] == [
         "✗ one • one00000 • 0 tools • 5s/600s",
         "  (no output)",
         "  Timed out after 5s.",
@@ -153,13 +153,13 @@ def test_a_run_alone_shows_why_it_failed_and_where_its_session_is(story):
     st.integers(1, 12),
     st.text(max_size=200),
 )
-def test_no_keys_make_a_picture_larger_than_its_screen_or_let_text_out(keys, columns, rows, said):
-    story = Story()
+def test_browser_frame_fits_the_screen_without_control_characters_for_any_keys(keys, columns, rows, text):
+    events = EventStory()
     for run in "abc":
-        story.begins(run, name=f"{run}\x1b[2J")
-        story.happens(run, Text(said), Text("\x1b]0;x\x07wide 日本語 e\u0301"))
-    seat = Seat(story, ScreenSize(width=columns, height=rows))
-    seat.press(*keys)
-    assert len(seat.sees) == rows
-    assert all(text_width(line) <= columns for line in seat.sees)
-    assert not any(unicodedata.category(character) == "Cc" for line in seat.sees for character in line)
+        events.start(run, name=f"{run}\x1b[2J")
+        events.add(run, Text(text), Text("\x1b]0;x\x07wide 日本語 e\u0301"))
+    browser = BrowserDriver(events, ScreenSize(width=columns, height=rows))
+    browser.press(*keys)
+    assert len(browser.lines) == rows
+    assert all(text_width(line) <= columns for line in browser.lines)
+    assert not any(unicodedata.category(character) == "Cc" for line in browser.lines for character in line)

@@ -18,15 +18,15 @@ from retinue.model.events import (
 from retinue.tui.event_lines import EventLineFormatter
 
 
-def told(story, **options):
-    tell = EventLineFormatter(**options)
-    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for stamped in story.told for line in tell(stamped)]
+def format_lines(events, **options):
+    format_record = EventLineFormatter(**options)
+    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for record in events.records for line in format_record(record)]
 
 
-def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
-    story.begins("explorer", task="Where is it?\nReally.")
-    story.begins("a-very-long-name")
-    story.happens(
+def test_event_with_news_is_a_line_with_the_name_of_its_run(events):
+    events.start("explorer", task="Where is it?\nReally.")
+    events.start("a-very-long-name")
+    events.add(
         "explorer",
         AttemptStarted(1, "first"),
         Thinking("hm"),
@@ -42,8 +42,8 @@ def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
         MessageEnded(stop_reason="stop"),
         RunEnded(elapsed=1.26),
     )
-    story.happens("a-very-long-name", RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Timed out."), elapsed=600.0))
-    assert told(story) == [
+    events.add("a-very-long-name", RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Timed out."), elapsed=600.0))
+    assert format_lines(events) == [
         "explorer      ○ Where is it?",
         "explorer      started",
         "a-very-long…  ○ look",
@@ -60,37 +60,37 @@ def test_each_event_that_says_something_is_a_line_under_its_runs_name(story):
     ]
 
 
-def test_a_run_below_another_says_why_it_failed_and_one_at_the_top_where_nobody_else_does(story):
+def test_failure_is_shown_for_child_runs_and_for_unprinted_top_runs(events):
     failed = RunEnded(failure=Failure(ErrorCode.PROVIDER, "The key is wrong.\nMend it."), elapsed=0.1)
-    story.begins("top")
-    story.begins("below", parent="top", depth=2)
-    story.happens("below", failed, parent="top", depth=2)
-    story.happens("top", failed)
-    asked, watched = told(story), told(story, results_printed=False)
-    assert asked[-2:] == [
+    events.start("top")
+    events.start("below", parent="top", depth=2)
+    events.add("below", failed, parent="top", depth=2)
+    events.add("top", failed)
+    printed, watched = format_lines(events), format_lines(events, results_printed=False)
+    assert printed[-2:] == [
         "  below         ✗ provider after 0.1s (session below000): The key is wrong.",
         "top           ✗ provider after 0.1s (session top00000)",
     ]
-    assert watched == [*asked[:-1], f"{asked[-1]}: The key is wrong."]
+    assert watched == [*printed[:-1], f"{printed[-1]}: The key is wrong."]
 
 
-def test_half_a_character_in_a_tools_arguments_is_told_broken(story):
-    story.begins("one")
-    story.happens("one", ToolCalled("1", "unheard_of", {"a": "\ud800"}))
-    assert told(story)[-1] == 'one           → unheard_of {"a":"\ufffd"}'
+def test_lone_surrogate_in_tool_arguments_is_replaced(events):
+    events.start("one")
+    events.add("one", ToolCalled("1", "unheard_of", {"a": "\ud800"}))
+    assert format_lines(events)[-1] == 'one           → unheard_of {"a":"\ufffd"}'
 
 
-def test_a_notice_is_wrapped_for_it_ends_with_what_to_do(story):
-    story.begins("one")
-    story.happens("one", Notice("storage", f"{'A long sentence. ' * 25}Free some space."))
-    *_, first, _, last = told(story)
+def test_notice_is_wrapped_to_its_end(events):
+    events.start("one")
+    events.add("one", Notice("storage", f"{'A long sentence. ' * 25}Free some space."))
+    *_, first, _, last = format_lines(events)
     assert first.startswith("one           ! A long sentence. ")
     assert last.startswith(" " * 20)
     assert last.endswith("Free some space.")
 
 
-def test_lines_have_no_escapes_and_an_end(story):
-    story.begins("one", name="\x1b[31mred")
-    story.happens("one", Text("\x1b[2J" + "x" * 10_000))
-    assert max(map(len, told(story))) <= 200
-    assert "\x1b" not in "".join(told(story))
+def test_lines_have_no_escape_sequences_and_a_maximum_length(events):
+    events.start("one", name="\x1b[31mred")
+    events.add("one", Text("\x1b[2J" + "x" * 10_000))
+    assert max(map(len, format_lines(events))) <= 200
+    assert "\x1b" not in "".join(format_lines(events))

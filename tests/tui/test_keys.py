@@ -1,4 +1,4 @@
-"""Keys behind what a terminal sends."""
+"""Parsing of terminal input into keys."""
 
 import pytest
 
@@ -21,5 +21,5 @@ from retinue.tui.keys import KeyName, parse_keys
         (b"\xff", ["\ufffd"]),
     ],
 )
-def test_each_sequence_is_one_key_and_unknown_ones_are_none(typed, keys):
+def test_known_sequences_become_keys_and_unknown_ones_are_ignored(typed, keys):
     assert list(parse_keys(typed)) == keys

@@ -1,9 +1,9 @@
-"""What a screen shows of runs, at sizes that are given."""
+"""Frames of the live view at given screen sizes."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.event_story import START, Story
+from tests.support.event_story import START, EventStory
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import MessageEnded, Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
@@ -22,16 +22,16 @@ def styles_of(lines, text):
     return {span.style for line in lines for span in line if text in span.text}
 
 
-def fails(message, code=ErrorCode.ENGINE):
+def failed_end(message, code=ErrorCode.ENGINE):
     return RunEnded(failure=Failure(code, message), exit_code=1, elapsed=3.2)
 
 
-def test_a_run_has_a_window_with_a_header_and_what_it_does(story):
-    story.begins("a", name="find it", agent="explorer", provider="acme", model="big", thinking="high")
-    story.happens("a", ToolCalled("1", "ls", {"path": "src/"}), ToolReturned("1", "ls", "a.py\nb.py\nlib/"))
-    story.happens("a", ToolCalled("2", "find", {"pattern": "*.ts", "path": "src/"}))
-    story.happens("a", ToolReturned("2", "find", "src/a.ts\nsrc/b.ts\nsrc/c.ts"))
-    lines = render_frame(story.progress(), BIG, START + 12.4)
+def test_window_has_a_header_and_the_tool_calls_of_its_run(events):
+    events.start("a", name="find it", agent="explorer", provider="acme", model="big", thinking="high")
+    events.add("a", ToolCalled("1", "ls", {"path": "src/"}), ToolReturned("1", "ls", "a.py\nb.py\nlib/"))
+    events.add("a", ToolCalled("2", "find", {"pattern": "*.ts", "path": "src/"}))
+    events.add("a", ToolReturned("2", "find", "src/a.ts\nsrc/b.ts\nsrc/c.ts"))
+    lines = render_frame(events.progress(), BIG, START + 12.4)
     assert text_of(lines) == [
         "Sub-agents: 1 running",
         "⠼ find it • explorer (acme/big high) • 2 tools • 12s/600s",
@@ -44,10 +44,10 @@ def test_a_run_has_a_window_with_a_header_and_what_it_does(story):
     assert styles_of(lines, "⠼") == {"running"}
 
 
-def test_a_name_nobody_gave_and_an_agent_nobody_named_are_not_told_twice(story):
-    story.begins("explorer", engine="offline")
-    story.begins("b", name="review", agent="default", engine="pi")
-    assert text_of(render_frame(story.progress(), BIG, START))[1::2] == [
+def test_header_does_not_repeat_the_agent_as_name_and_omits_the_default_agent(events):
+    events.start("explorer", engine="offline")
+    events.start("b", name="review", agent="default", engine="pi")
+    assert text_of(render_frame(events.progress(), BIG, START))[1::2] == [
         "⠋ explorer (offline) • 0 tools • 0s/600s",
         "⠋ review (pi) • 0 tools • 0s/600s",
     ]
@@ -56,30 +56,28 @@ def test_a_name_nobody_gave_and_an_agent_nobody_named_are_not_told_twice(story):
 TODOS = {"mode": "replace", "todos": [{"text": "one"}, {"text": "two"}, {"text": "three"}]}
 
 
-def test_todos_are_told_while_some_are_open(story):
+def test_header_counts_todos_while_some_are_open(events):
     def header():
-        return text_of(render_frame(story.progress(), BIG, START))[1]
+        return text_of(render_frame(events.progress(), BIG, START))[1]
 
-    story.begins("a", name="plan")
+    events.start("a", name="plan")
     assert header() == "⠋ plan • a • 0 tools • 0s/600s"
-    story.happens("a", ToolCalled("1", "write_todos", TODOS), ToolReturned("1", "write_todos", "Wrote 3"))
+    events.add("a", ToolCalled("1", "write_todos", TODOS), ToolReturned("1", "write_todos", "Wrote 3"))
     assert header() == "⠋ plan • a • 1 tool • [0/3] • 0s/600s"
     for number, indices in enumerate(([0], [1, 2]), 2):
         assert f"[{number - 2}/3]" in header()
-        given = {"action": "complete", "indices": indices}
-        story.happens(
-            "a", ToolCalled(f"{number}", "edit_todos", given), ToolReturned(f"{number}", "edit_todos", "ok")
-        )
+        args = {"action": "complete", "indices": indices}
+        events.add("a", ToolCalled(f"{number}", "edit_todos", args), ToolReturned(f"{number}", "edit_todos", "ok"))
     assert header() == "⠋ plan • a • 3 tools • 0s/600s"
 
 
-def test_several_runs_have_the_status_of_all_above_them(story):
-    story.begins("one")
-    story.begins("two")
-    story.queued("three")
-    story.happens("one", Text("found it"), RunEnded(text="found it", elapsed=7.4))
-    story.happens("two", fails("Timed out after 600s."))
-    assert text_of(render_frame(story.progress(), BIG, START + 99)) == [
+def test_status_line_counts_runs_by_state(events):
+    events.start("one")
+    events.start("two")
+    events.queue("three")
+    events.add("one", Text("found it"), RunEnded(text="found it", elapsed=7.4))
+    events.add("two", failed_end("Timed out after 600s."))
+    assert text_of(render_frame(events.progress(), BIG, START + 99)) == [
         "Sub-agents: 1 queued, 1 done, 1 error",
         "✓ one • 0 tools • 7s/600s",
         "  found it",
@@ -89,24 +87,24 @@ def test_several_runs_have_the_status_of_all_above_them(story):
     ]
 
 
-def test_elapsed_time_counts_while_a_run_works_and_is_frozen_at_its_end(story):
-    story.begins("one")
-    assert "• 5s/600s" in text_of(render_frame(story.progress(), BIG, START + 5))[1]
-    assert "• 5s/600s" in text_of(render_frame(story.progress(), BIG, START + 5.9))[1]
-    assert "• 6s/600s" in text_of(render_frame(story.progress(), BIG, START + 6))[1]
-    story.happens("one", RunEnded(elapsed=6.7))
-    assert "• 6s/600s" in text_of(render_frame(story.progress(), BIG, START + 500))[1]
+def test_elapsed_time_counts_while_a_run_is_active_and_stops_at_its_end(events):
+    events.start("one")
+    assert "• 5s/600s" in text_of(render_frame(events.progress(), BIG, START + 5))[1]
+    assert "• 5s/600s" in text_of(render_frame(events.progress(), BIG, START + 5.9))[1]
+    assert "• 6s/600s" in text_of(render_frame(events.progress(), BIG, START + 6))[1]
+    events.add("one", RunEnded(elapsed=6.7))
+    assert "• 6s/600s" in text_of(render_frame(events.progress(), BIG, START + 500))[1]
 
 
-def test_the_timeout_that_is_shown_is_the_original_one(story):
-    story.begins("one", timeout=5.0)
-    assert text_of(render_frame(story.progress(), BIG, START + 31))[1].endswith("• 31s/5s")
+def test_header_shows_the_timeout_of_the_run(events):
+    events.start("one", timeout=5.0)
+    assert text_of(render_frame(events.progress(), BIG, START + 31))[1].endswith("• 31s/5s")
 
 
-def test_a_run_that_never_started_took_no_time(story):
-    story.queued("one")
-    story.happens("one", RunEnded(failure=Failure(ErrorCode.UNKNOWN_AGENT, "Unknown agent: one.")))
-    assert text_of(render_frame(story.progress(), BIG, START + 5)) == [
+def test_run_that_never_started_shows_no_time(events):
+    events.queue("one")
+    events.add("one", RunEnded(failure=Failure(ErrorCode.UNKNOWN_AGENT, "Unknown agent: one.")))
+    assert text_of(render_frame(events.progress(), BIG, START + 5)) == [
         "Sub-agents: 1 error",
         "✗ one",
         "  Unknown agent: one.",
@@ -114,10 +112,10 @@ def test_a_run_that_never_started_took_no_time(story):
     ]
 
 
-def test_text_is_shown_while_it_is_being_written(story):
-    story.begins("one")
-    story.happens("one", Text("First.\n\n- point"), TextDelta("And th"), TextDelta("en\n  indented"))
-    assert text_of(render_frame(story.progress(), BIG, START))[2:] == [
+def test_streamed_text_is_shown_before_it_is_complete(events):
+    events.start("one")
+    events.add("one", Text("First.\n\n- point"), TextDelta("And th"), TextDelta("en\n  indented"))
+    assert text_of(render_frame(events.progress(), BIG, START))[2:] == [
         "  First.",
         "  - point",
         "  And then",
@@ -125,35 +123,33 @@ def test_text_is_shown_while_it_is_being_written(story):
     ]
 
 
-def test_a_run_without_anything_to_show_is_starting(story):
-    story.begins("one")
-    assert text_of(render_frame(story.progress(), BIG, START))[2:] == ["  (starting...)"]
-    assert text_of(render_frame(story.progress(), EXPANDED, START))[2:] == ["  (no output)"]
+def test_run_without_output_shows_a_placeholder(events):
+    events.start("one")
+    assert text_of(render_frame(events.progress(), BIG, START))[2:] == ["  (starting...)"]
+    assert text_of(render_frame(events.progress(), EXPANDED, START))[2:] == ["  (no output)"]
 
 
-def test_tools_are_muted_and_what_went_wrong_is_red(story):
-    story.begins("one")
-    story.happens(
-        "one", ToolCalled("1", "bash", {"command": "make"}), ToolReturned("1", "bash", "boom", is_error=True)
-    )
-    story.happens("one", Notice("storage", "disk full"), MessageEnded(stop_reason="stop"), fails("it broke"))
-    lines = render_frame(story.progress(), BIG, START)
+def test_tool_calls_are_muted_and_errors_are_styled_as_errors(events):
+    events.start("one")
+    events.add("one", ToolCalled("1", "bash", {"command": "make"}), ToolReturned("1", "bash", "boom", is_error=True))
+    events.add("one", Notice("storage", "disk full"), MessageEnded(stop_reason="stop"), failed_end("it broke"))
+    lines = render_frame(events.progress(), BIG, START)
     shown = {text: styles_of(lines, text) for text in ("bash → make", "boom", "disk full", "it broke")}
     assert shown == {"bash → make": {"muted"}, "boom": {"error"}, "disk full": {"warning"}, "it broke": {"error"}}
 
 
-def test_a_window_keeps_its_newest_lines(story):
-    story.begins("one")
-    story.happens("one", *(Text(f"line {number}") for number in range(100)))
-    shown = text_of(render_frame(story.progress(), ScreenSize(width=80, height=50, max_lines=3), START))
+def test_window_shows_its_newest_lines(events):
+    events.start("one")
+    events.add("one", *(Text(f"line {number}") for number in range(100)))
+    shown = text_of(render_frame(events.progress(), ScreenSize(width=80, height=50, max_lines=3), START))
     assert shown[2:] == ["  line 97", "  line 98", "  line 99"]
 
 
-def test_expanded_a_window_shows_all_there_is_room_for(story):
-    story.begins("one")
-    story.happens("one", *(Text(f"line {number}") for number in range(100)))
+def test_expanded_window_fills_the_screen(events):
+    events.start("one")
+    events.add("one", *(Text(f"line {number}") for number in range(100)))
     shown = text_of(
-        render_frame(story.progress(), ScreenSize(width=80, height=50, max_lines=3, expanded=True), START)
+        render_frame(events.progress(), ScreenSize(width=80, height=50, max_lines=3, expanded=True), START)
     )
     assert shown[2:] == [f"  line {number}" for number in range(52, 100)]
 
@@ -163,31 +159,31 @@ PARAGRAPH = " ".join(f"word{number}" for number in range(1, 150))
 
 @pytest.mark.parametrize("expanded", [False, True])
 @pytest.mark.parametrize("event", [Text(PARAGRAPH), TextDelta(PARAGRAPH)], ids=lambda event: type(event).__name__)
-def test_long_line_is_wrapped_and_its_newest_words_are_shown(story, event, expanded):
-    story.begins("one")
-    story.happens("one", event)
-    whole = text_of(render_frame(story.progress(), ScreenSize(width=80, height=23, expanded=expanded), START))[2:]
+def test_long_line_is_wrapped_and_its_newest_words_are_shown(events, event, expanded):
+    events.start("one")
+    events.add("one", event)
+    whole = text_of(render_frame(events.progress(), ScreenSize(width=80, height=23, expanded=expanded), START))[2:]
     assert " ".join(line.strip() for line in whole) == PARAGRAPH
     assert all(line.startswith("  word") for line in whole)
-    low = text_of(render_frame(story.progress(), ScreenSize(width=80, height=5, expanded=expanded), START))[2:]
+    low = text_of(render_frame(events.progress(), ScreenSize(width=80, height=5, expanded=expanded), START))[2:]
     assert low == whole[-3:]
 
 
-def test_long_tool_call_is_cut_and_wrapped_only_where_it_is_expanded(story):
-    story.begins("one")
-    story.happens("one", ToolCalled("1", "bash", {"command": PARAGRAPH}))
-    (cut,) = text_of(render_frame(story.progress(), ScreenSize(width=80, height=23), START))[2:]
+def test_long_tool_call_is_cut_and_wrapped_only_where_it_is_expanded(events):
+    events.start("one")
+    events.add("one", ToolCalled("1", "bash", {"command": PARAGRAPH}))
+    (cut,) = text_of(render_frame(events.progress(), ScreenSize(width=80, height=23), START))[2:]
     assert cut.endswith("…")
-    whole = text_of(render_frame(story.progress(), ScreenSize(width=80, height=23, expanded=True), START))[2:]
+    whole = text_of(render_frame(events.progress(), ScreenSize(width=80, height=23, expanded=True), START))[2:]
     assert " ".join(line.strip() for line in whole).startswith("bash → word1 word2 ")
     assert len(whole) > 10
 
 
-def test_wrapped_line_in_another_script_keeps_every_character(story):
-    story.begins("one")
+def test_wrapped_line_in_another_script_keeps_every_character(events):
+    events.start("one")
     text = "課題" * 100 + " e\u0301🎉 " + "end"
-    story.happens("one", Text(text))
-    lines = text_of(render_frame(story.progress(), ScreenSize(width=41, height=23, expanded=True), START))[2:]
+    events.add("one", Text(text))
+    lines = text_of(render_frame(events.progress(), ScreenSize(width=41, height=23, expanded=True), START))[2:]
     assert "".join(line.strip() for line in lines).replace(" ", "") == text.replace(" ", "")
 
 
@@ -200,10 +196,10 @@ def test_wrapped_line_in_another_script_keeps_every_character(story):
         ({"status": ["x"], "result": None}, ["['x']"]),
     ],
 )
-def test_finalized_answer_is_shown_as_its_text(story, args, lines):
-    story.begins("one")
-    story.happens("one", ToolCalled("1", "subagent_finalize", args), ToolReturned("1", "subagent_finalize", "ok"))
-    shown = [line.removeprefix("  ") for line in text_of(render_frame(story.progress(), BIG, START))[2:]]
+def test_finalized_answer_is_shown_as_its_text(events, args, lines):
+    events.start("one")
+    events.add("one", ToolCalled("1", "subagent_finalize", args), ToolReturned("1", "subagent_finalize", "ok"))
+    shown = [line.removeprefix("  ") for line in text_of(render_frame(events.progress(), BIG, START))[2:]]
     assert shown == [f"subagent_finalize → {lines[0]}", *lines[1:]]
 
 
@@ -217,29 +213,29 @@ def test_finalized_answer_is_shown_as_its_text(story, args, lines):
         ("local", None, "(local low)"),
     ],
 )
-def test_header_names_the_provider_once(story, provider, model, shown):
-    story.begins("one", provider=provider, thinking="low")
-    story.happens("one", MessageEnded(model=model, stop_reason="stop"))
-    assert text_of(render_frame(story.progress(), BIG, START))[1] == f"⠋ one {shown} • 0 tools • 0s/600s"
+def test_header_names_the_provider_once(events, provider, model, shown):
+    events.start("one", provider=provider, thinking="low")
+    events.add("one", MessageEnded(model=model, stop_reason="stop"))
+    assert text_of(render_frame(events.progress(), BIG, START))[1] == f"⠋ one {shown} • 0 tools • 0s/600s"
 
 
-def test_header_verbatim_always_names_the_profile_and_never_counts_in_the_singular(story):
-    story.begins("writer")
-    story.happens("writer", ToolCalled("1", "ls", {}))
-    (view,) = story.progress().runs.values()
+def test_header_verbatim_always_names_the_profile_and_never_counts_in_the_singular(events):
+    events.start("writer")
+    events.add("writer", ToolCalled("1", "ls", {}))
+    (view,) = events.progress().runs.values()
     assert text_of([render_header(view, START), render_header(view, START, verbatim=True)]) == [
         "⠋ writer • 1 tool • 0s/600s",
         "⠋ writer • writer • 1 tools • 0s/600s",
     ]
 
 
-def test_one_that_is_chosen_is_marked_and_stays_in_sight(story):
+def test_selected_run_is_marked_and_visible(events):
     for number in range(20):
-        story.begins(f"run-{number}")
-        story.happens(f"run-{number}", RunEnded(elapsed=1.0))
-    story.begins("busy")
+        events.start(f"run-{number}")
+        events.add(f"run-{number}", RunEnded(elapsed=1.0))
+    events.start("busy")
     screen = ScreenSize(width=80, height=6, selected="run-11")
-    assert [line.split(" •")[0] for line in text_of(render_frame(story.progress(), screen, START))] == [
+    assert [line.split(" •")[0] for line in text_of(render_frame(events.progress(), screen, START))] == [
         "Sub-agents: 1 running, 20 done",
         "  ✓ run-9",
         "  ✓ run-10",
@@ -249,21 +245,21 @@ def test_one_that_is_chosen_is_marked_and_stays_in_sight(story):
     ]
 
 
-def test_when_all_is_done_the_ids_of_the_sessions_are_told(story):
-    story.begins("one")
-    story.begins("two")
-    story.happens("one", RunEnded(elapsed=1.0))
-    assert "Session" not in text_of(render_frame(story.progress(), BIG, START))[-1]
-    story.happens("two", RunEnded(elapsed=1.0))
-    assert text_of(render_frame(story.progress(), BIG, START))[-1] == "Sessions: one0000000000000, two0000000000000"
+def test_session_ids_are_shown_once_all_runs_have_ended(events):
+    events.start("one")
+    events.start("two")
+    events.add("one", RunEnded(elapsed=1.0))
+    assert "Session" not in text_of(render_frame(events.progress(), BIG, START))[-1]
+    events.add("two", RunEnded(elapsed=1.0))
+    assert text_of(render_frame(events.progress(), BIG, START))[-1] == "Sessions: one0000000000000, two0000000000000"
 
 
-def test_on_a_low_screen_windows_shrink_and_those_at_work_keep_most(story):
+def test_low_screen_gives_most_lines_to_running_runs(events):
     for run in ("one", "two", "three"):
-        story.begins(run)
-        story.happens(run, *(Text(f"{run} {number}") for number in range(10)))
-    story.happens("one", RunEnded(elapsed=1.0))
-    assert text_of(render_frame(story.progress(), ScreenSize(width=80, height=8), START)) == [
+        events.start(run)
+        events.add(run, *(Text(f"{run} {number}") for number in range(10)))
+    events.add("one", RunEnded(elapsed=1.0))
+    assert text_of(render_frame(events.progress(), ScreenSize(width=80, height=8), START)) == [
         "Sub-agents: 2 running, 1 done",
         "✓ one • 0 tools • 1s/600s",
         "⠋ two • 0 tools • 0s/600s",
@@ -275,12 +271,12 @@ def test_on_a_low_screen_windows_shrink_and_those_at_work_keep_most(story):
     ]
 
 
-def test_with_more_runs_than_rows_the_rest_is_counted_and_work_stays_in_sight(story):
+def test_runs_without_a_row_are_counted_and_running_ones_stay_visible(events):
     for number in range(10):
-        story.begins(f"run-{number}")
+        events.start(f"run-{number}")
         if number < 8:
-            story.happens(f"run-{number}", RunEnded(elapsed=1.0))
-    assert text_of(render_frame(story.progress(), ScreenSize(width=80, height=5), START)) == [
+            events.add(f"run-{number}", RunEnded(elapsed=1.0))
+    assert text_of(render_frame(events.progress(), ScreenSize(width=80, height=5), START)) == [
         "Sub-agents: 2 running, 8 done",
         "✓ run-0 • 0 tools • 1s/600s",
         "⠋ run-8 • 0 tools • 0s/600s",
@@ -289,12 +285,12 @@ def test_with_more_runs_than_rows_the_rest_is_counted_and_work_stays_in_sight(st
     ]
 
 
-def test_nested_runs_stand_under_the_one_that_asked_for_them(story):
-    story.begins("top")
-    story.begins("other")
-    story.begins("below", parent="top", depth=2)
-    story.happens("below", Text("deep"), parent="top", depth=2)
-    assert text_of(render_frame(story.progress(), BIG, START)) == [
+def test_child_runs_are_shown_below_their_parent(events):
+    events.start("top")
+    events.start("other")
+    events.start("below", parent="top", depth=2)
+    events.add("below", Text("deep"), parent="top", depth=2)
+    assert text_of(render_frame(events.progress(), BIG, START)) == [
         "Sub-agents: 3 running",
         "⠋ top • 0 tools • 0s/600s",
         "  (starting...)",
@@ -305,23 +301,23 @@ def test_nested_runs_stand_under_the_one_that_asked_for_them(story):
     ]
 
 
-def test_text_of_a_child_cannot_move_the_cursor_or_hide(story):
-    story.begins("evil", name="a\x1b[2Jb\nc")
-    story.happens("evil", Text("\x1b]0;title\x07red\x1b[31m\rover"), ToolCalled("1", "bash", {"command": "\x1b[1mx"}))
-    story.happens("evil", fails("bad\x1b[0m\nnews\u202e"))
-    drawn = "\n".join(text_of(render_frame(story.progress(), BIG, START)))
+def test_agent_text_cannot_move_the_cursor_or_hide(events):
+    events.start("evil", name="a\x1b[2Jb\nc")
+    events.add("evil", Text("\x1b]0;title\x07red\x1b[31m\rover"), ToolCalled("1", "bash", {"command": "\x1b[1mx"}))
+    events.add("evil", failed_end("bad\x1b[0m\nnews\u202e"))
+    drawn = "\n".join(text_of(render_frame(events.progress(), BIG, START)))
     assert "\x1b" not in drawn
     assert "\r" not in drawn
     assert "\u202e" not in drawn
     assert "⟨U+202E⟩" in drawn
 
 
-def test_at_the_end_headers_and_whole_session_ids_stay(story):
-    story.begins("one")
-    story.begins("two")
-    story.happens("one", Text("answer"), RunEnded(elapsed=1.0))
-    story.happens("two", fails("it broke"))
-    assert text_of(render_closing(story.progress(), ScreenSize(width=30, height=5), START + 9)) == [
+def test_closing_frame_has_headers_and_whole_session_ids(events):
+    events.start("one")
+    events.start("two")
+    events.add("one", Text("answer"), RunEnded(elapsed=1.0))
+    events.add("two", failed_end("it broke"))
+    assert text_of(render_closing(events.progress(), ScreenSize(width=30, height=5), START + 9)) == [
         "Sub-agents: 1 done, 1 error",
         "✓ one • 0 tools • 1s/600s",
         "✗ two • 0 tools • 3s/600s",
@@ -330,36 +326,36 @@ def test_at_the_end_headers_and_whole_session_ids_stay(story):
     ]
 
 
-def test_at_the_end_a_run_below_another_says_why_it_failed_and_one_at_the_top_where_nobody_else_does(story):
-    story.begins("top")
-    story.begins("below", parent="top", depth=2)
-    story.happens("below", fails("it broke\nMend it."), parent="top", depth=2)
-    story.happens("top", fails("no answer"))
+def test_closing_frame_shows_failures_of_child_runs_and_of_unprinted_top_runs(events):
+    events.start("top")
+    events.start("below", parent="top", depth=2)
+    events.add("below", failed_end("it broke\nMend it."), parent="top", depth=2)
+    events.add("top", failed_end("no answer"))
     screen = ScreenSize(width=60, height=9)
-    asked = text_of(render_closing(story.progress(), screen, START + 9))
-    watched = text_of(render_closing(story.progress(), screen, START + 9, results_printed=False))
-    assert asked == [
+    printed = text_of(render_closing(events.progress(), screen, START + 9))
+    watched = text_of(render_closing(events.progress(), screen, START + 9, results_printed=False))
+    assert printed == [
         "Sub-agents: 2 error",
         "✗ top • 0 tools • 3s/600s",
         "↳ ✗ below • 0 tools • 3s/600s",
         "    it broke",
         "Session: top0000000000000",
     ]
-    assert watched == [*asked[:2], "  no answer", *asked[2:]]
+    assert watched == [*printed[:2], "  no answer", *printed[2:]]
 
 
-def test_what_a_failure_says_in_several_lines_stands_in_several(story):
-    story.begins("one")
-    story.happens("one", fails("The provider failed: 401 invalid key\nIt left no text. Check the key or login."))
-    assert text_of(render_frame(story.progress(), ScreenSize(width=60, height=9), START + 9))[2:-1] == [
+def test_failure_of_several_lines_is_shown_in_several_lines(events):
+    events.start("one")
+    events.add("one", failed_end("The provider failed: 401 invalid key\nIt left no text. Check the key or login."))
+    assert text_of(render_frame(events.progress(), ScreenSize(width=60, height=9), START + 9))[2:-1] == [
         "  The provider failed: 401 invalid key",
         "  It left no text. Check the key or login.",
     ]
 
 
-def test_the_spinner_turns_with_the_clock_alone(story):
-    story.begins("one")
-    icons = {text_of(render_frame(story.progress(), BIG, START + tenth / 10))[1][0] for tenth in range(10)}
+def test_spinner_depends_only_on_the_clock(events):
+    events.start("one")
+    icons = {text_of(render_frame(events.progress(), BIG, START + tenth / 10))[1][0] for tenth in range(10)}
     assert icons == set(SPINNER)
 
 
@@ -382,13 +378,13 @@ EVENTS = st.one_of(
     st.booleans(),
     st.sampled_from([None, "a", "h"]),
 )
-def test_a_frame_is_never_larger_than_its_screen(happened, columns, rows, most, expanded, chosen):
-    story = Story()
-    for run in dict.fromkeys(run for run, _ in happened):
-        story.begins(run, name=f"name of {run}")
-    for run, event in happened:
-        story.happens(run, event)
-    screen = ScreenSize(width=columns, height=rows, max_lines=most, expanded=expanded, selected=chosen)
-    lines = text_of(render_frame(story.progress(), screen, START))
+def test_frame_is_never_larger_than_its_screen(run_events, columns, rows, max_lines, expanded, selected):
+    events = EventStory()
+    for run in dict.fromkeys(run for run, _ in run_events):
+        events.start(run, name=f"name of {run}")
+    for run, event in run_events:
+        events.add(run, event)
+    screen = ScreenSize(width=columns, height=rows, max_lines=max_lines, expanded=expanded, selected=selected)
+    lines = text_of(render_frame(events.progress(), screen, START))
     assert len(lines) <= rows
     assert all(text_width(line) <= columns for line in lines)

@@ -1,4 +1,4 @@
-"""Views kept up to date: at their own pace, whatever they or their readers do."""
+"""Live views: updates at their own pace, independent of slow readers and of their own failures."""
 
 from __future__ import annotations
 
@@ -16,105 +16,105 @@ from retinue.runtime.event_bus import MAX_QUEUED_EVENTS, EventBus
 from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.live_view import EngineNote, LinesView, LiveView, is_screen, run_view, storage_losses
 
-PATIENCE = 20.0
-"""Seconds something may take at the very most."""
+TEST_TIMEOUT = 20.0
+"""Seconds before a test gives up waiting."""
 ABOUT = {"offline": "rules, not a language model"}
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a screen."""
+class FakeTerminal(io.StringIO):
+    """A stream that claims to be a terminal."""
 
     def isatty(self):
         return True
 
 
 @asynccontextmanager
-async def shown(view):
-    """A bus that the view watches for the block."""
+async def subscribed(view):
+    """Yield an event bus to which the view is subscribed."""
     bus = EventBus()
-    async with bus.subscribe() as watcher, anyio.create_task_group() as group:
-        group.start_soon(run_view, watcher, view)
+    async with bus.subscribe() as subscription, anyio.create_task_group() as group:
+        group.start_soon(run_view, subscription, view)
         yield bus
         group.cancel_scope.cancel()
 
 
-async def until(is_so):
-    """Lets others work until it is so."""
-    with anyio.fail_after(PATIENCE):
-        while not is_so():
+async def wait_until(condition):
+    """Let other tasks run until the condition holds."""
+    with anyio.fail_after(TEST_TIMEOUT):
+        while not condition():
             await anyio.lowlevel.checkpoint()
 
 
-class Noting:
-    """A view that only notes what is done with it."""
+class RecordingView:
+    """A view that records the calls of its methods."""
 
     wants_deltas = False
 
     def __init__(self, fails_at: str = "") -> None:
-        self.done: list[str] = []
+        self.calls: list[str] = []
         self._fails_at = fails_at
 
-    def _note(self, what):
-        self.done.append(what)
-        if what == self._fails_at:
+    def _record(self, call):
+        self.calls.append(call)
+        if call == self._fails_at:
             raise ZeroDivisionError
 
-    def add_event(self, stamped):
-        self._note("take")
+    def add_event(self, record):
+        self._record("add_event")
 
     def show_message(self, text):
-        self._note("say")
+        self._record("show_message")
 
     def draw(self):
-        self._note("draw")
+        self._record("draw")
 
     def close(self):
-        self._note("close")
+        self._record("close")
 
     def restore(self):
-        self.done.append("restore")
+        self.calls.append("restore")
 
 
-async def test_what_happened_last_is_taken_in_before_a_view_closes(story):
-    story.begins("one")
-    view = Noting()
-    async with shown(view) as bus:
-        for stamped in story.told:
-            bus.publish(stamped)
-    assert [what for what in view.done if what != "draw"] == ["take", "take", "close"]
+async def test_view_receives_the_last_events_before_it_closes(events):
+    events.start("one")
+    view = RecordingView()
+    async with subscribed(view) as bus:
+        for record in events.records:
+            bus.publish(record)
+    assert [call for call in view.calls if call != "draw"] == ["add_event", "add_event", "close"]
 
 
-@pytest.mark.parametrize("moment", ["take", "draw"])
-async def test_a_fault_costs_one_event_or_one_picture_and_never_the_rest(story, moment):
-    story.begins("one")
-    view = Noting(fails_at=moment)
-    async with shown(view) as bus:
-        for stamped in story.told:
-            bus.publish(stamped)
-        await until(lambda: view.done.count("draw") > 1)
-    assert view.done.count("take") == len(story.told)
-    assert view.done[-1] == "close"
+@pytest.mark.parametrize("method", ["add_event", "draw"])
+async def test_exception_in_a_view_loses_only_one_event_or_frame(events, method):
+    events.start("one")
+    view = RecordingView(fails_at=method)
+    async with subscribed(view) as bus:
+        for record in events.records:
+            bus.publish(record)
+        await wait_until(lambda: view.calls.count("draw") > 1)
+    assert view.calls.count("add_event") == len(events.records)
+    assert view.calls[-1] == "close"
 
 
-async def test_a_view_that_cannot_close_leaves_the_terminal_usable(story):
-    view = Noting(fails_at="close")
-    async with shown(view):
+async def test_view_that_cannot_close_restores_the_terminal(events):
+    view = RecordingView(fails_at="close")
+    async with subscribed(view):
         pass
-    assert view.done[-2:] == ["close", "restore"]
+    assert view.calls[-2:] == ["close", "restore"]
 
 
-async def test_a_view_that_was_cut_off_says_so_once_and_draws_no_more(story):
-    story.begins("one")
-    view = Noting()
-    async with shown(view) as bus:
+async def test_lagging_view_shows_one_message_and_closes(events):
+    events.start("one")
+    view = RecordingView()
+    async with subscribed(view) as bus:
         for _ in range(MAX_QUEUED_EVENTS + 1):
-            bus.publish(story.told[0])
-        await until(lambda: "close" in view.done)
-        bus.publish(story.told[1])
-    assert view.done[-2:] == ["say", "close"]
+            bus.publish(events.records[0])
+        await wait_until(lambda: "close" in view.calls)
+        bus.publish(events.records[1])
+    assert view.calls[-2:] == ["show_message", "close"]
 
 
-class Stuck(Noting):
+class BlockedView(RecordingView):
     """A view whose reader does not read."""
 
     def __init__(self) -> None:
@@ -126,23 +126,23 @@ class Stuck(Noting):
 
 
 @VIRTUAL_TIME
-async def test_a_reader_who_does_not_read_holds_up_the_end_only_so_long():
-    view = Stuck()
+async def test_blocked_reader_delays_closing_only_until_the_timeout():
+    view = BlockedView()
     try:
-        async with shown(view):
+        async with subscribed(view):
             pass
-        assert view.done[-1] == "restore"
+        assert view.calls[-1] == "restore"
     finally:
         view.reader.set()
 
 
-async def test_lines_are_written_with_the_engine_that_auto_chose_said_once(story):
+async def test_lines_view_names_the_chosen_engine_once(events):
     stream = io.StringIO()
-    story.begins("one", engine="offline")
-    story.begins("two", engine="offline")
-    async with shown(LinesView(stream, EngineNote(ABOUT), EventLineFormatter())) as bus:
-        for stamped in story.told:
-            bus.publish(stamped)
+    events.start("one", engine="offline")
+    events.start("two", engine="offline")
+    async with subscribed(LinesView(stream, EngineNote(ABOUT), EventLineFormatter())) as bus:
+        for record in events.records:
+            bus.publish(record)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "engine: offline (rules, not a language model)"
     assert [line[9:].split() for line in lines[1:]] == [
@@ -153,66 +153,66 @@ async def test_lines_are_written_with_the_engine_that_auto_chose_said_once(story
     ]
 
 
-def test_only_what_is_lost_is_said_whatever_the_flags(story):
-    story.begins("one")
-    story.happens("one", Notice("agent", "odd"), Notice("storage", "Not saved. Free some space."))
-    assert [line for stamped in story.told for line in storage_losses(stamped)] == ["Not saved. Free some space."]
+def test_storage_losses_yields_only_storage_notices(events):
+    events.start("one")
+    events.add("one", Notice("agent", "odd"), Notice("storage", "Not saved. Free some space."))
+    assert [line for record in events.records for line in storage_losses(record)] == ["Not saved. Free some space."]
 
 
-async def test_without_a_stream_nothing_is_written_and_nothing_breaks(story):
-    story.begins("one")
-    async with shown(LinesView(None, EventLineFormatter())) as bus:
-        bus.publish(story.told[0])
+async def test_lines_view_without_a_stream_writes_nothing(events):
+    events.start("one")
+    async with subscribed(LinesView(None, EventLineFormatter())) as bus:
+        bus.publish(events.records[0])
 
 
-async def test_a_live_view_leaves_the_last_state_and_a_visible_cursor(story, monkeypatch):
+async def test_live_view_leaves_the_last_state_and_a_visible_cursor(events, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    story.begins("explorer", engine="offline")
+    stream = FakeTerminal()
+    events.start("explorer", engine="offline")
     view = LiveView(stream, 5, EngineNote(ABOUT))
-    async with shown(view) as bus:
-        for stamped in story.told:
-            bus.publish(stamped)
-        view.show_message("a word of our own")
-        await until(lambda: "a word of our own" in stream.getvalue())
-        story.happens("explorer", Text("the answer"), RunEnded(elapsed=2.0))
-        for stamped in story.told[2:]:
-            bus.publish(stamped)
+    async with subscribed(view) as bus:
+        for record in events.records:
+            bus.publish(record)
+        view.show_message("a message of the program")
+        await wait_until(lambda: "a message of the program" in stream.getvalue())
+        events.add("explorer", Text("the answer"), RunEnded(elapsed=2.0))
+        for record in events.records[2:]:
+            bus.publish(record)
     written = stream.getvalue()
     assert "engine: offline (rules, not a language model)" in written
-    assert "a word of our own" in written
+    assert "a message of the program" in written
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
     last = written[written.rindex("✓") :]
     assert "explorer" in last
     assert "Session: explorer00000000" in last
 
 
-async def test_no_arguments_of_a_tool_can_end_a_live_view(story, monkeypatch):
+async def test_live_view_survives_any_tool_arguments(events, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
+    stream = FakeTerminal()
     endless: dict[str, object] = {"half": "\ud800"}
     endless["itself"] = endless
-    story.begins("explorer")
-    story.happens("explorer", ToolCalled("1", "odd", endless), ToolCalled("2", "ls", {"path": "\ud800"}))
-    story.happens("explorer", Text("the answer"))
-    async with shown(LiveView(stream, 5)) as bus:
-        for stamped in story.told:
-            bus.publish(stamped)
-        await until(lambda: "the answer" in stream.getvalue())
+    events.start("explorer")
+    events.add("explorer", ToolCalled("1", "odd", endless), ToolCalled("2", "ls", {"path": "\ud800"}))
+    events.add("explorer", Text("the answer"))
+    async with subscribed(LiveView(stream, 5)) as bus:
+        for record in events.records:
+            bus.publish(record)
+        await wait_until(lambda: "the answer" in stream.getvalue())
 
 
-async def test_a_live_view_of_nothing_draws_nothing():
-    stream = Terminal()
-    async with shown(LiveView(stream, 5)):
+async def test_live_view_without_runs_draws_nothing():
+    stream = FakeTerminal()
+    async with subscribed(LiveView(stream, 5)):
         pass
     assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize(
-    ("term", "is_one"), [("xterm-256color", True), ("dumb", False), ("", False), ("unknown", False)]
+    ("term", "expected"), [("xterm-256color", True), ("dumb", False), ("", False), ("unknown", False)]
 )
-def test_a_screen_is_a_terminal_that_can_be_drawn_on(term, is_one):
-    assert is_screen(Terminal(), {"TERM": term}) is is_one
+def test_is_screen_depends_on_term_and_the_stream(term, expected):
+    assert is_screen(FakeTerminal(), {"TERM": term}) is expected
     assert not is_screen(io.StringIO(), {"TERM": term})
     assert not is_screen(None, {"TERM": term})

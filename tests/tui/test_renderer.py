@@ -1,4 +1,4 @@
-"""Pictures on a terminal: what is on its screen after what was written, whatever happened before."""
+"""Renderers: the content of a terminal's screen after frames were drawn."""
 
 from __future__ import annotations
 
@@ -25,69 +25,69 @@ def lines(*texts, columns=80):
     return [fit_line((StyledSpan(text, "muted"),), columns) for text in texts]
 
 
-def rolling(columns=20, rows=6):
+def make_inline(columns=20, rows=6):
     terminal = TerminalEmulator(columns, rows)
     return terminal, InlineRenderer(terminal, COLOR_STYLES)
 
 
-def test_a_picture_takes_the_place_of_the_last_one():
-    terminal, picture = rolling()
+def test_frame_replaces_the_last_frame():
+    terminal, renderer = make_inline()
     terminal.write("$ retinue run\r\n")
-    picture.show(lines("one", "two", "three"), terminal.size)
-    picture.show(lines("one", "2"), terminal.size)
+    renderer.show(lines("one", "two", "three"), terminal.size)
+    renderer.show(lines("one", "2"), terminal.size)
     assert terminal.screen() == "$ retinue run\none\n2"
-    picture.end()
+    renderer.end()
     terminal.write("done")
     assert terminal.screen() == "$ retinue run\none\n2\ndone"
 
 
-def test_what_is_said_meanwhile_stays_above_the_picture():
-    terminal, picture = rolling()
-    picture.show(lines("one", "two"), terminal.size)
-    picture.show(lines("one", "2"), terminal.size, messages=["a word", "a sentence longer than a line"])
-    assert terminal.screen() == "a word\na sentence longer th\nan a line\none\n2"
+def test_messages_stay_above_the_frame():
+    terminal, renderer = make_inline()
+    renderer.show(lines("one", "two"), terminal.size)
+    renderer.show(lines("one", "2"), terminal.size, messages=["a message", "a sentence longer than a line"])
+    assert terminal.screen() == "a message\na sentence longer th\nan a line\none\n2"
 
 
-def test_only_lines_that_differ_are_written():
-    terminal, picture = rolling(80, 24)
-    picture.show(lines(*(f"line {number} {'x' * 60}" for number in range(20))), terminal.size)
+def test_only_changed_lines_are_written():
+    terminal, renderer = make_inline(80, 24)
+    renderer.show(lines(*(f"line {number} {'x' * 60}" for number in range(20))), terminal.size)
     before = terminal.written
-    picture.show(lines(*(f"line {number} {'x' * 60}" for number in range(19)), "new"), terminal.size)
+    renderer.show(lines(*(f"line {number} {'x' * 60}" for number in range(19)), "new"), terminal.size)
     assert terminal.written - before < 120
 
 
-def test_the_cursor_is_hidden_while_there_is_a_picture_and_shown_at_the_end():
-    for picture_of in (InlineRenderer, FullScreenRenderer):
+def test_cursor_is_hidden_while_drawing_and_visible_after_the_end():
+    for renderer_class in (InlineRenderer, FullScreenRenderer):
         terminal = TerminalEmulator()
-        picture = picture_of(terminal, COLOR_STYLES)
+        renderer = renderer_class(terminal, COLOR_STYLES)
         terminal.modes.add("25")
-        picture.show(lines("one"), terminal.size)
+        renderer.show(lines("one"), terminal.size)
         assert "25" not in terminal.modes
-        picture.end()
+        renderer.end()
         assert "25" in terminal.modes
 
 
-def test_a_full_line_loses_no_character():
-    terminal, picture = rolling(5, 4)
+def test_full_line_loses_no_character():
+    terminal, renderer = make_inline(5, 4)
     for text in ("abcde", "ABCDE"):
-        picture.show(lines(text, text, columns=5), terminal.size)
+        renderer.show(lines(text, text, columns=5), terminal.size)
         assert terminal.screen() == f"{text}\n{text}"
 
 
 @pytest.mark.parametrize("size", [(10, 6), (40, 6), (20, 3), (13, 12)])
-def test_a_picture_survives_that_the_terminal_changes_its_size(size):
-    terminal, picture = rolling(20, 6)
+def test_frame_is_drawn_correctly_after_a_resize(size):
+    terminal, renderer = make_inline(20, 6)
     terminal.write("$ before\r\n")
-    picture.show(lines("a" * 20, "b" * 15, "c"), terminal.size)
+    renderer.show(lines("a" * 20, "b" * 15, "c"), terminal.size)
     terminal.resize(*size)
     new = lines("A" * 8, "B", columns=size[0])
-    picture.show(new, terminal.size)
+    renderer.show(new, terminal.size)
     assert terminal.screen().split("\n")[-2:] == ["A" * 8, "B"]
     assert not any(letter in terminal.screen() for letter in "bc") or "before" in terminal.screen()
     assert "aaaa" not in terminal.screen()
 
 
-def test_a_screen_of_its_own_is_given_back():
+def test_full_screen_renderer_leaves_the_alternate_screen():
     terminal = TerminalEmulator(20, 4)
     screen = FullScreenRenderer(terminal, COLOR_STYLES)
     screen.show(lines("one", "two", "three"), terminal.size)
@@ -101,13 +101,13 @@ def test_a_screen_of_its_own_is_given_back():
     assert "1049" not in terminal.modes
 
 
-def test_colors_are_left_out_where_nobody_wants_them():
+def test_no_color_leaves_out_colors():
     line = (StyledSpan("name", "name"), StyledSpan(" facts", "muted"), StyledSpan("!"))
     assert render_ansi(line, select_styles({})) == "\x1b[1mname\x1b[0m\x1b[90m facts\x1b[0m!"
     assert render_ansi(line, select_styles({"NO_COLOR": ""})) == "\x1b[1mname\x1b[0m facts!"
 
 
-def test_where_a_terminal_does_not_say_its_size_the_environment_does():
+def test_terminal_size_falls_back_to_the_environment():
     assert terminal_size(TerminalEmulator(), {"COLUMNS": "60", "LINES": "x"}) == (60, 24)
     assert terminal_size(TerminalEmulator(), {}) == (80, 24)
 
@@ -117,39 +117,39 @@ def test_where_a_terminal_does_not_say_its_size_the_environment_does():
     st.lists(st.lists(st.text(alphabet="ab日\u0301🎉 ", max_size=12), max_size=5), min_size=1, max_size=6),
     st.integers(4, 12),
 )
-def test_whatever_came_before_the_last_picture_is_what_one_sees(pictures, columns):
-    terminal, picture = rolling(columns, 8)
-    for texts in pictures:
-        picture.show([fit_line((StyledSpan(text),), columns) for text in texts], terminal.size)
-    fresh, only = rolling(columns, 8)
-    only.show([fit_line((StyledSpan(text),), columns) for text in pictures[-1]], fresh.size)
+def test_screen_shows_only_the_last_frame(frames, columns):
+    terminal, renderer = make_inline(columns, 8)
+    for texts in frames:
+        renderer.show([fit_line((StyledSpan(text),), columns) for text in texts], terminal.size)
+    fresh, only = make_inline(columns, 8)
+    only.show([fit_line((StyledSpan(text),), columns) for text in frames[-1]], fresh.size)
     assert terminal.screen() == fresh.screen()
 
 
-class Slow(TerminalEmulator):
-    """A terminal that takes its time until it is told to go on."""
+class SlowTerminal(TerminalEmulator):
+    """A terminal whose writes wait for an event."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_written_to, self.goes_on = Event(), Event()
+        self.is_written_to, self.may_continue = Event(), Event()
 
     def write(self, text: str) -> int:
         self.is_written_to.set()
-        self.goes_on.wait(20)
+        self.may_continue.wait(20)
         return super().write(text)
 
 
 @pytest.mark.parametrize("kind", [InlineRenderer, FullScreenRenderer])
-def test_an_end_that_comes_while_the_first_picture_is_drawn_gives_the_terminal_back(kind):
-    terminal = Slow()
+def test_end_during_the_first_frame_restores_the_terminal(kind):
+    terminal = SlowTerminal()
     before = set(terminal.modes)
-    picture = kind(terminal, COLOR_STYLES)
-    drawing = Thread(target=picture.show, args=(lines("one"), terminal.size))
+    renderer = kind(terminal, COLOR_STYLES)
+    drawing = Thread(target=renderer.show, args=(lines("one"), terminal.size))
     drawing.start()
     terminal.is_written_to.wait(20)
-    ending = Thread(target=picture.end)
+    ending = Thread(target=renderer.end)
     ending.start()
-    terminal.goes_on.set()
+    terminal.may_continue.set()
     for thread in (drawing, ending):
         thread.join(20)
     assert terminal.modes == before

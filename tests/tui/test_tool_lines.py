@@ -1,14 +1,14 @@
-"""Tool calls in a line or two, in seed 003's condensed forms."""
+"""Tool calls and results condensed to a line or two."""
 
 import pytest
 
 from retinue.runtime.progress import ToolCallItem
 from retinue.tui.tool_lines import format_call, format_error, format_result
 
-CLAUDE_CUT = (
+CLAUDE_TRUNCATED = (
     "(Showing 100 of 150 matching files; 50 more are not listed. Narrow the pattern or path to see the rest.)"
 )
-"""As Claude Code 2.1 ends the result of its `Glob`."""
+"""The end of a truncated result of `Glob` in Claude Code 2.1."""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ CLAUDE_CUT = (
         ),
     ],
 )
-def test_a_call_is_one_line(name, args, line):
+def test_tool_call_is_one_line(name, args, line):
     assert format_call(name, args) == line
 
 
@@ -77,11 +77,11 @@ def test_a_call_is_one_line(name, args, line):
         ({"tasks": "none"}, "0 sub-agents"),
     ],
 )
-def test_a_delegation_is_told_with_its_tasks_and_profiles(args, line):
+def test_delegation_call_shows_its_tasks_and_profiles(args, line):
     assert format_call("delegate_to_subagents", args) == f"delegate_to_subagents {line}"
 
 
-def test_arguments_without_an_end_are_told_somehow():
+def test_recursive_arguments_have_a_placeholder():
     endless: dict[str, object] = {}
     endless["itself"] = endless
     deep: object = None
@@ -109,7 +109,7 @@ def test_arguments_without_an_end_are_told_somehow():
     ],
 )
 @pytest.mark.parametrize("value", [None, 3, ["x"], {"y": 1}])
-def test_arguments_of_any_shape_are_told_somehow(name, value):
+def test_arguments_of_any_type_are_formatted(name, value):
     names = ("path", "pattern", "command", "content", "edits", "newText", "offset", "agent", "url", "tasks", "todos")
     assert format_call(name, dict.fromkeys(names, value)).startswith(name)
 
@@ -128,7 +128,7 @@ def test_arguments_of_any_shape_are_told_somehow(name, value):
         ("find", "a.ts\n\n[1 results limit reached. Use limit=2 for more, or refine pattern.]", "1 match+"),
         ("find", "a.ts\n\n[Could not read lib.]", "1 match"),
         ("find", "No files found", "0 matches"),
-        ("find", f"a.ts\nb.ts\n{CLAUDE_CUT}", "2 matches+"),
+        ("find", f"a.ts\nb.ts\n{CLAUDE_TRUNCATED}", "2 matches+"),
         ("find", "a.ts\n(Results are truncated. Consider using a more specific path or pattern.)", "1 match+"),
         ("find", "a.ts\n(draft)", "2 matches"),
         ("find", "(draft)", "1 match"),
@@ -136,11 +136,11 @@ def test_arguments_of_any_shape_are_told_somehow(name, value):
         ("read", "text", None),
     ],
 )
-def test_listings_are_told_as_numbers(name, result, line):
+def test_listing_result_is_counted(name, result, line):
     assert format_result(ToolCallItem("1", name, {}, result)) == line
 
 
-def test_a_failed_call_says_why_in_its_first_line():
+def test_failed_call_shows_the_first_line_of_its_result():
     assert format_error(ToolCallItem("1", "ls", {}, "\nNo such folder\nmore", is_error=True)) == "No such folder"
     assert format_error(ToolCallItem("1", "ls", {}, "", is_error=True)) == "failed"
     assert format_result(ToolCallItem("1", "ls", {}, "No such folder", is_error=True)) is None
