@@ -18,13 +18,13 @@ EXAMPLES = {
 }
 
 
-def test_every_example_is_tried():
+def test_every_example_has_expected_output():
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(EXAMPLES)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs_as_it_stands(name, tmp_path):
+def test_example_runs_and_prints_the_expected_lines(name, tmp_path):
     path = ROOT / "examples" / f"{name}.py"
     done = subprocess.run(
         [sys.executable, str(path)],
@@ -41,5 +41,5 @@ def test_the_example_runs_as_it_stands(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_fits_on_a_screen(name):
+def test_example_has_at_most_forty_lines(name):
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) <= 40

@@ -47,14 +47,14 @@ def editor(tmp_path):
 # -- edit ------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_opened_and_checked_afterwards(cli, mine, editor):
+def test_agents_edit_opens_the_file_and_checks_it(cli, mine, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("Do it.", "Do it well."))
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == f"{mine} is in order.\n"
     assert mine.read_text() == MINE.replace("Do it.", "Do it well.")
 
 
-def test_what_is_wrong_afterwards_is_said_and_kept(cli, mine, editor):
+def test_agents_edit_reports_problems_and_keeps_the_file(cli, mine, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("tools: read", "toolz: read\nreadonly: perhaps"))
     assert result.exit_code == 1
     assert result.stdout == f"{mine}:5: readonly: 'perhaps' is not true or false\n"
@@ -62,46 +62,46 @@ def test_what_is_wrong_afterwards_is_said_and_kept(cli, mine, editor):
     assert "perhaps" in mine.read_text()
 
 
-def test_a_broken_file_can_be_mended(cli, mine, editor):
+def test_agents_edit_finds_a_broken_file_by_its_name(cli, mine, editor):
     mine.write_text(MINE.replace("tools: read", "readonly: perhaps"))
     result = cli("agents", "edit", "mine", "--json", EDITOR=editor("perhaps", "true"))
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"name": "mine", "file": str(mine), "problems": []}
 
 
-def test_of_several_files_it_is_the_one_that_is_used(cli, mine, theirs, editor):
+def test_agents_edit_opens_the_definition_that_is_used(cli, mine, theirs, editor):
     assert cli("agents", "edit", "mine", EDITOR=editor("x", "y")).exit_code == 0
     assert theirs.read_text().endswith("y\n")
     assert mine.read_text() == MINE
 
 
-def test_a_projects_file_is_to_be_accepted_as_it_is_then(cli, theirs, editor):
+def test_agents_edit_reports_that_a_project_agent_needs_trust_again(cli, theirs, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("tools: read", "tools: bash"))
     assert "accept it as it is written now with `retinue agents trust mine`" in result.stderr
 
 
 @pytest.mark.parametrize("editor_words", ["false", "/nonexistent/editor"])
-def test_an_editor_that_fails_is_said(cli, mine, editor_words):
+def test_agents_edit_reports_an_editor_that_fails(cli, mine, editor_words):
     result = cli("agents", "edit", "mine", EDITOR=editor_words)
     assert result.exit_code == 1
     assert "Editing failed" in result.stderr
 
 
-def test_a_file_that_is_gone_afterwards_is_said(cli, mine):
+def test_agents_edit_reports_a_file_that_the_editor_removed(cli, mine):
     assert cli("agents", "edit", "mine", EDITOR="rm").stderr == f"{mine} is gone.\n"
 
 
 # -- delete ----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_deleted_where_nobody_can_be_asked(cli, mine):
+def test_agents_delete_without_a_terminal_needs_yes(cli, mine):
     result = cli("agents", "delete", "mine")
     assert result.exit_code == 2
     assert f"give --yes to delete {mine}." in " ".join(result.stderr.split())
     assert mine.exists()
 
 
-def test_a_file_of_ones_own_is_deleted(cli, mine):
+def test_agents_delete_removes_a_file_of_the_user(cli, mine):
     result = cli("agents", "delete", "mine", "--yes", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"name": "mine", "file": str(mine), "deleted": True}
@@ -109,7 +109,7 @@ def test_a_file_of_ones_own_is_deleted(cli, mine):
     assert cli("agents", "show", "mine").exit_code == 2
 
 
-def test_it_says_which_agent_of_the_name_is_used_then(cli, mine, theirs):
+def test_agents_delete_names_the_definition_that_is_used_now(cli, mine, theirs):
     result = cli("agents", "delete", "mine", "--yes")
     assert result.stderr == f"{theirs} is deleted.\nThe user agent mine is used now ({mine}).\n"
 
@@ -123,13 +123,13 @@ def test_it_says_which_agent_of_the_name_is_used_then(cli, mine, theirs):
         ("../../etc/passwd", "Unknown agent: ../../etc/passwd."),
     ],
 )
-def test_what_is_nobodys_own_is_neither_edited_nor_deleted(cli, command, name, told):
+def test_built_in_agents_cannot_be_edited_or_deleted(cli, command, name, told):
     result = cli("agents", command[0], name, *command[1:], EDITOR="false")
     assert result.exit_code == 2
     assert told in result.stderr
 
 
-def test_a_vaults_agent_is_changed_where_it_is(cli, place):
+def test_vault_agents_cannot_be_edited_or_deleted(cli, place):
     folder = place / "vault" / "agents" / "sage"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: sage\ndescription: Wise\n")

@@ -24,7 +24,7 @@ def project(place):
     return place
 
 
-def test_alone_it_lists_them(cli):
+def test_agents_without_a_command_lists_agents(cli):
     alone = cli("agents")
     assert alone.stdout == cli("agents", "list").stdout
     first, *agents = alone.stdout.splitlines()
@@ -34,7 +34,7 @@ def test_alone_it_lists_them(cli):
     ]
 
 
-def test_what_is_not_used_is_marked_and_what_is_broken_is_named(cli, project):
+def test_list_marks_unused_definitions_and_names_broken_files(cli, project):
     result = cli("agents")
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split()[0] for line in result.stdout.splitlines()[1:]}
     assert rows["fixer (not trusted)"] == "project"
@@ -44,7 +44,7 @@ def test_what_is_not_used_is_marked_and_what_is_broken_is_named(cli, project):
     assert "broken.md" in result.stderr
 
 
-def test_the_list_as_json_has_the_same_facts(cli, project):
+def test_list_as_json_has_the_same_facts(cli, project):
     found = json.loads(cli("agents", "--json").stdout)
     (fixer,) = [agent for agent in found["agents"] if agent["name"] == "fixer"]
     assert fixer == {
@@ -61,7 +61,7 @@ def test_the_list_as_json_has_the_same_facts(cli, project):
     assert len(found["problems"]) == 1
 
 
-def test_showing_an_agent_shows_everything_but_its_secrets(cli, scratch_home):
+def test_show_prints_everything_but_secrets(cli, scratch_home):
     folder = scratch_home / ".config" / "retinue" / "agents"
     folder.mkdir(parents=True)
     (folder / "mine.md").write_text("---\nname: mine\napiKey: sk-very-secret\nthinking: high\n---\nDo \x1b[31mit.\n")
@@ -73,7 +73,7 @@ def test_showing_an_agent_shows_everything_but_its_secrets(cli, scratch_home):
     assert "sk-very-secret" not in shown.output + as_json.output
 
 
-def test_showing_an_agent_names_its_persona_and_memory_and_prints_neither(cli, tmp_path):
+def test_show_names_persona_and_memory_files_without_their_text(cli, tmp_path):
     folder = tmp_path / "vault" / "agents" / "analyst"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: Analyst\ndescription: Digs.\n")
@@ -93,7 +93,7 @@ def test_showing_an_agent_names_its_persona_and_memory_and_prints_neither(cli, t
     assert "Tea at five" not in shown.output + as_json.output
 
 
-def test_checking_says_what_is_to_be_mended(cli, project):
+def test_check_reports_problems_of_agent_files(cli, project):
     all_of_them = cli("agents", "check")
     assert all_of_them.exit_code == 1
     assert "broken.md" in all_of_them.stdout
@@ -103,14 +103,14 @@ def test_checking_says_what_is_to_be_mended(cli, project):
     assert cli("agents", "check", "missing.md").exit_code == 2
 
 
-def test_checking_finds_contradictions(cli, place):
+def test_check_reports_contradictory_tool_lists(cli, place):
     (place / "both.md").write_text("---\nname: both\ntools: read\ndenied_tools: bash\n---\nx\n")
     result = cli("agents", "check", "both.md")
     assert result.exit_code == 1
     assert "has both an allow list and a deny list of tools" in result.stdout
 
 
-def test_checking_names_two_files_of_one_name_in_one_folder(cli, place):
+def test_check_reports_two_files_with_one_name_in_a_folder(cli, place):
     folder = place / ".retinue" / "agents"
     folder.mkdir(parents=True)
     for name in ("a", "b", "other"):
@@ -124,7 +124,7 @@ def test_checking_names_two_files_of_one_name_in_one_folder(cli, place):
     assert cli("agents", "check", str(folder / "b.md"), str(folder / "b.md")).exit_code == 0
 
 
-def test_trust_is_given_for_the_content_and_taken_back(cli, project):
+def test_trust_holds_for_the_content_and_can_be_revoked(cli, project):
     assert cli("agents", "trust", "fixer").exit_code == 2  # nobody is there to ask
     accepted = cli("agents", "trust", "fixer", "--yes")
     assert accepted.exit_code == 0
@@ -137,13 +137,13 @@ def test_trust_is_given_for_the_content_and_taken_back(cli, project):
     assert cli("run", "fixer", "x", "--engine", "scripted").exit_code == 2
 
 
-def test_only_a_projects_own_agents_are_accepted(cli):
+def test_only_project_agents_can_be_trusted(cli):
     result = cli("agents", "trust", "explorer", "--yes")
     assert result.exit_code == 2
     assert "is not this project's own" in result.stderr
 
 
-def test_trust_that_cannot_be_remembered_is_said(cli, project):
+def test_trust_that_cannot_be_stored_is_reported(cli, project):
     (project / "file").touch()
     result = cli("agents", "trust", "fixer", "--yes", RETINUE_STATE=str(project / "file" / "state"))
     assert result.exit_code == 1
@@ -151,7 +151,7 @@ def test_trust_that_cannot_be_remembered_is_said(cli, project):
 
 
 @pytest.mark.parametrize("where", [(), ("--project",)])
-def test_a_new_agent_is_in_order_and_can_be_called_at_once(cli, place, where):
+def test_new_agent_is_valid_and_can_be_called(cli, place, where):
     made = cli("agents", "new", "auditor", *where)
     assert made.exit_code == 0
     path = made.stdout.strip()
@@ -160,7 +160,7 @@ def test_a_new_agent_is_in_order_and_can_be_called_at_once(cli, place, where):
     assert cli("run", "auditor", "x", "--engine", "offline").exit_code == 0
 
 
-def test_a_new_agent_is_the_users_alone_whatever_the_umask(cli, place, scratch_home):
+def test_new_agent_file_is_private_under_any_umask(cli, place, scratch_home):
     before = os.umask(0)
     try:
         paths = [Path(cli("agents", "new", "auditor", *where).stdout.strip()) for where in ((), ("--project",))]
@@ -175,7 +175,7 @@ def test_a_new_agent_is_the_users_alone_whatever_the_umask(cli, place, scratch_h
 
 
 @pytest.mark.parametrize("link", [".retinue", ".retinue/agents"])
-def test_a_new_agent_is_not_written_through_a_link_out_of_the_project(cli, place, tmp_path_factory, link):
+def test_new_project_agent_is_not_written_through_a_link_out_of_the_project(cli, place, tmp_path_factory, link):
     outside = tmp_path_factory.mktemp("outside")
     (place / ".git").mkdir()
     (place / link).parent.mkdir(exist_ok=True)
@@ -186,20 +186,20 @@ def test_a_new_agent_is_not_written_through_a_link_out_of_the_project(cli, place
     assert list(outside.iterdir()) == []
 
 
-def test_a_new_agent_says_which_of_its_name_is_used(cli, place):
+def test_new_agent_reports_which_definition_of_its_name_is_used(cli, place):
     (place / ".git").mkdir()
     cli("agents", "new", "auditor", "--project")
     assert "Here the project agent auditor is used instead of it." in cli("agents", "new", "auditor").stderr
 
 
-def test_the_name_of_a_file_cannot_pass_for_a_line_of_ours(cli, project):
+def test_file_name_with_a_newline_cannot_forge_a_line(cli, project):
     (project / ".retinue" / "agents" / "a\nfixer.md: all is well.md").write_text("---\nname: '?'\n---\n")
     for command in (("agents", "check"), ("agents", "check", ".retinue"), ("agents",), ("doctor",)):
         told = cli(*command).output.splitlines()
         assert not [line for line in told if line.strip().startswith("fixer.md: all is well")]
 
 
-def test_a_new_agent_never_takes_the_place_of_a_file(cli):
+def test_new_agent_never_overwrites_a_file(cli):
     cli("agents", "new", "auditor")
     again = cli("agents", "new", "auditor")
     assert again.exit_code == 2

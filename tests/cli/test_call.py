@@ -17,7 +17,7 @@ def called(result):
     return json.loads(line)
 
 
-def test_the_result_of_the_tool_is_all_there_is_on_stdout(cli):
+def test_call_prints_only_the_tool_result_on_stdout(cli):
     result = cli("call", "subagent", TASK, "--toolset", "single", *SCRIPTED)
     found = called(result)
     assert result.exit_code == 0
@@ -27,7 +27,7 @@ def test_the_result_of_the_tool_is_all_there_is_on_stdout(cli):
     assert found["details"]["results"][0]["exitCode"] == 0
 
 
-def test_input_comes_from_stdin_and_from_files(cli, place):
+def test_call_reads_its_input_from_stdin_and_files(cli, place):
     (place / "input.json").write_text(TASK)
     assert called(cli("call", "subagent", "-", *SCRIPTED, stdin=TASK))["details"]["results"]
     assert called(cli("call", "subagent", "@input.json", *SCRIPTED))["details"]["results"]
@@ -49,7 +49,7 @@ def test_input_comes_from_stdin_and_from_files(cli, place):
         "@",
     ],
 )
-def test_input_that_cannot_be_read_is_answered_like_any_other_mistake(cli, place, given):
+def test_unreadable_input_is_answered_as_an_invalid_call(cli, place, given):
     os.mkfifo(place / "pipe")
     (place / "latin").write_bytes(b"\xe9")
     result = cli("call", "subagent", given)
@@ -60,7 +60,7 @@ def test_input_that_cannot_be_read_is_answered_like_any_other_mistake(cli, place
 
 
 @pytest.mark.parametrize("given", ["{", "", "@missing"])
-def test_what_keeps_a_call_from_any_answer_comes_before_what_is_wrong_with_its_input(cli, given):
+def test_refusal_of_the_call_comes_before_errors_of_its_input(cli, given):
     both = {"PI_SUBAGENT_DEPTH": "1", "RETINUE_ENABLED": "0"}
     deep, off = cli("call", "subagent", given, **both), cli("call", "subagent", given, RETINUE_ENABLED="0")
     assert called(deep)["details"]["error"]["code"] == "SUBAGENT_DEPTH_EXCEEDED"
@@ -79,7 +79,7 @@ def test_what_keeps_a_call_from_any_answer_comes_before_what_is_wrong_with_its_i
         (("--nothing",), "No such option '--nothing'."),
     ],
 )
-def test_mistakes_in_how_it_is_called_are_answered_too(cli, place, arguments, text):
+def test_usage_errors_of_call_are_answered_as_json(cli, place, arguments, text):
     (place / "file").touch()
     result = cli("call", *arguments)
     found = called(result)
@@ -89,12 +89,12 @@ def test_mistakes_in_how_it_is_called_are_answered_too(cli, place, arguments, te
     assert text in result.stderr
 
 
-def test_without_input_it_says_what_is_missing(cli):
+def test_call_without_input_names_the_missing_input(cli):
     sentence = "The input of subagent is not a JSON object: nothing was given: write {…}, - or @FILE"
     assert called(cli("call", "subagent"))["content"][0]["text"] == sentence
 
 
-def test_a_directory_that_is_gone_is_answered_too(process, place):
+def test_call_in_a_deleted_directory_is_answered_as_json(process, place):
     gone = place / "gone"
     gone.mkdir()
     done = process.run("call", "subagent", TASK, preexec_fn=gone.rmdir, cwd=gone)
@@ -111,7 +111,7 @@ def test_a_directory_that_is_gone_is_answered_too(process, place):
         {"RETINUE_STATE": "\udcff"},
     ],
 )
-def test_a_junk_environment_takes_no_answer_away(cli, junk):
+def test_invalid_environment_variables_do_not_fail_a_call(cli, junk):
     assert called(cli("call", "subagent", TASK, *SCRIPTED, **junk))["details"]["results"][0]["exitCode"] == 0
 
 
@@ -122,7 +122,7 @@ def test_a_junk_environment_takes_no_answer_away(cli, junk):
         (("subagent", "{}", "--toolset", "dual"), "Unknown toolset: dual. Toolsets: "),
     ],
 )
-def test_a_tool_or_surface_nobody_knows_is_answered_too(cli, arguments, text):
+def test_unknown_tool_or_toolset_is_answered_as_json(cli, arguments, text):
     result = cli("call", *arguments)
     found = called(result)
     assert result.exit_code == 2
@@ -144,14 +144,14 @@ def test_a_tool_or_surface_nobody_knows_is_answered_too(cli, arguments, text):
         ((TASK,), [{"say": "line\n" * 6000}], {}, 0, "SUBAGENT_OUTPUT_TRUNCATED"),
     ],
 )
-def test_exit_codes_follow_what_happened_not_what_was_said(cli, arguments, script, environ, code, error):
+def test_exit_code_of_call_follows_the_result_of_the_run(cli, arguments, script, environ, code, error):
     engine = () if "--engine" in arguments else SCRIPTED
     result = cli("call", "subagent", *arguments, *engine, script=script, **environ)
     assert result.exit_code == code
     assert called(result)["details"].get("error", {}).get("code") == error
 
 
-def test_partial_results_are_lines_before_the_result(cli):
+def test_stream_prints_partial_results_as_lines_before_the_result(cli):
     script = [{"call": "ls", "args": {"path": "."}}, {"say": "all of it", "deltas": 3}]
     *partial, last = cli("call", "subagent", TASK, *SCRIPTED, "--stream", script=script).stdout.splitlines()
     assert partial
@@ -159,7 +159,7 @@ def test_partial_results_are_lines_before_the_result(cli):
     assert json.loads(last)["details"]["results"]
 
 
-def test_tools_are_shown_as_a_host_would_register_them(cli):
+def test_tools_prints_the_tools_a_host_would_register(cli):
     (tool,) = json.loads(cli("tools", "--toolset", "single", "--json").stdout)["tools"]
     assert list(tool) == ["name", "description", "inputSchema"]
     assert tool["name"] == "subagent"
@@ -168,7 +168,7 @@ def test_tools_are_shown_as_a_host_would_register_them(cli):
     assert "subagent" in cli("tools").stdout
 
 
-def test_where_no_tool_may_be_registered_that_is_said(cli):
+def test_tools_reports_that_no_tool_may_be_registered(cli):
     result = cli("tools", RETINUE_ENABLED="0")
     assert result.stdout == ""
     assert "retinue doctor" in result.stderr

@@ -31,13 +31,13 @@ def delegate(cli, *options, script=None, **task):
     ],
     ids=["all completed", "failed", "an unknown profile", "refused", "no time"],
 )
-def test_the_exit_code_says_what_came_of_it(cli, step, task, code):
+def test_exit_code_of_a_fanout_call_follows_its_results(cli, step, task, code):
     found, (answer,) = delegate(cli, script=[step], **task)
     assert found == code
     assert answer.get("isError", False) is (code == 2)
 
 
-def test_results_are_fetched_and_sessions_go_on_in_other_processes(cli):
+def test_fanout_results_and_sessions_are_available_in_other_processes(cli):
     _, (answer,) = delegate(cli, script=[{"say": "The answer."}])
     session, _ = answer["details"]["sessionIds"]
     _, (output,) = call(cli, "get_subagent_output", {"sessionId": session})
@@ -50,13 +50,13 @@ def test_results_are_fetched_and_sessions_go_on_in_other_processes(cli):
     )
 
 
-def test_partial_results_come_first_where_they_are_asked_for(cli):
+def test_fanout_stream_prints_partial_results_first(cli):
     _, (first, *_, last) = delegate(cli, "--stream", script=[{"wait": 0.1}, {"say": "done"}])
     assert first["content"][0]["text"] == "2 running"
     assert last["content"][0]["text"].startswith("✓ a: completed (session: ")
 
 
-def test_the_tools_are_shown_as_a_host_would_register_them(cli):
+def test_tools_prints_the_fanout_tools(cli):
     tools = json.loads(cli("tools", "--toolset", "fanout", "--json").stdout)["tools"]
     assert [tool["name"] for tool in tools] == [
         "delegate_to_subagents",
@@ -66,7 +66,7 @@ def test_the_tools_are_shown_as_a_host_would_register_them(cli):
     ]
 
 
-def test_delegate_takes_the_same_tasks_and_prints_the_answers(cli, place):
+def test_delegate_takes_the_tasks_of_fanout_and_prints_the_answers(cli, place):
     (place / "tasks.json").write_text(json.dumps({"tasks": [{"name": "a", "prompt": "one"}]}))
     first = json.loads(cli("delegate", "tasks.json", "--json", *FANOUT[2:]).stdout)
     (place / "tasks.json").write_text(
@@ -76,7 +76,7 @@ def test_delegate_takes_the_same_tasks_and_prints_the_answers(cli, place):
     assert (again.exit_code, "Went on with two." in again.stdout) == (0, True)
 
 
-def test_offline_engine_resumes_with_the_words_of_the_user(cli, place):
+def test_offline_engine_resumes_with_the_prompt_of_the_user(cli, place):
     (place / "src").mkdir()
     (place / "src" / "bus.py").write_text('"""The event bus."""\n\n\nclass EventBus:\n    pass\n')
     (place / "src" / "app.py").write_text("from src.bus import EventBus\n\nEventBus()\n")

@@ -33,11 +33,11 @@ def told(cli, *arguments):
     ],
     ids=["single", "failed", "chain", "one of two", "unknown agent", "unknown mode"],
 )
-def test_the_exit_code_says_what_came_of_it(cli, arguments, step, code):
+def test_exit_code_of_a_nested_call_follows_its_results(cli, arguments, step, code):
     assert call(cli, arguments, script=[step])[0] == code
 
 
-def test_a_host_finds_its_own_ids_in_the_events(cli):
+def test_events_have_the_ids_given_by_the_host(cli):
     _, found = call(cli, TASK, "--root", "conv/7", "--tool-call", "toolu_9", script=[{"say": "done"}])
     (one,) = found["details"]["results"]
     ids = {"subagentId": one["subagentId"], "parentToolUseId": "toolu_9"}
@@ -46,7 +46,7 @@ def test_a_host_finds_its_own_ids_in_the_events(cli):
     assert told(cli) == told(cli, "conv/7") == told(cli, one["subagentId"]) == [start, complete]
 
 
-def test_two_calls_of_one_conversation_are_told_together(cli):
+def test_events_of_two_calls_are_in_one_conversation(cli):
     for number in (1, 2):
         call(cli, TASK, "--root", "c1", "--tool-call", f"toolu_{number}")
     assert [event["parentToolUseId"] for event in told(cli, "c1")] == ["toolu_1", "toolu_1", "toolu_2", "toolu_2"]
@@ -66,28 +66,28 @@ def test_calls_by_an_agent_are_bounded_by_max_spawns(cli):
 
 @pytest.mark.parametrize("option", ["--root", "--tool-call"])
 @pytest.mark.parametrize("value", ["", " ", "a\nb", "\udcff"])
-def test_an_id_that_is_no_text_is_refused_with_an_answer(cli, option, value):
+def test_unprintable_id_is_refused_as_json(cli, option, value):
     code, found = call(cli, TASK, option, value)
     assert (code, found["isError"]) == (2, True)
     assert "no text that can be printed" in found["content"][0]["text"]
 
 
-def test_with_a_vault_its_log_has_the_same_lines(cli, place):
+def test_log_in_the_vault_has_the_same_lines_as_events(cli, place):
     (place / "vault").mkdir()
     call(cli, TASK, "--root", "c1", RETINUE_VAULT=str(place / "vault"))
     log = place / "vault" / ".orion" / "subagent-events" / "c1" / "events.jsonl"
     assert log.read_bytes() == cli("events", "c1", "--toolset", "nested").stdout_bytes
 
 
-def test_agent_info_answers_on_the_command_line(cli):
+def test_agent_info_is_callable_from_the_command_line(cli):
     code, found = call(cli, {"agent": "explorer"}, tool="agent_info")
     assert (code, found["details"]["sourceLayer"]) == (0, "builtin")
 
 
-def test_the_tools_are_shown_as_a_host_would_register_them(cli):
+def test_tools_prints_the_nested_tools(cli):
     tools = json.loads(cli("tools", "--toolset", "nested", "--json").stdout)["tools"]
     assert [tool["name"] for tool in tools] == ["spawn_subagent", "agent_info"]
 
 
-def test_no_other_surface_has_words_of_its_own_for_events(cli):
+def test_events_accepts_no_toolset_but_nested(cli):
     assert cli("events", "--toolset", "single").exit_code == 2

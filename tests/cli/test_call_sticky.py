@@ -23,16 +23,16 @@ def call(cli, *, script=None, **arguments):
     [({"finalize": "done"}, 0), ({"finalize": "", "error": "no"}, 1), ({"say": "done"}, 1), ({"fail": "no"}, 1)],
     ids=["success", "the agent's error", "not finalized", "failed"],
 )
-def test_the_exit_code_says_what_came_of_it(cli, step, code):
+def test_exit_code_of_a_sticky_call_follows_its_result(cli, step, code):
     assert call(cli, script=[step])[0] == code
 
 
-def test_a_refused_call_ends_with_2(cli):
+def test_refused_sticky_call_exits_with_2(cli):
     code, found = call(cli, agent="nobody")
     assert (code, found["isError"], found["details"]["error"]["code"]) == (2, True, "unknown_agent")
 
 
-def test_a_session_goes_on_in_another_process_and_nowhere_else(cli, place, monkeypatch):
+def test_sticky_session_continues_in_another_process_of_its_directory_only(cli, place, monkeypatch):
     session = call(cli)[1]["details"]["sessionId"]
     code, found = call(cli, sessionId=session)
     assert (code, found["details"]["sessionId"]) == (0, session)
@@ -43,6 +43,6 @@ def test_a_session_goes_on_in_another_process_and_nowhere_else(cli, place, monke
     assert f'It belongs to agent "explorer" in {place}: ' in found["content"][0]["text"]
 
 
-def test_the_tool_is_shown_as_a_host_would_register_it(cli):
+def test_tools_prints_the_sticky_tool(cli):
     (tool,) = json.loads(cli("tools", "--toolset", "sticky", "--json").stdout)["tools"]
     assert (tool["name"], list(tool["inputSchema"]["properties"])) == ("subagent", ["agent", "task", "sessionId"])

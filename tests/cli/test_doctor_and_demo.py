@@ -12,7 +12,7 @@ import pytest
 from retinue.config.settings import SETTING_RULES
 
 
-def test_all_is_well_where_nothing_is_wrong(cli):
+def test_doctor_exits_with_0_without_problems(cli):
     result = cli("doctor")
     assert result.exit_code == 0
     assert "✓  offline" in result.stdout
@@ -20,7 +20,7 @@ def test_all_is_well_where_nothing_is_wrong(cli):
     assert result.stdout.endswith("✓ All is well.\n")
 
 
-def test_every_setting_stands_there_with_where_it_comes_from(cli, scratch_home):
+def test_doctor_prints_every_setting_with_its_source(cli, scratch_home):
     folder = scratch_home / ".config" / "retinue"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("max_concurrency = 2\n[single]\ntimeout = 60\n")
@@ -32,7 +32,7 @@ def test_every_setting_stands_there_with_where_it_comes_from(cli, scratch_home):
     assert re.search(r"timeout +1800 \(single 60, fanout 600\) +default \(single \S+/config\.toml\)", result.stdout)
 
 
-def test_what_is_wrong_is_said_with_what_to_do(cli, place, scratch_home):
+def test_doctor_reports_problems_with_what_to_do(cli, place, scratch_home):
     (place / "file").touch()
     folder = scratch_home / ".config" / "retinue"
     folder.mkdir(parents=True)
@@ -44,7 +44,7 @@ def test_what_is_wrong_is_said_with_what_to_do(cli, place, scratch_home):
     assert "enabled = 'perhaps' ignored" in result.stdout
 
 
-def test_a_state_folder_others_can_change_is_named_with_the_remedy(cli, place):
+def test_doctor_reports_a_state_folder_writable_by_others(cli, place):
     state = place / "state"
     state.mkdir()
     state.chmod(0o777)
@@ -53,7 +53,7 @@ def test_a_state_folder_others_can_change_is_named_with_the_remedy(cli, place):
     assert f"✗ Others can change what is remembered in {state} (mode 777). Run: chmod go-w {state}" in result.stdout
 
 
-def test_a_disk_without_room_is_found_by_writing(process, place):
+def test_doctor_finds_a_full_disk_by_writing(process, place):
     def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
@@ -66,7 +66,7 @@ def test_a_disk_without_room_is_found_by_writing(process, place):
     assert not list(place.rglob(".doctor-*"))
 
 
-def test_what_a_project_may_not_set_is_named_and_no_fault_of_yours(cli, place):
+def test_doctor_names_ignored_project_settings_without_failing(cli, place):
     (place / ".retinue").mkdir()
     (place / ".retinue" / "config.toml").write_text('engine = "evil"\n')
     result = cli("doctor")
@@ -74,7 +74,7 @@ def test_what_a_project_may_not_set_is_named_and_no_fault_of_yours(cli, place):
     assert "engine is not a project's to set; ignored" in result.stdout
 
 
-def test_the_diagnosis_as_json(cli):
+def test_doctor_prints_its_report_as_json(cli):
     found = json.loads(cli("doctor", "--json").stdout)
     assert found["broken"] == []
     assert {setting["name"] for setting in found["settings"]} == set(SETTING_RULES)
@@ -82,7 +82,7 @@ def test_the_diagnosis_as_json(cli):
     assert found["state"]["sessions"] == 0
 
 
-def test_the_demo_answers_with_real_evidence_and_says_how_to_go_on(cli, place):
+def test_demo_prints_evidence_and_the_next_commands(cli, place):
     (place / "app.py").write_text(
         '"""An app."""\n\n\ndef read_configuration():\n    """Reads the configuration."""\n    raise ValueError("error")\n'
     )
@@ -98,7 +98,7 @@ def test_the_demo_answers_with_real_evidence_and_says_how_to_go_on(cli, place):
     assert len(json.loads(cli("sessions", "--json").stdout)["sessions"]) == 5
 
 
-def test_without_sources_around_the_demo_shows_our_own(cli):
+def test_demo_without_sources_uses_those_of_retinue(cli):
     result = cli("demo", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0
@@ -108,7 +108,7 @@ def test_without_sources_around_the_demo_shows_our_own(cli):
 
 
 @pytest.mark.parametrize("columns", ["20", "40", "200"])
-def test_the_demo_fits_any_terminal(cli, place, columns):
+def test_demo_fits_any_terminal_width(cli, place, columns):
     (place / "app.py").write_text("def configuration_with_a_very_long_name_for_a_function_of_its_kind(): pass\n" * 5)
     result = cli("demo", "--quiet", COLUMNS=columns)
     told, _, _ = result.stdout.partition("Each is a session")

@@ -22,7 +22,7 @@ def config() -> Path:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_host_is_given_our_tools_and_loses_them_again(cli, place, host):
+def test_install_adds_the_entry_and_uninstall_removes_it(cli, place, host):
     done = cli("install", host, "--yes")
     assert (done.exit_code, done.stdout) == (0, "")
     assert f"Retinue is installed in {HOSTS[host].title} (" in done.stderr
@@ -35,7 +35,7 @@ def test_a_host_is_given_our_tools_and_loses_them_again(cli, place, host):
     assert "Retinue is not installed" in cli("uninstall", host).stderr
 
 
-def test_only_looking_changes_nothing(cli, config):
+def test_dry_run_of_install_changes_nothing(cli, config):
     config.write_text(CONFIG)
     done = cli("install", "claude", "--dry-run", "--json")
     assert done.exit_code == 0
@@ -45,7 +45,7 @@ def test_only_looking_changes_nothing(cli, config):
     assert list(config.parent.glob(".claude.json?*")) == []
 
 
-def test_where_we_are_installed_looking_at_another_change_says_so(cli):
+def test_dry_run_reports_the_present_installation(cli):
     cli("install", "codex", "--yes")
     for looking in (
         ("install", "codex", "--dry-run", "--json", "--", "--background"),
@@ -57,7 +57,7 @@ def test_where_we_are_installed_looking_at_another_change_says_so(cli):
     assert "Retinue is not installed in Cursor" in cli("install", "cursor", "--dry-run").stderr
 
 
-def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
+def test_install_as_json_has_the_change_and_the_backup(cli, config):
     config.write_text(CONFIG)
     done = cli("install", "claude", "--yes", "--json", "--toolset", "sticky")
     told = json.loads(done.stdout)
@@ -81,7 +81,7 @@ def test_json_tells_what_was_done_and_where_what_was_there_is(cli, config):
     assert SECRET not in done.output, "what stands beside our entry is nobody's business"
 
 
-def test_a_file_that_cannot_be_read_is_left_alone_and_what_to_add_is_shown(cli, config):
+def test_unreadable_configuration_is_unchanged_and_the_entry_is_printed(cli, config):
     config.write_text('{\n  # mine\n  "mcpServers": {}\n}\n')
     before = config.read_text()
     done = cli("install", "claude", "--yes", "--json")
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_left_alone_and_what_to_add_is_shown(cli, 
     assert config.read_text() == before
 
 
-def test_without_anyone_to_ask_nothing_is_changed(cli, config):
+def test_install_without_a_terminal_needs_yes(cli, config):
     done = cli("install", "claude")
     assert (done.exit_code, config.exists()) == (2, False)
     assert "give --yes to install, or --dry-run to only look" in done.stderr
@@ -101,7 +101,7 @@ def test_without_anyone_to_ask_nothing_is_changed(cli, config):
 
 @pytest.mark.process
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
-def test_on_a_terminal_it_asks(process, terminal, config, answer, code):
+def test_install_asks_on_a_terminal(process, terminal, config, answer, code):
     running = process.start(
         "install",
         "claude",
@@ -116,7 +116,7 @@ def test_on_a_terminal_it_asks(process, terminal, config, answer, code):
     assert config.exists() is (answer == "y")
 
 
-def test_a_project_has_a_file_of_its_own(cli, place, config):
+def test_install_project_writes_the_file_of_the_project(cli, place, config):
     assert cli("install", "claude", "--project", "--yes").exit_code == 0
     assert "retinue" in json.loads((place / ".mcp.json").read_text())["mcpServers"]
     assert not config.exists()
@@ -129,7 +129,7 @@ def installed_in(done) -> list[list[str]]:
     return [line.split() for line in done.stdout.partition("Installed in\n")[2].partition("\n\n")[0].splitlines()]
 
 
-def test_doctor_starts_us_as_each_host_would_and_says_what_it_is_offered(cli):
+def test_doctor_starts_retinue_as_each_host_does_and_counts_its_tools(cli):
     assert installed_in(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
     cli("install", "pi", "--yes", "--", "--engine", "offline")
     cli("install", "claude", "--yes", "--", "--engine", "offline")
@@ -149,7 +149,7 @@ def test_doctor_starts_us_as_each_host_would_and_says_what_it_is_offered(cli):
     ]
 
 
-def test_doctor_says_what_does_not_lead_to_us(cli, config):
+def test_doctor_reports_entries_that_do_not_start_retinue(cli, config):
     cli("install", "claude", "--yes")
     config.write_text(config.read_text().replace(own_command()[0], "/nowhere/retinue"))
     done = cli("doctor")
@@ -161,7 +161,7 @@ def test_doctor_says_what_does_not_lead_to_us(cli, config):
     )
 
 
-def test_doctor_says_why_a_host_gets_no_tools_from_what_it_starts(cli, config):
+def test_doctor_reports_why_a_host_gets_no_tools(cli, config):
     cli("install", "claude", "--yes")
     entry = json.loads(config.read_text())
     entry["mcpServers"]["retinue"]["args"] = ["mcp", "--toolset", "single,sticky"]
@@ -174,7 +174,7 @@ def test_doctor_says_why_a_host_gets_no_tools_from_what_it_starts(cli, config):
     )
 
 
-def test_doctor_starts_nothing_but_this_retinue(cli, place):
+def test_doctor_starts_only_this_installation(cli, place):
     trap = place / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {place}/sprung\n")
     trap.chmod(0o755)
@@ -192,7 +192,7 @@ def test_doctor_starts_nothing_but_this_retinue(cli, place):
         (("--", "--engine", "pi"), "Calls from Claude Code are refused, as the engine pi cannot be used: no `pi`"),
     ],
 )
-def test_who_installs_us_without_an_engine_is_told_that_calls_will_be_refused(cli, arguments, sentence):
+def test_install_without_an_engine_warns_that_calls_are_refused(cli, arguments, sentence):
     empty = {"PATH": "/nowhere", "RETINUE_PI": "", "ANTHROPIC_API_KEY": ""}
     done = cli("install", "claude", "--yes", *arguments, **empty)
     assert done.exit_code == 0
@@ -204,7 +204,7 @@ def test_who_installs_us_without_an_engine_is_told_that_calls_will_be_refused(cl
 # -- what the host will start ----------------------------------------------------------------------
 
 
-def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config):
+def test_arguments_of_install_are_written_to_the_entry(cli, config):
     assert (
         cli(
             "install", "claude", "--yes", "--toolset", "fanout", "--", "--background", "--engine", "offline"
@@ -216,7 +216,7 @@ def test_what_follows_is_given_to_the_server_whenever_it_is_started(cli, config)
     assert cli("doctor", "--json").exit_code == 0
 
 
-def test_the_extension_of_pi_hands_it_on(cli):
+def test_arguments_of_install_are_written_to_the_pi_extension(cli):
     assert cli("install", "pi", "--yes", "--", "--engine", "pi").exit_code == 0
     file = Path(os.environ["HOME"]) / ".pi" / "agent" / "extensions" / "retinue.js"
     assert '"arguments": ["--engine", "pi"]' in file.read_text()
@@ -239,7 +239,7 @@ def test_the_extension_of_pi_hands_it_on(cli):
         (("cod",), "Invalid value for 'HOST': 'cod' is not one of 'pi'"),
     ],
 )
-def test_what_would_not_start_is_not_written(cli, place, arguments, sentence):
+def test_install_refuses_arguments_with_which_the_server_would_not_start(cli, place, arguments, sentence):
     before = sorted(Path(os.environ["HOME"]).rglob("*"))
     done = cli("install", "--yes", *arguments)
     assert (done.exit_code, sentence in done.stderr) == (2, True), done.stderr

@@ -49,7 +49,7 @@ async def written(terminal: Terminal) -> str:
 
 @SIZES
 @pytest.mark.parametrize("command", [RUN, DELEGATE], ids=lambda command: command[0])
-async def test_all_words_of_a_line_being_written_are_on_the_terminal(start, command, size):
+async def test_line_being_written_is_wrapped_whole_on_the_terminal(start, command, size):
     async with start(size, *command, "--engine", "scripted") as terminal:
         collapsed = await written(terminal)
         terminal.type(EXPAND)
@@ -59,7 +59,7 @@ async def test_all_words_of_a_line_being_written_are_on_the_terminal(start, comm
 
 
 @SIZES
-async def test_all_words_of_a_long_line_are_on_the_screen_of_watch(start, size):
+async def test_long_line_is_wrapped_whole_on_the_screen_of_watch(start, size):
     async with start(size, *RUN, "--engine", "scripted", script=WRITTEN) as running:
         await running.until("word149")
         async with start(size, "watch") as watching:

@@ -28,19 +28,19 @@ def every_command(command, path=()):
             yield from every_command(command.get_command(context, name), (*path, name))
 
 
-def test_alone_it_prints_its_help(cli):
+def test_retinue_without_arguments_prints_its_help(cli):
     alone, asked = cli(), cli("--help")
     assert alone.exit_code == asked.exit_code == 0
     assert alone.stdout == asked.stdout
     assert "retinue demo" in alone.stdout
 
 
-def test_it_says_its_version(cli):
+def test_version_option_prints_the_version(cli):
     assert cli("--version").stdout == f"retinue {retinue.__version__}\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_summary_in_the_list_is_the_commands_own(name):
+def test_summary_in_the_list_equals_that_of_the_command(name):
     command = root.get_command(click.Context(root), name)
     assert command is not None
     assert command.get_short_help_str(limit=200) == COMMANDS[name].summary
@@ -49,7 +49,7 @@ def test_the_summary_in_the_list_is_the_commands_own(name):
 @pytest.mark.parametrize(
     ("path", "command"), [(" ".join(path), command) for path, command in every_command(root) if path]
 )
-def test_every_command_explains_itself_within_eighty_columns(cli, path, command):
+def test_help_of_every_command_fits_eighty_columns(cli, path, command):
     result = cli(*path.split(), "--help")
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 100
@@ -69,7 +69,7 @@ def test_help_imports_nothing_heavy():
     assert found.stderr.strip() == "[]"
 
 
-def test_before_the_first_signal_can_be_heard_nothing_heavy_is_imported():
+def test_nothing_heavy_is_imported_before_signals_are_handled():
     code = "import sys; import retinue.__main__; print([name for name in ('click', 'anyio') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -89,14 +89,14 @@ def test_before_the_first_signal_can_be_heard_nothing_heavy_is_imported():
         (["agents", "show", "reviwer"], "Did you mean reviewer?"),
     ],
 )
-def test_a_mistyped_word_gets_a_suggestion_and_nothing_runs(cli, arguments, hint):
+def test_misspelled_command_gets_a_suggestion_and_nothing_runs(cli, arguments, hint):
     result = cli(*arguments)
     assert result.exit_code == 2
     assert hint in result.stderr
     assert result.stdout == ""
 
 
-def test_an_unknown_agent_gets_the_exact_sentence_before_the_suggestion(cli):
+def test_unknown_agent_gets_the_documented_sentence_and_a_suggestion(cli):
     *_, sentence, hint = cli("run", "explrer", "x", "-q").stderr.splitlines()
     known = "explorer, researcher, reviewer, implementer, tester"
     assert sentence == f"Unknown agent: explrer. Available agents: {known}"
@@ -104,11 +104,11 @@ def test_an_unknown_agent_gets_the_exact_sentence_before_the_suggestion(cli):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_its_completion(cli, shell):
+def test_completion_prints_a_script_for_each_shell(cli, shell):
     assert "_RETINUE_COMPLETE" in cli("completion", shell).stdout
 
 
-def test_a_shell_completes_commands_and_agents(process):
+def test_shell_completes_commands_and_agents(process):
     def completed(*words):
         environ = {
             "_RETINUE_COMPLETE": "bash_complete",
@@ -125,7 +125,7 @@ def test_a_shell_completes_commands_and_agents(process):
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, EOFError])
-def test_an_error_that_should_not_happen_is_one_sentence_and_the_rest_on_request(error):
+def test_unexpected_error_is_one_sentence_and_a_traceback_on_request(error):
     def breaks():
         raise error("nobody thought of it")
 
@@ -139,14 +139,14 @@ def test_an_error_that_should_not_happen_is_one_sentence_and_the_rest_on_request
     assert "Traceback" in CliRunner().invoke(broken, [], env={"RETINUE_DEBUG": "1"}).stderr
 
 
-def test_a_state_folder_whose_name_no_system_takes_is_refused_in_one_sentence(process):
+def test_invalid_state_folder_is_refused_in_one_sentence(process):
     refused = process.run("sessions", "list", environ={"RETINUE_STATE": "x" * 5000})
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.count("\n") == 1
     assert "name another one in RETINUE_STATE" in refused.stderr
 
 
-def test_ctrl_c_that_python_wrapped_is_still_ctrl_c():
+def test_ctrl_c_wrapped_by_python_exits_as_cancelled():
     def breaks():
         raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
 
@@ -160,7 +160,7 @@ def test_ctrl_c_that_python_wrapped_is_still_ctrl_c():
     "command",
     [("--help",), ("agents",), ("doctor", "--json"), ("run", "explorer", "x", "--engine", "scripted", "-q")],
 )
-def test_a_reader_who_leaves_early_is_no_reason_to_complain(process, command):
+def test_reader_that_leaves_early_causes_no_error(process, command):
     reading, writing = os.pipe()
     os.close(reading)
     done = process.run(*command, stdout=writing)
@@ -169,7 +169,7 @@ def test_a_reader_who_leaves_early_is_no_reason_to_complain(process, command):
     assert done.returncode in (0, 1)
 
 
-def test_output_that_cannot_be_written_is_said(process):
+def test_unwritable_stdout_is_reported(process):
     with Path("/dev/full").open("w") as full:
         done = process.run("--help", stdout=full)
     assert done.returncode == 1
@@ -177,7 +177,7 @@ def test_output_that_cannot_be_written_is_said(process):
 
 
 @pytest.mark.parametrize("closed", [0, 2])
-def test_a_closed_stream_breaks_nothing(process, closed):
+def test_closed_streams_do_not_fail_a_command(process, closed):
     done = process.run("run", "explorer", "x", "--engine", "scripted", preexec_fn=lambda: os.close(closed))
     assert (done.returncode, done.stdout) == (0, "A scripted answer of explorer to: x\n")
 
@@ -192,7 +192,7 @@ def test_a_closed_stream_breaks_nothing(process, closed):
     ],
 )
 @pytest.mark.parametrize("stdout", ["closed", "full"])
-def test_an_answer_that_cannot_be_printed_is_said_to_be_kept_and_where(process, stdout, command):
+def test_answer_that_cannot_be_printed_is_reported_with_its_session(process, stdout, command):
     with Path("/dev/full").open("w") as full:
         how = {"preexec_fn": lambda: os.close(1)} if stdout == "closed" else {"stdout": full}
         done = process.run(*command, "--engine", "scripted", **how)
@@ -202,7 +202,7 @@ def test_an_answer_that_cannot_be_printed_is_said_to_be_kept_and_where(process, 
     assert process.run(*kept.split()).stdout == "A scripted answer of explorer to: x\n"
 
 
-def test_a_locale_without_our_signs_gets_signs_like_them(process):
+def test_locale_without_unicode_gets_similar_characters(process):
     script = [{"call": "ls", "args": {"path": "src"}}, {"say": "✓ done → 你好 •"}]
     done = process.run(
         "run", "explorer", "x", "--engine", "scripted", script=script, environ={"PYTHONIOENCODING": "latin-1"}
@@ -213,14 +213,14 @@ def test_a_locale_without_our_signs_gets_signs_like_them(process):
     assert "+ done in" in done.stderr
 
 
-def test_a_locale_that_is_not_utf_8_takes_utf_8_as_it_was_typed(process):
+def test_arguments_are_utf_8_in_every_locale(process):
     environ = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     done = process.run("run", "explorer", "Größe 你好", "--engine", "scripted", "--json", environ=environ)
     assert done.returncode == 0
     assert json.loads(done.stdout)["task"] == "Größe 你好"
 
 
-def test_a_working_directory_that_is_gone_is_said(process, place):
+def test_deleted_working_directory_is_reported(process, place):
     gone = place / "gone"
     gone.mkdir()
     done = process.run("agents", preexec_fn=gone.rmdir, cwd=gone)
@@ -229,7 +229,7 @@ def test_a_working_directory_that_is_gone_is_said(process, place):
 
 
 @pytest.mark.parametrize("command", ["mcp", "serve", "bridge"])
-def test_a_server_is_not_started_with_an_engine_there_is_none_of(cli, command):
+def test_server_with_an_unknown_engine_is_not_started(cli, command):
     done = cli(command, "--engine", "offlin")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Unknown engine: offlin" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 SCRIPTED = ("--engine", "scripted")
 
 
-def test_the_answer_stands_alone_on_stdout(cli):
+def test_run_prints_only_the_answer_on_stdout(cli):
     result = cli("run", "explorer", "look", *SCRIPTED, script=[{"call": "ls", "args": {}}, {"say": "Found {task}."}])
     assert result.exit_code == 0
     assert result.stdout == "Found look.\n"
@@ -18,17 +18,17 @@ def test_the_answer_stands_alone_on_stdout(cli):
     assert "✓ done" in result.stderr
 
 
-def test_quiet_leaves_nothing_but_the_answer(cli):
+def test_quiet_run_prints_only_the_answer(cli):
     result = cli("run", "explorer", "look", *SCRIPTED, "--quiet")
     assert (result.stdout, result.stderr) == ("A scripted answer of explorer to: look\n", "")
 
 
-def test_the_engine_that_auto_chose_is_said(cli):
+def test_run_names_the_engine_chosen_by_auto(cli):
     assert "engine: offline (rules, not a language model" in cli("run", "explorer", "Where is main?").stderr
     assert "engine:" not in cli("run", "explorer", "Where is main?", "--engine", "offline").stderr
 
 
-def test_an_answer_cannot_act_on_the_terminal(cli):
+def test_terminal_escapes_in_an_answer_are_removed(cli):
     result = cli("run", "explorer", "x", *SCRIPTED, "-q", script=[{"say": "\x1b[2Jplain\x07 \u202etext"}])
     assert result.stdout == "plain ⟨U+202E⟩text\n"
 
@@ -36,7 +36,7 @@ def test_an_answer_cannot_act_on_the_terminal(cli):
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def test_a_task_comes_from_stdin_from_a_file_or_begins_with_a_sign_of_its_own(cli, place):
+def test_task_is_read_from_stdin_a_file_or_an_escaped_at_sign(cli, place):
     (place / "task.md").write_bytes("\ufeffin a file\r\nwith two lines\r\n".encode())
 
     def asked(task, stdin=None):
@@ -63,7 +63,7 @@ def test_a_task_comes_from_stdin_from_a_file_or_begins_with_a_sign_of_its_own(cl
         ("  ", b"", "empty"),
     ],
 )
-def test_a_task_that_cannot_be_taken_is_one_sentence_and_nothing_runs(cli, place, task, stdin, sentence):
+def test_unreadable_task_is_refused_in_one_sentence(cli, place, task, stdin, sentence):
     os.mkfifo(place / "pipe")
     (place / "folder").mkdir()
     (place / "latin").write_bytes(b"h\xe9")
@@ -100,7 +100,7 @@ def test_a_task_that_cannot_be_taken_is_one_sentence_and_nothing_runs(cli, place
         (("chain", "plan.json", "--step", "explorer", "x"), [], 2),
     ],
 )
-def test_exit_codes(cli, arguments, script, code):
+def test_exit_code_of_run_follows_its_result(cli, arguments, script, code):
     engine = () if "--engine" in arguments else SCRIPTED
     assert cli(*arguments, *engine, script=script).exit_code == code
 
@@ -120,7 +120,7 @@ AGENTS = {"explorer": [{"say": "one"}], "tester": [{"fail": "400"}], "reviewer":
         (["explorer"] * 17, 2),
     ],
 )
-def test_exit_codes_of_several_runs(cli, agents, code):
+def test_exit_code_of_several_runs_follows_their_results(cli, agents, code):
     plan = {"tasks": [{"agent": agent, "prompt": "x"} for agent in agents]}
     environ = {"RETINUE_EXTEND_TIMEOUT_DEBOUNCE": "0"}
     result = cli(
@@ -132,7 +132,7 @@ def test_exit_codes_of_several_runs(cli, agents, code):
 # -- failures --------------------------------------------------------------------------------------
 
 
-def test_what_a_failed_run_had_is_printed_and_the_reason_said(cli):
+def test_failed_run_prints_its_partial_answer_and_the_reason(cli):
     script = [{"say": "half of it", "deltas": 2}, {"fail": "400 bad request"}]
     result = cli("run", "explorer", "x", *SCRIPTED, "-q", script=script)
     assert result.exit_code == 1
@@ -140,7 +140,7 @@ def test_what_a_failed_run_had_is_printed_and_the_reason_said(cli):
     assert "400 bad request" in result.stderr
 
 
-def test_a_run_that_cannot_be_stored_is_done_all_the_same(cli, place):
+def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
     (place / "file").touch()
     state = str(place / "file" / "state")
     result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_STATE=state)
@@ -156,7 +156,7 @@ def test_a_run_that_cannot_be_stored_is_done_all_the_same(cli, place):
     assert "name another one in RETINUE_STATE." in called.stderr
 
 
-def test_settings_that_were_not_taken_are_mentioned_before_a_run(cli):
+def test_ignored_settings_are_reported_before_a_run(cli):
     result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_TIMEOUT="soon")
     assert "1 setting was not taken as written in environment (retinue doctor)" in result.stderr
 
@@ -164,7 +164,7 @@ def test_settings_that_were_not_taken_are_mentioned_before_a_run(cli):
 # -- several ---------------------------------------------------------------------------------------
 
 
-def test_several_answers_stand_one_after_the_other_under_their_names(cli):
+def test_delegate_prints_each_answer_under_its_name(cli):
     plan = {
         "tasks": [
             {"agent": "explorer", "prompt": "a", "name": "first"},
@@ -181,7 +181,7 @@ def test_several_answers_stand_one_after_the_other_under_their_names(cli):
     assert "2 tester: The model provider failed: 400 bad" in result.stderr
 
 
-def test_a_chain_prints_its_last_answer_and_says_where_it_stopped(cli):
+def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
     steps = ("--step", "explorer", "find", "--step", "tester", "test {previous}")
     done = cli("chain", *steps, *SCRIPTED, "-q", script={"runs": [[{"say": "one"}], [{"say": "two"}]]})
     assert (done.exit_code, done.stdout) == (0, "two\n")
@@ -213,7 +213,7 @@ def test_a_chain_prints_its_last_answer_and_says_where_it_stopped(cli):
         ('{"tasks": [{"task": "x", "prompt": "x"}]}', "Task 1 has both prompt and task"),
     ],
 )
-def test_a_plan_that_cannot_be_read_says_where(cli, plan, sentence):
+def test_invalid_plan_is_refused_with_the_position(cli, plan, sentence):
     result = cli("delegate", "-", "--json", *SCRIPTED, stdin=plan)
     assert result.exit_code == 2
     assert sentence in result.stderr
@@ -222,7 +222,7 @@ def test_a_plan_that_cannot_be_read_says_where(cli, plan, sentence):
     assert sentence in refusal["failure"]["message"]
 
 
-def test_files_are_given_whole_or_in_part(cli, place):
+def test_files_of_a_plan_are_read_whole_or_in_part(cli, place):
     (place / "notes").write_text("one\ntwo\nthree\n")
     plan = {"tasks": [{"prompt": "read", "files": ["notes", {"path": "notes", "head": 1}]}]}
     assert cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan)).exit_code == 0
@@ -240,7 +240,7 @@ ACTUAL = [
 ]  # fmt: skip
 
 
-def test_a_run_as_json_has_every_key_whether_it_completed_or_not(cli):
+def test_run_as_json_has_every_key_in_every_state(cli):
     done = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json").stdout)
     failed = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"fail": "400"}]).stdout)
     assert list(done) == list(failed) == RUN
@@ -281,7 +281,7 @@ NOTHING_RAN = {"run": None, "session": None, "engine": None, "model": None, "ses
         (("sessions", "resume", "nope", "x"), (None, None, None), "session_not_found"),
     ],
 )
-def test_a_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command, asked, code):
+def test_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command, asked, code):
     result = cli(*command, "--json")
     found = json.loads(result.stdout)
     assert list(found) == RUN
@@ -296,7 +296,7 @@ def test_a_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command,
     assert json.loads(cli("sessions", "list", "--json").stdout) == {"sessions": []}
 
 
-def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_there_are_no_others(cli):
+def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_all_do(cli):
     plan = json.dumps({"tasks": [{"agent": "nobody", "prompt": "a"}, {"agent": "noone", "prompt": "b"}]})
     result = cli("delegate", "-", *SCRIPTED, "--json", stdin=plan)
     found = json.loads(result.stdout)
@@ -324,7 +324,7 @@ def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_ther
         (("demo", "--cwd", "nofolder"), "invalid_input"),
     ],
 )
-def test_whatever_is_refused_is_told_to_programs_too(cli, command, code):
+def test_every_refusal_is_printed_as_json_with_the_json_option(cli, command, code):
     result = cli(*command, "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 2
@@ -358,7 +358,7 @@ TOKEN = "sk-ant-api03-" + "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
         (TOKEN,),
     ],
 )
-def test_a_secret_that_was_typed_is_quoted_nowhere(cli, command):
+def test_typed_secret_is_quoted_nowhere(cli, command):
     for given in (command, (*command, "--json")):
         assert TOKEN not in cli(*given).output
 
@@ -366,14 +366,14 @@ def test_a_secret_that_was_typed_is_quoted_nowhere(cli, command):
 # -- where and who ---------------------------------------------------------------------------------
 
 
-def test_work_is_done_in_the_directory_that_was_named(cli, place):
+def test_run_works_in_the_directory_of_cwd(cli, place):
     (place / "elsewhere").mkdir()
     cli("run", "explorer", "x", *SCRIPTED, "--cwd", "elsewhere")
     (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     assert session["cwd"] == str(place / "elsewhere")
 
 
-def test_a_projects_own_agent_does_not_run_where_nobody_can_be_asked(cli, place):
+def test_untrusted_project_agent_does_not_run_without_a_terminal(cli, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "fixer.md").write_text("---\nname: fixer\ntools: bash\n---\nFix.\n")
@@ -383,7 +383,7 @@ def test_a_projects_own_agent_does_not_run_where_nobody_can_be_asked(cli, place)
     assert cli("run", "fixer", "x", *SCRIPTED, "--project-agents", "allow").exit_code == 0
 
 
-def test_what_an_agent_did_not_get_is_said(cli, place):
+def test_removed_tools_are_reported(cli, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "fixer.md").write_text("---\nname: fixer\ntools: read, bash, subagent\ncolor: red\n---\nFix.\n")
@@ -395,7 +395,7 @@ def test_what_an_agent_did_not_get_is_said(cli, place):
     assert "without" not in cli("run", "fixer", "x", *SCRIPTED, *flags).stderr
 
 
-def test_names_that_are_no_text_are_shown_broken_and_break_nothing(cli):
+def test_names_that_are_not_valid_text_do_not_fail_a_run(cli):
     result = cli("run", "explorer", "x", "--name", "na\udcffme", *SCRIPTED, "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["name"] == "na\ufffdme"

@@ -24,7 +24,7 @@ def session(cli):
     return json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=script).stdout)["session"]
 
 
-def test_the_last_changed_is_listed_first(cli, session):
+def test_sessions_list_starts_with_the_last_changed(cli, session):
     cli("run", "tester", "Tested?", *SCRIPTED)
     head, *rows = cli("sessions").stdout.splitlines()
     assert head.split() == ["SESSION", "CHANGED", "STATE", "AGENT", "TASK", "→", "ANSWER"]
@@ -47,7 +47,7 @@ def test_the_last_changed_is_listed_first(cli, session):
         (["--search", "nothing like it"], []),
     ],
 )
-def test_sessions_are_chosen(cli, session, choice, agents):
+def test_sessions_list_filters_sessions(cli, session, choice, agents):
     cli("run", "tester", "Tested?", *SCRIPTED)
     cli("run", "reviewer", "Good?", *SCRIPTED, script=[{"fail": "400"}])
     found = json.loads(cli("sessions", "list", *choice, "--json").stdout)["sessions"]
@@ -55,7 +55,7 @@ def test_sessions_are_chosen(cli, session, choice, agents):
     assert cli("sessions", "list", *choice).exit_code == 0
 
 
-def test_a_session_without_an_answer_is_listed_by_its_task_alone():
+def test_session_without_an_answer_is_listed_by_its_task():
     latest = RunSummary(run=DEAD, state=SessionState.RUNNING, started=100.0)
     facts: dict[str, Any] = {
         "name": "lead",
@@ -70,22 +70,22 @@ def test_a_session_without_an_answer_is_listed_by_its_task_alone():
     assert render_list([summary], 101.0)[1:] == ["deadbeef  1s ago   running  lead   Find it"]
 
 
-def test_one_turn_is_not_turns(cli):
+def test_usage_of_one_turn_is_singular(cli):
     session = json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=[{"say": "Here"}]).stdout)[
         "session"
     ]
     assert "\nusage         0 tokens, 1 turn\n" in cli("sessions", "show", session).stdout
 
 
-def test_what_is_not_found_is_not_what_the_demo_makes(cli, session):
+def test_filter_without_matches_does_not_suggest_the_demo(cli, session):
     assert cli("sessions", "list", "--agent", "nobody").stderr == "There are no such sessions.\n"
 
 
-def test_where_nothing_has_run_yet_the_demo_is_named(cli):
+def test_empty_list_suggests_the_demo(cli):
     assert cli("sessions").stderr == "There are no sessions yet. `retinue demo` makes some.\n"
 
 
-def test_a_session_is_shown_by_any_form_of_its_id(cli, session):
+def test_session_is_shown_by_any_form_of_its_id(cli, session):
     whole = cli("sessions", "show", session)
     assert whole.exit_code == 0
     assert "agent         explorer (scripted/scripted)" in whole.stdout
@@ -127,7 +127,7 @@ def shape(node):
     return {tuple(one[fact] for fact in facts): shape(one) for one in node["children"]}
 
 
-def test_a_session_is_shown_with_whom_it_asked_at_any_depth(cli, tree):
+def test_session_is_shown_with_its_child_sessions_at_any_depth(cli, tree):
     told = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]
     assert (told["session"], told["agent"], told["engine"], told["parentRun"]) == (tree, "lead", "scripted", None)
     assert shape(told) == {
@@ -149,7 +149,7 @@ def test_a_session_is_shown_with_whom_it_asked_at_any_depth(cli, tree):
         assert max(map(len, section.partition("\n\n")[0].splitlines())) <= int(columns)
 
 
-def test_a_nested_session_says_who_asked_and_shows_only_what_is_below_it(cli, tree):
+def test_child_session_names_its_parent_and_shows_only_its_own_children(cli, tree):
     below = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"]
     mid, tester = sorted(below, key=lambda one: one["agent"])
     shown = cli("sessions", "show", mid["session"]).stdout
@@ -159,7 +159,7 @@ def test_a_nested_session_says_who_asked_and_shows_only_what_is_below_it(cli, tr
     assert "Whom it asked" not in cli("sessions", "show", tester["session"]).stdout
 
 
-def test_a_session_that_goes_on_elsewhere_keeps_its_tree(cli, tree):
+def test_session_resumed_in_another_conversation_keeps_its_tree(cli, tree):
     options = (*SCRIPTED, "--project-agents", "allow", "--max-depth", "3")
     asks = {"agents": {"lead": [{"spawn": {"agent": "reviewer", "task": "e"}}, {"say": "ok"}]}, "steps": WORK}
     cli("sessions", "resume", tree, "again", *options, script=asks)
@@ -169,7 +169,7 @@ def test_a_session_that_goes_on_elsewhere_keeps_its_tree(cli, tree):
     assert [one["agent"] for one in told["tree"]["children"]] == ["mid", "tester", "reviewer"]
 
 
-def test_a_session_that_another_asked_for_stays_below_it_when_it_goes_on(cli, tree):
+def test_child_session_stays_below_its_parent_when_it_is_resumed(cli, tree):
     def children(session):
         told = json.loads(cli("sessions", "show", session, "--json").stdout)["tree"]["children"]
         return [(one["agent"], one["session"], one["depth"]) for one in told]
@@ -184,14 +184,14 @@ def test_a_session_that_another_asked_for_stays_below_it_when_it_goes_on(cli, tr
     assert [(agent, depth) for agent, _, depth in children(mid)] == [("explorer", 3), ("tester", 3)]
 
 
-def test_a_session_goes_on_no_higher_than_it_was_begun(cli, tree):
+def test_resumed_session_keeps_its_depth(cli, tree):
     deepest = json.loads(cli("sessions", "show", tree, "--json").stdout)["tree"]["children"][0]["children"][0]
     options = ("--session", deepest["session"], "--project-agents", "allow", "--max-depth", "3", "--json")
     again = cli("run", "lead", "again", *SCRIPTED, *options, script=WORK)
     assert json.loads(again.stdout)["actual"]["toolsRemoved"] == [{"tool": "subagent", "by": "depth"}]
 
 
-def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cli, tree):
+def test_list_marks_child_sessions_and_draws_a_tree_on_request(cli, tree):
     rows = cli("sessions", "list").stdout.splitlines()[1:]
     assert [" ↳ " in row for row in rows] == ["explorer" in row or "tester" in row or " mid" in row for row in rows]
     drawn = cli("sessions", "list", "--tree").stdout.splitlines()[1:]
@@ -206,7 +206,7 @@ def test_a_list_marks_those_that_another_asked_for_and_draws_a_tree_if_wanted(cl
     assert sorted(one["agent"] for one in found) == ["explorer", "lead", "mid", "tester"]
 
 
-def test_a_sessions_events_are_json_lines(cli, session):
+def test_events_of_a_session_are_json_lines(cli, session):
     types = [json.loads(line)["type"] for line in cli("sessions", "show", session, "--events").stdout.splitlines()]
     assert types[:2] == ["run_queued", "run_started"]
     assert types[-1] == "run_ended"
@@ -215,7 +215,7 @@ def test_a_sessions_events_are_json_lines(cli, session):
     assert json.loads(cli("sessions", "show", session, "--json").stdout)["transcript"][-1] == "[completed]"
 
 
-def test_the_output_is_the_answer_and_nothing_else(cli, session):
+def test_output_prints_only_the_answer(cli, session):
     assert cli("sessions", "output", session).stdout == "The answer.\n"
     failed = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"fail": "400"}]).stdout)["session"]
     none = cli("sessions", "output", failed)
@@ -223,7 +223,7 @@ def test_the_output_is_the_answer_and_nothing_else(cli, session):
     assert "No output captured from this session." in none.stderr
 
 
-def test_output_is_printed_in_the_lines_that_were_asked_for(cli):
+def test_output_prints_the_requested_lines(cli):
     script = [{"say": "one\ntwo\nthree"}]
     ran = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=script).stdout)["session"]
     assert cli("sessions", "output", ran, "--start", "2").stdout == "two\nthree\n"
@@ -231,7 +231,7 @@ def test_output_is_printed_in_the_lines_that_were_asked_for(cli):
     assert json.loads(cli("sessions", "output", ran, "--lines", "1", "--json").stdout)["text"] == "one"
 
 
-def test_output_beyond_its_end_says_how_many_lines_there_are(cli, session):
+def test_output_beyond_its_end_reports_the_number_of_lines(cli, session):
     beyond = cli("sessions", "output", session, "--start", "9")
     assert (beyond.exit_code, beyond.stdout) == (2, "")
     assert "--start is 9, but the output has 1 line." in beyond.stderr
@@ -248,7 +248,7 @@ def test_command_in_a_truncated_answer_prints_the_rest(cli):
     assert cli(*command).stdout.split() == [str(number) for number in range(5001, 6001)]
 
 
-def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
+def test_show_prints_the_execution_report_of_the_last_run(cli):
     script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer"}]
     done = json.loads(
         cli(
@@ -268,7 +268,7 @@ def test_what_the_last_run_really_did_stands_against_what_was_declared(cli):
     assert "turns 9" in told
 
 
-def test_why_another_model_was_tried_is_shown(cli, place):
+def test_show_prints_why_another_model_was_tried(cli, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "picky.md").write_text(
@@ -281,7 +281,7 @@ def test_why_another_model_was_tried_is_shown(cli, place):
     assert "attempts       1 first with big: provider (rate_limit); 2 fallback with small: ok\n" in shown
 
 
-def test_a_session_that_cannot_be_read_hides_no_other(cli, scratch_home, session):
+def test_unreadable_session_does_not_hide_others(cli, scratch_home, session):
     cli("run", "tester", "Tested?", *SCRIPTED)
     folder = scratch_home / ".local" / "state" / "retinue"
     file = folder / "sessions" / session[:8] / "session.jsonl"
@@ -296,7 +296,7 @@ def test_a_session_that_cannot_be_read_hides_no_other(cli, scratch_home, session
 
 
 @pytest.mark.parametrize("when", ["-62000000000.0", "1e300", "0.0"])
-def test_times_nobody_can_believe_are_shown_as_a_dash(cli, scratch_home, session, when):
+def test_implausible_times_are_printed_as_a_dash(cli, scratch_home, session, when):
     folder = scratch_home / ".local" / "state" / "retinue"
     file = folder / "sessions" / session[:8] / "session.jsonl"
     file.write_text(re.sub(r'"time":[\d.]+', f'"time":{when}', file.read_text()))
@@ -307,7 +307,7 @@ def test_times_nobody_can_believe_are_shown_as_a_dash(cli, scratch_home, session
 
 
 @pytest.mark.parametrize("command", [("show",), ("output",), ("resume", "go on")])
-def test_an_id_nobody_knows_is_said_with_those_there_are(cli, session, command):
+def test_unknown_session_is_refused_with_the_latest_sessions(cli, session, command):
     name, *task = command
     result = cli("sessions", name, "deadbeef", *task)
     assert result.exit_code == 2
@@ -315,7 +315,7 @@ def test_an_id_nobody_knows_is_said_with_those_there_are(cli, session, command):
     assert session[:8] in result.stderr
 
 
-def test_a_session_goes_on_with_the_same_agent_in_the_same_place(cli, place, session, monkeypatch):
+def test_resume_uses_the_agent_and_directory_of_the_session(cli, place, session, monkeypatch):
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -332,7 +332,7 @@ def test_a_session_goes_on_with_the_same_agent_in_the_same_place(cli, place, ses
     assert cli("run", "explorer", "Once more", "--session", session, *SCRIPTED).exit_code == 0
 
 
-def test_old_sessions_are_forgotten_when_asked(cli, session):
+def test_prune_deletes_old_sessions(cli, session):
     assert cli("sessions", "prune", "--older-than", "0").exit_code == 2  # nobody is there to ask
     looked = cli("sessions", "prune", "--older-than", "0", "--dry-run", "--json")
     assert json.loads(looked.stdout) == {"sessions": [session]}
@@ -346,14 +346,14 @@ def test_old_sessions_are_forgotten_when_asked(cli, session):
 
 
 @pytest.mark.parametrize("time", ["soon", "-1", "3x", "1e3"])
-def test_a_length_of_time_is_a_number_with_a_unit(cli, time):
+def test_duration_is_a_number_with_a_unit(cli, time):
     assert cli("sessions", "prune", "--older-than", time).exit_code == 2
 
 
 # -- events ----------------------------------------------------------------------------------------
 
 
-def test_events_of_the_latest_conversation_or_of_the_one_named(cli, session):
+def test_events_prints_the_latest_or_the_named_conversation(cli, session):
     cli("run", "tester", "later", *SCRIPTED)
     latest = [json.loads(line) for line in cli("events").stdout.splitlines()]
     assert latest[0]["agent"] == "tester"
@@ -362,11 +362,11 @@ def test_events_of_the_latest_conversation_or_of_the_one_named(cli, session):
     assert cli("events", named[0]["root"]).stdout.splitlines() == cli("events", session).stdout.splitlines()
 
 
-def test_where_there_are_no_events_that_is_said(cli):
+def test_events_without_any_conversation_reports_it(cli):
     assert (cli("events").exit_code, cli("events", "deadbeef").exit_code) == (1, 2)
 
 
-def test_following_waits_for_more_until_it_is_interrupted(process):
+def test_events_follow_waits_until_it_is_interrupted(process):
     process.run("run", "explorer", "x", *SCRIPTED)
     following = process.start("events", "--follow")
     wait_for(following, '"type":"run_ended"', "stdout")
@@ -391,7 +391,7 @@ ANSWERED_BY_LOCAL = [
         "model: scripted-1",
     ],
 )
-def test_model_that_was_declared_in_another_spelling_is_not_reported_as_another_model(cli, place, declared):
+def test_model_in_another_spelling_is_not_reported_as_another_model(cli, place, declared):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "looker.md").write_text(f"---\nname: looker\ntools: read\n{declared}\n---\nLook.\n")

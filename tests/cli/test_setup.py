@@ -29,7 +29,7 @@ def config() -> Path:
     return Path(os.environ["HOME"]) / ".config" / "retinue" / "config.toml"
 
 
-def test_without_a_model_nothing_is_written_and_the_task_is_answered_by_rules(cli, place, config):
+def test_setup_without_a_model_writes_nothing_and_uses_the_offline_engine(cli, place, config):
     (place / "README.md").write_text("# Lamp\n\nSwitches lamps.\n")
     done = cli("setup", "--yes")
     assert done.exit_code == 0
@@ -38,7 +38,7 @@ def test_without_a_model_nothing_is_written_and_the_task_is_answered_by_rules(cl
     assert not config.exists()
 
 
-def test_the_engine_asked_for_is_written_and_tried(cli, config):
+def test_setup_writes_and_tries_the_requested_engine(cli, config):
     done = cli("setup", "--engine", "scripted", "--yes", "--json", script=[{"say": "Here."}])
     told = json.loads(done.stdout)
     assert (done.exit_code, told["engine"], told["changed"], told["file"]) == (0, "scripted", True, str(config))
@@ -49,7 +49,7 @@ def test_the_engine_asked_for_is_written_and_tried(cli, config):
     assert (again["changed"], again["result"]) == (False, None)
 
 
-def test_what_stands_in_the_file_stays_and_is_kept_beside_it(cli, config):
+def test_setup_keeps_other_settings_and_a_backup(cli, config):
     config.parent.mkdir(parents=True)
     config.write_text(WRITTEN)
     assert cli("setup", "--engine", "offline", "--model", "m", "--yes", "--no-run").exit_code == 0
@@ -58,7 +58,7 @@ def test_what_stands_in_the_file_stays_and_is_kept_beside_it(cli, config):
     assert config.with_name("config.toml.before-retinue").read_text() == WRITTEN
 
 
-def test_a_link_is_followed_and_stays_a_link(cli, config, place):
+def test_setup_follows_a_link_and_keeps_it(cli, config, place):
     real = place / "dotfiles.toml"
     real.write_text('engine = "auto" # for now\r\n')
     config.parent.mkdir(parents=True)
@@ -68,14 +68,14 @@ def test_a_link_is_followed_and_stays_a_link(cli, config, place):
     assert real.read_bytes() == b'engine = "offline" # for now\r\nmodel = "m"\r\n'
 
 
-def test_what_was_written_is_told_also_where_nothing_is_tried(cli, config):
+def test_setup_without_a_task_reports_the_written_file(cli, config):
     told = f"{config} is written. Next: "
     assert told in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
     assert told not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
     assert told not in cli("setup", "--engine", "scripted", "--dry-run").stderr
 
 
-def test_where_nothing_is_chosen_the_file_stays_byte_for_byte(cli, config):
+def test_setup_without_a_choice_leaves_the_file_unchanged(cli, config):
     config.parent.mkdir(parents=True)
     config.write_text("timeout = 60\n[fanout]\nmodel = 'm'\n")
     before = config.read_text()
@@ -84,13 +84,13 @@ def test_where_nothing_is_chosen_the_file_stays_byte_for_byte(cli, config):
     assert not config.with_name("config.toml.before-retinue").exists()
 
 
-def test_only_looking_writes_and_runs_nothing(cli, config):
+def test_setup_dry_run_writes_and_runs_nothing(cli, config):
     done = cli("setup", "--engine", "offline", "--dry-run")
     assert (done.exit_code, done.stdout, config.exists()) == (0, "", False)
     assert '+engine = "offline"' in done.stderr
 
 
-def test_where_nobody_can_be_asked_nothing_is_written(cli, config):
+def test_setup_without_a_terminal_needs_yes(cli, config):
     done = cli("setup", "--engine", "offline")
     assert (done.exit_code, config.exists()) == (2, False)
     assert "There is nobody to ask here: give --yes to write them, or --dry-run to only look." in done.stderr
@@ -106,13 +106,13 @@ def test_where_nobody_can_be_asked_nothing_is_written(cli, config):
         ("pi", "pi cannot be used: no `pi` on the PATH."),
     ],
 )
-def test_an_engine_that_cannot_be_taken_is_named_with_what_to_do(cli, config, place, engine, sentence):
+def test_setup_refuses_an_unusable_engine_with_what_to_do(cli, config, place, engine, sentence):
     done = cli("setup", "--engine", engine, "--yes", PATH=str(place))
     assert (done.exit_code, config.exists()) == (2, False)
     assert sentence in done.stderr
 
 
-def test_a_file_that_is_no_toml_is_left_alone(cli, config):
+def test_setup_leaves_an_invalid_file_unchanged(cli, config):
     config.parent.mkdir(parents=True)
     config.write_text("engine = \n")
     done = cli("setup", "--engine", "offline", "--yes")
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_toml_is_left_alone(cli, config):
     assert 'Add this by hand:\n\nengine = "offline"' in done.stderr
 
 
-def test_a_task_that_fails_is_told_and_the_settings_stay(cli, config):
+def test_setup_reports_a_failed_task_and_keeps_the_settings(cli, config):
     failing = [{"say": "", "stop_reason": "error", "error": "401 Unauthorized"}]
     done = cli("setup", "--engine", "scripted", "--yes", script=failing)
     assert done.exit_code == 1
@@ -130,7 +130,7 @@ def test_a_task_that_fails_is_told_and_the_settings_stay(cli, config):
 
 @pytest.mark.process
 @pytest.mark.parametrize(("answer", "code", "word"), [("y", 0, "Next:"), ("n", 1, "Nothing")])
-def test_on_a_terminal_it_asks_which_one_and_whether_to_write_it(
+def test_setup_on_a_terminal_asks_for_the_engine_and_for_consent(
     process, terminal, config, place, answer, code, word
 ):
     (place / "pi").write_text("#!/bin/sh\n")
@@ -159,7 +159,7 @@ LINES = st.sampled_from(
 
 @given(st.lists(LINES, max_size=8).map("\n".join), st.text(min_size=1, max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_a_file_says_what_was_wanted_and_all_it_said_before_or_is_left_alone(text: str, value: str) -> None:
+def test_setting_toml_values_keeps_all_other_values_or_is_refused(text: str, value: str) -> None:
     try:
         after = set_toml_values(text, {"engine": value})
     except UnsupportedConfigError:

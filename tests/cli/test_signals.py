@@ -22,7 +22,7 @@ HANGS = [
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_runs_keeps_what_they_had_and_prints_it(process, number):
+def test_signal_stops_the_runs_and_prints_their_partial_answers(process, number):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.send_signal(number)
@@ -36,7 +36,7 @@ def test_a_signal_stops_the_runs_keeps_what_they_had_and_prints_it(process, numb
     assert session["latest"]["failure"]["code"] == "aborted"
 
 
-def test_all_runs_of_a_plan_are_stopped_the_queued_ones_too(process):
+def test_signal_stops_running_and_queued_runs_of_a_plan(process):
     plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": str(number)} for number in range(6)]})
     running = process.start("delegate", "-", *SCRIPTED, "--json", "--max-concurrency", "2", script=HANGS)
     running.stdin.write(plan)
@@ -49,7 +49,7 @@ def test_all_runs_of_a_plan_are_stopped_the_queued_ones_too(process):
     assert [result["failure"]["code"] for result in json.loads(out)["results"]] == ["aborted"] * 6
 
 
-def test_a_call_that_is_stopped_still_prints_its_one_object(process):
+def test_stopped_call_still_prints_its_object(process):
     given = '{"agent": "explorer", "task": "x"}'
     running = process.start("call", "subagent", given, *SCRIPTED, "--stream", script=HANGS)
     wait_for(running, "what there was", "stdout")
@@ -75,14 +75,14 @@ def talkative(process, place):
     return start
 
 
-def test_a_stuck_reader_of_stderr_keeps_nobody_from_the_answer(talkative):
+def test_blocked_stderr_does_not_delay_the_answer(talkative):
     running = talkative("run", "explorer", "x", end={"say": "the answer"})
     assert running.wait(PATIENCE) == 0
     assert running.stdout.read() == "the answer\n"
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_ends_what_a_stuck_reader_of_stderr_holds_up(process, talkative, signals):
+def test_signal_ends_a_command_with_a_blocked_stderr(process, talkative, signals):
     running = talkative("run", "explorer", "x", end={"hang": True})
     wait_for_events(process, "tool_returned", TALKATIVE)
     for _ in range(signals):
@@ -90,7 +90,7 @@ def test_a_signal_ends_what_a_stuck_reader_of_stderr_holds_up(process, talkative
     assert running.wait(PATIENCE) == 130
 
 
-def test_a_reader_who_left_or_does_not_read_ends_no_call(process, talkative):
+def test_closed_or_blocked_stdout_does_not_end_a_call(process, talkative):
     given = '{"agent": "explorer", "task": "x"}'
     gone = talkative("call", "subagent", given, "--stream", end={"say": "the answer"})
     gone.stdout.close()
@@ -115,7 +115,7 @@ def wait_for_events(process, kind, count):
     raise AssertionError(f"no {count} × {kind}")
 
 
-def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
+def test_run_of_a_killed_process_is_reported_at_the_next_start(process):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.kill()
@@ -132,7 +132,7 @@ def test_a_run_whose_process_was_killed_is_told_at_the_next_start(process):
 # -- terminals -------------------------------------------------------------------------------------
 
 
-def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, terminal):
+def test_windows_are_drawn_on_a_terminal_and_their_last_state_stays(process, terminal):
     running = process.start(
         "run", "explorer", "x", *SCRIPTED, script=HANGS, environ=ON_A_TERMINAL, stderr=terminal.device
     )
@@ -147,7 +147,7 @@ def test_on_a_terminal_windows_are_drawn_and_the_last_state_stays(process, termi
     assert "Session: " in rest
 
 
-def test_sentences_on_a_terminal_are_broken_between_words(process, terminal):
+def test_messages_on_a_terminal_are_broken_between_words(process, terminal):
     words = [f"word{number}" for number in range(30)]
     command = ("run", "explorer", f"@{' '.join(words)}")
     running = process.start(*command, environ={**ON_A_TERMINAL, "COLUMNS": "40"}, stderr=terminal.device)
@@ -157,7 +157,7 @@ def test_sentences_on_a_terminal_are_broken_between_words(process, terminal):
     assert [word for line in lines for word in line.split()][: len(words)] == words
 
 
-def test_a_dumb_terminal_gets_lines(process, terminal):
+def test_dumb_terminal_gets_lines(process, terminal):
     environ = {**ON_A_TERMINAL, "TERM": "dumb"}
     running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
     assert running.wait(PATIENCE) == 0
@@ -167,7 +167,7 @@ def test_a_dumb_terminal_gets_lines(process, terminal):
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 2)])
-def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answer, code):
+def test_run_on_a_terminal_asks_for_trust(process, terminal, place, answer, code):
     folder = place / ".retinue" / "agents"
     folder.mkdir(parents=True)
     (folder / "fixer.md").write_text(
@@ -185,7 +185,7 @@ def test_someone_at_a_terminal_is_asked_for_trust(process, terminal, place, answ
 
 
 @pytest.mark.parametrize(("answer", "is_kept"), [("y\n", False), ("\n", True)])
-def test_someone_at_a_terminal_is_asked_before_an_agent_is_deleted(process, terminal, place, answer, is_kept):
+def test_delete_on_a_terminal_asks_first(process, terminal, place, answer, is_kept):
     file = place / ".retinue" / "agents" / "fixer.md"
     file.parent.mkdir(parents=True)
     file.write_text("---\nname: fixer\n---\nFix.\n")
@@ -200,7 +200,7 @@ def test_someone_at_a_terminal_is_asked_before_an_agent_is_deleted(process, term
 
 
 @pytest.mark.parametrize(("command", "printed"), [(("call", "subagent"), "Cancelled."), (("run", "explorer"), None)])
-def test_ctrl_c_while_something_waits_for_stdin_is_told_in_its_own_form(process, terminal, command, printed):
+def test_ctrl_c_while_reading_stdin_is_reported_in_the_form_of_the_command(process, terminal, command, printed):
     running = process.start(*command, "-", environ=ON_A_TERMINAL, stdin=terminal.device)
     wait_for(running, "Reading from the terminal")
     running.send_signal(signal.SIGINT)

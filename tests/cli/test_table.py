@@ -13,14 +13,14 @@ ROWS: list[list[Cell]] = [
 ]
 
 
-def test_the_last_cell_takes_what_is_left():
+def test_last_cell_takes_the_remaining_width():
     assert render_table(ROWS, columns=60) == [
         "SESSION   STATE                  AGENT       TASK",
         "84b9a903  error (unknown_agent)  └ explorer  Where is the b…",
     ]
 
 
-def test_what_has_no_room_stands_below_and_further_in():
+def test_cells_that_do_not_fit_are_indented_on_the_next_line():
     assert render_table(ROWS, columns=50) == [
         "SESSION   STATE                  AGENT",
         "    TASK",
@@ -36,11 +36,11 @@ def test_what_has_no_room_stands_below_and_further_in():
 
 
 @pytest.mark.parametrize("columns", range(25, 81))
-def test_no_line_is_wider_than_the_terminal(columns):
+def test_no_table_line_is_wider_than_the_terminal(columns):
     rows: list[list[Cell]] = [*ROWS, ["0c57e2ab", "completed", "探索者", "日本語のテキスト" * 9]]
     assert max(map(text_width, render_table(rows, columns=columns))) <= columns
 
 
-def test_a_pipe_has_all_the_room_in_the_world():
+def test_table_in_a_pipe_is_not_cut():
     (line,) = render_table([["a", "b" * 500]])
     assert line == f"a  {'b' * 500}"

@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "page", [page for page in WRITTEN if any(block.language in RUNNABLE for block in blocks(page))], ids=name
 )
-def test_what_a_page_shows_can_be_done_and_seen(page, place, scratch_home):
+def test_blocks_of_every_page_run_and_print_what_they_show(page, place, scratch_home):
     programs = str(Path(sys.executable).parent)
     environment = {
         "PATH": os.pathsep.join([programs, os.environ["PATH"]]),
@@ -75,7 +75,7 @@ def test_what_a_page_shows_can_be_done_and_seen(page, place, scratch_home):
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_every_block_says_what_it_is(page):
+def test_every_block_has_a_known_language(page):
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{block} is {block.language or 'nothing'}"
         if read := READ_BY.get(block.language):
@@ -83,7 +83,7 @@ def test_every_block_says_what_it_is(page):
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_what_could_be_run_does_not_hide_among_what_cannot(page):
+def test_runnable_commands_are_not_in_text_blocks(page):
     for block in blocks(page):
         if block.language == "text":
             assert not re.search(r"^(?:\$ )?retinue \w+", block.text, re.MULTILINE), str(block)
@@ -92,7 +92,7 @@ def test_what_could_be_run_does_not_hide_among_what_cannot(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     for link in links(page):
         if re.match(r"[a-z]+:", link):
             continue
@@ -103,26 +103,26 @@ def test_every_link_leads_somewhere(page):
             assert anchor in anchors(target), f"{name(page)} links to {link}"
 
 
-def test_the_index_leads_to_every_page():
+def test_index_links_to_every_page():
     index = ROOT / "docs" / "index.md"
     reached = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
     assert {page for page in PAGES if page.is_relative_to(index.parent)} - {index} <= reached
 
 
 @pytest.mark.parametrize("file", REFERENCE)
-def test_the_reference_is_what_the_code_says(file):
+def test_reference_pages_are_up_to_date(file):
     assert (FOLDER / file).read_text("utf-8") == page(file), "stale: run `make docs`"
 
 
-def test_the_pi_extension_has_the_tools_of_the_toolsets():
+def test_tool_list_of_the_pi_extension_is_up_to_date():
     assert FILE.read_text("utf-8") == toolsets_file(), "stale: run `make docs`"
 
 
-def test_nothing_else_lies_among_the_reference():
+def test_reference_folder_has_only_generated_pages():
     assert {path.name for path in FOLDER.iterdir()} == set(REFERENCE)
 
 
-def test_the_page_on_agents_names_every_folder_that_is_read():
+def test_agents_page_names_every_folder_that_is_read():
     text = prose(ROOT / "docs" / "agents.md")
     project = [folder for folder, _ in PROJECT_FOLDERS]
     user = [
@@ -134,14 +134,14 @@ def test_the_page_on_agents_names_every_folder_that_is_read():
         assert f"`{folder}" in text, folder
 
 
-def test_the_page_on_engines_names_every_engine():
+def test_engines_page_names_every_engine():
     text = (ROOT / "docs" / "engines.md").read_text("utf-8")
     for engine in available_engines({}):
         assert f"| `{engine}` |" in text, engine
         assert f"## {engine}\n" in text, engine
 
 
-def test_the_map_of_the_tree_is_complete():
+def test_architecture_page_names_every_package():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     for path in sorted((ROOT / "src" / "retinue").iterdir()):
         if path.suffix == ".py" and path.stem != "__main__":
@@ -150,38 +150,38 @@ def test_the_map_of_the_tree_is_complete():
             assert f"{path.name}/" in text, path.name
 
 
-def test_the_map_of_the_tree_names_nothing_that_is_not_there():
+def test_architecture_page_names_only_existing_modules():
     named = re.findall(r"[\w/]+\.py\b", (ROOT / "docs" / "architecture.md").read_text("utf-8"))
     there = {path.name for path in ROOT.rglob("*.py") if ".venv" not in path.parts}
     assert {Path(each).name for each in named} <= there
 
 
-def test_the_layers_are_those_the_sources_are_held_to():
+def test_architecture_page_has_the_layers_of_the_layer_test():
     (layers,) = (block for block in blocks(ROOT / "docs" / "architecture.md") if block.text.startswith("13  "))
     told = {int(line[:2]): set(line[2:].split()) for line in layers.text.splitlines()}
     assert told == dict(enumerate(LAYERS))
 
 
-def test_the_order_of_events_names_every_event_that_is_stored():
+def test_events_page_names_every_stored_event():
     tree = blocks(ROOT / "docs" / "events.md")[0].text
     for kind in get_args(PersistedEvent):
         assert re.search(rf"\b{kind.__struct_config__.tag}\b", tree), kind
 
 
-def test_every_key_of_a_result_is_told(tmp_path):
+def test_results_page_names_every_key_of_a_result(tmp_path):
     text = prose(ROOT / "docs" / "results.md")
     for key in result_json(RunResult(spec=make_run_spec(tmp_path))):
         assert f"`{key}`" in text, key
 
 
-def test_the_result_in_the_readme_has_no_key_of_its_own(tmp_path):
+def test_result_in_the_readme_has_only_real_keys(tmp_path):
     (shown,) = (block for block in blocks(ROOT / "README.md") if block.language == "json")
     told, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=make_run_spec(tmp_path)))
     assert told.keys() <= real.keys()
     assert told["actual"].keys() <= real["actual"].keys()
 
 
-def test_a_picture_is_small_and_needs_nothing_from_elsewhere():
+def test_picture_is_small_and_self_contained():
     for picture in (PICTURE.read_text("utf-8"), svg(((StyledSpan("explorer", "name"),),))):
         assert len(picture) < 60_000
         assert set(re.findall(r"\w+://[^\"'\s]+", picture)) == {"http://www.w3.org/2000/svg"}

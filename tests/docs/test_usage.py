@@ -31,7 +31,7 @@ def test_unused_settings_keys_and_codes_are_found_in_the_sources():
     assert unreported_codes() == set()
 
 
-def test_every_key_that_is_said_to_be_unused_is_unused_and_no_other():
+def test_agent_keys_page_marks_exactly_the_unused_keys():
     said = {line.split("`")[1] for line in page("agent-keys.md").splitlines() if line.endswith(f"{UNUSED} |")}
     assert said == unused_agent_fields()
     assert "without effect" not in page("settings.md")
@@ -39,7 +39,7 @@ def test_every_key_that_is_said_to_be_unused_is_unused_and_no_other():
 
 
 @pytest.mark.parametrize("field", sorted(unused_agent_fields() - {"default_progress"}))
-async def test_unused_key_changes_nothing_of_a_run(scratch_home, field):
+async def test_unused_agent_key_changes_nothing_of_a_run(scratch_home, field):
     plain, changed = await planned(scratch_home), await planned(scratch_home, **{field: "x"})
     # What a run does not apply, it names.
     same = {"run": "", "session": "", "lineage": plain.lineage, "agent": plain.agent, "unsupported_preferences": ()}

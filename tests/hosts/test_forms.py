@@ -29,7 +29,7 @@ spellings = st.sampled_from([{"indent": None}, {"indent": 2}, {"indent": "\t"}, 
 
 @settings(max_examples=150, deadline=None)
 @given(documents, spellings, st.booleans())
-def test_in_any_document_the_entry_is_added_and_taken_out_and_nothing_else(document, spelling, crlf):
+def test_json_entry_is_added_and_removed_and_nothing_else_changes(document, spelling, crlf):
     text = json.dumps(document, ensure_ascii=False, **spelling)
     text = text.replace("\n", "\r\n") if crlf else text
     if not isinstance(document.get("servers", {}), dict):
@@ -60,7 +60,7 @@ def test_in_any_document_the_entry_is_added_and_taken_out_and_nothing_else(docum
         ),
     ],
 )
-def test_the_entry_is_written_in_the_manner_of_the_file(text, after):
+def test_json_entry_has_the_formatting_of_the_file(text, after):
     assert JSON.with_entry(text, {"a": 1}) == after
 
 
@@ -81,13 +81,13 @@ def test_the_entry_is_written_in_the_manner_of_the_file(text, after):
         ),
     ],
 )
-def test_comments_and_trailing_commas_stay(text, after):
+def test_json_comments_and_trailing_commas_stay(text, after):
     assert JSON.with_entry(text, {"a": 1}) == after
     assert JSON.find_entry(after) == {"a": 1}
     assert JSON.without_entry(after).split() == text.split()
 
 
-def test_comments_that_were_written_around_our_entry_stay_when_it_goes():
+def test_json_comments_around_the_entry_stay_when_it_is_removed():
     text = '{"servers": {\n  "a": 1, // of a\n  // of ours\n  "retinue": {}, // gone?\n  "b": 2\n}}'
     assert JSON.without_entry(text) == '{"servers": {\n  "a": 1 // of a\n  // of ours\n  , // gone?\n  "b": 2\n}}'
     first = '{"servers": {\n  "retinue": {}, // of ours, alas\n  "b": 2,\n}}'
@@ -110,7 +110,7 @@ def test_comments_that_were_written_around_our_entry_stay_when_it_goes():
         "[" * 100_000,
     ],
 )
-def test_json_that_cannot_be_read_or_says_things_twice_is_refused(text):
+def test_json_that_is_invalid_or_has_a_key_twice_is_refused(text):
     with pytest.raises(UnsupportedConfigError):
         JSON.with_entry(text, ENTRY)
 
@@ -125,7 +125,7 @@ def test_json_that_cannot_be_read_or_says_things_twice_is_refused(text):
         "a = 1\r\n[servers.o]\r\nb = 2\r\n",
     ],
 )
-def test_in_toml_comments_and_order_stay(text):
+def test_toml_comments_and_order_stay(text):
     changed = TOML.with_entry(text, ENTRY)
     assert changed.startswith(text.rstrip())
     assert tomllib.loads(changed)["servers"]["retinue"] == ENTRY
@@ -134,7 +134,7 @@ def test_in_toml_comments_and_order_stay(text):
     assert TOML.without_entry(changed).rstrip() == text.rstrip()
 
 
-def test_tables_before_and_after_ours_stay_with_their_comments():
+def test_toml_tables_around_the_entry_stay_with_their_comments():
     text = "[servers.retinue]\na = 1\n# ours\n[servers.'x']\nb = 2\n"
     ours = '[a]\n\n[ servers . "retinue" ] # here\ncommand = "x"\n\n[servers.retinue.env]\nA = "b"\n\n# of z\n[z]\nc = 1\n'
     assert TOML.without_entry(ours) == "[a]\n\n\n# of z\n[z]\nc = 1\n"

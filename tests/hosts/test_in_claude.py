@@ -65,12 +65,12 @@ async def answers(place: Path, *steps: tuple[str, dict[str, Any]], arguments: tu
         return [message.text for message in server.requests[-1].messages if message.role == "tool"]
 
 
-async def test_its_model_reads_what_an_agent_said(tmp_path):
+async def test_model_of_claude_code_reads_the_answer_of_an_agent(tmp_path):
     (said,) = await answers(tmp_path, ("subagent", TASK))
     assert ANSWER in said
 
 
-async def test_its_model_finds_the_answers_of_many_by_their_sessions_and_is_not_flooded_with_them(tmp_path):
+async def test_model_of_claude_code_fetches_the_answers_of_many_agents_by_session(tmp_path):
     delegated, fetched, profiles = await answers(
         tmp_path,
         ("delegate_to_subagents", TASKS),
@@ -83,7 +83,7 @@ async def test_its_model_finds_the_answers_of_many_by_their_sessions_and_is_not_
     assert "No subagent profiles found." in profiles
 
 
-async def test_its_model_starts_long_work_and_waits_for_it(tmp_path):
+async def test_model_of_claude_code_starts_background_work_and_waits_for_it(tmp_path):
     started, waited = await answers(
         tmp_path, ("subagent_start", TASK), ("subagent_wait", {"id": "@"}), arguments=("--background",)
     )

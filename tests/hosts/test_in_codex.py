@@ -38,7 +38,7 @@ def decide(request: Any) -> dict[str, Any]:
     return {"tool": "exec_command", "args": {"cmd": "sleep 0.5"}}  # servers start beside the first prompt
 
 
-async def test_its_model_reads_what_an_agent_said(tmp_path: Path) -> None:
+async def test_model_of_codex_reads_the_answer_of_an_agent(tmp_path: Path) -> None:
     place = Place(PROGRAMS_BY_NAME["codex"], tmp_path)
     async with ModelServer() as server:
         server.script = decide

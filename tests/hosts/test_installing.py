@@ -65,7 +65,7 @@ def file(tmp_path, host):
 
 
 @each_real_file
-def test_the_entry_is_added_and_all_else_stays_as_it_is(host, file):
+def test_install_adds_the_entry_and_changes_nothing_else(host, file):
     before = file.read_bytes()
     install(host, file)
     after = file.read_bytes()
@@ -81,7 +81,7 @@ def test_the_entry_is_added_and_all_else_stays_as_it_is(host, file):
 
 
 @each_real_file
-def test_doing_it_again_changes_nothing_and_undoing_it_restores_every_byte(host, file):
+def test_second_install_changes_nothing_and_uninstall_restores_every_byte(host, file):
     before = file.read_bytes()
     install(host, file)
     assert not install(host, file).is_needed
@@ -92,7 +92,7 @@ def test_doing_it_again_changes_nothing_and_undoing_it_restores_every_byte(host,
 
 
 @each_real_file
-def test_what_others_changed_meanwhile_is_kept(host, file):
+def test_uninstall_keeps_later_changes_of_others(host, file):
     install(host, file)
     changed = file.read_bytes().replace(b"demo", b"other").replace(b"server-name", b"other")
     file.write_bytes(changed.replace(b"playwright", b"other"))
@@ -101,7 +101,7 @@ def test_what_others_changed_meanwhile_is_kept(host, file):
 
 
 @each_host
-def test_without_a_file_one_is_made_and_undoing_it_removes_it(host, tmp_path):
+def test_install_creates_a_missing_file_and_uninstall_removes_it(host, tmp_path):
     file = tmp_path / "not" / "there" / "yet"
     install(host, file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -111,7 +111,7 @@ def test_without_a_file_one_is_made_and_undoing_it_removes_it(host, tmp_path):
 
 
 @each_host
-def test_an_entry_of_an_earlier_installation_is_replaced(host, file):
+def test_entry_of_an_earlier_installation_is_replaced(host, file):
     original = file.read_bytes() if file.exists() else None
     install(host, file, command=("/old/retinue",))
     install(host, file, toolset="nested")
@@ -122,7 +122,7 @@ def test_an_entry_of_an_earlier_installation_is_replaced(host, file):
 
 
 @each_host
-def test_what_cannot_be_read_is_left_alone(host, tmp_path):
+def test_unreadable_file_is_left_unchanged(host, tmp_path):
     contents = [b"{ not [ any = thing", b"\xff\xfe", b'{"a": 1} trailing']
     for number, content in enumerate(contents):
         file = tmp_path / f"{number}"
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_left_alone(host, tmp_path):
             install(host, tmp_path / name)
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_install_keeps_a_link(tmp_path):
     host, elsewhere = HOSTS["claude"], tmp_path / "dotfiles.json"
     elsewhere.write_bytes(real(host))
     (tmp_path / "link.json").symlink_to(elsewhere)
@@ -147,7 +147,7 @@ def test_a_link_stays_a_link(tmp_path):
     assert "retinue" in servers(host, elsewhere.read_bytes())
 
 
-def test_a_file_that_changes_between_looking_and_writing_is_left_alone(tmp_path):
+def test_file_that_changes_between_plan_and_write_is_left_unchanged(tmp_path):
     host, file = HOSTS["claude"], tmp_path / ".claude.json"
     file.write_bytes(real(host))
     change = plan_install(file, host.editor, host.make_entry(COMMAND, None, ()))
@@ -157,14 +157,14 @@ def test_a_file_that_changes_between_looking_and_writing_is_left_alone(tmp_path)
     assert file.read_text() == "{}"
 
 
-def test_a_file_of_somebody_elses_extension_is_left_alone(tmp_path):
+def test_extension_of_another_author_is_left_unchanged(tmp_path):
     file = tmp_path / "retinue.js"
     file.write_text("export default () => {};\n")
     with pytest.raises(UnsupportedConfigError, match="not written by Retinue"):
         install(HOSTS["pi"], file)
 
 
-def test_places_follow_the_variables_of_the_hosts(tmp_path):
+def test_configuration_paths_follow_the_variables_of_the_hosts(tmp_path):
     environ = {
         "HOME": "/home/me",
         "PI_CODING_AGENT_DIR": "~/p",
@@ -191,7 +191,7 @@ def test_places_follow_the_variables_of_the_hosts(tmp_path):
     )
 
 
-def test_on_macos_only_vs_code_has_another_place():
+def test_only_vs_code_has_another_path_on_macos():
     on = {platform: HostMachine({"HOME": "/Users/me"}, platform) for platform in ("linux", "darwin")}
     moved = {
         name
@@ -204,7 +204,7 @@ def test_on_macos_only_vs_code_has_another_place():
     )
 
 
-def test_on_windows_places_are_below_the_profile_whatever_home_a_shell_has(tmp_path):
+def test_windows_paths_are_below_the_profile_whatever_home_is(tmp_path):
     profile, roaming = tmp_path / "Users" / "me", tmp_path / "Roaming"
     environ = {"HOME": "/c/Users/me", "USERPROFILE": str(profile), "APPDATA": str(roaming)}
     assert {name: host.config_path(HostMachine(environ, "win32"), None) for name, host in HOSTS.items()} == {
@@ -223,7 +223,7 @@ def test_on_windows_places_are_below_the_profile_whatever_home_a_shell_has(tmp_p
 
 
 @each_host
-def test_a_path_of_windows_comes_back_as_it_was_given(host, tmp_path):
+def test_file_uri_of_a_windows_path_is_converted_back(host, tmp_path):
     command = (r"C:\Users\Jörg Müller\new\tools\Scripts\retinue.EXE",)
     install(host, tmp_path / "file", command=command)
     entry = host.editor.find_entry((tmp_path / "file").read_text())
@@ -241,11 +241,11 @@ def test_a_path_of_windows_comes_back_as_it_was_given(host, tmp_path):
         ("file:///home/index.js", "win32", "/home/index.js"),
     ],
 )
-def test_an_extension_is_looked_for_where_its_address_leads(uri, platform, path):
+def test_missing_extension_is_found_by_its_uri(uri, platform, path):
     assert file_uri_to_path(uri, platform) == path
 
 
-def test_what_starts_us_is_our_program_or_python_itself(tmp_path):
+def test_own_command_is_the_script_or_python(tmp_path):
     assert own_command(str(tmp_path / "python")) == (str(tmp_path / "python"), "-P", "-m", "retinue")
     for folder in ("Scripts", "."):
         script = tmp_path / folder / "retinue"
@@ -258,7 +258,7 @@ def test_what_starts_us_is_our_program_or_python_itself(tmp_path):
 
 
 @each_host
-def test_an_installation_that_works_has_no_fault(host, tmp_path):
+def test_working_installation_has_no_fault(host, tmp_path):
     machine = HostMachine({"HOME": str(tmp_path)})
     file = host.config_path(machine, None)
     install(host, file, command=own_command())
@@ -267,7 +267,7 @@ def test_an_installation_that_works_has_no_fault(host, tmp_path):
 
 
 @each_host
-def test_a_command_that_is_gone_is_a_fault_with_what_to_do(host, tmp_path):
+def test_missing_command_is_a_fault_with_what_to_do(host, tmp_path):
     machine = HostMachine({"HOME": str(tmp_path / "home")})
     install(host, host.config_path(machine, tmp_path), command=("/nowhere/retinue",))
     (found,) = find_installations(machine, tmp_path)
@@ -277,7 +277,7 @@ def test_a_command_that_is_gone_is_a_fault_with_what_to_do(host, tmp_path):
     )
 
 
-def test_an_extension_that_is_gone_is_a_fault(tmp_path):
+def test_missing_extension_is_a_fault(tmp_path):
     host, machine = HOSTS["pi"], HostMachine({"HOME": str(tmp_path)})
     entry = {**host.make_entry(own_command(), None, ()), "extension": "file:///nowhere/index.js"}
     apply_change(plan_install(host.config_path(machine, None), host.editor, entry))

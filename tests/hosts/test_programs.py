@@ -128,7 +128,7 @@ class Place:
         return (done.stdout + done.stderr).decode()
 
 
-def test_it_sees_us_once_we_are_installed_and_no_longer_when_we_are_not(program, tmp_path):
+def test_program_lists_retinue_while_it_is_installed(program, tmp_path):
     place = Place(program, tmp_path)
     assert "retinue" not in place.says()
     place.retinue("install")
@@ -137,7 +137,7 @@ def test_it_sees_us_once_we_are_installed_and_no_longer_when_we_are_not(program,
     assert "retinue" not in place.says()
 
 
-def test_it_sees_us_in_a_project_that_its_user_trusts(program, tmp_path):
+def test_program_lists_retinue_in_a_trusted_project(program, tmp_path):
     place = Place(program, tmp_path)
     if program.name == "codex":
         place.file.parent.mkdir()
@@ -149,7 +149,7 @@ def test_it_sees_us_in_a_project_that_its_user_trusts(program, tmp_path):
 
 
 @pytest.mark.parametrize("program", ["gemini", "opencode"], indirect=True)
-def test_it_sees_us_in_a_file_with_comments_which_stay(program, tmp_path):
+def test_program_lists_retinue_in_a_file_with_comments(program, tmp_path):
     place = Place(program, tmp_path)
     place.file.parent.mkdir(parents=True, exist_ok=True)
     place.file.write_text('{\n  // mine\n  "theme": "dark" /* for now */\n}\n')
@@ -162,7 +162,7 @@ def test_it_sees_us_in_a_file_with_comments_which_stay(program, tmp_path):
     assert place.file.read_bytes() == before
 
 
-def test_a_file_it_has_read_with_us_in_it_is_restored_byte_for_byte(program, tmp_path):
+def test_file_read_by_the_program_is_restored_byte_for_byte(program, tmp_path):
     place = Place(program, tmp_path)
     place.file.parent.mkdir(parents=True, exist_ok=True)
     place.file.write_bytes(real(HOSTS[program.name]))

@@ -1,7 +1,6 @@
-"""How a command ends that cannot go on: one sentence, in the form that was asked for.
+"""Report the error of a command in one sentence on stderr and, for programs, as JSON on stdout.
 
-On stderr for a person. On stdout, too, where a program reads: `{status: "refused", …}` after `--json`, and for
-`retinue call` the one object it always prints.
+After `--json` stdout gets `{status: "refused", …}`; `retinue call` prints the one object it always prints.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolResult
 
 DEBUG_VARIABLE = "RETINUE_DEBUG"
-"""Set to show the traceback of an error that should not happen."""
+"""Set to print the traceback of an unexpected error."""
 EXIT_FAILED = 1
 
 
@@ -28,13 +27,13 @@ class _CommandExit(Struct, frozen=True):
     exit_code: int
     sentence: str
     failure: Failure | None = None
-    """Why nothing was done; None if something may have been."""
+    """The reason why nothing was done; None if something may have run."""
 
 
 def report_error(error: Exception, typed: Sequence[str]) -> int:
-    """Tells why a command could not go on; the exit code of it."""
+    """Report why a command failed and return its exit code."""
     if isinstance(error, BrokenPipeError):
-        return EXIT_FAILED  # whom to tell?
+        return EXIT_FAILED  # nobody reads
     if isinstance(error, OutputError):
         print_error(error.message)
         return error.exit_code
@@ -51,7 +50,7 @@ def report_error(error: Exception, typed: Sequence[str]) -> int:
 
 
 def refused_call_result(sentence: str) -> ToolResult:
-    """The result of a call that reached no tool."""
+    """Return the result of a call that reached no tool."""
     return ToolResult(text=make_printable(sentence), details={}, is_error=True, exit_code=REFUSED_EXIT_CODE)
 
 
@@ -69,7 +68,7 @@ def _classify_error(error: Exception) -> _CommandExit:
 
 
 def _describe_unexpected(error: Exception) -> str:
-    """A sentence about an error that should not happen."""
+    """Return the sentence for an unexpected error."""
     cause: BaseException = error
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
@@ -82,7 +81,7 @@ def _describe_unexpected(error: Exception) -> str:
 
 def _print_error(error: Exception, sentence: str) -> None:
     if isinstance(error, click.UsageError):
-        # Click's own form, with how the command is used before the sentence.
+        # Click's own form, with the usage line before the sentence.
         click.UsageError(make_printable(sentence), error.ctx).show()
         return
     if os.environ.get(DEBUG_VARIABLE):

@@ -1,4 +1,4 @@
-"""The `retinue` command: what there is to type, and how it ends whatever happens.
+"""The `retinue` command: its subcommands, their summaries, and the report of errors.
 
 Exit codes: 0 completed; 1 failed; 2 refused before anything ran; 124 the only failure was a timeout; 130 cancelled.
 """
@@ -28,7 +28,7 @@ def normalize_option_name(name: str) -> str:
 
 
 class LazyCommand(NamedTuple):
-    """A command before it is imported."""
+    """A command that is imported when it is used."""
 
     target: str
     """`module:name`, below `retinue.cli.commands`."""
@@ -74,7 +74,7 @@ COMMAND_SECTIONS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table, under headings, and are imported when they are used."""
+    """A group that lists its commands under headings from a table and imports each when it is used."""
 
     def __init__(self, *, sections: Mapping[str, Mapping[str, LazyCommand]], **rest: Any) -> None:
         super().__init__(**rest)
@@ -82,15 +82,15 @@ class LazyGroup(click.Group):
         self._entries = {name: entry for section in sections.values() for name, entry in section.items()}
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
-        """Runs a command and ends with its exit code; what it could not do is told in the form it was asked in."""
+        """Run a command and exit with its code; report errors as text or as the JSON that was asked for."""
         typed = list(sys.argv[1:] if args is None else args)
         try:
             code = super().main(typed, *others, **{**more, "standalone_mode": False})
         except click.Abort as abort:
-            # Click takes every end of a file for Ctrl-D at a question of its own.
+            # Click turns every EOFError into Abort, as if Ctrl-D had answered one of its prompts.
             fault = abort.__cause__
             code = _report_exception(fault, typed) if isinstance(fault, EOFError) else report_cancelled(typed)
-        except Exception as error:  # noqa: BLE001 - the last place where anyone could say something useful
+        except Exception as error:  # noqa: BLE001 - the last place that can report it
             code = _report_exception(error, typed)
         sys.exit(code or 0)
 
@@ -115,7 +115,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Not click's own: it would import every command to ask for its summary.
+        # Click's own method would import every command for its summary.
         widest = max(map(len, self._entries))
         for title, section in self._sections.items():
             with formatter.section(title):
@@ -123,7 +123,7 @@ class LazyGroup(click.Group):
 
 
 def _report_exception(error: Exception, typed: Sequence[str]) -> int:
-    if isinstance(error.__cause__, KeyboardInterrupt):  # Python's own wrapping, of Ctrl-C while a class was made
+    if isinstance(error.__cause__, KeyboardInterrupt):  # Python wraps Ctrl-C while a class is created
         return report_cancelled(typed)
     from retinue.cli.exit import report_error
 
@@ -151,7 +151,7 @@ def root(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
         return
     try:
-        os.getcwd()  # noqa: PTH109 - only whether there is one
+        os.getcwd()  # noqa: PTH109 - only checks that there is one
     except OSError as error:
         raise click.UsageError(
             f"The current directory cannot be used ({error.strerror}). Change to another."

@@ -1,4 +1,4 @@
-"""Results as programs read them: one stable JSON shape, camelCase, every key always there.
+"""The JSON form of results: one stable shape, camelCase, every key always present.
 
     run              {status, exitCode, run, session, agent, name, task, engine, model, text, answer, failure, usage,
                       elapsed, finalized, sessionFile, actual}
@@ -8,9 +8,9 @@
 `status` is `completed`, `failed` or `refused`. A refused task was not started: its `run`, `session`, `engine` and
 `sessionFile` are null, its `text` is empty, and `agent`, `name` and `task` are null if the command line could not be
 read. `exitCode` of a run is the run's (0, 124, 130, 128 + signal, the process's code or 1; 2 if it was refused), of
-the whole that of the command. `answer` says what `text` is: `final`, `partial`, `diagnosis` or `none`. `failure` is
-null or {code, message, reason, detail}. `actual` is what really happened beside what was declared: engine, models,
-tools granted, removed, missing and used, limits, attempts, masks, notices.
+the whole that of the command. `answer` is the kind of `text`: `final`, `partial`, `diagnosis` or `none`. `failure` is
+null or {code, message, reason, detail}. `actual` is the execution report: engine, models, tools granted,
+removed, missing and used, limits, attempts, masks, notices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
-    """One run."""
+    """Return the JSON of one run."""
     spec = result.spec
     return {
         "status": "completed" if result.failure is None else "failed" if result.was_started else "refused",
@@ -56,7 +56,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
 
 
 def results_json(results: Sequence[RunResult], exit_code: int) -> dict[str, Any]:
-    """Several runs of one call."""
+    """Return the JSON of several runs of one call."""
     return {
         "status": "refused" if exit_code == REFUSED_EXIT_CODE else "failed" if exit_code else "completed",
         "exitCode": exit_code,
@@ -66,7 +66,7 @@ def results_json(results: Sequence[RunResult], exit_code: int) -> dict[str, Any]
 
 
 def refused_run_json(failure: Failure, task: Task | None) -> dict[str, Any]:
-    """One run that was refused before it started; without its task if the command line could not be read."""
+    """Return the JSON of a run refused before it started; without its task if the command line was invalid."""
     nothing = AgentProfile(name="", layer="")
     lineage = Lineage(root="none", parent_call="none")
     spec = RunSpec(
@@ -74,23 +74,23 @@ def refused_run_json(failure: Failure, task: Task | None) -> dict[str, Any]:
     )
     asked = (task.agent, task.name or task.agent, task.prompt) if task else (None, None, None)
     shown = dict(zip(("agent", "name", "task"), (value and make_printable(value) for value in asked), strict=True))
-    result = RunResult(spec=spec, failure=_shown(failure), actual=ExecutionReport(saved=False))
+    result = RunResult(spec=spec, failure=_redact_failure(failure), actual=ExecutionReport(saved=False))
     return {**result_json(result), **shown}
 
 
 def refusal_json(failure: Failure, exit_code: int) -> dict[str, Any]:
-    """A call that was refused before anything ran."""
-    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": to_json(_shown(failure))}
+    """Return the JSON of a call that was refused before anything ran."""
+    return {"status": "refused", "exitCode": exit_code, "results": [], "failure": to_json(_redact_failure(failure))}
 
 
-def _shown(failure: Failure) -> Failure:
-    """The failure as it may be printed: it may quote its input, which no record has masked."""
+def _redact_failure(failure: Failure) -> Failure:
+    """Redact a failure for printing: it may quote input that no recorder has redacted."""
     detail = {name: make_printable(fact) if isinstance(fact, str) else fact for name, fact in failure.detail.items()}
     return structs.replace(failure, message=make_printable(failure.message), detail=detail)
 
 
 def to_json(value: Any) -> Any:
-    """A value with all its fields, also those that say nothing, by their names on the wire."""
+    """Convert a value to JSON with all its fields, defaults included, by their names on the wire."""
     match value:
         case Struct():
             return {name: to_json(getattr(value, field)) for field, name in _wire_names(type(value))}
@@ -104,5 +104,5 @@ def to_json(value: Any) -> Any:
 
 @lru_cache
 def _wire_names(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
-    """The fields of a value, each with its name on the wire."""
+    """Return the fields of a struct, each with its name on the wire."""
     return tuple((field.name, field.encode_name) for field in structs.fields(kind))

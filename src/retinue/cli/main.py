@@ -1,6 +1,6 @@
-"""Where the process begins and ends: Ctrl-C from the first moment on, the exit code whatever happens.
+"""Entry point of the `retinue` process: handles Ctrl-C from the start and sets the exit code.
 
-Nothing heavy is imported before Ctrl-C is listened to. The commands are in `root`.
+Nothing heavy is imported before Ctrl-C is handled. The commands are in `group`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NoReturn, TextIO
 from retinue.support import stdio_streams as streams
 
 EXIT_CANCELLED = 130
-"""The exit code of what Ctrl-C ended."""
+"""Exit code of a command that was ended by Ctrl-C."""
 FLUSH_TIMEOUT = 0.5
-"""Seconds a thread has to finish what it writes before the process ends without it."""
+"""Seconds a thread has to finish writing before the process ends without it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command of the arguments, the process's own by default, and ends the process with its exit code."""
+    """Run the command of the arguments, by default those of the process, and exit with its code."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         streams.configure()
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def report_cancelled(typed: Sequence[str]) -> int:
-    """Says that Ctrl-C ended a command that had nothing running; the exit code of it."""
+    """Print that Ctrl-C ended a command that had nothing running, and return its exit code."""
     if is_call_command(typed):
         _write_line(sys.stdout, '{"content":[{"type":"text","text":"Cancelled."}],"details":{},"isError":true}')
     _write_line(sys.stderr, "Cancelled.")
@@ -42,12 +42,12 @@ def report_cancelled(typed: Sequence[str]) -> int:
 
 
 def is_call_command(typed: Sequence[str]) -> bool:
-    """Whether it is `retinue call`, which prints its one object whatever happens."""
+    """Return whether the command is `retinue call`, which always prints one JSON object."""
     return next((word for word in typed if not word.startswith("-")), None) == "call"
 
 
 def is_one_run(typed: Sequence[str]) -> bool:
-    """Whether it is a command that starts one run, whose JSON has one shape whatever happens."""
+    """Return whether the command starts one run, whose JSON always has the same shape."""
     words = [word for word in typed if not word.startswith("-")]
     return words[:1] == ["run"] or words[:2] == ["sessions", "resume"]
 
@@ -58,7 +58,7 @@ def _write_line(stream: TextIO | None, line: str) -> None:
 
 
 def _flush_streams(code: int) -> int:
-    """The exit code once everything is written; a reader who left early is no reason to complain."""
+    """Flush stdout and stderr and return the exit code; a reader that left early is not an error."""
     if code == EXIT_CANCELLED and streams.is_blocked(sys.stdout):
         streams.detach(sys.stdout)
     if (error := streams.flush_stream(sys.stdout)) and not isinstance(error, BrokenPipeError):
@@ -69,7 +69,7 @@ def _flush_streams(code: int) -> int:
 
 
 def _exit_process(code: int) -> NoReturn:
-    """Ends the process; without a thread that waits for a reader who does not read."""
+    """End the process without waiting for a thread whose reader does not read."""
     from threading import enumerate as all_threads
     from threading import main_thread
 

@@ -1,4 +1,4 @@
-"""The flags that every command has under which something runs, and the kinds of values they take."""
+"""The options shared by commands that run agents, the types of their values, and input from files and stdin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, r
 from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 MAX_JSON_BYTES = 32 * 2**20
-"""Of a JSON document: sixteen tasks of the usual limit, and room."""
+"""Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
 AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
 
 
 class CommandRefusedError(click.ClickException):
-    """Nothing was done: the failure says why, the hints what may help."""
+    """Refusal of a command before anything was done, with its failure and hints."""
 
     exit_code = REFUSED_EXIT_CODE
 
@@ -34,21 +34,21 @@ class CommandRefusedError(click.ClickException):
         self.failure = failure
         self.hints = hints
         self.task = task
-        """What the one run of the command was to do."""
+        """The task of a command that starts one run."""
 
 
 class InvalidInputError(CommandRefusedError):
-    """The input cannot be taken; the message says why and what to do."""
+    """Input that cannot be used; the message has the reason and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure(ErrorCode.INVALID_INPUT, message))
 
 
 def read_text_argument(value: str, *, limit: int) -> str:
-    """The text an argument stands for; of stdin or a file at most so many bytes.
+    """Return the text of an argument: the text itself, of stdin for `-`, or of a file for `@FILE`.
 
     Raises:
-        Unreadable: it cannot be had, is too long, or is not text.
+        InvalidInputError: it cannot be read, has more than `limit` bytes, or is not text.
     """
     if value == "-":
         return _decode_text(_read_stdin(limit), "stdin")
@@ -60,10 +60,10 @@ def read_text_argument(value: str, *, limit: int) -> str:
 
 
 def read_text_file(path: str, *, limit: int) -> str:
-    """The text of a file, or of stdin for `-`.
+    """Return the text of a file, or of stdin for `-`.
 
     Raises:
-        Unreadable: the same.
+        InvalidInputError: it cannot be read, has more than `limit` bytes, or is not text.
     """
     return _decode_text(_read_stdin(limit), "stdin") if path == "-" else _decode_text(_read_file(path, limit), path)
 
@@ -91,10 +91,10 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
 
 
 def to_utf8(value: str) -> str:
-    """A word or text as it was typed: in UTF-8, whatever the locale made of its bytes.
+    """Decode typed text as UTF-8, even if the locale decoded its bytes differently.
 
     Raises:
-        Unreadable: it is no text in either.
+        InvalidInputError: it is not text in either encoding.
     """
     try:
         return os.fsencode(value).decode()
@@ -111,7 +111,7 @@ def _read_stdin(limit: int) -> bytes:
     if sys.stdin is None:
         raise InvalidInputError("stdin is closed, so there is nothing to read for `-`.")
     if sys.stdin.isatty():
-        print("Reading from the terminal; end with Ctrl-D.", file=sys.stderr)  # noqa: T201 - said before anything else
+        print("Reading from the terminal; end with Ctrl-D.", file=sys.stderr)  # noqa: T201 - printed before anything else
     try:
         content = sys.stdin.buffer.read(limit + 1)
     except OSError as error:
@@ -122,7 +122,7 @@ def _read_stdin(limit: int) -> bytes:
 
 
 def _read_file(path: str, limit: int, *, unless: str = "") -> bytes:
-    """The bytes of a file; `unless` is what to say to someone who meant none."""
+    """Return the bytes of a file; `unless` is the hint for a user who did not mean a file."""
     if not path:
         raise InvalidInputError(f"The name of the file is missing. {unless}".rstrip())
     try:
@@ -159,7 +159,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """The common flags, as given; None: not given."""
+    """The common options; None if not given."""
 
     engine: str | None = None
     model: str | None = None
@@ -176,7 +176,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     quiet: bool = False
 
     def settings(self) -> dict[str, Any]:
-        """The settings among them, by their names."""
+        """Return the options that are settings, by name."""
         return {name: value for name in _SETTING_NAMES if (value := getattr(self, name)) is not None}
 
 
@@ -195,7 +195,7 @@ _SETTING_NAMES = (
 
 
 class TextType(click.ParamType[str]):
-    """A name or an id: some text, in any case."""
+    """A name or an id: any text that is not blank."""
 
     name = "text"
 
@@ -205,14 +205,14 @@ class TextType(click.ParamType[str]):
         try:
             return to_utf8(value)
         except InvalidInputError:
-            return str(value)  # a name that is no text is shown broken, and breaks nothing
+            return str(value)  # a name that is not text is only printed
 
 
 TEXT = TextType()
 
 
 class HostIdType(click.ParamType[str]):
-    """An id of another program: any text that can be printed."""
+    """An id of another program: any printable text."""
 
     name = "text"
 
@@ -226,7 +226,7 @@ HOST_ID = HostIdType()
 
 
 class DurationType(click.ParamType[float]):
-    """A length of time: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
+    """A duration: `90`, `90s`, `15m`, `2h`, `30d`, `4w`."""
 
     name = "time"
 

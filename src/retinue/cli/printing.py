@@ -17,21 +17,21 @@ from retinue.tui.widths import fit_text, pad_text, text_width
 
 COLUMN_GAP = "  "
 INDENT = "    "
-"""Before what has no room beside the rest of its row."""
+"""Indentation of cells that do not fit beside the rest of their row."""
 MIN_COLUMN_WIDTH = 12
-"""Columns the last cell gets at least."""
+"""Minimum width of the last cell."""
 MAX_COLUMNS = 1_000
-"""Characters of a cell that are looked at."""
+"""Characters of a cell that are used; also the width of a stdout that is not a terminal."""
 
 
 Cell = str | tuple[str, str]
-"""A text that is made plain; or one with what is drawn before it, as it is."""
+"""A text that is sanitized, or a pair of trusted prefix and such a text."""
 
 
 def render_table(rows: Sequence[Sequence[Cell]], *, columns: int | None = None) -> list[str]:
-    """The rows as lines, cells made plain and put below each other; the last cell takes what is left.
+    """Render rows as aligned lines of sanitized cells; the last cell takes the remaining width.
 
-    What a narrow terminal has no room for beside the rest stands below it.
+    Cells that do not fit on a narrow terminal are put on a line below.
     """
     if not rows:
         return []
@@ -43,7 +43,7 @@ def render_table(rows: Sequence[Sequence[Cell]], *, columns: int | None = None) 
 
 
 def _group_columns(widths: Sequence[int], room: int) -> list[range]:
-    """Which cells of a row stand beside each other."""
+    """Return the groups of cells that share a line."""
     starts, used = [0], widths[0]
     for index, size in enumerate(widths[1:], 1):
         used += len(COLUMN_GAP) + size
@@ -69,25 +69,25 @@ def _format_cell(cell: Cell) -> str:
 
 
 def stdout_columns() -> int:
-    """How wide stdout is; a pipe or a file has all the room in the world."""
+    """Return the width of stdout; `MAX_COLUMNS` for a pipe or a file."""
     is_screen = sys.stdout is not None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if is_screen or "COLUMNS" in os.environ else MAX_COLUMNS
 
 
 class OutputError(click.ClickException):
-    """stdout takes nothing more; the message says why."""
+    """stdout cannot be written; the message has the reason."""
 
     exit_code = 1
 
 
-# -- answers ---------------------------------------------------------------------------------------
+# -- stdout ----------------------------------------------------------------------------------------
 
 
 def print_answer(text: str) -> None:
-    """Prints text of an agent's, for a person or the next program.
+    """Print text of an agent without control characters.
 
     Raises:
-        Unwritable: stdout takes nothing more; so do those that follow.
+        OutputError: stdout cannot be written; the same holds for the functions below.
     """
     from retinue.output.untrusted_text import strip_control_characters
 
@@ -95,12 +95,12 @@ def print_answer(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Prints one line of JSON, in UTF-8 whatever the locale."""
+    """Print a value as one line of JSON, in UTF-8 in every locale."""
     print_json_line(encode_json_line(value))
 
 
 def print_json_line(line: bytes) -> None:
-    """Prints a line of JSON that is one already; waits for its reader, if need be, without holding any lock."""
+    """Print an encoded line of JSON; may wait for its reader, and holds no lock meanwhile."""
     stdout = _stdout()
     try:
         stdout.flush()
@@ -114,7 +114,7 @@ def print_json_line(line: bytes) -> None:
 
 
 def print_lines(lines_to_print: Iterable[str]) -> None:
-    """Prints lines of our own making; whatever they quote was made plain before."""
+    """Print lines whose quoted parts are already sanitized."""
     stdout = _stdout()
     try:
         for line in lines_to_print:
@@ -127,12 +127,12 @@ def print_lines(lines_to_print: Iterable[str]) -> None:
 
 
 def encode_json_line(value: Any) -> bytes:
-    """The value as one line of JSON."""
+    """Encode a value as one line of JSON."""
     import msgspec
 
     try:
         return msgspec.json.encode(value) + b"\n"
-    except UnicodeEncodeError:  # a name or path that is no text: broken characters are better than no answer
+    except UnicodeEncodeError:  # a name or path that is not text: replaced characters are better than no answer
         from retinue.output.untrusted_text import map_strings, replace_surrogates
 
         return msgspec.json.encode(map_strings(msgspec.to_builtins(value), replace_surrogates)) + b"\n"
@@ -148,11 +148,11 @@ def _output_error(error: OSError) -> OutputError:
     return OutputError(f"stdout cannot be written: {error.strerror}.")
 
 
-# -- everything else -------------------------------------------------------------------------------
+# -- stderr ----------------------------------------------------------------------------------------
 
 
 def print_hint(text: str, *, quiet: bool = False) -> None:
-    """Says something worth knowing."""
+    """Print information that is not an error."""
     if not quiet:
         _print_stderr(text, "bright_black")
 
@@ -163,7 +163,7 @@ def print_warning(text: str, *, quiet: bool = False) -> None:
 
 
 def print_error(text: str) -> None:
-    """Says what went wrong; nothing silences it."""
+    """Print an error, also with --quiet."""
     _print_stderr(text, "red")
 
 
@@ -172,7 +172,7 @@ def _print_stderr(text: str, color: str) -> None:
 
 
 def _wrap_lines(text: str) -> str:
-    """The text with its lines broken between words, where a terminal would break them anywhere."""
+    """Break lines between words on a terminal, which would break them anywhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
     import shutil
@@ -189,22 +189,22 @@ def is_interactive() -> bool:
 
 
 def is_color_disabled() -> bool:
-    """Whether the user, or the terminal, wants no colors."""
+    """Return whether NO_COLOR is set or the terminal has no colors."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def make_printable(text: str) -> str:
-    """The text as it may be shown: it may quote what was typed, with the secrets and the escapes in it."""
+    """Redact secrets and remove control characters: the text may quote what was typed."""
     from retinue.output.redaction.redactor import Redactor, find_secrets
     from retinue.output.untrusted_text import strip_control_characters
 
     return strip_control_characters(Redactor(find_secrets(os.environ)).redact(text)[0])
 
 
-# -- words that help -------------------------------------------------------------------------------
+# -- help ------------------------------------------------------------------------------------------
 
 
 def help_examples(*typed: str, then: str = "") -> str:
-    """The end of a command's help: how it is typed, and what else there is to say."""
+    """Return the end of a command's help: examples, then a further paragraph."""
     lines = "\n".join(("\b", "Examples:", *(f"  {line}" for line in typed)))
     return f"{lines}\n\n{then}" if then else lines

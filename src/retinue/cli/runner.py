@@ -1,4 +1,4 @@
-"""Run a command's plan with the live view, and print its result."""
+"""Run the plan of a command with the live view, and print its results."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from retinue.tui.live_view import EngineNote, EventView, LinesView, is_screen, r
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
-    """For a command whose answer a person reads, for a conversation of its own or the one of this id.
+    """Return a Retinue for a command whose answer a person reads, in a new conversation or the one of `root`.
 
     Raises:
-        Unreadable: a flag cannot have its value.
+        InvalidInputError: an option has an invalid value.
     """
     return _build_retinue(options, root=root, offline_may_answer=True, owns_process=True)
 
@@ -54,11 +54,11 @@ def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
 def make_server_retinue(
     options: RunOptions, *, root: str | None = None, client: str | None = None, owns_process: bool = True
 ) -> Retinue:
-    """For a server, whose callers must not take rules for an agent.
+    """Return a Retinue for a server, where the offline engine is not chosen automatically.
 
     Raises:
-        Unreadable: a flag cannot have its value.
-        click.UsageError: there is no such engine, which nobody would see before the first call.
+        InvalidInputError: an option has an invalid value.
+        click.UsageError: the engine is unknown, which would show only at the first call.
     """
     retinue = _build_retinue(options, root=root, client=client, owns_process=owns_process)
     engines = ("auto", *retinue.engines)
@@ -76,7 +76,7 @@ def _build_retinue(options: RunOptions, **how: Any) -> Retinue:
 
 STOPPING_MESSAGE = "Stopping; what the runs had is kept. A second signal ends at once."
 MAX_NAMED = 3
-"""Interrupted sessions named; others are counted."""
+"""Interrupted sessions that are named; others are counted."""
 
 WorkResult = TypeVar("WorkResult")
 
@@ -132,7 +132,7 @@ async def _run_watched(
     return result
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- the view --------------------------------------------------------------------------------------
 
 
 def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool) -> EventView:
@@ -156,7 +156,7 @@ def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_pro
 
 @contextmanager
 def _log_to_view(view: EventView) -> Iterator[None]:
-    """Lets the view say what is logged: printed past it, it would tear the picture, and not be quiet."""
+    """Send log messages to the view: printed directly they would break its screen and ignore --quiet."""
 
     class ViewLogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -171,7 +171,7 @@ def _log_to_view(view: EventView) -> Iterator[None]:
 
 
 def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
-    """What a user should know before anything runs."""
+    """Yield the warnings to print before anything runs."""
     if count := len(retinue.recovered_sessions):
         ids = ", ".join(summary.session[:SHORT_ID_LENGTH] for summary in retinue.recovered_sessions[:MAX_NAMED])
         were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
@@ -182,13 +182,13 @@ def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
         yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
 
 
-# -- how it is stopped -----------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------
 
 
 async def _stop_on_signal(
     retinue: Retinue, view: EventView, keyboard: KeyboardReader, options: RunOptions, *, task_status: TaskStatus[None]
 ) -> None:
-    """Waits for a signal, then stops all runs; the next signal ends the process at once."""
+    """Wait for a signal and stop all runs; the next signal ends the process at once."""
     signals = list_stop_signals()
     if not signals:
         task_status.started()
@@ -212,9 +212,9 @@ def _exit_now(view: EventView, keyboard: KeyboardReader) -> None:
 
 
 MAX_NAME_LENGTH = 100
-"""Characters of a run's name."""
+"""Characters of a run's name in a heading."""
 LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
-"""What decides about a tool that was taken, by who took it."""
+"""The option that decides about a removed tool, by the rule that removed it."""
 
 
 def run_plan(
@@ -249,10 +249,10 @@ def exit_with_results(
 
 
 def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
-    """Prints what came of a plan: answers to stdout, failures to stderr.
+    """Print the results of a plan: answers to stdout, failures to stderr.
 
     Raises:
-        Unwritable: stdout takes nothing more; the message says how to get the answers all the same.
+        OutputError: stdout cannot be written; the message has the command that prints the answers.
     """
     for result in results:
         _print_differences(result, options)
@@ -268,10 +268,10 @@ def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, op
 
 @contextmanager
 def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
-    """Says of answers that cannot be printed in the block where they are found all the same.
+    """Add the command that prints the stored answers to an `OutputError` of the block.
 
     Raises:
-        Unwritable: with that.
+        OutputError: with that command.
     """
     try:
         yield
@@ -288,7 +288,7 @@ def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
 
 
 def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
-    """Says why which runs failed, with what may help, each help once."""
+    """Print why runs failed, with hints, each hint once."""
     printed_hints: set[str] = set()
     for number, result in enumerate(results, 1):
         if failure := result.failure:
@@ -324,7 +324,7 @@ def _result_title(number: int, result: RunResult) -> str:
 
 
 def _print_differences(result: RunResult, options: RunOptions) -> None:
-    """What really happened beside what was declared, as far as someone should know."""
+    """Print where a run differs from its definition: preferences, model, tools, storage."""
     actual, name = result.actual, result.spec.name
     if actual.not_applied:
         print_hint(
@@ -336,7 +336,7 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
         see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
         print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
     if not actual.saved:
-        # Said whatever -q says: something is lost.
+        # Printed even with --quiet: something is lost.
         print_warning(
             f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."
         )
@@ -352,7 +352,7 @@ def _task_label(mode: Mode, number: int, result: RunResult) -> str:
 
 
 def _exit_status(results: Sequence[RunResult]) -> int:
-    """The exit status of the command: 2 if nothing was started."""
+    """Return the exit status of the command: 2 if nothing was started."""
     return compute_exit_status(results) if any(result.was_started for result in results) else REFUSED_EXIT_CODE
 
 
@@ -361,7 +361,7 @@ def _refused_error(failure: Failure, retinue: Retinue, task: Task | None) -> Com
 
 
 def _failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
-    """What the sentence itself must not say: it is the same for people and models."""
+    """Yield hints for people; the message of the failure is the same for people and models."""
     if broken := failure.detail.get("broken"):
         yield f"There is a file for it, but it cannot be used: {broken}"
     if failure.code is ErrorCode.UNKNOWN_AGENT and (

@@ -1,4 +1,4 @@
-"""Asking a person whether one of the project's own agents may run."""
+"""Ask whether an agent of the project may run, and summarize it first."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from retinue.client import Retinue
 from retinue.model.model_names import join_model
 from retinue.model.runs import Secret
 
-SECRET_MASK = "****"  # noqa: S105 - shown instead of one
+SECRET_MASK = "****"  # noqa: S105 - printed instead of a secret
 MAX_SUMMARY_COLUMNS = 500
-"""Characters of a value in a summary."""
+"""Characters of a line of a summary."""
 
 _HIDDEN_FIELDS = frozenset(
     {"name", "description", "body", "persona", "memory", "layer", "source", "level", "digest", "unknown", "notices"}
 )
-"""Fields that are told in their own way."""
+"""Fields that are printed in a form of their own, or not at all."""
 
 
 def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
@@ -37,23 +37,23 @@ def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
 
 
 def print_agent(agent: Agent) -> None:
-    """Says what an agent is and can do."""
+    """Print the summary of an agent."""
     for line in render_summary(agent):
         click.echo(f"  {line}", err=True)
 
 
 def confirm_trust() -> bool:
-    """Asks whether to accept what was shown; no answer is no."""
+    """Ask whether to trust the printed agent; no answer means no."""
     return click.confirm("Accept it, as it is written now?", default=False, err=True)
 
 
 def trust_agent(retinue: Retinue, agent: Agent) -> bool:
-    """Remembers that the agent may run; whether it could, and if not, says why."""
+    """Store that the agent is trusted and return whether that succeeded; print the error if not."""
     return _update_trust(lambda: retinue.trust.accept(agent), f"{agent.name} could not be accepted")
 
 
 def revoke_trust(retinue: Retinue, agent: Agent) -> bool:
-    """Forgets that the agent may run; the same."""
+    """Store that the agent is not trusted and return whether that succeeded; print the error if not."""
     return _update_trust(lambda: retinue.trust.revoke(agent.source or ""), f"{agent.name} is trusted as before")
 
 
@@ -67,7 +67,7 @@ def _update_trust(change: Callable[[], object], failed: str) -> bool:
 
 
 def describe_tools(agent: Agent) -> str:
-    """What an agent may use, in a few words."""
+    """Return the tools of an agent in a few words."""
     policy = agent.to_profile().tools
     if policy.nothing:
         return "none"
@@ -80,7 +80,7 @@ def describe_tools(agent: Agent) -> str:
 
 
 def render_summary(agent: Agent) -> list[str]:
-    """Who it is, where it is from and what it can do: what to look at before accepting it."""
+    """Render what to inspect before trusting an agent: name, file, purpose, tools, model and risky fields."""
     rows = [
         ["name", agent.name],
         ["file", agent.source or agent.layer],
@@ -89,12 +89,12 @@ def render_summary(agent: Agent) -> list[str]:
         ["model", join_model(agent.provider, agent.model) or agent.provider or "the engine's default"],
         *([name, value] for name, value in _list_risky_fields(agent)),
     ]
-    # Not cut to the screen: half a path is no basis for trust.
+    # Not cut to the screen: half a path is not enough to decide about trust.
     return render_table([row for row in rows if row[1]], columns=MAX_SUMMARY_COLUMNS)
 
 
 def list_set_fields(agent: Agent) -> Iterator[tuple[str, Any]]:
-    """The fields a definition sets, by name."""
+    """Yield the fields that a definition sets, with secrets masked."""
     for name in agent.__struct_fields__:
         value = getattr(agent, name)
         if name not in _HIDDEN_FIELDS and value not in (None, "", (), False) and not (name == "enabled" and value):
@@ -106,6 +106,6 @@ def format_value(value: Any) -> str:
 
 
 def _list_risky_fields(agent: Agent) -> Iterator[tuple[str, str]]:
-    """What it brings along that acts, redirects or reads: reason to look twice."""
+    """Yield the fields that execute, redirect or read something."""
     names = ("engine", "extensions", "extra_args", "environment", "output", "default_reads", "api_key")
     yield from ((name, format_value(value)) for name, value in list_set_fields(agent) if name in names)

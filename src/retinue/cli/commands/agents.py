@@ -1,4 +1,4 @@
-"""`retinue agents`: which there are, what they are, whether they are in order, and which to trust."""
+"""`retinue agents`: list, show, check, trust, create, edit and delete agent definitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATUS_LABELS = {
 
 
 def check_agents(roster: AgentSet) -> tuple[int, list[Diagnostic]]:
-    """How many agents were found, and what is to be mended in their files."""
+    """Return the number of agents and the diagnostics of their files."""
     found = [entry.agent for entry in roster.list_definitions()]
     return len(found), [
         *roster.problems,
@@ -51,7 +51,7 @@ def check_agents(roster: AgentSet) -> tuple[int, list[Diagnostic]]:
 
 
 def check_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Diagnostic]]:
-    """The same for files, and for all files in folders."""
+    """Return the number of files, those in folders included, and their diagnostics."""
     checked_paths = {entry.agent.source: entry.agent for entry in retinue.roster().list_definitions()}
     files = [file for path in paths for file in (sorted(path.rglob("*.md")) if path.is_dir() else [path])]
     remarks: list[Diagnostic] = []
@@ -67,7 +67,7 @@ def check_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Diag
 
 
 def _repeated_names(agents: Sequence[Agent]) -> Iterator[Diagnostic]:
-    """Yield a remark on each file whose agent is called as another one of the same folder, which is used instead."""
+    """Yield a diagnostic for each file whose agent has the name of another one in its folder, which is used."""
     used: dict[tuple[str, Path], str] = {}
     for agent in agents:
         if agent.source:
@@ -110,7 +110,7 @@ def edit(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
     if as_json:
         print_json({"name": name, "file": str(path), "problems": [to_json(remark) for remark in found]})
     else:
-        # One line each, or the name of a file could pass for a line of ours.
+        # One line each, so that the name of a file cannot forge a line.
         print_lines(to_one_line(str(remark), MAX_COLUMNS) for remark in found)
     print_hint(f"{to_one_line(str(path), MAX_COLUMNS)} {_describe_file(path, len(found))}.")
     if waiting := retinue.roster().find_awaiting_trust(name):
@@ -161,10 +161,10 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool, cwd: str | N
 
 
 def _find_agent_file(roster: AgentSet, name: str) -> Path:
-    """The file that defines the agent of this name, or should.
+    """Return the file that defines the agent of this name, or a broken file of this name.
 
     Raises:
-        Declined: there is none, or it is nobody's own.
+        CommandRefusedError: there is none, or it belongs neither to the user nor to the project.
     """
     entries = [entry for entry in roster.list_definitions() if entry.agent.name == name]
     own = [entry for entry in entries if entry.agent.layer in {SourceLayer.USER, SourceLayer.PROJECT}]
@@ -175,7 +175,7 @@ def _find_agent_file(roster: AgentSet, name: str) -> Path:
         return files[0]
     if not entries:
         unknown = roster.find(name)
-        assert isinstance(unknown, Failure)  # it is in no list
+        assert isinstance(unknown, Failure)  # it has no definition
         raise CommandRefusedError(
             unknown, suggest_spelling(name, roster.names()).strip() or "`retinue agents` lists them."
         )
@@ -183,7 +183,7 @@ def _find_agent_file(roster: AgentSet, name: str) -> Path:
 
 
 def _explain_not_editable(agent: Agent) -> str:
-    """Why an agent is not to be changed from here."""
+    """Return why the file of an agent cannot be changed by a command."""
     if agent.layer is SourceLayer.BUILTIN:
         hint = f"`retinue agents new {agent.name}` begins one of your own, which is then used instead."
         return f"{agent.name} is built in, so it has no file of yours. {hint}"
@@ -245,12 +245,12 @@ What you looked for without success. Leave out when empty.
 
 
 def write_template(name: str, cwd: Path, *, for_project: bool) -> Path:
-    """Writes the file of a new agent, for the project around a directory or for the user, and returns its path.
+    """Write the file of a new agent, for the project around a directory or for the user, and return its path.
 
-    What it makes is the user's alone, whatever the umask.
+    New files and folders are private to the user, whatever the umask.
 
     Raises:
-        ValueError: the name could not be called, or the project's folder is a link that leads out of the project.
+        ValueError: the name is invalid, or the project's folder is a link that leads out of the project.
         FileExistsError: there is a file of this name.
         OSError: it cannot be written.
     """
@@ -258,7 +258,7 @@ def write_template(name: str, cwd: Path, *, for_project: bool) -> Path:
         raise ValueError(f"the name cannot be called: use {NAME_RULE}")
     project = find_project_levels(cwd)[-1]
     folder = (project / ".retinue" if for_project else config_folder(os.environ)) / "agents"
-    # Not `Path.resolve`: it raises for a link that leads to itself, which then cannot be made a folder, either.
+    # Not `Path.resolve`, which raises for a link that leads to itself.
     real = Path(os.path.realpath(folder))
     if for_project and not real.is_relative_to(os.path.realpath(project)):
         raise ValueError(f"{folder} leads out of the project, to {real}")
@@ -272,7 +272,7 @@ def write_template(name: str, cwd: Path, *, for_project: bool) -> Path:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing."""
+    """Create a folder and its missing parents."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -361,7 +361,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
     if as_json:
         print_json({"checked": checked, "problems": [to_json(remark) for remark in found]})
     else:
-        # One line each, or the name of a file could pass for a line of ours.
+        # One line each, so that the name of a file cannot forge a line.
         print_lines(to_one_line(str(remark), MAX_COLUMNS) for remark in found)
         print_hint(f"{pluralize(checked, 'agent')} checked, {len(found)} to mend.")
     ctx.exit(1 if found else 0)
@@ -436,7 +436,7 @@ agents.add_command(delete)
 
 
 def render_definition(entry: AgentListing) -> Iterator[str]:
-    """Everything there is to know of a definition, but secrets."""
+    """Render a definition with everything but its secrets."""
     agent = entry.agent
     rows = [
         ["name", agent.name],
@@ -447,8 +447,8 @@ def render_definition(entry: AgentListing) -> Iterator[str]:
         ["used instead", entry.shadowed_by or ""],
         ["shadows", ", ".join(entry.shadows)],
         ["effective tools", describe_tools(agent)],
-        ["persona", _unprinted(agent, "SOUL.md") if agent.persona else ""],
-        ["memory", _unprinted(agent, "MEMORY.md") if agent.memory else ""],
+        ["persona", _private_file(agent, "SOUL.md") if agent.persona else ""],
+        ["memory", _private_file(agent, "MEMORY.md") if agent.memory else ""],
         *([name, format_value(value)] for name, value in list_set_fields(agent)),
         ["unknown keys", ", ".join(agent.unknown)],
         ["digest", agent.digest],
@@ -460,8 +460,8 @@ def render_definition(entry: AgentListing) -> Iterator[str]:
         yield strip_control_characters(agent.body)
 
 
-def _unprinted(agent: Agent, name: str) -> str:
-    """Return the path of a text that is for the agent's own conversations only: a host reads what is printed."""
+def _private_file(agent: Agent, name: str) -> str:
+    """Return the path of a text that must not be printed: a host's model may read the output."""
     return f"{Path(agent.source).with_name(name) if agent.source else name} (not printed)"
 
 
@@ -499,7 +499,7 @@ def _definition_json(entry: AgentListing) -> dict[str, Any]:
 
 
 def _unknown_agent_error(roster: AgentSet, name: str) -> CommandRefusedError:
-    """Why there is no agent of this name, or none to accept."""
+    """Return the error for an agent that is unknown, or not the project's."""
     found = roster.find(name)
     if isinstance(found, Failure):
         return CommandRefusedError(
@@ -511,7 +511,7 @@ def _unknown_agent_error(roster: AgentSet, name: str) -> CommandRefusedError:
 
 
 def _describe_precedence(before: Agent | Failure, after: Agent | Failure, path: str) -> Iterator[str]:
-    """Which of two agents of the same name is used, where there was one before a file was written."""
+    """Yield which of two agents of the same name is used, if there was one before the file was written."""
     if isinstance(before, Agent) and isinstance(after, Agent):
         if after.source == path:
             yield f"It is used instead of the {before.layer} agent {before.name}."

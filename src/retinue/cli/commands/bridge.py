@@ -1,4 +1,4 @@
-"""`retinue bridge`: the tools of a toolset for an extension that runs inside a host."""
+"""`retinue bridge`: serve a toolset to an extension that runs inside a host."""
 
 from __future__ import annotations
 

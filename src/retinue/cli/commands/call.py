@@ -1,4 +1,4 @@
-"""`retinue call`: one tool of a toolset, for programs. Prints its result as one JSON object whatever happens."""
+"""`retinue call`: call one tool of a toolset and always print its result as one JSON object."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import ToolResult
 
 PRINT_TIMEOUT = 2.0
-"""Seconds a reader has for the result of a call that was cancelled: whoever cancelled it waits."""
+"""Seconds a reader has for the result of a cancelled call: the caller that cancelled it waits."""
 
 
 @click.command(
@@ -66,7 +66,7 @@ def call(
     """
     options = RunOptions(**flags)
     retinue = make_retinue(options, root=root)
-    arguments = _decode_arguments(json)  # here, not at work: Ctrl-C must reach whoever waits for stdin
+    arguments = _decode_arguments(json)  # before the event loop: Ctrl-C must interrupt reading stdin
     printer = ResultPrinter()
 
     async def call_tool() -> ToolResult:
@@ -85,7 +85,7 @@ def call(
 
 
 def _find_session_ids(result: ToolResult) -> list[str]:
-    """The sessions of which a result tells, as its toolset spells them."""
+    """Return the session ids in the details of a result, under the keys of all toolsets."""
     details = (result.details, *result.details.get("results", ()))
     ids = (one.get(name) for one in details for name in ("runId", "sessionId", "subagentId"))
     return [str(found) for found in (*ids, *result.details.get("sessionIds", ())) if found]
@@ -106,7 +106,7 @@ async def _call_tool(
 
 
 def _decode_arguments(argument: str) -> Any:
-    """The input, or why there is none."""
+    """Return the decoded arguments, or the error if they are invalid."""
     try:
         text = read_text_argument(argument, limit=MAX_JSON_BYTES)
         return decode_json(text) if text.strip() else InvalidInputError("nothing was given: write {…}, - or @FILE")
@@ -117,17 +117,17 @@ def _decode_arguments(argument: str) -> Any:
 
 
 class ResultPrinter:
-    """Prints results as whole lines. A reader who does not read holds up the last of them, never the run."""
+    """Prints results as whole lines; a reader that does not read delays the final one, never the run."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._is_closed = False
 
     async def print_partial(self, result: ToolResult) -> None:
-        """Prints a partial result, in a thread that is left behind if it has to wait too long.
+        """Print a partial result, in a thread that is abandoned when the call is cancelled.
 
         Raises:
-            OSError: nobody reads any more, or nothing can be written.
+            OSError: stdout is closed or cannot be written.
         """
         await anyio.to_thread.run_sync(self._print, encode_json_line(result.as_json()), abandon_on_cancel=True)
 
@@ -141,10 +141,10 @@ class ResultPrinter:
                 raise OSError(error.message) from error
 
     def print_final(self, result: ToolResult) -> None:
-        """Prints the result, after which there is nothing more to print.
+        """Print the final result; nothing is printed after it.
 
         Raises:
-            Unwritable: it could not be.
+            OutputError: stdout cannot be written.
         """
         self._is_closed = True
         faults: list[Exception] = []

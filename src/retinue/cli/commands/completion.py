@@ -1,6 +1,6 @@
-"""`retinue completion`: the script that teaches a shell to complete, and what it completes beside words of ours.
+"""`retinue completion`: print the completion script of a shell; also the completion of agents, sessions and runs.
 
-Completing only looks: it ends no interrupted run, and keeps no news from whoever dispatches next.
+Completion only reads: it recovers no interrupted run, so the next command can still report it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from retinue.cli.printing import help_examples, print_lines
 from retinue.support.formatting import SHORT_ID_LENGTH
 
 MAX_SESSIONS = 50
-"""Sessions a shell offers."""
+"""Sessions offered for completion."""
 
 
 @click.command(
@@ -31,28 +31,28 @@ def completion(ctx: click.Context, shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
-    assert kind is not None, shell  # the choices are click's own
+    assert kind is not None, shell
     script = kind(ctx.find_root().command, {}, "retinue", "_RETINUE_COMPLETE")
     # Not `source()`: for bash it starts a shell to ask for its version.
     print_lines([script.source_template % script.source_vars()])
 
 
 def complete_agents(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The agents that can be called from here."""
+    """Return the agents that can be called from here."""
     from retinue.client import Retinue
 
     return [name for name in Retinue().roster().names() if name.startswith(incomplete)]
 
 
 def complete_engines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The engines of this installation."""
+    """Return the engines of this installation."""
     from retinue.client import Retinue
 
     return [name for name in ("auto", *Retinue().engines) if name.startswith(incomplete)]
 
 
 def complete_sessions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The latest sessions."""
+    """Return the ids of the latest sessions."""
     import anyio
 
     from retinue.client import Retinue
@@ -63,7 +63,7 @@ def complete_sessions(_ctx: click.Context, _param: click.Parameter, incomplete: 
 
 
 def complete_runs(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """What runs at this moment, in whatever process."""
+    """Return the ids of active runs of all processes."""
     import anyio
 
     from retinue.client import Retinue

@@ -1,4 +1,4 @@
-"""`retinue demo`: five agents at work on the files around you, without a key and without a network."""
+"""`retinue demo`: run five agents on the files of a directory, without an API key and without a network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GENERAL_QUESTIONS = (
 MAX_EVIDENCE_LINES = 4
 """Lines of evidence per answer."""
 MAX_FILES_SCANNED = 5_000
-"""Directory entries, before a place counts as one without sources."""
+"""Directory entries searched for a source file."""
 SOURCE_SUFFIXES = frozenset({
     ".c", ".cc", ".clj", ".cpp", ".cs", ".dart", ".ex", ".go", ".h", ".hs", ".java", ".jl", ".js", ".jsx", ".kt",
     ".lua", ".m", ".ml", ".php", ".pl", ".py", ".r", ".rb", ".rs", ".scala", ".sh", ".swift", ".ts", ".tsx", ".vue",
@@ -84,11 +84,11 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     ctx.exit(compute_exit_status(results))
 
 
-# -- what to look at -------------------------------------------------------------------------------
+# -- the directory ---------------------------------------------------------------------------------
 
 
 def _choose_folder(here: Path) -> Path:
-    """The directory to show: this one, or where it has no sources, Retinue's own."""
+    """Return this directory, or Retinue's own if it has no sources."""
     return here if _has_sources(here) else Path(__file__).parents[2]
 
 
@@ -108,7 +108,7 @@ def _is_retinue_checkout(folder: Path) -> bool:
     return any((folder / inside / "orchestrator.py").exists() for inside in ("src/retinue", "."))
 
 
-# -- what is told ----------------------------------------------------------------------------------
+# -- the answers -----------------------------------------------------------------------------------
 
 
 def _render_answers(results: Sequence[RunResult], columns: int) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _render_answers(results: Sequence[RunResult], columns: int) -> Iterator[str]
 
 
 def _render_essentials(result: RunResult, columns: int) -> Iterator[str]:
-    """The question, the answer's first sentence, and its best evidence."""
+    """Render the question, the first sentence of the answer, and its best evidence."""
     session = result.session[:SHORT_ID_LENGTH]
     question = f"{result.spec.name}: {to_one_line(result.spec.task, columns)}"
     title = click.style(fit_text(question, columns - SHORT_ID_LENGTH - 2), bold=True)
@@ -132,7 +132,7 @@ def _render_essentials(result: RunResult, columns: int) -> Iterator[str]:
     headline = text[0].partition("; ")[2] or text[0]
     yield from (f"  {line}" for line in wrap_text(_strip_backticks(headline, columns), columns - 2, 2))
     found = (match for line in text if (match := _EVIDENCE.fullmatch(line.strip())))
-    # The questions themselves stand here and in the help, so these are found, too.
+    # The questions are in this file and in the help, so these are found too.
     others = (match for match in found if not match["place"].startswith(_OWN_PATHS))
     for match in islice(others, MAX_EVIDENCE_LINES):
         yield _format_evidence(match, columns - 2)

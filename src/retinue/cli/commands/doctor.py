@@ -1,4 +1,4 @@
-"""`retinue doctor`: what there is, where each setting comes from, what is wrong, and what to do."""
+"""`retinue doctor`: show engines, agents, hosts, settings with their sources, and problems with what to do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import pluralize, suggest_spelling
 
 PROBE_BYTES = 64 * 2**10
-"""Written to see whether there is room: more than what is left of a full disk's last block."""
+"""Bytes written to test for free space: more than the rest of the last block of a full disk."""
 AUTO = "auto"
 DISK_FULL_HINT = "Free some space, or set RETINUE_STATE to a folder elsewhere"
 NOT_WRITABLE_HINT = "Make it writable, or set RETINUE_STATE to another folder"
@@ -46,27 +46,27 @@ class EngineStatus(Struct, frozen=True, rename="camel"):
     name: str
     about: str
     missing: str | None
-    """Why it cannot be used and what to do; None if it can."""
+    """The reason why it cannot be used, with what to do; None if it can."""
     is_chosen: bool
-    """Whether `auto` takes it."""
+    """Whether `auto` chooses it."""
     is_automatic: bool = True
-    """Whether `auto` may take it."""
+    """Whether `auto` may choose it."""
     uses_models: bool = True
 
 
 class StateStatus(Struct, frozen=True, rename="camel"):
-    """The state folder as it is."""
+    """The condition of the state folder."""
 
     folder: str
     sessions: int | None
-    """How many there are; None if they cannot be read."""
+    """Number of sessions; None if they cannot be read."""
     size_bytes: int
     faults: tuple[str, ...]
-    """What is wrong with it, each with what to do."""
+    """Problems of the folder, each with what to do."""
 
 
 class SettingStatus(Struct, frozen=True):
-    """A setting on each toolset, with where its value comes from."""
+    """A setting with its value and the source of the value for each toolset."""
 
     name: str
     values: Mapping[str, Any]
@@ -81,20 +81,20 @@ class DiagnosisReport(Struct, frozen=True, kw_only=True, rename="camel"):
     engines: tuple[EngineStatus, ...]
     state: StateStatus
     processes: str
-    """What holds the processes of an agent together."""
+    """How the processes of an agent are contained."""
     agents: int
     broken_agents: tuple[str, ...]
     hosts: tuple[HostStatus, ...]
-    """Other programs in which we are installed."""
+    """Programs in which Retinue is installed."""
     settings: tuple[SettingStatus, ...]
     problems: tuple[SettingProblem, ...]
-    """Of settings: what was not taken as it is written."""
+    """Settings that were ignored or changed."""
     broken: tuple[str, ...]
-    """What needs the user, each in a sentence."""
+    """Problems the user has to fix, one sentence each."""
 
 
 async def diagnose(retinue: Retinue) -> DiagnosisReport:
-    """Looks at everything, changes nothing; starts what hosts start of us. Retinue need not be open."""
+    """Inspect the installation without changing it; start Retinue as each host does. Retinue need not be open."""
     engines = tuple(list_engine_status(retinue))
     state = await _check_state(retinue)
     problems = tuple(
@@ -124,7 +124,7 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
 
 
 def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
-    """The engines in the order `auto` prefers them. Starts no process."""
+    """Yield the engines in the order of `auto`, without starting a process."""
     has_choice = False
     for kind in retinue.engines.values():
         missing = kind.unavailable_reason()
@@ -133,7 +133,7 @@ def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
         yield EngineStatus(kind.name, kind.summary, missing, is_chosen, kind.automatic, kind.uses_models)
 
 
-# -- where everything is remembered ----------------------------------------------------------------
+# -- the state folder ------------------------------------------------------------------------------
 
 
 async def _check_state(retinue: Retinue) -> StateStatus:
@@ -147,7 +147,7 @@ async def _check_state(retinue: Retinue) -> StateStatus:
 
 
 def _check_writable(folder: Path) -> Iterator[str]:
-    """Why nothing can be written into a folder, or to where it will be: found out by writing."""
+    """Yield the reason if a test file cannot be written to the folder, or to its nearest existing parent."""
     nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
     try:
         with tempfile.TemporaryFile(dir=nearest, prefix=".doctor-") as file:
@@ -170,7 +170,7 @@ def _check_permissions(folder: Path) -> Iterator[str]:
 
 
 def _folder_size(folder: Path) -> int:
-    """Bytes of all its files, as far as they can be seen."""
+    """Return the bytes of all readable files of a folder."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -179,7 +179,7 @@ def _folder_size(folder: Path) -> int:
     return total
 
 
-# -- settings, and what needs the user -------------------------------------------------------------
+# -- settings and problems -------------------------------------------------------------------------
 
 
 def _list_settings(retinue: Retinue) -> Iterator[SettingStatus]:
@@ -202,7 +202,7 @@ def _list_problems(
         yield f"{fault}. Accept them again with `retinue agents trust NAME`."
     mine = str(config_folder(os.environ))
     for problem in problems:
-        # What a project's file may not set is no fault of the user's.
+        # A setting that a project's file may not set is not the user's mistake.
         if problem.source == "environment" or problem.source.startswith(mine):
             yield f"{problem.source}: {problem.message}. Mend it there."
 
@@ -210,7 +210,7 @@ def _list_problems(
 def list_hosts_without_engine(
     retinue: Retinue, engines: tuple[EngineStatus, ...], hosts: tuple[HostStatus, ...]
 ) -> Iterator[str]:
-    """Whose calls would all be refused, as what a host's model is answered must come from a model."""
+    """Yield a sentence for hosts whose calls are refused because no engine with a language model is available."""
     usual = retinue.settings("single").settings.engine
     titles = dict.fromkeys(host.title for host in hosts if not host.fault and (host.engine or usual) == AUTO)
     if titles and not any(engine.is_chosen and engine.uses_models for engine in engines):
@@ -244,7 +244,7 @@ def _stream_kind(stream: Any) -> str:
 
 
 MAX_COLUMNS = 500
-"""Characters of a sentence."""
+"""Characters of a line."""
 INDENT = "  "
 
 
@@ -299,7 +299,7 @@ def _render_section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def render_engines(found: Iterable[EngineStatus]) -> list[str]:
-    """A line for each engine: whether it can be used, and if not, what it lacks."""
+    """Render a line for each engine: whether it can be used and, if not, what is missing."""
     rows = []
     for engine in found:
         chosen = " (auto takes this one)" if engine.is_chosen else ""
@@ -330,7 +330,7 @@ def _render_hosts(found: DiagnosisReport) -> list[str]:
 
 
 def _describe_host(host: HostStatus) -> str:
-    """What the host gets when it starts us."""
+    """Return what the host gets when it starts Retinue."""
     if host.tools is not None:
         return f"{pluralize(host.tools, 'tool')} when it is started"
     return "" if host.fault or host.is_ours else "starts another program, which was not tried"
@@ -346,7 +346,7 @@ def _setting_row(setting: SettingStatus) -> list[str]:
 
 
 def _format_by_toolset(values: Mapping[str, str]) -> str:
-    """What holds for most toolsets, and those where it is otherwise."""
+    """Return the most common value, followed by the toolsets that have another one."""
     usual = Counter(values.values()).most_common(1)[0][0]
     others = [f"{toolset} {value}" for toolset, value in values.items() if value != usual]
     return f"{usual} ({', '.join(others)})" if others else usual
@@ -369,7 +369,7 @@ def _format_source(source: str) -> str:
 
 
 def _format_problem(problem: SettingProblem) -> str:
-    """What was wrong; for a name nobody knows, the one that may have been meant instead of all there are."""
+    """Return the problem in one line; for an unknown setting, with the nearest name instead of all names."""
     unknown = re.match(r"unknown setting '?(?:\w+\.)?(\w+)'? ignored", problem.message)
     if unknown is None:
         return to_one_line(problem.message, MAX_COLUMNS)

@@ -1,4 +1,4 @@
-"""`retinue install` and `uninstall`: our tools in the configuration of another program, and out of it again."""
+"""`retinue install` and `uninstall`: add our tools to the configuration of another program, and remove them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from retinue.support.formatting import unknown_name_message
 INSTALL_EXIT_CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
 MAX_COLUMNS = 500
-"""Characters of a line that is shown."""
+"""Characters of a printed line of a change."""
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the change.")
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -104,10 +104,10 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
 
 
 def confirm_and_apply(change: ConfigChange, title: str, verb: str, *, dry_run: bool, yes: bool) -> bool:
-    """Shows a change and makes it, if it is wanted; whether all is as it should be then.
+    """Show a change, apply it if the user agrees, and return whether the file is in the wanted state.
 
     Raises:
-        Unfit: it cannot be made.
+        UnsupportedConfigError: the change cannot be applied.
     """
     if not change.is_needed:
         return True
@@ -125,7 +125,7 @@ def confirm_and_apply(change: ConfigChange, title: str, verb: str, *, dry_run: b
 
 
 def _validate_arguments(host: Host, toolset: str | None, arguments: Sequence[str]) -> None:
-    """Lets through what the host will be able to start.
+    """Check that the host will be able to start the command.
 
     Raises:
         click.UsageError: it would not start.
@@ -163,7 +163,7 @@ def _validate_toolsets_and_engine(toolsets: Sequence[str], engine: str | None) -
 
 
 def _warn_if_calls_refused(host: HostStatus) -> None:
-    """Says if the host will see our tools, and every call will be refused."""
+    """Print a warning if every call of the host will be refused."""
     from retinue.cli.commands.doctor import list_engine_status, list_hosts_without_engine
     from retinue.client import Retinue
 

@@ -1,4 +1,4 @@
-"""`retinue run`, `delegate` and `chain`: one agent, many at once, one after the other."""
+"""`retinue run`, `delegate` and `chain`: run one agent, several at once, or one after another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from retinue.model.tasks import FileSlice, Mode, Plan, Task
 
 
 class PlanFileTask(Struct, frozen=True):
-    """One task as it is written."""
+    """One task of a plan file."""
 
     name: str | None = None
     agent: str | None = None
@@ -47,10 +47,10 @@ class PlanFile(Struct, frozen=True):
 
 
 def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
-    """The tasks of a file, or of stdin for `-`, and the names of the fields that mean nothing.
+    """Return the tasks of a file, or of stdin for `-`, and the names of unknown fields.
 
     Raises:
-        Unreadable: it is not there, no JSON, or no plan; the message says where.
+        InvalidInputError: it cannot be read, or is not a plan; the message has the position.
     """
     text = read_text_file(path, limit=MAX_JSON_BYTES)
     try:
@@ -88,7 +88,7 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
 
 
 def _is_empty(value: str | None) -> bool:
-    """Whether something was written that says nothing; what was not written is not empty."""
+    """Return whether a field is present but blank."""
     return value is not None and not value.strip()
 
 
@@ -99,7 +99,7 @@ def _list_unknown_fields(raw: Any) -> Iterator[str]:
 
 
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
-"""Whose defaults hold."""
+"""The toolset whose defaults apply to each mode."""
 
 PLAN_FILE_HELP = """\b
 FILE is JSON, - for stdin:
@@ -188,19 +188,19 @@ def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str],
 
 
 def read_task(value: str, retinue: Retinue, toolset: str) -> str:
-    """The task an argument stands for.
+    """Return the text of a task argument, within the limit of the toolset.
 
     Raises:
-        Unreadable: it cannot be had.
+        InvalidInputError: it cannot be read.
     """
     return read_text_argument(value, limit=retinue.settings(toolset).settings.max_task_bytes)
 
 
 def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
-    """The tasks of a plan file; says which of its fields mean nothing.
+    """Return the tasks of a plan file and warn about unknown fields.
 
     Raises:
-        Unreadable: it cannot be had.
+        InvalidInputError: it cannot be read.
     """
     tasks, unknown = read_plan(file)
     if unknown:

@@ -1,6 +1,6 @@
-"""`retinue sessions`: what earlier runs did, going on from there, and forgetting.
+"""`retinue sessions`: list, show, resume and prune sessions.
 
-All but `resume` only look: they end no interrupted run, and keep no news from whoever dispatches next.
+All commands but `resume` and `prune` only read: they recover no interrupted run, so the next run can report it.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from retinue.transcripts.text import TextTranscript
 from retinue.tui.layout import TreeNode, build_tree
 
 CHILD_MARK = "↳ "
-"""Before the agent of a session that another run asked for."""
+"""Marks the agent of a session that another run started."""
 MAX_COLUMNS = 500
-"""Columns of a fact: not cut to the screen, for half a path finds nothing."""
+"""Columns of a fact, which is not cut to the screen: half a path is useless."""
 _AGE_UNITS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
 _WEEK = 7 * 86400.0
 _MAX_AGE = 100 * 365 * 86400.0
 
 
 def render_list(summaries: Sequence[SessionSummary], now: float, guides: Sequence[str] = ()) -> list[str]:
-    """One line per session. Before its agent stands its guide or, without one, a sign if another run asked for it."""
+    """Render one line per session; its agent has the guide of the tree, or a mark if another run started it."""
     drawn = guides or [""] * len(summaries)
     rows = [_format_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
     return render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows])
@@ -84,7 +84,7 @@ def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
 
 
 def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) -> list[str]:
-    """What is known of a session beside what was said in it."""
+    """Render the facts of a session: agent, state, times, usage, files."""
     return _render_rows(
         ["session", summary.session],
         ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
@@ -102,7 +102,7 @@ def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) 
 
 
 def summary_json(summary: SessionSummary) -> dict[str, Any]:
-    """The session as a program reads it: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
+    """Return a session as JSON: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
     return {**_camel_keys(to_json(summary)), "latest": _camel_keys(to_json(summary.latest))}
 
 
@@ -112,7 +112,7 @@ def describe_state(summary: SessionSummary) -> str:
 
 
 def format_age(when: float, now: float) -> str:
-    """How long ago in one number: `12s`, `5m`, `3h`, `2d`; weeks for what is older."""
+    """Format an age as one number: `12s`, `5m`, `3h`, `2d`, or weeks."""
     seconds = now - when
     if not -_WEEK < seconds < _MAX_AGE or when <= 0:
         return UNKNOWN_TIME
@@ -122,11 +122,11 @@ def format_age(when: float, now: float) -> str:
     return f"{seconds / _WEEK:.0f}w ago"
 
 
-# -- declared against actual -----------------------------------------------------------------------
+# -- the execution report --------------------------------------------------------------------------
 
 
 def render_report(actual: ExecutionReport) -> list[str]:
-    """What really happened in a run beside what was declared."""
+    """Render the execution report of a run beside what its definition declares."""
     process = actual.process
     return _render_rows(
         ["engine", actual.engine],
@@ -149,7 +149,7 @@ def render_report(actual: ExecutionReport) -> list[str]:
 
 
 def _format_limits(limits: Limits) -> Iterator[str]:
-    """The limits in force, in the words of the settings; those that are off are left out."""
+    """Yield the limits in force by the names of the settings, without those that are off."""
     yield f"timeout {limits.timeout:g}s, at most {limits.ceiling:g}s"
     named = {
         "idle": limits.idle_timeout and f"{limits.idle_timeout:g}s",
@@ -196,7 +196,7 @@ SessionTree = list[TreeNode[SessionSummary]]
 
 
 async def load_tree(retinue: Retinue, top: SessionSummary) -> SessionTree:
-    """A session and everything that was asked for in it, at any depth; first come, first drawn."""
+    """Return a session and its child sessions at any depth, oldest first."""
     wanted = [
         one
         for root in await _find_roots(retinue, top)
@@ -212,7 +212,7 @@ async def load_tree(retinue: Retinue, top: SessionSummary) -> SessionTree:
 
 
 async def find_parents(retinue: Retinue, sessions: Sequence[SessionSummary]) -> dict[str, str]:
-    """The session that each of them was asked for in, where there is one."""
+    """Return the parent session of each session that has one."""
     # The first run of a session has its id; others are looked up.
     known = {run: one.session for one in sessions for run in (one.session, one.latest.run)}
     parents: dict[str, str] = {}
@@ -226,12 +226,12 @@ async def find_parents(retinue: Retinue, sessions: Sequence[SessionSummary]) -> 
 
 
 def arrange_as_tree(sessions: Sequence[SessionSummary], parents: dict[str, str]) -> SessionTree:
-    """Sessions as they are listed, those below the one that asked for them that were asked for."""
+    """Arrange listed sessions as a tree, each below its parent."""
     return build_tree(sessions, _session_id, lambda one: parents.get(one.session))
 
 
 def render_tree(tree: SessionTree, now: float) -> list[str]:
-    """One line per session: who, on what, how it stands, how long, how many tools."""
+    """Render one line per session: agent, engine, state, time, tools, task."""
     rows: list[list[Cell]] = [
         [
             (branch.guide, branch.item.agent),
@@ -248,7 +248,7 @@ def render_tree(tree: SessionTree, now: float) -> list[str]:
 
 
 def tree_json(tree: SessionTree, now: float) -> dict[str, Any]:
-    """The first of the tree with the others as its `children`, each with its own."""
+    """Return the first session of the tree as JSON with the others as nested `children`."""
     nodes: list[dict[str, Any]] = []
     for branch in tree:
         one = branch.item
@@ -274,7 +274,7 @@ def tree_json(tree: SessionTree, now: float) -> dict[str, Any]:
 
 
 def elapsed_seconds(summary: SessionSummary, now: float) -> float:
-    """How long the latest run took, or has taken so far."""
+    """Return the seconds the latest run took, or has taken so far."""
     latest = summary.latest
     return max(now - latest.started, 0.0) if latest.state is SessionState.RUNNING else latest.elapsed
 
@@ -288,7 +288,7 @@ def _session_id(summary: SessionSummary) -> str:
 
 
 async def _find_roots(retinue: Retinue, summary: SessionSummary) -> list[str]:
-    """The conversations its runs belong to: one that was continued may have several."""
+    """Return the conversations of the runs of a session: a resumed session may have several."""
     if summary.runs <= 1:
         return [summary.root]
     found = [
@@ -300,14 +300,14 @@ async def _find_roots(retinue: Retinue, summary: SessionSummary) -> list[str]:
 
 
 DEFAULT_LIMIT = 20
-"""Sessions that are listed unless asked otherwise."""
+"""Sessions that are listed by default."""
 MAX_NAMED = 5
-"""Sessions named where the one asked for is not known."""
+"""Sessions named in the error for an unknown one."""
 NO_OUTPUT = "No output captured from this session."
 DEFAULT_AGENT = "default"
-"""What a run is called that had no agent: the engine's own prompt and tools."""
+"""Name of a run without an agent, which has the engine's own prompt and tools."""
 TOOLSET = "single"
-"""Whose defaults hold for another run."""
+"""The toolset whose defaults apply to a resumed session."""
 MAX_AGE = 100 * 365 * 86400.0
 
 _session_argument = click.argument("session", type=TEXT, metavar="ID", shell_complete=complete_sessions)
@@ -453,7 +453,7 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
         summary = await _find_session(retinue, session)
         text = await _latest_text(retinue, summary.session)
         if text and (start or count):
-            text = _selected(text, start, count)
+            text = _select_lines(text, start, count)
         if as_json:
             print_json(
                 {"session": summary.session, "state": summary.latest.state, "text": strip_control_characters(text)}
@@ -551,14 +551,14 @@ def _print_removable(removable: list[SessionSummary], *, as_json: bool) -> None:
         print_lines(render_list(removable, time.time()))
 
 
-# -- reading ---------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 
 
 async def _find_session(retinue: Retinue, name: str) -> SessionSummary:
-    """The session of an id.
+    """Return the session of an id.
 
     Raises:
-        Declined: there is none.
+        CommandRefusedError: there is none.
     """
     summary = await retinue.session(name)
     if summary is None:
@@ -574,22 +574,22 @@ async def _find_session(retinue: Retinue, name: str) -> SessionSummary:
 
 
 async def _latest_text(retinue: Retinue, session: str) -> str:
-    """The answer of the latest run, or what it has said so far."""
+    """Return the answer of the latest run, or its text so far."""
     text = ""
     async for stamped in retinue.history(session):
         match stamped.event:
             case RunQueued():
                 text = ""
-            case Text(text=said) if said.strip():
-                text = said
-            case RunEnded(text=said, answer=AnswerStatus.FINAL | AnswerStatus.PARTIAL):
-                text = said or text
+            case Text(text=message) if message.strip():
+                text = message
+            case RunEnded(text=answer, answer=AnswerStatus.FINAL | AnswerStatus.PARTIAL):
+                text = answer or text
             case _:
                 pass
     return text
 
 
-def _selected(text: str, start: int | None, count: int | None) -> str:
+def _select_lines(text: str, start: int | None, count: int | None) -> str:
     try:
         return select_lines(text, start, count).text
     except IndexError as error:
@@ -597,13 +597,13 @@ def _selected(text: str, start: int | None, count: int | None) -> str:
 
 
 async def _load_report(retinue: Retinue, session: str) -> ExecutionReport | None:
-    """What really happened in the last run, once it has ended."""
+    """Return the execution report of the last run; None while it runs."""
     last = await retinue.tail(session, 1)
     return last[-1].event.actual if last and isinstance(last[-1].event, RunEnded) else None
 
 
 async def _iter_events(retinue: Retinue, session: str, last: int | None) -> AsyncIterator[EventRecord]:
-    """The events of a session, or the last so many."""
+    """Yield the events of a session, or its last ones."""
     if last is None:
         async for stamped in retinue.history(session):
             yield stamped

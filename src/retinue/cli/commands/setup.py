@@ -1,4 +1,4 @@
-"""`retinue setup`: finds what can run agents here, writes it down, and tries it with one task."""
+"""`retinue setup`: find engines, write the chosen one to the settings, and try it with one task."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from retinue.toolsets.base import compute_exit_status
 
 
 def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
-    """The change after which these settings have these values on every toolset; none if they have.
+    """Plan the change that sets these values for every toolset.
 
     Raises:
-        Unfit: the file cannot be read or changed.
+        UnsupportedConfigError: the file cannot be read or changed.
     """
     file, before = read_config(file)
     after = set_toml_values(before or "", values)
@@ -116,7 +116,7 @@ def setup(
 
 
 def _prompt_for_engine(found: tuple[EngineStatus, ...], usual: EngineStatus) -> str | None:
-    """The engine a person chooses; None if there is nobody, or nothing to choose."""
+    """Ask which engine to use; return None if nobody can be asked or there is no choice."""
     ready = [engine.name for engine in found if engine.missing is None and engine.is_automatic]
     if len(ready) == 1 or not is_interactive():
         return None
@@ -124,15 +124,15 @@ def _prompt_for_engine(found: tuple[EngineStatus, ...], usual: EngineStatus) -> 
 
 
 def _find_engine(retinue: Retinue, found: tuple[EngineStatus, ...], wanted: str) -> EngineStatus:
-    """The engine of this name.
+    """Return the engine of this name.
 
     Raises:
-        Unreadable: there is none, or it cannot be used.
+        InvalidInputError: it is unknown or cannot be used.
     """
     by_name = {engine.name: engine for engine in found}
     if wanted not in by_name:
         raise InvalidInputError(f"{unknown_name_message('engine', wanted, by_name)}. Nothing was written.")
-    # One that is only not ready, such as a pi whose provider an extension brings, may well work: the task will tell.
+    # An engine that is only not configured, such as a pi with a provider extension, may work: the task shows it.
     if missing := retinue.engines[wanted].not_installed_reason():
         raise InvalidInputError(f"{wanted} cannot be used: {missing} Nothing was written.")
     return by_name[wanted]
@@ -141,10 +141,10 @@ def _find_engine(retinue: Retinue, found: tuple[EngineStatus, ...], wanted: str)
 def _write_settings(
     engine: EngineStatus | None, model: str | None, *, dry_run: bool, yes: bool
 ) -> tuple[ConfigChange, bool]:
-    """The change of the user's file, and whether the file says what was chosen now.
+    """Write the choice to the user's settings; return the change and whether the file now has the choice.
 
     Raises:
-        Unreadable: it cannot be changed.
+        InvalidInputError: the file cannot be changed.
     """
     file = config_folder(os.environ) / "config.toml"
     values = {name: value for name, value in (("engine", engine and engine.name), ("model", model)) if value}

@@ -1,4 +1,4 @@
-"""`retinue tools`: what a host would register."""
+"""`retinue tools`: show the tools a host would register."""
 
 from __future__ import annotations
 
