@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -39,20 +38,16 @@ MAX_PENDING_EVENTS = 20_000
 NO_SOCKET = "It has no socket by which it could be reached."
 
 
-class FollowedRun(Protocol):
-    """What a follower knows of a run that has not ended."""
+class RemoteRun(Struct):
+    """A run of another process, as far as its events are known."""
 
-    @property
-    def origin(self) -> EventSource: ...
-    @property
-    def seq(self) -> int:
-        """Number of its last event."""
-
-    @property
-    def started(self) -> float | None: ...
-    @property
-    def address(self) -> str:
-        """Socket of its process."""
+    origin: EventSource
+    seq: int = 0
+    """Number of its last event."""
+    started: float | None = None
+    address: str = ""
+    """Socket of its process."""
+    has_ended: bool = False
 
 
 class ProcessFollower(ABC):
@@ -69,7 +64,7 @@ class ProcessFollower(ABC):
         """Take an event of a run of the process at the address; it may have been taken before."""
 
     @abstractmethod
-    def list_open_runs(self) -> Iterable[FollowedRun]:
+    def list_open_runs(self) -> Iterable[RemoteRun]:
         """Return the runs of other processes whose end was not seen."""
 
     @abstractmethod
@@ -129,20 +124,10 @@ class ProcessFollower(ABC):
                 await self.add_event(_make_interrupted_event(last), run.address)
 
 
-def _make_interrupted_event(run: FollowedRun) -> EventRecord:
+def _make_interrupted_event(run: RemoteRun) -> EventRecord:
     now = time.time()
     elapsed = max(now - run.started, 0.0) if run.started else 0.0
     return EventRecord(run.origin, run.seq + 1, now, RunEnded(failure=INTERRUPTED, exit_code=1, elapsed=elapsed))
-
-
-class RemoteRun(Struct):
-    """A run of another process, as far as its events are known."""
-
-    origin: EventSource
-    seq: int = 0
-    started: float | None = None
-    address: str = ""
-    has_ended: bool = False
 
 
 class RemoteRuns(ProcessFollower):

@@ -32,27 +32,8 @@ progress are ignored; closing the connection cancels the call.
     ← {"type":"partial","result":{"content":[…],"details":{…}}}      during the call, if requested
     ← {"type":"result","result":{"content":[…],"details":{…},"isError":true}}
 
-On the stdio of `retinue bridge`, an extension of a host makes many calls at once, each with an `id`:
-
-| the extension says | with | which |
-|---|---|---|
-| `tools` | `id`, `cwd?` | asks for the tools that may be registered there |
-| `call` | `id`, `tool`, `arguments`, `cwd?`, `toolCall?`, `hostTools?`, `partials?` | calls a tool; many at once |
-| `cancel` | `id` | stops the runs of a call; its result tells what they had |
-| `restore` | `sessions`: the runs of one session, as `ended` sent them | restores a session that Retinue lacks |
-| `shutdown` | | stops all calls, answers them and ends the bridge |
-
-| Retinue says | with | which |
-|---|---|---|
-| `hello` | `protocol`, `version`, `surface`, `maxLineBytes` | comes first, once |
-| `tools` | `id`, `tools`: a list of `name`, `description`, `inputSchema`; `policy?` | answers `tools` |
-| `partial` | `id`, `result`: `content`, `details`; `view?` | tells of a call while it runs; slow readers miss some |
-| `started` | `id`, `session`: its data so far, to be stored by the host | a run of a call has been accepted |
-| `ended` | `id`, `session`: its data, to be stored by the host | a run of a call has ended |
-| `result` | `id`, `result`: `content`, `details`, `isError?`; `view?` | answers `call` |
-| `refused` | `id?`, `message` | answers what means nothing; nothing was done |
-
-`docs/hosts.md` describes the fields. Every `tools` and every `call` is answered once. If the extension closes stdin
+On the stdio of `retinue bridge`, an extension of a host makes many calls at once, each with an `id`. The tables in
+docs/hosts.md describe these messages. Every `tools` and every `call` is answered once. If the extension closes stdin
 without a `shutdown`, its conversation ended unexpectedly: all runs are stopped as `interrupted`.
 """
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from retinue.ipc import messages
 from retinue.ipc.messages import (
+    BridgeMessage,
     BridgeRequest,
     CancelRequest,
     RefusalMessage,
@@ -18,14 +21,18 @@ from retinue.ipc.messages import (
 )
 
 PAGE = Path(__file__).parents[3] / "docs" / "hosts.md"
+FIELD = re.compile(r"`(\w+)\??`")
 
 
-def test_hosts_page_has_the_message_tables_of_the_module():
-    assert messages.__doc__
-    rows = [line for line in messages.__doc__.splitlines() if line.startswith("|")]
-    page = PAGE.read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 16
-    assert [row for row in rows if row not in page] == []
+def test_hosts_page_has_every_bridge_message_with_its_fields():
+    page = PAGE.read_text(encoding="utf-8").partition("## An extension of your own")[2]
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", page, re.MULTILINE)
+    # "`id`, `tools`: a list of `name`; `policy?`": names behind a colon are those of the field before it.
+    names = [{name for part in cell.split(";") for name in FIELD.findall(part.partition(":")[0])} for _, cell in rows]
+    assert list(zip((type_ for type_, _ in rows), names, strict=True)) == [
+        (struct.__struct_config__.tag, {field.encode_name for field in structs.fields(struct)})
+        for struct in (*get_args(BridgeRequest), *get_args(BridgeMessage))
+    ]
 
 
 @settings(max_examples=200, deadline=None)

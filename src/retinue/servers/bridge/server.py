@@ -139,7 +139,7 @@ class PendingCall:
 
     def _ended_session(self, run: str, ended: RunEnded) -> SessionData:
         """Return the data of a run that ended, its messages within its share of the call's limit."""
-        view, messages = self._progress.runs[run], self._messages.pop(run)
+        view, log = self._progress.runs[run], self._messages.pop(run)
         # Runs that have not ended, and one that may follow, keep a share.
         share = min(MAX_TASK_BYTES, max(self._bytes_left, 0) // (len(self._messages) + 2))
         data = structs.replace(
@@ -150,7 +150,7 @@ class PendingCall:
             stop_reason=view.stop_reason,
             error_message=cut(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
         )
-        kept = messages.newest(ended, share - 2 * encoded_bytes(data))  # it is stored at the start, too
+        kept = log.newest(ended, share - 2 * encoded_bytes(data))  # it is stored at the start, too
         self._bytes_left -= encoded_bytes(structs.replace(data, messages=kept)) - encoded_bytes(data)
         return structs.replace(data, messages=kept)
 

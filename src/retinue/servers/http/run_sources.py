@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
@@ -12,13 +12,12 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from retinue.client import Retinue
 from retinue.ipc.client import ProcessUnreachableError, open_connection
-from retinue.ipc.federation import POLL_INTERVAL, ProcessFollower
+from retinue.ipc.federation import POLL_INTERVAL, ProcessFollower, RemoteRun
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import EPHEMERAL_EVENTS, RunQueued
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.servers.http.event_feed import EventFeed
-from retinue.servers.http.live_runs import LiveRunState
 from retinue.servers.http.run_list import ACTIVE_STATES, find_session_id
 from retinue.sessions.store import RunSummary, SessionSummary
 
@@ -63,8 +62,9 @@ class EventSources(ProcessFollower):
         with suppress(Exception):
             self._feed.publish(record, continues=continues, parent_session=parent_session, address=address)
 
-    def list_open_runs(self) -> Iterable[LiveRunState]:
-        return [run for run in self._feed.live.values() if not run.is_own]
+    def list_open_runs(self) -> list[RemoteRun]:
+        live = self._feed.live.values()
+        return [RemoteRun(run.origin, run.seq, run.started, run.address) for run in live if not run.is_own]
 
     def report_problem(self, message: str) -> None:
         """Ignore the problem: a page shows the owner of each run and what can be done with it."""
