@@ -12,11 +12,11 @@ import msgspec
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from retinue.ipc import messages
+from retinue.ipc import UNIX_SOCKETS_SUPPORTED, messages
 from retinue.ipc.messages import Command, ErrorReply, HelloCommand, HelloReply, Reply, encode_line
 from retinue.model.event_codec import EventRecord
 from retinue.model.runs import CallbackAddress
-from retinue.support.sockets import UNIX_SOCKETS_SUPPORTED, CancelSafeReceiveStream
+from retinue.support.sockets import CancelSafeReceiveStream
 
 HANDSHAKE_TIMEOUT = 3.0
 """Seconds the other process has to answer hello: a stopped process never does."""

@@ -342,16 +342,21 @@ _decode_reply: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
 _decode_request: Callable[[str], BridgeRequest] = msgspec.json.Decoder(BridgeRequest).decode
 
 
-def encode_line(message: Command | Reply | BridgeMessage) -> bytes:
-    """Return the line of a message, newline included.
+def encode_json(value: Any) -> bytes:
+    """Return a message or a part of it as JSON, with U+FFFD for lone surrogates in names, paths and texts.
 
     Raises:
         RecursionError: the arguments of a call are nested too deeply.
     """
     try:
-        return _encode(message) + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate in a name, a path or a model's text
-        return _encode(map_strings(msgspec.to_builtins(message), replace_surrogates)) + b"\n"
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _encode(map_strings(msgspec.to_builtins(value), replace_surrogates))
+
+
+def encode_line(message: Command | Reply | BridgeMessage) -> bytes:
+    """Return the line of a message, newline included; raises as `encode_json`."""
+    return encode_json(message) + b"\n"
 
 
 def encode_event(record: EventRecord) -> bytes:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Self
 import anyio
 from anyio.abc import SocketListener, SocketStream
 
+from retinue.ipc import UNIX_SOCKETS_SUPPORTED
 from retinue.ipc.socket_path import open_listener
 from retinue.model.event_codec import EventRecord
 from retinue.runtime.delegation import MAX_CONNECTIONS
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
-from retinue.support.sockets import UNIX_SOCKETS_SUPPORTED
 from retinue.support.tasks import BackgroundTasks
 
 if TYPE_CHECKING:

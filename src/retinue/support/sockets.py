@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import sys
-
 import anyio
 from anyio.abc import ByteReceiveStream, SocketAttribute, SocketStream
-
-UNIX_SOCKETS_SUPPORTED = sys.platform != "win32" and hasattr(socket, "AF_UNIX")
 
 
 class CancelSafeReceiveStream(ByteReceiveStream):

@@ -12,13 +12,13 @@ def extension(tmp_path):
 
     def start(
         *arguments: str,
-        surface: str = "single",
+        toolset: str = "single",
         engine: str = "scripted",
         program: tuple[str, ...] = ("-m", "retinue"),
         script: Any = None,
         **environ: str,
     ) -> Extension:
-        chosen = ("--toolset", surface, "--engine", engine, *arguments)
+        chosen = ("--toolset", toolset, "--engine", engine, *arguments)
         started.append(Extension(tmp_path, *chosen, program=program, script=script, environ=environ))
         return started[-1]
 

@@ -62,7 +62,7 @@ def sessions_until_result(bridge: Extension) -> tuple[list[dict[str, Any]], dict
 
 
 def test_session_data_is_sent_at_start_and_with_messages_at_end(extension, tmp_path):
-    bridge = extension(surface="fanout", script=WORKS)
+    bridge = extension(toolset="fanout", script=WORKS)
     delegate(bridge, profile="explorer")
     (started, ended), _ = sessions_until_result(bridge)
     for data in (started, ended):
@@ -93,7 +93,7 @@ def test_session_data_is_sent_at_start_and_with_messages_at_end(extension, tmp_p
 def test_session_data_is_sent_as_soon_as_each_run_ends(extension, tmp_path):
     script = {"agents": {"explorer": [{"say": "done"}], "tester": HANGS}}
     (tmp_path / "both.json").write_text(json.dumps(script))
-    bridge = extension(surface="fanout", RETINUE_SCRIPT=str(tmp_path / "both.json"))
+    bridge = extension(toolset="fanout", RETINUE_SCRIPT=str(tmp_path / "both.json"))
     tasks = [{"name": f"by {name}", "prompt": "look", "profile": name} for name in ("explorer", "tester")]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks})
     while (ended := bridge.read_message())["type"] != "ended":
@@ -109,7 +109,7 @@ def test_session_data_is_sent_as_soon_as_each_run_ends(extension, tmp_path):
 def test_secrets_are_redacted_in_session_data(extension):
     secret = "sk-ant-api03-" + "a1B2c3D4" * 6
     script = [{"call": "bash", "args": {"command": f"echo {secret}"}, "returns": secret}, {"say": f"It is {secret}."}]
-    bridge = extension(surface="fanout", script=script)
+    bridge = extension(toolset="fanout", script=script)
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": f"use {secret}"}]})
     sent, _ = sessions_until_result(bridge)
     assert secret not in json.dumps(sent)
@@ -117,7 +117,7 @@ def test_secrets_are_redacted_in_session_data(extension):
 
 
 def test_shutdown_stops_the_runs_and_answers_their_call(extension):
-    bridge = extension("--root", "c1", surface="fanout", script=HANGS)
+    bridge = extension("--root", "c1", toolset="fanout", script=HANGS)
     delegate(bridge, "a", "n1", "n2")
     while bridge.read_message()["type"] != "started":
         pass
@@ -164,7 +164,7 @@ def test_answer_beyond_the_limit_keeps_its_beginning():
 
 def test_session_data_of_a_call_stays_within_1_mib_with_every_answer(extension):
     flood = [{"event": {"type": "text", "text": "x" * 60_000}}] * 10
-    bridge = extension(surface="fanout", script=[*flood, {"say": "y" * 60_000}])
+    bridge = extension(toolset="fanout", script=[*flood, {"say": "y" * 60_000}])
     delegate(bridge, "a", *(f"n{number}" for number in range(16)), prompt="p" * 100_000)
     sent, _ = sessions_until_result(bridge)
     assert len(sent) == 32
@@ -178,7 +178,7 @@ def test_session_data_of_a_call_stays_within_1_mib_with_every_answer(extension):
 @pytest.fixture
 def stored_runs(extension) -> list[dict[str, Any]]:
     """Return the data of two runs of one session that Retinue's own store has lost."""
-    bridge = extension(surface="fanout", script=WORKS)
+    bridge = extension(toolset="fanout", script=WORKS)
     delegate(bridge, "a", "first")
     (_, first), _ = sessions_until_result(bridge)
     delegate(bridge, "b", "second", resume=first["sessionId"])
@@ -190,7 +190,7 @@ def stored_runs(extension) -> list[dict[str, Any]]:
 
 def test_session_is_restored_from_the_data_of_its_runs(extension, stored_runs):
     session = stored_runs[0]["sessionId"]
-    bridge = extension(surface="fanout", script=WORKS)
+    bridge = extension(toolset="fanout", script=WORKS)
     bridge.call("lost", "get_subagent_output", {"sessionId": session})
     assert result_text(bridge.receive()).startswith(f'Session "{session}" not found.')
     bridge.send({"type": "restore", "sessions": stored_runs})
@@ -214,7 +214,7 @@ def test_session_is_restored_from_the_data_of_its_runs(extension, stored_runs):
 
 
 def test_restore_does_not_replace_a_stored_session(extension):
-    bridge = extension(surface="fanout", script=WORKS)
+    bridge = extension(toolset="fanout", script=WORKS)
     delegate(bridge)
     (_, ended), _ = sessions_until_result(bridge)
     forged = {**ended, "messages": [{"role": "assistant", "content": "Forged."}]}
@@ -225,7 +225,7 @@ def test_restore_does_not_replace_a_stored_session(extension):
 
 def test_run_that_only_started_is_restored_as_interrupted(extension):
     data = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": "p", "status": "running", "messages": []}
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     bridge.send({"type": "restore", "sessions": [data]})
     bridge.call("session", "get_subagent_session", {"sessionId": data["sessionId"]})
     result = bridge.receive()["result"]
@@ -236,7 +236,7 @@ def test_run_that_only_started_is_restored_as_interrupted(extension):
 def test_secret_in_restored_data_is_redacted_before_it_is_stored(extension):
     secret = "sk-ant-api03-" + "a1B2c3D4" * 6
     data = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": secret, "status": "completed"}
-    bridge = extension("--root", "c1", surface="fanout")
+    bridge = extension("--root", "c1", toolset="fanout")
     message = {"role": "assistant", "content": f"It is {secret}."}
     bridge.send({"type": "restore", "sessions": [{**data, "messages": [message]}]})
     bridge.call("output", "get_subagent_output", {"sessionId": data["sessionId"]})
@@ -259,7 +259,7 @@ def test_secret_in_restored_data_is_redacted_before_it_is_stored(extension):
 )
 def test_invalid_session_data_is_refused_and_the_next_call_answered(extension, session):
     good = {"sessionId": "feedfeedfeed4eed", "taskName": "n", "prompt": "p", "status": "completed", "messages": []}
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     bridge.send({"type": "restore", "sessions": [{**good, **session}]})
     bridge.send({"type": "restore", "sessions": []}, {"type": "restore"})
     bridge.call("output", "get_subagent_output", {"sessionId": "feedfeedfeed4eed"})
@@ -281,7 +281,7 @@ def test_deeply_nested_arguments_in_restored_data_do_not_end_the_bridge(extensio
         "status": "completed",
         "cwd": "\u0000",
     }
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     for content in ([call], [{"type": "text", "text": "Half \ud83d."}]):
         bridge.send(
             {"type": "restore", "sessions": [{**data, "messages": [{"role": "assistant", "content": content}]}]}

@@ -16,7 +16,7 @@ AGENT = "---\nname: {name}\ndescription: One of the project's own.\ntools: read\
 
 
 def test_bridge_sends_hello_and_lists_its_tools(extension):
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     bridge.send({"type": "tools", "id": "t"})
     hello = bridge.read_message()
     assert {name: hello[name] for name in ("type", "protocol", "surface")} == {
@@ -50,7 +50,7 @@ def test_call_is_answered_with_the_result_of_the_tool(extension):
 
 
 def test_partial_results_precede_the_result_if_requested(extension):
-    bridge = extension(surface="fanout", script=[{"event": {"type": "text", "text": "half"}}, {"say": "whole"}])
+    bridge = extension(toolset="fanout", script=[{"event": {"type": "text", "text": "half"}}, {"say": "whole"}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
     *partials, result = bridge.receive_until("result")
     assert {(message["type"], message["id"]) for message in partials} <= {("partial", "a")}
@@ -59,7 +59,7 @@ def test_partial_results_precede_the_result_if_requested(extension):
 
 
 def test_call_in_progress_sends_partials_and_delays_no_other_call(extension):
-    bridge = extension(surface="fanout", script=HANGS)
+    bridge = extension(toolset="fanout", script=HANGS)
     bridge.call("long", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
     bridge.receive_until("partial")
     bridge.call("short", "list_subagent_profiles", {})
@@ -67,7 +67,7 @@ def test_call_in_progress_sends_partials_and_delays_no_other_call(extension):
 
 
 def test_cancelled_call_returns_the_output_of_its_runs_so_far(extension):
-    bridge = extension(surface="fanout", script=HANGS)
+    bridge = extension(toolset="fanout", script=HANGS)
     tasks = [{"name": f"n{number}", "prompt": "p"} for number in range(6)]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks}, partials=True)
     while "half" not in str(bridge.receive()["result"]["details"]["windows"]):
@@ -81,14 +81,14 @@ def test_cancelled_call_returns_the_output_of_its_runs_so_far(extension):
 
 
 @pytest.mark.parametrize(
-    ("surface", "tool", "words"),
+    ("toolset", "tool", "message"),
     [("single", "subagent", "was cancelled by user"), ("nested", "spawn_subagent", "Stopped before it was done")],
 )
-def test_call_cancelled_before_its_run_started_is_answered(extension, surface, tool, words):
-    bridge = extension(surface=surface, script=HANGS)
+def test_call_cancelled_before_its_run_started_is_answered(extension, toolset, tool, message):
+    bridge = extension(toolset=toolset, script=HANGS)
     call = {"type": "call", "id": "1", "tool": tool, "arguments": TASK}
     bridge.send(call, {"type": "cancel", "id": "1"}, {"type": "cancel", "id": "nobody"})
-    assert words in result_text(bridge.receive())
+    assert message in result_text(bridge.receive())
 
 
 def test_runs_are_interrupted_when_the_extension_closes_stdin_without_shutdown(extension):
@@ -258,7 +258,7 @@ main(sys.argv[1:])
 
 def test_extension_that_does_not_read_delays_no_run(extension):
     flood = [{"event": {"type": "text", "text": "x" * 60_000}}] * 40
-    bridge = extension("--root", "c1", surface="fanout", script=[*flood, {"say": "done"}])
+    bridge = extension("--root", "c1", toolset="fanout", script=[*flood, {"say": "done"}])
     bridge.call(tool="delegate_to_subagents", arguments={"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
     while "run_ended" not in [event["type"] for event in run_retinue("events", "c1")]:
         assert bridge.process.poll() is None
@@ -296,7 +296,7 @@ def test_offline_engine_answers_only_if_selected_explicitly(extension):
 
 
 def test_unknown_toolset_is_refused_with_a_suggestion(extension):
-    bridge = extension(surface="fanuot")
+    bridge = extension(toolset="fanuot")
     out, err = bridge.close()
     assert (bridge.process.returncode, out) == (2, b"")
     assert b"Did you mean fanout?" in err
@@ -311,7 +311,7 @@ def plain_lines(lines: list[list[list[str]]]) -> list[str]:
 
 def test_result_has_a_view_with_the_windows_of_its_runs(extension):
     script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py\nb.py\nlib/"}, {"say": "one\ntwo"}]
-    bridge = extension(surface="fanout", script=script)
+    bridge = extension(toolset="fanout", script=script)
     tasks = [{"name": "first", "prompt": "p"}, {"name": "second", "prompt": "p", "profile": "nobody"}]
     bridge.call("a", "delegate_to_subagents", {"tasks": tasks})
     answer = bridge.receive_until("result")[-1]
@@ -333,7 +333,7 @@ def test_result_has_a_view_with_the_windows_of_its_runs(extension):
 
 
 def test_view_limits_lines_per_run_and_expands_all_of_them(extension):
-    bridge = extension("--max-concurrency", "16", surface="fanout", script=[{"say": SHEET}])
+    bridge = extension("--max-concurrency", "16", toolset="fanout", script=[{"say": SHEET}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": f"n{i}", "prompt": "p"} for i in range(16)]})
     view = bridge.receive_until("result")[-1]["view"]
     lines = plain_lines(view["lines"])
@@ -346,7 +346,7 @@ def test_view_limits_lines_per_run_and_expands_all_of_them(extension):
 
 def test_long_line_of_a_view_is_sent_completely(extension):
     words = " ".join(f"word{number}" for number in range(1000))
-    bridge = extension(surface="fanout", script=[{"say": words}])
+    bridge = extension(toolset="fanout", script=[{"say": words}])
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]})
     view = bridge.receive_until("result")[-1]["view"]
     assert f"  {words}" in plain_lines(view["lines"])
@@ -354,7 +354,7 @@ def test_long_line_of_a_view_is_sent_completely(extension):
 
 
 def test_session_data_has_the_failure_text_of_the_toolset(extension):
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p", "profile": "nobody"}]})
     while (message := bridge.read_message())["type"] != "ended":
         pass
@@ -362,7 +362,7 @@ def test_session_data_has_the_failure_text_of_the_toolset(extension):
 
 
 @pytest.mark.parametrize(
-    ("surface", "sentence", "footer"),
+    ("toolset", "sentence", "footer"),
     [
         ("single", "Subagent execution was cancelled by user.", r"(?!)"),
         (
@@ -372,8 +372,8 @@ def test_session_data_has_the_failure_text_of_the_toolset(extension):
         ),
     ],
 )
-def test_view_of_a_cancelled_run_has_the_failure_text_of_the_toolset(extension, surface, sentence, footer):
-    bridge = extension(surface=surface, script=HANGS)
+def test_view_of_a_cancelled_run_has_the_failure_text_of_the_toolset(extension, toolset, sentence, footer):
+    bridge = extension(toolset=toolset, script=HANGS)
     bridge.call(partials=True)
     while "half" not in json.dumps(bridge.receive()):
         pass
@@ -386,13 +386,13 @@ def test_view_of_a_cancelled_run_has_the_failure_text_of_the_toolset(extension, 
 
 
 def test_call_without_runs_has_no_view(extension):
-    bridge = extension(surface="fanout")
+    bridge = extension(toolset="fanout")
     bridge.call("a", "list_subagent_profiles", {})
     assert "view" not in bridge.receive()
 
 
 def test_view_of_a_silent_run_shows_elapsed_seconds(extension):
-    bridge = extension(surface="fanout", script=HANGS)
+    bridge = extension(toolset="fanout", script=HANGS)
     bridge.call("a", "delegate_to_subagents", {"tasks": [{"name": "n", "prompt": "p"}]}, partials=True)
     while not re.search(r"• [1-9]\d*s/600s", plain_lines(bridge.receive()["view"]["lines"])[1]):
         pass

@@ -15,7 +15,7 @@ from retinue import __version__
 from retinue.client import Retinue
 from retinue.ipc import messages
 from retinue.ipc.connection import describe_tools
-from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, SessionData, ToolResultReply
+from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, ToolResultReply
 from retinue.ipc.outgoing_queue import OutgoingQueue
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
@@ -23,25 +23,13 @@ from retinue.model.events import RunEnded, RunQueued
 from retinue.model.tasks import CallContext
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
-from retinue.servers.bridge.session_data import (
-    MAX_CALL_BYTES,
-    MAX_ERROR_BYTES,
-    MAX_NAME_BYTES,
-    MAX_PROMPT_BYTES,
-    MAX_TASK_BYTES,
-    PROMPT_SHARE,
-    MessageLog,
-    cut,
-    encoded_bytes,
-    past_run,
-)
+from retinue.servers.bridge.session_data import SessionLog, past_run
 from retinue.servers.bridge.view_builder import ViewBuilder
 from retinue.servers.delegation_hint import is_hint_enabled, render_hint
 from retinue.servers.lifecycle import run_until_signal
 from retinue.servers.stdio import MAX_LINE_BYTES, claim_stdio
 from retinue.sessions.store import INTERRUPTED
 from retinue.toolsets.base import REFUSED_EXIT_CODE, RunTool, ToolResult, Toolset
-from retinue.tui.layout import DEFAULT_AGENT, SHOWN_ID_LENGTH
 
 MAX_CALLS = 256
 """Calls at once; more are refused. Runs queue for their slots below this."""
@@ -71,10 +59,7 @@ class PendingCall:
         self._toolset = toolset
         self._views = ViewBuilder(max_lines, toolset.tool_session_id, verbatim=toolset.name == "fanout")
         self._progress = CallProgress()
-        self._queued: dict[str, RunQueued] = {}
-        self._messages: dict[str, MessageLog] = {}
-        """Messages of the runs that have not ended."""
-        self._bytes_left = MAX_CALL_BYTES
+        self._sessions = SessionLog()
         self.scope = anyio.CancelScope()
         self.is_cancelled = False
         self.latest: ToolResult | None = None
@@ -83,7 +68,7 @@ class PendingCall:
     @property
     def runs(self) -> tuple[str, ...]:
         """The runs that the call itself started, without those below them."""
-        return tuple(self._queued)
+        return self._sessions.runs
 
     def cancel(self) -> None:
         """Limit the time until the call is answered; the caller stops the runs."""
@@ -100,16 +85,16 @@ class PendingCall:
             message = self._toolset.failure_text(event.failure, self._call)
             event = structs.replace(event, failure=structs.replace(event.failure, message=message))
         self._progress = self._progress.apply(structs.replace(record, event=event))
-        if is_own and isinstance(event, RunQueued):
-            self._queued[origin.run] = event
-            self._messages[origin.run] = MessageLog()
-            return messages.SessionStartedMessage(id=self._id, session=self._session_data(origin.run))
-        # A subscriber that lagged may have missed the start: then there is too little to store.
-        if origin.run in self._messages:
-            if isinstance(event, RunEnded):
-                return messages.SessionEndedMessage(id=self._id, session=self._ended_session(origin.run, event))
-            self._messages[origin.run].add(event)
-        return None
+        match event:
+            case RunQueued() if is_own:
+                session = self._sessions.start(self._progress.runs[origin.run], event)
+                return messages.SessionStartedMessage(id=self._id, session=session)
+            case RunEnded() if self._sessions.is_open(origin.run):
+                session = self._sessions.end(self._progress.runs[origin.run], event)
+                return messages.SessionEndedMessage(id=self._id, session=session)
+            case _:
+                self._sessions.add_event(origin.run, event)
+                return None
 
     def make_partial(self) -> PartialReply:
         assert self.latest is not None
@@ -120,39 +105,6 @@ class PendingCall:
 
     def _render_view(self) -> messages.RenderedView | UnsetType:
         return self._views.build(self._progress, time.time())
-
-    def _session_data(self, run: str) -> SessionData:
-        """Return the data of a run that has not ended."""
-        view, queued = self._progress.runs[run], self._queued[run]
-        data = SessionData(
-            session_id=view.session[:SHOWN_ID_LENGTH],
-            task_name=cut(view.name, MAX_NAME_BYTES),
-            prompt=cut(view.task, min(MAX_PROMPT_BYTES, max(self._bytes_left, 0) // PROMPT_SHARE)),
-            cwd=queued.cwd,
-            profile_name=None if view.agent == DEFAULT_AGENT else cut(view.agent, MAX_NAME_BYTES),
-            status="running",
-            model=view.model,
-            started_at=round((view.started or view.queued) * 1000),
-        )
-        self._bytes_left -= encoded_bytes(data)
-        return data
-
-    def _ended_session(self, run: str, ended: RunEnded) -> SessionData:
-        """Return the data of a run that ended, its messages within its share of the call's limit."""
-        view, log = self._progress.runs[run], self._messages.pop(run)
-        # Runs that have not ended, and one that may follow, keep a share.
-        share = min(MAX_TASK_BYTES, max(self._bytes_left, 0) // (len(self._messages) + 2))
-        data = structs.replace(
-            self._session_data(run),
-            status="error" if ended.failure else "completed",
-            exit_code=ended.exit_code,
-            model=ended.actual.model or view.model,
-            stop_reason=view.stop_reason,
-            error_message=cut(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
-        )
-        kept = log.newest(ended, share - 2 * encoded_bytes(data))  # it is stored at the start, too
-        self._bytes_left -= encoded_bytes(structs.replace(data, messages=kept)) - encoded_bytes(data)
-        return structs.replace(data, messages=kept)
 
 
 class StdioBridge:

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from retinue.ipc.messages import SessionData
+from retinue.ipc.messages import SessionData, encode_json
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import (
     Event,
     MessageEnded,
     PersistedEvent,
     RunEnded,
+    RunQueued,
     SteeringDelivered,
     StopReason,
     Text,
@@ -25,8 +26,10 @@ from retinue.model.events import (
 )
 from retinue.model.results import AnswerStatus, ExecutionReport, compute_exit_code
 from retinue.output.untrusted_text import map_strings, replace_surrogates
+from retinue.runtime.progress import RunView
 from retinue.runtime.restore import PastRun
 from retinue.sessions.store import INTERRUPTED
+from retinue.tui.layout import DEFAULT_AGENT, SHOWN_ID_LENGTH
 
 MAX_TASK_BYTES = 256 * 2**10
 """Size of the data of one run."""
@@ -52,6 +55,67 @@ JsonMessage = dict[str, Any]
 
 
 # -- to the log --------------------------------------------------------------------------------------
+
+
+class SessionLog:
+    """The data of the runs of one call, within the limit of a call."""
+
+    def __init__(self) -> None:
+        self._cwds: dict[str, str] = {}
+        """Directories of all runs, by run."""
+        self._open: dict[str, MessageLog] = {}
+        """Messages of the runs that have not ended."""
+        self._bytes_left = MAX_CALL_BYTES
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        return tuple(self._cwds)
+
+    def is_open(self, run: str) -> bool:
+        """Return true if the run has started and not ended; a subscriber that lagged may have missed the start."""
+        return run in self._open
+
+    def start(self, view: RunView, queued: RunQueued) -> SessionData:
+        """Add a run and return its data."""
+        self._cwds[view.run] = queued.cwd
+        self._open[view.run] = MessageLog()
+        return self._make_data(view)
+
+    def add_event(self, run: str, event: Event) -> None:
+        if log := self._open.get(run):
+            log.add(event)
+
+    def end(self, view: RunView, ended: RunEnded) -> SessionData:
+        """Return the data of a run that ended, its messages within its share of the call's limit."""
+        log = self._open.pop(view.run)
+        # Runs that have not ended, and one that may follow, keep a share.
+        share = min(MAX_TASK_BYTES, max(self._bytes_left, 0) // (len(self._open) + 2))
+        data = structs.replace(
+            self._make_data(view),
+            status="error" if ended.failure else "completed",
+            exit_code=ended.exit_code,
+            model=ended.actual.model or view.model,
+            stop_reason=view.stop_reason,
+            error_message=cut(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
+        )
+        size = encoded_bytes(data)
+        data = structs.replace(data, messages=log.newest(ended, share - 2 * size))  # it is stored at the start, too
+        self._bytes_left -= encoded_bytes(data) - size
+        return data
+
+    def _make_data(self, view: RunView) -> SessionData:
+        data = SessionData(
+            session_id=view.session[:SHOWN_ID_LENGTH],
+            task_name=cut(view.name, MAX_NAME_BYTES),
+            prompt=cut(view.task, min(MAX_PROMPT_BYTES, max(self._bytes_left, 0) // PROMPT_SHARE)),
+            cwd=self._cwds[view.run],
+            profile_name=None if view.agent == DEFAULT_AGENT else cut(view.agent, MAX_NAME_BYTES),
+            status="running",
+            model=view.model,
+            started_at=round((view.started or view.queued) * 1000),
+        )
+        self._bytes_left -= encoded_bytes(data)
+        return data
 
 
 class MessageLog:
@@ -91,7 +155,7 @@ class MessageLog:
             messages.append(_answer(messages.pop() if is_last else {"role": "assistant"}, ended.text, max_bytes))
         kept: list[JsonMessage] = []
         for message in reversed(messages):
-            max_bytes -= len(_encoded(message)) + 1
+            max_bytes -= encoded_bytes(message) + 1
             if max_bytes < 0:
                 break
             kept.append(message)
@@ -111,7 +175,7 @@ class MessageLog:
         self._put(message | {name: value for name, value in facts.items() if value})
 
     def _put(self, message: JsonMessage) -> None:
-        size = len(_encoded(message))
+        size = encoded_bytes(message)
         self._messages.append((message, size))
         self._bytes += size
         while len(self._messages) > 1 and (len(self._messages) > MAX_MESSAGES or self._bytes > MAX_TASK_BYTES):
@@ -123,7 +187,7 @@ def _answer(message: JsonMessage, text: str, max_bytes: int) -> JsonMessage:
     size = max_bytes
     while True:
         message = {**message, "content": [_text(cut(text, size))]}
-        if size <= 0 or len(_encoded(message)) <= max_bytes:
+        if size <= 0 or encoded_bytes(message) <= max_bytes:
             return message
         size = size * 9 // 10  # escapes make it longer
 
@@ -137,8 +201,8 @@ def cut(text: str, max_bytes: int) -> str:
     return text.encode()[: max(max_bytes - len(mark.encode()), 0)].decode("utf-8", "ignore") + mark
 
 
-def encoded_bytes(data: SessionData) -> int:
-    return len(_encoded(data))
+def encoded_bytes(value: Any) -> int:
+    return len(encode_json(value))
 
 
 def _text(text: str) -> JsonMessage:
@@ -152,14 +216,7 @@ def _has_calls(message: JsonMessage) -> bool:
 def _bounded_args(args: Any) -> Any:
     """Return the arguments with long texts cut; an empty object if they are still too large."""
     bounded = map_strings(args, lambda text: replace_surrogates(text[:MAX_ARGUMENT_CHARS]))
-    return bounded if len(_encoded(bounded)) <= MAX_ARGUMENTS_BYTES else {}
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(map_strings(msgspec.to_builtins(value), replace_surrogates))
+    return bounded if encoded_bytes(bounded) <= MAX_ARGUMENTS_BYTES else {}
 
 
 # -- from the log ------------------------------------------------------------------------------------
@@ -235,9 +292,9 @@ def _events(given: Any) -> Iterator[PersistedEvent]:
                 stop_reason=_stop_reason(message), model=message.model, error=message.error_message or None
             )
         case "toolResult":
-            yield ToolReturned(message.tool_call_id, message.tool_name, _joined(blocks), message.is_error)
+            yield ToolReturned(message.tool_call_id, message.tool_name, _join_text(blocks), message.is_error)
         case "user":
-            yield SteeringDelivered(_joined(blocks))
+            yield SteeringDelivered(_join_text(blocks))
 
 
 def _stop_reason(message: LoggedMessage) -> StopReason:
@@ -248,7 +305,7 @@ def _stop_reason(message: LoggedMessage) -> StopReason:
     return known.get(spelled, "stop")
 
 
-def _joined(blocks: Sequence[LoggedBlock]) -> str:
+def _join_text(blocks: Sequence[LoggedBlock]) -> str:
     return "\n".join(block.text for block in blocks if block.type == "text")
 
 
