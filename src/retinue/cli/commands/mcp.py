@@ -30,7 +30,7 @@ class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
 
 
 class ClientNameType(click.ParamType[str]):
-    """The name of a client: its token's file is called so."""
+    """The name of a client, which is also the name of its token file."""
 
     name = "text"
 
@@ -143,7 +143,7 @@ def _serve_http(mount: Any, port: int, clients: tuple[str, ...], options: RunOpt
         for token in tokens:
             print_hint(f"Authorization: Bearer with the token in {token.file}")
 
-    # Several Retinues in one process would take each other's children for orphans.
+    # With several Retinues in one process, each would take the others' child processes for orphans.
     alone = len(tokens) == 1
     served = {token.digest: make_server_retinue(options, client=token.client, owns_process=alone) for token in tokens}
     return anyio.run(serve_http_clients, served, mount, port, ready)

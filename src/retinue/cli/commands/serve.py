@@ -102,7 +102,7 @@ def _run_server(listen_address: ListenAddress, on_ready: functools.partial[None]
 
 
 def _print_server_info(info: ServerInfo, *, opens: bool, options: RunOptions) -> None:
-    """Says where the dashboard is: the link is the answer, everything else goes to stderr."""
+    """Print the link to stdout and everything else to stderr."""
     if options.as_json:
         print_json({"link": info.link, "address": info.address, "port": info.port, "tokenFile": info.token_file})
     else:
@@ -124,5 +124,5 @@ def _open_browser(link: str) -> None:
     except webbrowser.Error:
         print_hint("There is no browser to open here: open the link in one.")
     else:
-        # Beside us: some return only when they are closed.
+        # In a thread: some browsers return only when they are closed.
         threading.Thread(target=browser.open, args=(link,), daemon=True).start()

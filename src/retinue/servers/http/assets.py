@@ -1,4 +1,7 @@
-"""The files of the dashboard: read once, packed once, and sent only if the browser has another."""
+"""The files of the dashboard: read and compressed once, and sent only if the browser has another version.
+
+Not starlette's StaticFiles, which has no compressed copies and no ETag by content.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from retinue.servers.asgi.request_checks import Headers, single_header
 DASHBOARD_FOLDER = Path(__file__).parent / "dashboard"
 INDEX_FILE, LOGIN_FILE = "index.html", "login.html"
 PUBLIC_FILES = frozenset({"login.js", "login.css", "theme.js", "favicon.svg"})
-"""What the page to sign in needs: it is the same everywhere and holds nothing."""
+"""Files the login page needs; they are the same everywhere and contain no data."""
 CONTENT_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -31,7 +34,7 @@ _COMPRESSED_SUFFIXES = (".html", ".js", ".css", ".svg", ".json", ".webmanifest")
 
 
 class StaticFile(Struct, frozen=True):
-    """A file as it is sent."""
+    """A file and its compressed copy."""
 
     content_type: str
     etag: str
@@ -39,7 +42,7 @@ class StaticFile(Struct, frozen=True):
     gzipped: bytes | None
 
     def respond(self, headers: Headers) -> tuple[int, bytes, dict[str, str]]:
-        """What a request gets: the file, or that the browser has it already."""
+        """Return status, body and headers: the file, or 304 if the browser has it."""
         own = {"etag": self.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
         if self.etag in (single_header(headers, "if-none-match") or "").replace(" ", "").split(","):
             return 304, b"", own
@@ -50,7 +53,7 @@ class StaticFile(Struct, frozen=True):
 
 
 class AssetFolder:
-    """The files in a folder, by their paths below it. Nothing else can be named."""
+    """The files below a folder. Only listed paths are served."""
 
     def __init__(self, folder: Path = DASHBOARD_FOLDER) -> None:
         self._folder = folder
@@ -58,13 +61,13 @@ class AssetFolder:
         self._read: dict[str, tuple[int, StaticFile]] = {}
 
     def list_names(self) -> frozenset[str]:
-        """What there is now."""
+        """List the files and return their paths."""
         paths = (path for path in self._folder.rglob("*") if path.suffix in CONTENT_TYPES and path.is_file())
         self._listed = frozenset(path.relative_to(self._folder).as_posix() for path in paths)
         return self._listed
 
     def find(self, name: str) -> StaticFile | None:
-        """The file of this name as it is now; None if there is none."""
+        """Return the current file at this path; None if there is none."""
         if name not in self._listed and name not in self.list_names():
             return None
         path = self._folder / name
@@ -74,7 +77,7 @@ class AssetFolder:
                 return known[1]
             body = path.read_bytes()
         except OSError:
-            return None  # it was there
+            return None  # deleted meanwhile
         asset = _make_file(path.suffix, body)
         self._read[name] = (changed, asset)
         return asset

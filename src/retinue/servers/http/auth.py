@@ -1,4 +1,4 @@
-"""Who gets in: programs by the token, browsers by a cookie that a one-time link, or the token, buys."""
+"""Authentication: programs send the token, browsers a cookie they get for a one-time link or the token."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from retinue.servers.http.inputs import LoginBody
 from retinue.servers.lifecycle import ServerStartError
 
 CODE_LIFETIME = 600.0
-"""A code is good for."""
+"""Seconds a code is valid."""
 _RANDOM_BYTES = 12
 _SIGNATURE_DIGITS = 40
 
 
 def create_code(token: ClientToken, port: int, now: float) -> str:
-    """A code for the server on this port: random, the time it was made, and a seal over both."""
+    """Return a login code for the server on this port: random, a timestamp, and a signature of both."""
     plain = f"{secrets.token_hex(_RANDOM_BYTES)}.{math.floor(now * 1000):x}"
     return f"{plain}.{_sign(token, port, plain)}"
 
 
 class LoginLinks:
-    """Which codes were used. It knows none that was made before itself: what was used then is forgotten."""
+    """The codes that were used. Codes older than this object are invalid, as their use is not known."""
 
     def __init__(self, now: float) -> None:
         self._since = math.floor(now * 1000)
         self._used: dict[bytes, float] = {}
 
     def redeem(self, code: str, token: ClientToken, port: int, now: float) -> bool:
-        """Whether a code is good now; from then on it is not."""
+        """Return whether a code is valid, and mark it as used."""
         plain, _, signature = code.rpartition(".")
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), _sign(token, port, plain).encode()):
             return False
@@ -57,7 +57,7 @@ def _sign(token: ClientToken, port: int, plain: str) -> str:
 
 
 MAX_COOKIES = 8
-"""Of one name that are looked at."""
+"""Cookies of one name that are checked."""
 COOKIE_MAX_AGE = 365 * 86400
 
 LOGIN_REQUIRED = (
@@ -68,13 +68,13 @@ INVALID_TOKEN = "This is not the token of this server."  # noqa: S105 - a senten
 
 
 class Authenticator:
-    """The one user of a server. Deleting the token's file shuts everybody out."""
+    """The check of the user's token or cookie. Deleting the token file locks everyone out."""
 
     def __init__(self, state: Path, port: int, clock: Callable[[], float] = time.time) -> None:
-        """Takes the token of the state folder, made if there is none.
+        """Load the token of the state folder, or create it.
 
         Raises:
-            Unservable: its file cannot be trusted, read or made.
+            ServerStartError: the token file cannot be trusted, read or created.
         """
         self._state = state
         self._port = port
@@ -86,7 +86,7 @@ class Authenticator:
 
     @property
     def cookie_name(self) -> str:
-        """Of this port alone: browsers send a cookie to every port of a host."""
+        """Return the name of the cookie, which has the port in it: browsers send a cookie to every port of a host."""
         return f"retinue_{self._port}"
 
     @property
@@ -94,14 +94,14 @@ class Authenticator:
         return self._token.file
 
     def create_code(self) -> str:
-        """A code for a link: it works once, for ten minutes."""
+        """Return a code for a login link, valid once and for ten minutes."""
         return create_code(self._token, self._port, self._clock())
 
     async def authenticate(self, headers: Headers) -> None:
-        """Lets a request pass that carries the token or the cookie.
+        """Accept a request with the token or the cookie.
 
         Raises:
-            Denied: it carries neither, or a wrong one.
+            HttpError: the request has neither, or a wrong one.
         """
         token = self._load_token()
         kind, _, given = (single_header(headers, "authorization") or "").partition(" ")
@@ -118,10 +118,10 @@ class Authenticator:
         raise HttpError(401, LOGIN_REQUIRED, **{"www-authenticate": "Bearer"})
 
     async def log_in(self, proof: LoginBody) -> str:
-        """The header that sets the cookie, for whoever has a code or the token.
+        """Return the header that sets the cookie, in exchange for a code or the token.
 
         Raises:
-            Denied: it is none, or used already.
+            HttpError: the code or the token is wrong, or the code was used already.
         """
         token = self._load_token()
         if proof.code and token:
@@ -133,7 +133,7 @@ class Authenticator:
         raise HttpError(401, INVALID_CODE if proof.code else INVALID_TOKEN)
 
     def _load_token(self) -> ClientToken | None:
-        """The token as its file says now; None if that is gone or not to be trusted."""
+        """Return the current token; None if its file is gone or cannot be trusted."""
         stamp = _file_stamp(self._token.file)
         if stamp == self._stamp:
             return self._token
@@ -146,7 +146,7 @@ class Authenticator:
         return self._token
 
     def _cookie_value(self, token: ClientToken | None) -> str:
-        # Made from the token: a restart keeps the sign-in, another token ends it.
+        # Derived from the token: a login survives a restart and ends with the token.
         key = token.digest if token else secrets.token_bytes()
         return hmac.new(key, f"retinue cookie {self._port}".encode(), sha256).hexdigest()
 
@@ -163,7 +163,7 @@ def _digests_match(received: bytes, expected: ClientToken | bytes | None) -> boo
 
 
 def _read_cookies(headers: Headers, name: str) -> list[str]:
-    """What a cookie is said to be. Other servers of this host can set one of its name, too, or odd ones beside it."""
+    """Return the values of a cookie: other servers of this host can set cookies of its name, or malformed ones."""
     pairs = (pair.partition("=") for pair in (single_header(headers, "cookie") or "").split(";"))
     return [value.strip() for own, _, value in pairs if own.strip() == name][:MAX_COOKIES]
 

@@ -1,6 +1,6 @@
-"""What the API does: starts runs and plans, stops, continues, extends and steers them.
+"""Commands of the API: start runs and plans; cancel, resume, extend and steer runs.
 
-Whatever is started goes on when its request has been answered, and ends with the server at the latest.
+A run continues after its request was answered, and ends with the server at the latest.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from retinue.servers.http.inputs import (
     StartPlanBody,
     StartRunBody,
     SteerBody,
+    to_task,
 )
 from retinue.servers.http.plans import RunningPlan
 from retinue.servers.http.queries import RunQueries
@@ -47,22 +48,22 @@ from retinue.sessions.store import LeaseOwner
 CommandResult = TypeVar("CommandResult")
 
 START_POLL_INTERVAL = 0.1
-"""Seconds in which what cannot even begin is told with the answer."""
+"""Seconds a start waits for a run that fails at once, so that the response has the failure."""
 STOP_TIMEOUT = 12.0
 """Seconds a cancelled run has to end: longer than a stubborn process tree takes."""
 COMMAND_TIMEOUT = 30.0
-"""Seconds another process has to carry out an order: it may be stopped in the middle of it."""
+"""Seconds another process has to execute a command; it may be suspended."""
 NO_REPLY_MESSAGE = "It has the order and does not say what came of it: it may be stopped."
 MAX_PLANS = 200
-"""That are remembered; the oldest that have ended are forgotten first."""
+"""Plans in memory; the oldest that have ended are dropped first."""
 EVENT_TIMEOUT = 1.0
-"""Seconds in which the end of a run has come by the bus, too."""
+"""Seconds until the end of a run has also arrived by the event bus."""
 DEFAULT_AGENT = "default"
-"""What a run is called that had no agent: the engine's own prompt and tools."""
+"""The agent name of runs without an agent, which have the engine's own prompt and tools."""
 
 
 class RunCommands:
-    """Acts as the user."""
+    """The commands, executed with the rights of the user."""
 
     def __init__(self, retinue: Retinue, feed: EventFeed, queries: RunQueries, group: TaskGroup) -> None:
         self._retinue = retinue
@@ -74,20 +75,20 @@ class RunCommands:
     # -- starting ----------------------------------------------------------------------------------
 
     async def start(self, body: StartRunBody) -> StartResponse:
-        """Begins a run; returns when it is recorded.
+        """Start a run, and return when it is recorded.
 
         Raises:
-            Refused: nothing was started.
+            RefusedError: nothing was started.
         """
-        plan = Plan(tasks=(self._resolve_cwd(body.to_task()),))
+        plan = Plan(tasks=(self._resolve_cwd(to_task(body)),))
         (row,) = await self._start_plan_runs(plan, self._make_call("single", body))
         return StartResponse(run=row)
 
     async def resume(self, name: str, body: ResumeBody) -> StartResponse:
-        """Begins another run in a session.
+        """Start another run in the session of a run.
 
         Raises:
-            Refused: `session_not_found`, `session_busy`, or what else speaks against it.
+            RefusedError: `session_not_found`, `session_busy`, or any other reason against the start.
         """
         summary, _ = await self._queries.find_run(name)
         had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in self._retinue.roster().names()
@@ -99,19 +100,19 @@ class RunCommands:
             timeout=body.timeout,
             files=tuple(FileSlice(path=path) for path in body.files),
         )
-        # It stays in the conversation it came from.
+        # It stays in its conversation.
         call = self._with_engine(summary.engine, self._make_call("single", body, root=summary.root or None))
         (row,) = await self._start_plan_runs(Plan(tasks=(task,)), call)
         return StartResponse(run=row)
 
     async def start_plan(self, body: StartPlanBody) -> StartPlanResponse:
-        """Begins a plan; returns when its first runs are recorded.
+        """Start a plan, and return when its first runs are recorded.
 
         Raises:
-            Refused: nothing was started.
+            RefusedError: nothing was started.
         """
         mode = Mode(body.mode)
-        plan = Plan(tasks=tuple(self._resolve_cwd(step.to_task()) for step in body.tasks), mode=mode)
+        plan = Plan(tasks=tuple(self._resolve_cwd(to_task(step)) for step in body.tasks), mode=mode)
         running = RunningPlan(plan, os.urandom(16).hex(), time.time())
         call = self._make_call("fanout" if mode is Mode.PARALLEL else "nested", body)
         rows = await self._start_plan_runs(plan, call, running)
@@ -119,23 +120,20 @@ class RunCommands:
         return StartPlanResponse(plan=running.id, runs=tuple(rows))
 
     def list_plans(self) -> PlanList:
-        """The plans of this server, the newest first."""
-        return PlanList(plans=tuple(self._plan_state(each) for each in reversed(self._plans.values())))
+        """Return the plans of this server, newest first."""
+        return PlanList(plans=tuple(plan.to_state(self._feed) for plan in reversed(self._plans.values())))
 
     def find_plan(self, name: str) -> PlanState:
-        """One of them.
+        """Return a plan of this server.
 
         Raises:
-            Refused: `session_not_found`.
+            RefusedError: `session_not_found`.
         """
         if name not in self._plans:
             raise refuse(
                 ErrorCode.SESSION_NOT_FOUND, "This server has started no such plan. `GET /api/v1/plans` lists them."
             )
-        return self._plan_state(self._plans[name])
-
-    def _plan_state(self, running: RunningPlan) -> PlanState:
-        return running.to_state(self._feed)
+        return self._plans[name].to_state(self._feed)
 
     def _store_plan(self, running: RunningPlan) -> None:
         self._plans[running.id] = running
@@ -148,7 +146,7 @@ class RunCommands:
         return structs.replace(task, cwd=cwd)
 
     def _make_call(self, surface: str, settings: RunSettingsInput, *, root: str | None = None) -> CallContext:
-        """A call in a conversation of its own: what a user starts by hand does not share a limit on spawning."""
+        """Return a call in a new conversation, so that runs started by hand do not share a spawn limit."""
         try:
             call = self._retinue.call(surface, **settings.set_values())
         except ValueError as error:
@@ -156,7 +154,7 @@ class RunCommands:
         return structs.replace(call, lineage=structs.replace(call.lineage, root=root or os.urandom(16).hex()))
 
     def _with_engine(self, engine: str, call: CallContext) -> CallContext:
-        """The call on the engine a session had, where no other is asked for and this one can still be used."""
+        """Return the call on the engine of a session, unless the call names another or that engine is missing."""
         kind = self._retinue.engines.get(engine)
         if kind is None or "engine" in call.settings or kind.not_installed_reason():
             return call
@@ -165,7 +163,7 @@ class RunCommands:
     async def _start_plan_runs(
         self, plan: Plan, call: CallContext, running: RunningPlan | None = None
     ) -> list[RunRow]:
-        """Carries a plan out beside us; the rows of its first runs once they are recorded."""
+        """Run a plan in the background, and return the rows of its first runs once they are recorded."""
         running = running or RunningPlan(plan, "", time.time())
         self._group.start_soon(self._run_plan, plan, call, running)
         await running.started.wait()
@@ -192,13 +190,13 @@ class RunCommands:
             finally:
                 running.end()
 
-    # -- what runs ---------------------------------------------------------------------------------
+    # -- live runs ---------------------------------------------------------------------------------
 
     async def cancel(self, name: str) -> StopResponse:
-        """Stops a run, in whatever process it is; returns when it has ended.
+        """Cancel a run of any process, and return when it has ended.
 
         Raises:
-            Refused: it cannot be reached.
+            RefusedError: the process of the run cannot be reached.
         """
         _, run = await self._queries.find_run(name)
         if self._retinue.stop(run):
@@ -213,10 +211,10 @@ class RunCommands:
         return StopResponse(run=run, found=done.found, failure=done.failure)
 
     async def extend(self, name: str, body: ExtendBody) -> ExtendResponse:
-        """Gives a live run more time, in whatever process it is.
+        """Give a live run of any process more time.
 
         Raises:
-            Refused: its time is as it was.
+            RefusedError: the timeout was not changed.
         """
         _, run = await self._queries.find_run(name)
         if owner := await self._find_owner(run):
@@ -227,10 +225,10 @@ class RunCommands:
         return ExtendResponse(run=run, timeout=await self._retinue.extend(run, body.seconds))
 
     async def steer(self, name: str, body: SteerBody) -> SteerResponse:
-        """Says something to the agent of a live run, in whatever process it is.
+        """Send a message to the agent of a live run of any process.
 
         Raises:
-            Refused: nothing was said.
+            RefusedError: the message was not sent.
         """
         _, run = await self._queries.find_run(name)
         if owner := await self._find_owner(run):
@@ -242,7 +240,7 @@ class RunCommands:
         return SteerResponse(run=run, accepted=True)
 
     async def _find_owner(self, run: str) -> LeaseOwner | None:
-        """Who carries a run out, if it is another process."""
+        """Return the process that executes a run, if it is another process."""
         live_run = self._feed.live.get(run)
         if live_run and live_run.is_own:
             return None
@@ -250,10 +248,10 @@ class RunCommands:
 
 
 async def _send_command(owner: LeaseOwner, command: Awaitable[CommandResult]) -> CommandResult:
-    """What came of an order to another process.
+    """Return the reply of another process to a command.
 
     Raises:
-        Refused: it cannot be reached, or does not say.
+        RefusedError: the process cannot be reached, or does not reply.
     """
     try:
         with anyio.move_on_after(COMMAND_TIMEOUT):

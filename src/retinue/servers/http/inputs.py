@@ -1,8 +1,7 @@
-"""What the API is asked, parsed once into frozen values."""
+"""Bodies and queries of requests, parsed once into frozen values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
@@ -18,7 +17,6 @@ from retinue.support.formatting import suggest_spelling
 Input = TypeVar("Input", bound=Struct)
 
 MAX_QUERY_BYTES = 8 * 1024
-"""Characters of a query."""
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 BoundedName = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -26,17 +24,17 @@ BoundedSeconds = Annotated[float, Meta(gt=0, le=7 * 86400.0)]
 
 
 class ApiInput(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """One object of a request."""
+    """An object of a request."""
 
 
 def _setting_bounds(setting: str) -> Meta:
-    """The bounds of a setting: what is out of them is refused here, not changed."""
+    """Return the bounds of a setting. A value out of bounds is refused here, not clamped."""
     rule = SETTING_RULES[setting]
     return Meta(ge=int(rule.low), le=int(rule.high))
 
 
 class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
-    """Settings that may be given with a start; null: as they are."""
+    """Settings of a start; null: the configured value."""
 
     engine: BoundedName | None = None
     model: BoundedName | None = None
@@ -48,7 +46,7 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
     allow_write: bool | None = None
 
     def set_values(self) -> dict[str, Any]:
-        """Those that were given, by their names."""
+        """Return the settings that are not null, by name."""
         return {
             name: value for name in RunSettingsInput.__struct_fields__ if (value := getattr(self, name)) is not None
         }
@@ -64,9 +62,6 @@ class StartRunBody(RunSettingsInput, frozen=True, kw_only=True):
     timeout: BoundedSeconds | None = None
     files: tuple[NonEmptyText, ...] = ()
 
-    def to_task(self) -> Task:
-        return _build_task(self)
-
 
 class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     """One task of a plan."""
@@ -77,9 +72,6 @@ class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     cwd: NonEmptyText | None = None
     timeout: BoundedSeconds | None = None
     files: tuple[NonEmptyText, ...] = ()
-
-    def to_task(self) -> Task:
-        return _build_task(self)
 
 
 class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True):
@@ -110,10 +102,10 @@ class EmptyBody(ApiInput, frozen=True, kw_only=True):
 
 
 class TrustBody(ApiInput, frozen=True, kw_only=True):
-    """A project's agent, as it was looked at."""
+    """The trust of a project's agent."""
 
     digest: BoundedName | None = None
-    """Of the agent that was looked at: one that has changed since is not accepted. Null: as it is now written."""
+    """The digest of the agent the user has read: an agent that has changed since is not trusted. Null: any."""
 
 
 class LoginBody(ApiInput, frozen=True, kw_only=True):
@@ -127,20 +119,20 @@ class LoginBody(ApiInput, frozen=True, kw_only=True):
 
 
 class EmptyQuery(ApiInput, frozen=True, kw_only=True):
-    """Nothing is asked beyond the path."""
+    """A query without parameters."""
 
 
 class RunQuery(ApiInput, frozen=True, kw_only=True):
-    """A page of runs, and which."""
+    """A page of runs, filtered."""
 
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     before: str | None = None
-    """`next` of the page before."""
+    """`next` of the previous page."""
     state: SessionState | None = None
     agent: str | None = None
     engine: str | None = None
     q: str | None = None
-    """Looked for in name, agent, task and preview."""
+    """Text to search for in name, agent, task and preview."""
     root: str | None = None
     live: bool = False
 
@@ -165,7 +157,7 @@ class ToolsetQuery(ApiInput, frozen=True, kw_only=True):
 
 
 class WatchQuery(ApiInput, frozen=True, kw_only=True):
-    """What of the stream is wanted."""
+    """The part of the event stream to send."""
 
     run: str | None = None
     root: str | None = None
@@ -178,10 +170,10 @@ class WatchQuery(ApiInput, frozen=True, kw_only=True):
 
 
 def parse_body(body: bytes, kind: type[Input]) -> Input:
-    """The object of a request.
+    """Decode the body of a request.
 
     Raises:
-        Refused: `invalid_input`.
+        RefusedError: `invalid_input`.
     """
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
@@ -190,10 +182,10 @@ def parse_body(body: bytes, kind: type[Input]) -> Input:
 
 
 def parse_query(query: bytes, kind: type[Input]) -> Input:
-    """What a query asks.
+    """Decode the query of a request.
 
     Raises:
-        Refused: `invalid_input`.
+        RefusedError: `invalid_input`.
     """
     if len(query) > MAX_QUERY_BYTES:
         raise refuse(ErrorCode.INVALID_INPUT, f"The query is longer than {MAX_QUERY_BYTES} characters.")
@@ -203,7 +195,7 @@ def parse_query(query: bytes, kind: type[Input]) -> Input:
         return msgspec.convert(values, kind, strict=False)
     except UnicodeError as error:
         raise refuse(ErrorCode.INVALID_INPUT, "The query is not written in UTF-8.") from error
-    except ValueError as error:  # those of msgspec, too
+    except ValueError as error:  # includes the errors of msgspec
         raise refuse(ErrorCode.INVALID_INPUT, _describe_error(error, kind)) from error
 
 
@@ -213,14 +205,10 @@ def _describe_error(error: Exception, kind: type[Struct]) -> str:
     unknown = fault.partition("unknown field `")[2].partition("`")[0]
     sentence = f"{where} is wrong: {fault[0].lower()}{fault[1:]}" if where else fault
     known = f" Known: {', '.join(SessionState)}." if where == "state" else ""
-    return f"{sentence}.{suggest_spelling(unknown, _wire_fields(kind)) if unknown else known}"
+    return f"{sentence}.{suggest_spelling(unknown, kind.__struct_encode_fields__) if unknown else known}"
 
 
-def _wire_fields(kind: type[Struct]) -> Iterable[str]:
-    return kind.__struct_encode_fields__
-
-
-def _build_task(step: StartRunBody | PlanStepBody) -> Task:
+def to_task(step: StartRunBody | PlanStepBody) -> Task:
     return Task(
         prompt=step.task,
         agent=step.agent,

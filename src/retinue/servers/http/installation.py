@@ -87,7 +87,7 @@ class EngineRow(ApiValue, frozen=True, kw_only=True):
 class EngineList(ApiValue, frozen=True, kw_only=True):
     engines: tuple[EngineRow, ...]
     auto: str | None
-    """What `auto` means here; null if none can be used."""
+    """The engine that `auto` selects; null if none can be used."""
 
 
 class SettingRow(ApiValue, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, made from the types its routes take and give."""
+"""The OpenAPI document of the API, built from the request and response types of its routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from retinue.servers.http.schemas import EventPage, ResyncMessage, RunRow, Strea
 
 
 def field_docstrings(kind: type[Struct]) -> dict[str, str]:
-    """The sentences under the fields of a class itself, in the words of JSON; none without its source."""
+    """Return the docstrings under the fields of a class, in JSON terms; none without its source."""
     import ast
     import inspect
 
@@ -33,13 +33,13 @@ def field_docstrings(kind: type[Struct]) -> dict[str, str]:
     found = {}
     for field, below in pairwise(body.body):
         match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(said))):
-                found[name] = to_json_terms(said)
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = to_json_terms(text)
     return found
 
 
 def to_json_terms(text: str) -> str:
-    """A sentence as a line, in the words of JSON."""
+    """Return a docstring as one line with `null` for `None`."""
     return " ".join(text.split()).replace("None", "null")
 
 
@@ -66,11 +66,11 @@ STREAM_MESSAGES: Mapping[str, type[Struct]] = {
     "delta": BlockUpdate,
     "resync": ResyncMessage,
 }
-"""Of the stream, with their data."""
+"""Messages of the event stream, with the types of their data."""
 
 
 def build_document(routes: Sequence[ApiRoute]) -> bytes:
-    """The document, as JSON."""
+    """Return the document as JSON."""
     types = list(_list_types(routes))
     schemas, components = msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)
     known = dict(zip(types, schemas, strict=True))
@@ -114,7 +114,7 @@ def _list_types(routes: Sequence[ApiRoute]) -> Iterator[type[Struct]]:
 
 
 def _event_schemas() -> dict[str, Any]:
-    """The schema of an event and its parts; some have the names of answers, so all are told apart."""
+    """Return the schema of an event and its parts, with a prefix, as some have the names of response types."""
     written = msgspec.json.encode(schema_of_events()).replace(b'"#/$defs/', b'"#/components/schemas/Event.')
     whole = msgspec.json.decode(written)
     parts = whole.pop("$defs")
@@ -123,14 +123,14 @@ def _event_schemas() -> dict[str, Any]:
 
 
 def _link_event_schema(parts: dict[str, Any]) -> None:
-    """Says of what is passed on as it was written that it is an event."""
+    """Refer to the event schema where events are sent as raw JSON."""
     event = {"$ref": REF_TEMPLATE.format(name="Event")}
     parts[EventPage.__name__]["properties"]["events"]["items"] = event
     parts[StreamedEvent.__name__]["properties"]["event"] = event
 
 
 def _add_descriptions(kind: type[Struct], parts: dict[str, Any]) -> None:
-    """Adds what stands under the fields of a type, and of the types within it."""
+    """Add the docstrings under the fields of a type and of its nested types."""
     for each in _nested_structs(inspect.type_info(kind)):
         properties = parts.get(each.__name__, {}).get("properties", {})
         for name, about in _field_docs(each).items():
@@ -139,7 +139,7 @@ def _add_descriptions(kind: type[Struct], parts: dict[str, Any]) -> None:
 
 
 def _field_docs(kind: type[Struct]) -> dict[str, str]:
-    """What stands under the fields of a type, inherited ones too, by their names on the wire."""
+    """Return the docstrings of the fields of a type, inherited ones too, by their JSON names."""
     docs: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if issubclass(each, Struct) and each is not Struct:

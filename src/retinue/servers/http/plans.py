@@ -1,4 +1,4 @@
-"""A plan while it is carried out, and what is remembered of it."""
+"""A plan that runs or has ended, with the rows of its runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STATES: Mapping[SessionState, TaskState] = {
 
 
 class RunningPlan:
-    """The runs of a plan, in the order of its tasks, as far as they have begun."""
+    """The runs of a plan that have started, in the order of its tasks."""
 
     def __init__(self, plan: Plan, name: str, created: float) -> None:
         self.id = name
         self.refusal: Failure | None = None
-        """Why nothing was started."""
+        """The reason why nothing was started."""
         self.started, self.ended = anyio.Event(), anyio.Event()
         self._plan = plan
         self._created = created
@@ -42,15 +42,15 @@ class RunningPlan:
 
     @property
     def has_started(self) -> bool:
-        """Whether one of its runs was told of."""
+        """Return whether a run of the plan was recorded."""
         return bool(self._rows)
 
     def set_runs(self, runs: Iterable[str]) -> None:
-        """Says the ids of all its runs."""
+        """Set the ids of all runs of the plan."""
         self._runs = list(runs)
 
     def add_row(self, row: RunRow) -> None:
-        """One of its runs was told of."""
+        """Add the row of a run that was recorded."""
         self._rows[row.run] = row
         if row.run not in self._runs:
             self._runs.append(row.run)
@@ -61,11 +61,11 @@ class RunningPlan:
         self.started.set()
 
     def list_rows(self, feed: EventFeed) -> list[RunRow]:
-        """The rows of the runs that have begun, as they are now."""
+        """Return the current rows of the runs that have started."""
         return [row for run in self._runs if (row := self._find_row(run, feed))]
 
     def to_state(self, feed: EventFeed) -> PlanState:
-        """How far it has come."""
+        """Return the state of the plan and of each task."""
         rows = [self._find_row(run, feed) for run in self._runs]
         tasks = []
         for number, task in enumerate(self._plan.tasks):
@@ -86,7 +86,7 @@ class RunningPlan:
         return "completed" if all(task.state == "completed" for task in tasks) else "error"
 
     def _find_row(self, run: str, feed: EventFeed) -> RunRow | None:
-        """The row of a run; the last that was known, where the hub has forgotten it."""
+        """Return the row of a run; the last known one if the feed has dropped it."""
         if row := feed.find_row(run):
             self._rows[run] = row
         return self._rows.get(run)

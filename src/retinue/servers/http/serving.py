@@ -1,4 +1,4 @@
-"""A server from its first moment to its last."""
+"""Start and end of the HTTP server."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from retinue.servers.lifecycle import ServerStartError, run_until_signal
 
 
 class ServerInfo(Struct, frozen=True, kw_only=True):
-    """What a server that listens is known by."""
+    """The address, login link and token file of a running server."""
 
     address: str
     link: str
-    """Opens the dashboard, once."""
+    """Opens the dashboard once."""
     port: int
     token_file: str
 
 
 class ListenAddress(Struct, frozen=True, kw_only=True):
-    """Where a server listens, and under which names."""
+    """The address and host names of a server."""
 
     port: int
     host: str = LOCAL_HOST
     names: tuple[str, ...] = ()
-    """Others than loopback's."""
+    """Host names beside those of loopback."""
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -53,14 +53,14 @@ class ListenAddress(Struct, frozen=True, kw_only=True):
 
     @property
     def display_name(self) -> str:
-        """The name it is told by."""
+        """Return the host name for links."""
         if is_unspecified(self.host):
             return self.names[0] if self.names else LOCAL_HOST
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
 class ServerParts(Struct, frozen=True):
-    """A server that is ready to answer, whoever carries its requests."""
+    """The parts of a server that is ready for requests, without a socket."""
 
     app: HttpApp
     feed: EventFeed
@@ -68,10 +68,10 @@ class ServerParts(Struct, frozen=True):
 
 
 async def run_server(retinue: Retinue, listen_address: ListenAddress, ready: Callable[[ServerInfo], None]) -> int:
-    """Serves until a signal ends it; the exit code. `ready` is told once requests are answered.
+    """Serve until a signal ends the process, and return the exit code; call `ready` once requests are answered.
 
     Raises:
-        Unservable: the port is taken, or the token cannot be used.
+        ServerStartError: the port is taken, or the token cannot be used.
     """
 
     async def serve_until_cancelled() -> None:
@@ -94,10 +94,10 @@ async def run_server(retinue: Retinue, listen_address: ListenAddress, ready: Cal
 async def open_server(
     retinue: Retinue, allowed_hosts: AllowedHosts, port: int, address: str
 ) -> AsyncIterator[ServerParts]:
-    """A server over an open Retinue, for the block: it knows what runs, and ends what it started.
+    """Open a server over an open Retinue; the runs it started end with the block.
 
     Raises:
-        Unservable: the token cannot be used.
+        ServerStartError: the token cannot be used.
     """
     authenticator = Authenticator(retinue.state, port)
     feed = EventFeed({kind.name for kind in retinue.engines.values() if kind.capabilities.steers})
@@ -117,7 +117,7 @@ async def open_server(
 
 
 async def _close_feed_at_end(feed: EventFeed) -> None:
-    """Lets streams end when everything does: a server waits for its connections."""
+    """Close the feed on cancellation: the server waits for its connections, and streams end with the feed."""
     try:
         await anyio.sleep_forever()
     finally:
@@ -125,7 +125,7 @@ async def _close_feed_at_end(feed: EventFeed) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Return whether only this machine can reach a server on this host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -140,9 +140,9 @@ def is_unspecified(host: str) -> bool:
 
 
 def find_running_server(state: Path, port: int) -> ServerInfo | None:
-    """What the server of this state folder on this port is known by; None if there is none.
+    """Return the running server of this state folder on this port; None if there is none.
 
-    Nobody is asked: whoever else has the port must not hear of the token, nor name the link.
+    Sends nothing to the port: another process that listens there must not get the token or choose the link.
     """
     address = find_server(state, port)
     if address is None:

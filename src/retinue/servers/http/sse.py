@@ -1,4 +1,4 @@
-"""The event stream: server-sent events from a place in the hub's row, at the pace of whoever reads them."""
+"""The event stream: server-sent events from a position of the feed, at the pace of the reader."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from retinue.servers.http.inputs import WatchQuery
 from retinue.servers.http.responses import encode_json
 
 MIN_UPDATE_INTERVAL = 0.04
-"""Seconds between two messages to one reader: what happens meanwhile goes together."""
+"""Seconds between two chunks to one reader: events in between are sent together."""
 PING_INTERVAL = 15.0
 MAX_CHUNK_BYTES = 256 * 2**10
-"""Bytes of one piece, about: more waits for the reader."""
+"""Of one chunk, roughly: more waits for the reader."""
 MAX_WATCHERS = 300
 
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
@@ -24,21 +24,21 @@ _RETRY_LINE = b"retry: 1000\n\n"
 
 
 class StreamPosition(Struct):
-    """How far one watcher has come."""
+    """The position of one watcher in the feed."""
 
     epoch: str
     number: int
     order: int
-    """Of the last delta or event."""
+    """The order of the last delta or event."""
     is_fresh: bool
-    """Whether it has yet to be told what was being written when it came."""
+    """Whether the watcher has yet to get the text that was being written when it connected."""
 
 
 class EventStream:
-    """What one watcher gets, piece by piece."""
+    """The messages for one watcher, in chunks."""
 
     def __init__(self, feed: EventFeed, query: WatchQuery, run: str | None = None) -> None:
-        """Begins at the place that is asked for; with a run, only of this one."""
+        """Start at the position of the query; with a run, send the events of this run only."""
         self._feed = feed
         self._query = query
         self._run = run
@@ -47,13 +47,13 @@ class EventStream:
             self.resume_after(query.after)
 
     def resume_after(self, cursor: str) -> None:
-        """Goes on behind a place, or begins with a `resync` where that is gone."""
+        """Continue after a cursor, or start with a `resync` if that position is gone."""
         number, self._position = self._feed.parse_cursor(cursor), self._current_position()
         self._position.epoch = self._position.epoch if number is not None else ""
         self._position.number = number or 0
 
     def next_chunk(self) -> bytes:
-        """What has happened since the last time; empty if nothing has that is wanted."""
+        """Return the messages since the last chunk; empty if there are none."""
         feed, position = self._feed, self._position
         if feed.parse_cursor(f"{position.epoch}-{position.number}") is None:
             position = self._position = self._current_position()
@@ -78,7 +78,7 @@ class EventStream:
         return StreamPosition(feed.epoch, feed.number, feed.order, is_fresh=feed.blocks.has_open)
 
     def _next_entries(self, position: StreamPosition) -> list[FeedEntry]:
-        """The next events that are wanted, about as many as go together; the place moves on behind them."""
+        """Return the next events of the query, about one chunk of them, and move the position after them."""
         entries, size = [], 0
         for entry in self._feed.entries_after(position.number):
             if size > MAX_CHUNK_BYTES:
@@ -90,7 +90,7 @@ class EventStream:
         return entries
 
     def _snapshot(self, position: StreamPosition) -> bytes:
-        """All that is being written, to who has just come and knows everything before it."""
+        """Return the text that is being written, for a watcher that has just caught up."""
         is_wanted = self._query.deltas and position.is_fresh
         position.is_fresh = False
         return (
@@ -101,23 +101,23 @@ class EventStream:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more than went with the last piece."""
+        """Return whether the feed has events after the last chunk."""
         return self._position.number < self._feed.number
 
     @property
     def order(self) -> int:
-        """Up to where in the hub's order it has looked."""
+        """Return the order up to which the feed was read."""
         return self._position.order
 
     def ping(self) -> bytes:
-        """Says that the connection stands, and up to where nothing was wanted."""
+        """Return a message that keeps the connection open and moves the cursor."""
         return b": ping\nid: %b\n\n" % self._feed.format_cursor(self._position.number).encode()
 
     def _wants(self, run: str, root: str) -> bool:
         return self._run in {None, run} and self._query.root in {None, root}
 
     def _coalesce_rows(self, entries: list[FeedEntry]) -> Iterator[FeedEntry]:
-        """Of rows the last of each run: what a row was in between is nobody's business."""
+        """Yield the last row of each run, if the watcher wants rows."""
         if not self._query.rows:
             return iter(entries)
         last = {entry.run: entry for entry in entries}
@@ -137,7 +137,7 @@ def _encode_delta(data: bytes) -> bytes:
 async def send_events(
     feed: EventFeed, event_stream: EventStream, receive: Receive, send: Send, headers: Mapping[str, str]
 ) -> None:
-    """Sends what happens until the reader leaves, or is given up because it reads nothing, or the server ends."""
+    """Send events until the reader disconnects, is dropped because it reads nothing, or the server ends."""
     with feed.register_watcher():
         async with anyio.create_task_group() as group:
             group.start_soon(_wait_for_disconnect, receive, group.cancel_scope)
@@ -149,15 +149,15 @@ async def send_events(
 
 
 async def _send_chunks(feed: EventFeed, event_stream: EventStream, send: Send) -> None:
-    piece = _RETRY_LINE + event_stream.next_chunk()
+    chunk = _RETRY_LINE + event_stream.next_chunk()
     while not feed.is_closed:
-        if piece:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if chunk:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await anyio.sleep(MIN_UPDATE_INTERVAL)
         with anyio.move_on_after(PING_INTERVAL) as waiting:
             if not event_stream.is_behind:
                 await feed.wait_changed(event_stream.order)
-        piece = event_stream.ping() if waiting.cancelled_caught else event_stream.next_chunk()
+        chunk = event_stream.ping() if waiting.cancelled_caught else event_stream.next_chunk()
 
 
 async def _wait_for_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
