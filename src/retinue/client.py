@@ -1,4 +1,4 @@
-"""The composition root, and the Python API over its parts.
+"""The Python API.
 
 async with Retinue(engine="offline") as retinue:
     result = await retinue.run("explorer", "Where are sessions stored?")
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,31 +19,24 @@ from msgspec import structs
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import AgentSource, read_agent
-from retinue.agents.registry import AgentRegistry, AgentSet
-from retinue.agents.search_paths import SearchPaths
+from retinue.agents.registry import AgentSet
 from retinue.agents.trust import TrustStore
-from retinue.composition import DELEGATION_TOOLS, FOREIGN_SETTINGS, TOOLSET_DEFAULTS, TOOLSETS, available_engines
-from retinue.config.directories import home_folder, state_folder
+from retinue.composition import TOOLSET_DEFAULTS, TOOLSETS, RetinueParts
+from retinue.config.directories import state_folder
 from retinue.config.run_environment import read_depth, read_tool_ceiling
 from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
-from retinue.config.settings_files import SettingsFiles
 from retinue.engines.base import EngineInfo
-from retinue.ipc.server import ControlServer
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
-from retinue.output.redaction.redactor import Redactor, find_secrets
 from retinue.runtime.active_run import ABORTED
-from retinue.runtime.event_bus import EventBus, EventSubscription
-from retinue.runtime.executor import LocalExecutor
+from retinue.runtime.event_bus import EventSubscription
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
-from retinue.runtime.planner import Planner
 from retinue.runtime.restore import PastRun, restore_session
 from retinue.runtime.validation import wrong_type
-from retinue.sessions.client_sessions import ClientStore, make_client_root
-from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.client_sessions import make_client_root
 from retinue.sessions.retention import PruneReport
 from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
@@ -72,30 +65,30 @@ class Retinue(StoredSessions):
         offline_may_answer: bool = False,
         owns_process: bool = False,
     ) -> None:
-        """Takes what is given here instead of what the process has.
+        """Prepare a Retinue; arguments replace what the process has.
 
-        With `client` sessions are those of this client alone: it finds and continues no others of the state folder.
-        With `owns_process` the program says that nobody else in it starts processes: orphans of agents are then its.
+        With `client` it finds and continues only the sessions of this client in the state folder.
+        With `owns_process` nothing else in the program starts processes, so all orphans belong to its agents.
 
         Raises:
-            ValueError: a setting of this name does not exist, or cannot have this value.
+            ValueError: a setting does not exist, or cannot have this value.
         """
-        # A copy: reading the process's own anew decodes every name and value again, for every run.
+        # A copy: `os.environ` decodes every name and value again on each access, for every run.
         self._environ: Mapping[str, str] = dict(os.environ) if environ is None else environ
         self._cwd = str(Path(cwd or "").absolute())
         self._setting_overrides = _validate_settings({**(settings or {}), **({"engine": engine} if engine else {})})
-        self._settings = SettingsFiles(self._environ, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
-        self._state = Path(state) if state else state_folder(self._environ)
-        self._trust = TrustStore(self._state / "trust.json")
-        self._catalog = AgentRegistry(SearchPaths(self._environ), self._trust, program=agents)
-        self._engine_infos = (
-            available_engines(self._environ, owns_process=owns_process) if engines is None else engines
+        self._parts = RetinueParts(
+            environ=self._environ,
+            state=Path(state) if state else state_folder(self._environ),
+            agents=agents,
+            engines=engines,
+            store=store,
+            client=client,
+            owns_process=owns_process,
         )
-        super().__init__(store or (ClientStore(self._state, client) if client else JsonlStore(self._state)))
-        self._owns_store = store is None
-        self._redactor = Redactor(find_secrets(self._environ))
+        super().__init__(self._parts.store)
         self.client = client
-        """Whose sessions these are; None: the user's own."""
+        """The client whose sessions these are; None: the user."""
         self._root = root or make_client_root(client, os.urandom(16).hex())
         self._resumes_root = root is not None
         self._offline_may_answer = offline_may_answer
@@ -103,14 +96,14 @@ class Retinue(StoredSessions):
         self._active_orchestrator: Orchestrator | None = None
         self._lifetime: AbstractAsyncContextManager[Orchestrator] | None = None
         self.recovered_sessions: Sequence[SessionSummary] = ()
-        """Sessions whose process had died: ended when this one was opened, with what they had."""
+        """Sessions whose process had died: ended when this Retinue was opened, with what they had."""
 
     async def __aenter__(self) -> Self:
         if self._lifetime is not None:
             raise RuntimeError("This Retinue is open already: close it first, or make another one.")
         self._opener = anyio.get_current_task().id
         self._is_bound = not _is_asyncio()
-        self._lifetime = self._parts() if self._is_bound else _in_own_task(self._parts())
+        self._lifetime = self._open_parts() if self._is_bound else _in_own_task(self._open_parts())
         try:
             self._active_orchestrator = await self._lifetime.__aenter__()
         except BaseException:
@@ -133,41 +126,20 @@ class Retinue(StoredSessions):
         await lifetime.__aexit__(None, None, None)
 
     async def open(self) -> Self:
-        """Open it without `async with`, as a notebook or a fixture does; `close` it afterwards."""
+        """Open this Retinue without `async with`, for a notebook or a fixture; `close` it afterwards."""
         return await self.__aenter__()
 
     async def close(self) -> None:
-        """Stop what runs, wait until it has ended, and close. Does nothing if it is not open."""
+        """Stop all runs, wait until they have ended, and close. Does nothing if this Retinue is not open."""
         await self.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def _parts(self) -> AsyncIterator[Orchestrator]:
-        """Everything that is open while this Retinue is."""
-        async with AsyncExitStack() as stack:
-            if self._owns_store and isinstance(self._store, JsonlStore):
-                await stack.enter_async_context(self._store)
+    async def _open_parts(self) -> AsyncIterator[Orchestrator]:
+        """Run the parts of this Retinue during the block."""
+        async with self._parts.open() as orchestrator:
             self.recovered_sessions = await self._store.recover()
-            door = await stack.enter_async_context(ControlServer(self._environ))
-            place = await stack.enter_async_context(LocalExecutor(self._engine_infos))
-            planner = Planner(
-                self._settings,
-                self._catalog,
-                self._engine_infos,
-                self._store,
-                self._state,
-                self._environ,
-                DELEGATION_TOOLS,
-            )
-            orchestrator = Orchestrator(planner, place, self._store, EventBus(), self._redactor, door.address)
-            stack.push_async_callback(orchestrator.close)
-            door.bind(
-                orchestrator,
-                lambda: TOOLSETS[DELEGATION_TOOLS.toolset].make(orchestrator, str(home_folder(self._environ))),
-            )
-            if isinstance(self._store, JsonlStore):
-                self._store.get_control_address = door.address
             if self.settings("nested").settings.vault:
-                planner.load_agents(self.call("nested"))  # the index of agents says what is true from the start
+                orchestrator.load_agents(self.call("nested"))  # brings the index of agents up to date
             if self._resumes_root:
                 await orchestrator.budgets.load_from_store(self._root)
             else:
@@ -175,7 +147,7 @@ class Retinue(StoredSessions):
             try:
                 yield orchestrator
             finally:
-                self._active_orchestrator = None  # also where the event loop ends before anyone has closed it
+                self._active_orchestrator = None  # also if the event loop ends before anything has closed it
 
     @property
     def _orchestrator(self) -> Orchestrator:
@@ -197,13 +169,13 @@ class Retinue(StoredSessions):
         files: Iterable[FileSlice | str] = (),
         **settings: Any,
     ) -> RunResult:
-        """One agent, one task. Look at the `failure` of the result: None means that the run completed.
+        """Run one agent on one task and return the result; its `failure` is None if the run completed.
 
-        A refused task, say for an unknown agent, is a result, too: `was_started` is False, and it left no session.
+        A refused task, such as one for an unknown agent, has a result, too, with `was_started` False and no session.
 
         Raises:
             TypeError: an argument has a wrong type.
-            ValueError: there is no such setting, or it cannot have this value.
+            ValueError: a setting does not exist, or cannot have this value.
         """
         single_task = Task(
             prompt=task,
@@ -218,9 +190,9 @@ class Retinue(StoredSessions):
         return result
 
     async def delegate(self, tasks: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
-        """Many tasks at once, as many together as there are slots; results in the order of the tasks.
+        """Run many tasks at once, as many together as there are slots; return results in the order of the tasks.
 
-        A task may be written as `(agent, prompt)`. If the call is refused as a whole, every result says why.
+        A task may be written as `(agent, prompt)`. If the call is refused as a whole, every result has the reason.
 
         Raises:
             TypeError: an argument has a wrong type.
@@ -230,10 +202,10 @@ class Retinue(StoredSessions):
         return await self._answered(plan, self.call("fanout", **settings))
 
     async def chain(self, steps: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
-        """One step after the other; stops at the first failure: then there are fewer results than steps.
+        """Run one step after the other until one fails; return the results of the steps that ran.
 
         `{previous}` in a prompt is the answer of the step before, `{task}` the first task. If the chain is refused,
-        there is one result, that of its first step, and it says why.
+        there is one result, that of its first step, with the reason.
 
         Raises:
             TypeError: an argument has a wrong type.
@@ -243,7 +215,7 @@ class Retinue(StoredSessions):
         return await self._answered(plan, self.call("nested", **settings))
 
     async def _answered(self, plan: Plan, call: CallContext) -> tuple[RunResult, ...]:
-        """Carry the plan out; a refusal is a result, and leaves no session."""
+        """Run the plan; a refusal becomes a result, and stores no session."""
         if not plan.tasks:
             raise ValueError("There is no task: give at least one.")
         for task in plan.tasks:
@@ -258,7 +230,7 @@ class Retinue(StoredSessions):
 
     def _refused(self, task: Task, call: CallContext, failure: Failure) -> RunResult:
         agent, prompt, message = map(self.redact, (task.agent or "", task.prompt, failure.message))
-        limits = self._settings.resolve(call.toolset, Path(call.cwd), call.settings).settings.limits()
+        limits = self._parts.settings.resolve(call.toolset, Path(call.cwd), call.settings).settings.limits()
         spec = RunSpec(
             run="",
             session="",
@@ -282,13 +254,17 @@ class Retinue(StoredSessions):
     async def run_plan(
         self, plan: Plan, call: CallContext, on_started: OnRunsStarted | None = None
     ) -> tuple[RunResult, ...]:
-        """Any plan, on behalf of any caller; `begun` is told its runs before the first starts, but for a chain."""
+        """Run any plan for any caller; `on_started` gets its runs before the first starts, except for a chain.
+
+        Raises:
+            RefusedError: the whole call was refused; nothing was started.
+        """
         return await self._orchestrator.run_plan(plan, call, on_started)
 
     def call(
         self, toolset: str, *, parent_call: str | None = None, finalize: bool = False, **settings: Any
     ) -> CallContext:
-        """A call from this process: its place in the tree and its authority are what the environment says."""
+        """Return the context of a call from this process, with the depth and authority that the environment sets."""
         depth, max_depth = read_depth(self._environ)
         info = TOOLSETS.get(toolset)  # a server may call with tools of its own
         return CallContext(
@@ -307,104 +283,108 @@ class Retinue(StoredSessions):
         )
 
     def events(self, *, deltas: bool = True) -> EventSubscription:
-        """What happens from now on: `async with retinue.events() as events: async for event in events: …`."""
+        """Subscribe to all events: `async with retinue.events() as events: async for event in events: …`."""
         return self._orchestrator.subscribe(deltas=deltas)
 
     def stop(self, run: str) -> bool:
-        """Stops a live run; its result says `aborted` and keeps what it had."""
+        """Stop a live run, whose result is `aborted` with what it had; return whether there was one."""
         return self._orchestrator.stop(run)
 
     async def steer(self, run: str, text: str) -> None:
-        """Says something to the agent of a live run; see `Running.steer`."""
+        """Send a text to the agent of a live run; see `ActiveRuns.steer`."""
         await self._orchestrator.active_runs.steer(run, text)
 
     async def extend(self, run: str, seconds: float) -> float:
-        """Gives a live run more time, at most a day at once; the timeout that holds then. See `Running.extend`."""
+        """Extend the time of a live run by at most a day and return its new timeout; see `ActiveRuns.extend`."""
         return await self._orchestrator.active_runs.extend(run, seconds)
 
     def stop_all(self, failure: Failure = ABORTED) -> int:
-        """Stops every live run, for this reason; how many there were."""
+        """Stop every live run with this failure; return how many there were."""
         return self._orchestrator.stop_all(failure)
 
-    async def restore(self, surface: str, session: str, runs: Sequence[PastRun]) -> bool:
+    async def restore(self, toolset: str, session: str, runs: Sequence[PastRun]) -> bool:
         """Write a session to the store that only a host still has, and return whether the store lacked it.
 
         Raises:
-            Refused: `storage`.
+            RefusedError: `storage`.
         """
-        return await restore_session(self._store, self._redactor, self.call(surface), session, runs)
+        return await restore_session(self._store, self._parts.redactor, self.call(toolset), session, runs)
 
     def toolset(self, name: str) -> Toolset:
-        """A family of tools.
+        """Return the toolset of this name.
 
         Raises:
-            ValueError: there is no surface of this name.
+            ValueError: there is no such toolset.
         """
         if name not in TOOLSETS:
             raise ValueError(f"Unknown surface {name!r}; known: {', '.join(TOOLSETS)}")
-        return TOOLSETS[name].make(self._orchestrator, str(home_folder(self._environ)))
+        return TOOLSETS[name].make(self._orchestrator, self._parts.home)
 
-    # -- what there is -----------------------------------------------------------------------------
+    # -- installation ------------------------------------------------------------------------------
 
     @property
     def cwd(self) -> str:
-        """Where calls are made from."""
+        """The directory calls are made from."""
         return self._cwd
 
     @property
     def state(self) -> Path:
-        """The folder where everything is remembered."""
-        return self._state
+        """The folder with all stored state."""
+        return self._parts.state
 
     @property
     def toolsets(self) -> tuple[str, ...]:
-        """The names of the families of tools."""
+        """The names of the toolsets."""
         return tuple(TOOLSETS)
 
     def roster(self) -> AgentSet:
-        """The agents that can be called from here; known without opening Retinue."""
+        """Return the agents that can be called from this directory; works without opening Retinue."""
         settings = self.settings("single").settings
         vault = Path(settings.vault) if settings.vault else None
-        return self._catalog.for_directory(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
+        return self._parts.catalog.for_directory(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
 
     def read_agent(self, path: Path) -> Agent | Diagnostic | None:
-        """The agent in a file as if it were the user's own; a remark if it is broken, None if it is none."""
+        """Return the agent of a file as if it were the user's; a diagnostic if it is broken, None if it has none."""
         return read_agent(path, AgentSource(SourceLayer.USER))
 
     def settings(self, toolset: str) -> ResolvedSettings:
-        """The settings of a surface here, with where each comes from."""
-        return self._settings.resolve(toolset, Path(self._cwd), self._setting_overrides)
+        """Return the settings of a toolset in this directory, with the source of each."""
+        return self._parts.settings.resolve(toolset, Path(self._cwd), self._setting_overrides)
 
     def redact(self, text: str) -> str:
-        """The text as it may leave: without what looks like a secret, and without those of this environment."""
-        return self._redactor.redact(text)[0]
+        """Return the text without secrets, by their look or from this environment."""
+        return self._parts.redactor.redact(text)[0]
 
     @property
     def containment(self) -> tuple[str, str]:
-        """What holds the processes of an agent together here, and a sentence about it."""
+        """How the processes of an agent are held together here, and a sentence about it."""
         from retinue.engines.process.supervisor import detect_containment
 
         return detect_containment(owns_process=self._owns_process)
 
     @property
     def engines(self) -> Mapping[str, EngineInfo]:
-        return self._engine_infos
+        return self._parts.engines
 
     async def prune(self, *, older_than: float, keep_results: bool = True) -> PruneReport:
-        """Forgets sessions unchanged for so many seconds: their detail, or all of them."""
+        """Delete the details of sessions unchanged for so many seconds, or all of them without `keep_results`.
+
+        Raises:
+            RefusedError: `unsupported`: the store cannot be pruned; or `storage`.
+        """
         vault = self.settings("nested").settings.vault
-        return await self._files.prune(
+        return await self._require_local_store().prune(
             older_than=older_than, keep_results=keep_results, vault=Path(vault) if vault else None
         )
 
     @property
     def trust(self) -> TrustStore:
-        """Which of a project's own agents the user has accepted."""
-        return self._trust
+        """The record of a project's own agents that the user has accepted."""
+        return self._parts.trust
 
 
 def _is_asyncio() -> bool:
-    """Whether the current task runs on asyncio's event loop."""
+    """Return whether the current task runs on asyncio's event loop."""
     asyncio = sys.modules.get("asyncio")
     try:
         return asyncio is not None and asyncio.current_task() is not None
@@ -413,14 +393,18 @@ def _is_asyncio() -> bool:
 
 
 def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAsyncContextManager[Orchestrator]:
-    """Let any task close it: the teardown of a fixture, a later cell of a notebook."""
+    """Let any task close the parts: the teardown of a fixture, a later cell of a notebook."""
     from retinue.support.own_task import OwnTask
 
     return OwnTask(parts)
 
 
 def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings a program gave: it wants to know at once if one of them is wrong."""
+    """Return the settings a program passed, without those that are None.
+
+    Raises:
+        ValueError: one of them is wrong.
+    """
     layer = {name: value for name, value in settings.items() if value is not None}
     for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)], TOOLSET_DEFAULTS).problems:
         raise ValueError(problem.message)

@@ -1,17 +1,35 @@
-"""The engines and toolsets of this installation by name, each imported when it is used."""
+"""Build the parts of a Retinue: engines and toolsets by name, store, registry, orchestrator and control server.
+
+Engines and toolsets are imported when they are used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from retinue.config.settings_files import ForeignSettings, parse_devkit, parse_pi_subagents
+from retinue.agents.agent import Agent
+from retinue.agents.registry import AgentRegistry
+from retinue.agents.search_paths import SearchPaths
+from retinue.agents.trust import TrustStore
+from retinue.config.directories import home_folder
+from retinue.config.settings_files import ForeignSettings, SettingsFiles, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
+from retinue.ipc.server import ControlServer, ControlSocket
+from retinue.output.redaction.redactor import Redactor, find_secrets
 from retinue.runtime.delegation import DelegationTools
+from retinue.runtime.event_bus import EventBus
+from retinue.runtime.executor import LocalExecutor
 from retinue.runtime.orchestrator import Orchestrator
+from retinue.runtime.planner import Planner
+from retinue.sessions.client_sessions import ClientStore
+from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.store import SessionStore
 from retinue.toolsets.base import Toolset
 
 if TYPE_CHECKING:
@@ -19,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def available_engines(environ: Mapping[str, str], *, owns_process: bool = False) -> Mapping[str, EngineInfo]:
-    """The engines of this installation, in the order `auto` prefers them.
+    """Return the engines of this installation, in the order `auto` prefers them.
 
-    `owns_process` says that nobody but Retinue starts processes in this one.
+    With `owns_process` nothing but Retinue starts processes in this process.
     """
     from retinue.engines import script_file, scripted
     from retinue.engines.claude import installation as claude_code
@@ -29,7 +47,7 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
     from retinue.engines.pi import installation, providers
 
     @cache
-    def family() -> SharedProcessTable:
+    def shared_processes() -> SharedProcessTable:
         from retinue.engines.process.supervisor import SharedProcessTable
 
         return SharedProcessTable()
@@ -37,12 +55,12 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
     def pi() -> Engine:
         from retinue.engines.pi.engine import PiEngine
 
-        return PiEngine(owns_process=owns_process, shared_processes=family())
+        return PiEngine(owns_process=owns_process, shared_processes=shared_processes())
 
     def claude() -> Engine:
         from retinue.engines.claude.engine import ClaudeEngine
 
-        return ClaudeEngine(owns_process=owns_process, shared_processes=family())
+        return ClaudeEngine(owns_process=owns_process, shared_processes=shared_processes())
 
     return {
         "pi": EngineInfo(
@@ -148,3 +166,49 @@ FOREIGN_SETTINGS = (
 """Settings files of the pi extensions that the toolsets are compatible with."""
 
 DELEGATION_TOOLS = DelegationTools("nested", ("spawn_subagent", "agent_info"))
+
+
+class RetinueParts:
+    """The parts of one Retinue. All but the running ones exist before it is opened."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        state: Path,
+        agents: Iterable[Agent],
+        engines: Mapping[str, EngineInfo] | None,
+        store: SessionStore | None,
+        client: str | None,
+        owns_process: bool,
+    ) -> None:
+        self.environ = environ
+        self.state = state
+        self.home = str(home_folder(environ))
+        self.settings = SettingsFiles(environ, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
+        self.trust = TrustStore(state / "trust.json")
+        self.catalog = AgentRegistry(SearchPaths(environ), self.trust, program=agents)
+        self.engines = available_engines(environ, owns_process=owns_process) if engines is None else engines
+        self.redactor = Redactor(find_secrets(environ))
+        self._own_store: JsonlStore | None = None  # one that was passed in is opened and closed by its owner
+        if store is None:
+            store = self._own_store = ClientStore(state, client) if client else JsonlStore(state)
+        self.store = store
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Orchestrator]:
+        """Run the store, the engines and the control server during the block; end the runs that are left then."""
+        async with AsyncExitStack() as stack:
+            if self._own_store:
+                await stack.enter_async_context(self._own_store)
+            executor = await stack.enter_async_context(LocalExecutor(self.engines))
+            planner = Planner(
+                self.settings, self.catalog, self.engines, self.store, self.state, self.environ, DELEGATION_TOOLS
+            )
+            socket = ControlSocket(self.environ)
+            orchestrator = Orchestrator(planner, executor, self.store, EventBus(), self.redactor, socket.address)
+            make_toolset = TOOLSETS[DELEGATION_TOOLS.toolset].make
+            server = ControlServer(socket, orchestrator, partial(make_toolset, orchestrator, self.home))
+            await stack.enter_async_context(server)
+            stack.push_async_callback(orchestrator.close)
+            yield orchestrator

@@ -337,9 +337,8 @@ async def test_run_without_a_lease_is_recorded(folder):
 
 async def test_busy_refusal_names_the_owner_process(folder):
     async with JsonlStore(folder) as store:
-        store.get_control_address = lambda: "/run/me.sock"
         session = store.claim()
-        record = await store.open_record(run_spec(session))
+        record = await store.open_record(run_spec(session), control="/run/me.sock")
         StoreRecorder(record, run_spec(session)).record_start()
         with pytest.raises(RefusedError) as refusal:
             await store.open_record(run_spec(session, store.claim(session)))

@@ -48,14 +48,44 @@ CONNECTION_FAULT = "A connection to the runs of this process was ended by a faul
 SOCKET_UNAVAILABLE = "Other processes cannot watch or cancel the runs of this one: no socket (%s). The runs go on."
 
 
-class ControlServer:
-    """A server that listens from the first run until its block ends. None of its faults reaches a run."""
+class ControlSocket:
+    """The socket of a process with runs, bound when its address is asked for the first time."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self._tasks = BackgroundTasks()
-        self._path: Path | None = None
         self._is_attempted = False
+        self._is_bound = anyio.Event()
+        self.listener: socket | None = None
+        self.path: Path | None = None
+
+    def address(self) -> str | None:
+        """Return the path of the socket, which accepts connections from the first call on; None if there is none."""
+        if not self._is_attempted and UNIX_SOCKETS_SUPPORTED:
+            self._is_attempted = True
+            try:
+                self.listener, self.path = open_listener(self._environ)
+            except OSError as error:
+                logging.getLogger("retinue").warning(SOCKET_UNAVAILABLE, error.strerror or error)
+            else:
+                self._is_bound.set()
+        return str(self.path) if self.path else None
+
+    async def wait_bound(self) -> socket:
+        await self._is_bound.wait()
+        assert self.listener is not None
+        return self.listener
+
+
+class ControlServer:
+    """A server that listens from the first run until its block ends. None of its faults reaches a run."""
+
+    def __init__(
+        self, socket: ControlSocket, orchestrator: Orchestrator, make_toolset: Callable[[], ToolProvider]
+    ) -> None:
+        self.orchestrator = orchestrator
+        self._socket = socket
+        self._make_toolset = make_toolset
+        self._tasks = BackgroundTasks(self._listen)
         self._is_closing = False
         self._waiting_scopes: set[anyio.CancelScope] = set()
         """Scopes in which subscribers wait for events."""
@@ -74,32 +104,18 @@ class ControlServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._path is not None:
+        if self._socket.path is not None:
             with suppress(OSError):
-                self._path.unlink()
+                self._socket.path.unlink()
             await self._drain()
         await self._tasks.__aexit__(kind, error, trace)
-
-    def bind(self, orchestrator: Orchestrator, make_toolset: Callable[[], ToolProvider]) -> None:
-        """Set the orchestrator of the runs and the toolset they delegate with; the server does not listen yet."""
-        self.orchestrator = orchestrator
-        self._make_toolset = make_toolset
+        if self._socket.listener is not None:
+            self._socket.listener.close()
 
     @property
     def toolset(self) -> ToolProvider:
+        """The tools that runs of this process delegate with."""
         return self._make_toolset()
-
-    def address(self) -> str | None:
-        """Return the path of the socket, which listens from the first call on; None if there can be none."""
-        if not self._is_attempted and UNIX_SOCKETS_SUPPORTED:
-            self._is_attempted = True
-            try:
-                listener, self._path = open_listener(self._environ)
-            except OSError as error:
-                logging.getLogger("retinue").warning(SOCKET_UNAVAILABLE, error.strerror or error)
-            else:
-                self._group.start_soon(self._listen, listener)
-        return str(self._path) if self._path else None
 
     @contextmanager
     def unauthenticated(self) -> Iterator[None]:
@@ -158,8 +174,8 @@ class ControlServer:
                 self._idle = anyio.Event()
                 await self._idle.wait()
 
-    async def _listen(self, bound: socket) -> None:
-        async with await SocketListener.from_socket(bound) as listener:
+    async def _listen(self) -> None:
+        async with await SocketListener.from_socket(await self._socket.wait_bound()) as listener:
             while True:
                 # If no descriptor is free for a new connection, one may be later.
                 with suppress(OSError, anyio.BrokenResourceError):

@@ -29,7 +29,7 @@ from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec
 from retinue.runtime.run_registry import ActiveRuns
 from retinue.runtime.validation import busy_session
-from retinue.sessions.store import SessionStore, SessionSummary, StoredEvents
+from retinue.sessions.store import LocalSessionStore, SessionStore, SessionSummary, StoredEvents
 
 CLOSE_TIMEOUT = 10.0
 """Seconds the last runs have to end on close: as long as a stubborn process tree takes."""
@@ -55,14 +55,14 @@ class Orchestrator:
         store: SessionStore,
         bus: EventBus,
         redactor: Redactor,
-        get_callback_address: Callable[[], str | None],
+        get_control_address: Callable[[], str | None],
     ) -> None:
         self._planner = planner
         self._executor = executor
         self._store = store
         self._bus = bus
         self._redactor = redactor
-        self._get_callback_address = get_callback_address
+        self._get_control_address = get_control_address
         self._slots: dict[int, anyio.Semaphore] = {}
         self._intake = RunIntake()
         self._call_controls: set[RunControl] = set()
@@ -239,7 +239,7 @@ class Orchestrator:
         run = self._store.claim(spec.session) if spec.resumes else self._store.claim()
         callback, grant, notices = None, spec.grant, spec.notices
         if planned.child_context and not planned.failure:
-            if address := self._get_callback_address():
+            if address := self._get_control_address():
                 callback = CallbackAddress(address, create_token())
             else:
                 removed = tuple(RemovedTool(tool, "home") for tool in grant.tools if is_delegation(tool))
@@ -293,7 +293,10 @@ class Orchestrator:
         Raises:
             RefusedError: the session cannot be continued now.
         """
-        record = await self._store.open_record(spec)
+        if isinstance(self._store, LocalSessionStore):
+            record = await self._store.open_record(spec, control=self._get_control_address())
+        else:
+            record = await self._store.open_record(spec)
         secrets = [*spec.secrets.values(), *([spec.callback.token] if spec.callback else ())]
         redactor = EventRedactor(self._redactor.with_secrets(secret.reveal() for secret in secrets))
         parent = self.delegation.get(spec.lineage.parent_run)

@@ -92,7 +92,7 @@ class PlannedRun(Struct, frozen=True):
 
 
 class _TaskDraft(Struct, kw_only=True):
-    """What is known of a task; planning fills in the second half, until it finds a failure."""
+    """A task being planned: the second half is filled in step by step, until a failure is found."""
 
     task: Task
     found: Agent | Failure
@@ -221,7 +221,7 @@ class Planner:
         previous: SessionSummary | None,
         admitted: AdmittedCall,
     ) -> PlannedRun:
-        call, settings, cwd = admitted.call, admitted.settings, task.cwd or admitted.call.cwd
+        call, cwd = admitted.call, task.cwd or admitted.call.cwd
         draft = _TaskDraft(
             task=task,
             found=found,
@@ -232,37 +232,7 @@ class Planner:
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
         failure = await self._complete_draft(draft, admitted)
-        engine = draft.engine
-        spec = RunSpec(
-            run="",
-            session=draft.session,
-            name=task.name or agent.name or "subagent",
-            toolset=call.toolset,
-            agent=agent,
-            task=task.prompt,
-            prompt=task.prompt,
-            system_prompt=draft.system_prompt,
-            append_prompt=draft.append_prompt,
-            history=draft.history,
-            native_session=draft.native_session,
-            native_folder=draft.native_folder,
-            cwd=cwd,
-            engine=engine.name if engine else "",
-            model=draft.model,
-            grant=draft.grant,
-            authority=child_tool_ceiling(agent, draft.grant),
-            limits=draft.limits,
-            lineage=draft.lineage,
-            environment=draft.environment,
-            secrets=draft.secrets,
-            vault_path=settings.vault,
-            finalize=call.finalize,
-            resumes=previous is not None,
-            allow_process_reuse=settings.warm_pool if engine else True,
-            setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),
-            unsupported_preferences=_unsupported_preferences(agent, engine, draft.model) if engine else (),
-            notices=draft.notices,
-        )
+        spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
         return PlannedRun(
             spec,
@@ -411,6 +381,41 @@ def _validate_chain(planned: list[PlannedRun]) -> None:
 
 
 # -- parts of a spec -------------------------------------------------------------------------------
+
+
+def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
+    """Return the spec of a planned run, which has no id of its own yet."""
+    call, settings, task, agent, engine = admitted.call, admitted.settings, draft.task, draft.agent, draft.engine
+    return RunSpec(
+        run="",
+        session=draft.session,
+        name=task.name or agent.name or "subagent",
+        toolset=call.toolset,
+        agent=agent,
+        task=task.prompt,
+        prompt=task.prompt,
+        system_prompt=draft.system_prompt,
+        append_prompt=draft.append_prompt,
+        history=draft.history,
+        native_session=draft.native_session,
+        native_folder=draft.native_folder,
+        cwd=draft.cwd,
+        engine=engine.name if engine else "",
+        model=draft.model,
+        grant=draft.grant,
+        authority=child_tool_ceiling(agent, draft.grant),
+        limits=draft.limits,
+        lineage=draft.lineage,
+        environment=draft.environment,
+        secrets=draft.secrets,
+        vault_path=settings.vault,
+        finalize=call.finalize,
+        resumes=draft.previous is not None,
+        allow_process_reuse=settings.warm_pool if engine else True,
+        setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),
+        unsupported_preferences=_unsupported_preferences(agent, engine, draft.model) if engine else (),
+        notices=draft.notices,
+    )
 
 
 def _agent_profile(found: Agent | Failure, task: Task) -> AgentProfile:

@@ -12,9 +12,9 @@ from retinue.sessions.store import EVERY_SESSION, Conversation, SessionFilter, S
 
 
 class ClientStore(JsonlStore):
-    """Finds and lists what one client began: whatever else is in the folder does not exist for it.
+    """Finds and lists the sessions of one client only.
 
-    A session is a client's by the root conversation it stands under: the roots of a client begin with its name.
+    The root conversation of a session tells its client: the roots of a client begin with its name.
     """
 
     def __init__(self, folder: Path, client: str) -> None:
@@ -42,5 +42,5 @@ class ClientStore(JsonlStore):
 
 
 def make_client_root(client: str | None, conversation: str) -> str:
-    """The id of a root conversation of a client; of the user's own where there is none."""
+    """Return the id of a root conversation of a client, or of the user's own without a client."""
     return f"{client}-{conversation}" if client else conversation

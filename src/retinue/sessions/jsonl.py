@@ -72,8 +72,6 @@ class JsonlStore:
         clock: Callable[[], float] = time.time,
         new_id: Callable[[], str] = make_random_id,
     ) -> None:
-        self.get_control_address: Callable[[], str | None] = lambda: None
-        """Returns the control socket of this process: called when a run starts, and written to its lease."""
         self._layout = StateLayout(folder)
         self._description = f"The state folder {folder}"
         self._limits = limits
@@ -111,11 +109,11 @@ class JsonlStore:
     def claim(self, session: str | None = None) -> str:
         return claim_id(self._layout, session, self._new_id)
 
-    async def open_record(self, spec: RunSpec) -> FileRecord:
+    async def open_record(self, spec: RunSpec, *, control: str | None = None) -> FileRecord:
         flusher = self._flusher
         if flusher is None:
             raise RuntimeError("runs are recorded within `async with store:` only")
-        owner = self._make_owner(spec.session, spec.run, self.get_control_address())
+        owner = self._make_owner(spec.session, spec.run, control)
         opened = await self._open(owner, resumes=spec.resumes)
         if opened.interrupted:
             self._log_interruption(opened.interrupted)

@@ -1,11 +1,11 @@
-"""What a store of sessions promises. The record is append-only; everything else is derived from it."""
+"""The protocols of session stores and the values they return. Records are append-only; all else is derived."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -15,9 +15,14 @@ from retinue.model.events import RunEnded
 from retinue.model.results import Usage
 from retinue.model.runs import RunSpec
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from retinue.sessions.retention import PruneReport
+
 
 class LeaseOwner(Struct, frozen=True, kw_only=True):
-    """Who carries out a session's current run."""
+    """The process that executes a session's current run."""
 
     session: str
     run: str
@@ -26,9 +31,9 @@ class LeaseOwner(Struct, frozen=True, kw_only=True):
     started: float
     """Wall clock."""
     boot: str | None = None
-    """Tells a process from one with the same number before the machine started anew."""
+    """Distinguishes a process from one with the same number before the machine restarted."""
     control: str | None = None
-    """Socket on which the process takes orders."""
+    """The control socket of the process."""
 
 
 INTERRUPTED = Failure(
@@ -45,7 +50,7 @@ class SessionState(StrEnum):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """One run of a session, as a list shows it."""
+    """One run of a session, as lists show it."""
 
     run: str
     state: SessionState
@@ -59,11 +64,11 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     queued: float = 0.0
     """When it was accepted."""
     tools: int = 0
-    """Calls of tools, once it has ended."""
+    """Number of tool calls, once it has ended."""
 
 
 class SessionSummary(Struct, frozen=True, kw_only=True):
-    """A session as a list shows it: known without reading its record whole."""
+    """A session as lists show it: available without reading the whole record."""
 
     session: str
     name: str
@@ -78,11 +83,11 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     root: str
     """The conversation of the latest run."""
     begun_in: str = ""
-    """The conversation of the first run: another, where someone else has continued the session."""
+    """The conversation of the first run: another one if a different conversation continued the session."""
     parent_run: str | None = None
-    """The run that asked for the session: whoever continues it, its place in a tree stays."""
+    """The run that started the session; continuing the session does not change it."""
     parent_call: str = ""
-    """The tool call that did."""
+    """The tool call that started the session."""
     depth: int = 1
     timeout: float = 0.0
     """Of the latest run."""
@@ -100,27 +105,27 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
 
     @property
     def search_text(self) -> str:
-        """What a search looks in, in the case it looks for."""
+        """The text that a search covers, case-folded."""
         return f"{self.name}\n{self.agent}\n{self.task}\n{self.preview}".casefold()
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
-    """Which sessions are asked for; None asks for any."""
+    """Conditions on sessions; None matches any value."""
 
     limit: int | None = None
-    """At most so many, the last changed first."""
+    """Largest number of results, last changed first."""
     root: str | None = None
     begun_in: str | None = None
     agent: str | None = None
     engine: str | None = None
     state: SessionState | None = None
     text: str | None = None
-    """Looked for in name, agent, task and preview, whatever the case."""
+    """Searched in name, agent, task and preview, ignoring case."""
     before: tuple[float, str] | None = None
-    """Only what comes after this in the list: the time and the id of the last that was seen."""
+    """Only entries after this one in the list: the time and the id of the last entry seen."""
 
     def matches(self, summary: SessionSummary) -> bool:
-        """Whether a session is one of these, whatever the limit and wherever it stands."""
+        """Return whether a session matches, apart from `limit` and `before`."""
         return (
             self.root in {None, summary.root}
             and self.begun_in in {None, summary.begun_in}
@@ -132,7 +137,6 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
 
 EVERY_SESSION = SessionFilter()
-"""Every session."""
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -140,15 +144,15 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
     root: str
     updated: float
-    """When one of the sessions that were asked for was last changed."""
+    """When the last of its matching sessions changed."""
     count: int
-    """Of its sessions, all of them."""
+    """Number of all its sessions."""
     sessions: Sequence[SessionSummary]
-    """The last changed first, those that were asked for before the others; not more than were wanted."""
+    """Its sessions up to the requested number: matching ones first, then last changed first."""
 
 
 class StoredEvents(Protocol):
-    """Events being read, in the order they were written: an async iterator."""
+    """Stored events in the order they were written, as an async iterator."""
 
     def __aiter__(self) -> AsyncIterator[EventRecord]: ...
 
@@ -156,103 +160,136 @@ class StoredEvents(Protocol):
 
     @property
     def damaged_count(self) -> int:
-        """Records met so far that could not be read and were skipped."""
+        """Number of unreadable records skipped so far."""
 
 
 class RunRecord(Protocol):
-    """The durable record of one run while it goes on. Holds the session's lease."""
+    """The durable record of one active run. Holds the session's lease."""
 
     @property
     def file(self) -> str | None:
-        """Where the record is, if it is a file."""
+        """Path of the record, if it is a file."""
 
     @property
     def fault(self) -> Failure | None:
-        """Why not everything appended so far is stored; None when it is."""
+        """The reason why not everything appended is stored; None if it is."""
 
     def append(self, stamped: EventRecord) -> None:
-        """Writes one event. Never raises for storage: see `fault`; what could not be written is tried again.
+        """Write one event. Never raises for storage: see `fault`; a failed write is retried.
 
-        What comes after the session was given free is not stored.
+        Events after the release are not stored.
         """
 
     async def sync(self) -> None:
-        """Returns when everything appended is as durable as the store can make it."""
+        """Wait until everything appended is as durable as the store can make it."""
 
     async def release(self) -> None:
-        """Ends the record and gives the session free. Bounded, never raises."""
+        """End the record and release the session. Bounded, never raises."""
 
 
 class SessionStore(Protocol):
-    """Where sessions are remembered."""
+    """A store of sessions: what every store has."""
 
     def claim(self, session: str | None = None) -> str:
-        """A new id of 128 bits (32 hex digits) whose first 8 digits no other session or run has.
+        """Return a new id of 128 bits (32 hex digits) whose first 8 digits no other session or run has.
 
         For a new session, or for a later run of the given one; never fails: see `RunRecord.fault`.
         """
 
     async def open_record(self, spec: RunSpec) -> RunRecord:
-        """Leases the session of the spec and opens its record for one more run.
+        """Lease the session of the spec and open its record for one more run.
 
-        A new session that cannot be written begins all the same, with its `fault` set.
+        A new session that cannot be written starts all the same, with its `fault` set.
 
         Raises:
-            Refused: `session_not_found`, `session_busy` or `storage`, for a spec that resumes.
+            RefusedError: `session_not_found`, `session_busy` or `storage`, for a spec that resumes.
         """
 
     async def find(self, name: str) -> str | None:
-        """The id of the session that this id, or prefix of at least 8 hex digits, names; None if there is none.
+        """Return the id of the session that an id, or prefix of at least 8 hex digits, names; None if there is none.
 
         Ids of runs name their session; dashes are ignored.
 
         Raises:
-            Refused: `storage`: there is one, and it cannot be read.
+            RefusedError: `storage`: the session exists and cannot be read.
         """
 
     async def is_locked(self, session: str) -> bool:
-        """Whether a live process holds the session's lease."""
+        """Return whether a live process holds the session's lease."""
 
     async def summary(self, session: str) -> SessionSummary | None: ...
 
     async def list(self, session_filter: SessionFilter = EVERY_SESSION) -> Sequence[SessionSummary]:
-        """Sessions, last changed first, without reading their records whole.
+        """Return the sessions that match the filter, last changed first, without reading whole records.
 
         Raises:
-            Refused: `storage`: none can be read. One that cannot be read alone is listed with its failure.
+            RefusedError: `storage`: none can be read. A single unreadable session is listed with its failure.
         """
 
     async def conversations(
         self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int
     ) -> Sequence[Conversation]:
-        """Root conversations with such a session, last changed first, each with at most so many of its sessions.
+        """Return the root conversations with a matching session, last changed first, with their first sessions.
 
-        Limit and place in the list are the conversations'.
+        `limit` and `before` of the filter apply to conversations.
 
         Raises:
-            Refused: `storage`: none can be read.
+            RefusedError: `storage`: none can be read.
         """
 
     def events(self, session: str, *, run: str | None = None) -> StoredEvents:
-        """The events of a session, or of one of its runs, from the first, in the order they were written.
+        """Return the events of a session, or of one of its runs, from the first, in the order they were written.
 
         Raises:
-            Refused: `storage`, while it is read.
+            RefusedError: `storage`, while it is read.
         """
 
     async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
-        """The last events of a session, at a cost that does not grow with its size.
+        """Return the last events of a session, at a cost that does not grow with its size.
 
         Raises:
-            Refused: `storage`.
+            RefusedError: `storage`.
         """
 
     async def recover(self) -> Sequence[SessionSummary]:
-        """Ends the runs whose owner is gone, as `INTERRUPTED` with what they had; returns their sessions."""
+        """End the runs whose process is gone, as `INTERRUPTED` with what they had; return their sessions."""
+
+
+@runtime_checkable
+class LocalSessionStore(SessionStore, Protocol):
+    """A store that the processes of this machine share, and find each other's runs by."""
+
+    async def open_record(self, spec: RunSpec, *, control: str | None = None) -> RunRecord:
+        """Open a record as every store does; `control` is the socket by which other processes reach the run."""
+
+    async def list(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, refresh: bool = True
+    ) -> Sequence[SessionSummary]:
+        """Return sessions as every store does; without `refresh`, as they were last read."""
+
+    async def conversations(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int, refresh: bool = True
+    ) -> Sequence[Conversation]:
+        """Return conversations as every store does; without `refresh`, as they were last read."""
+
+    async def names(self) -> frozenset[str]:
+        """Return the first 8 digits of the id of every session and later run, at a low cost."""
+
+    async def owners(self) -> Sequence[LeaseOwner]:
+        """Return the processes that execute runs now."""
+
+    async def prune(self, *, older_than: float, keep_results: bool = True, vault: Path | None = None) -> PruneReport:
+        """Delete the details of sessions unchanged for so many seconds, or all of them without `keep_results`."""
+
+    def root_events(self, root: str) -> StoredEvents:
+        """Return the stored events of a root conversation, in the order they were written."""
+
+    def follow(self, root: str) -> StoredEvents:
+        """Return the stored events of a root conversation, then those to come, without end."""
 
 
 def sort_sessions(summaries: Iterable[SessionSummary], session_filter: SessionFilter) -> list[SessionSummary]:
-    """The wanted ones among sessions, last changed first."""
+    """Return the sessions that match the filter, last changed first."""
     found = sorted(filter(session_filter.matches, summaries), key=lambda each: (-each.updated, each.session))
     return [each for each in found if _is_after(session_filter, each.updated, each.session)][: session_filter.limit]
 
@@ -260,7 +297,7 @@ def sort_sessions(summaries: Iterable[SessionSummary], session_filter: SessionFi
 def group_conversations(
     summaries: Iterable[SessionSummary], session_filter: SessionFilter, max_sessions: int
 ) -> list[Conversation]:
-    """The root conversations of the wanted ones, each with at most so many of its sessions."""
+    """Return the root conversations of matching sessions, each with at most `max_sessions` of its sessions."""
     groups: dict[str, list[SessionSummary]] = {}
     for each in sort_sessions(summaries, EVERY_SESSION):
         groups.setdefault(each.root, []).append(each)
@@ -281,12 +318,12 @@ def _is_after(session_filter: SessionFilter, updated: float, name: str) -> bool:
 
 
 async def sum_usage_under(store: SessionStore, root: str) -> Usage:
-    """Return what all ended runs under a root conversation consumed.
+    """Return the usage of all ended runs under a root conversation.
 
     Raises:
-        Refused: `storage`.
+        RefusedError: `storage`.
     """
-    # Others may have continued what was begun under it, and it may have continued what others had begun.
+    # Other conversations may have continued its sessions, and it may have continued sessions of others.
     found = [*await store.list(SessionFilter(root=root)), *await store.list(SessionFilter(begun_in=root))]
     usage = Usage()
     for session in {each.session: each for each in found}.values():
@@ -295,9 +332,9 @@ async def sum_usage_under(store: SessionStore, root: str) -> Usage:
 
 
 async def _sum_all_runs(store: SessionStore, session: SessionSummary, root: str) -> Usage:
-    """The summary knows the latest run only, and others may have belonged to another conversation."""
+    """Sum the runs of a session under a root: its summary has only the latest, and others may have another root."""
     usage = Usage()
-    with suppress(RefusedError):  # what cannot be read any more is not counted, and keeps nobody from going on
+    with suppress(RefusedError):  # an unreadable session is not counted: it must not block the conversation
         async for stamped in store.events(session.session):
             if stamped.origin.root == root and isinstance(stamped.event, RunEnded):
                 usage += stamped.event.usage
