@@ -1,4 +1,4 @@
-"""Shared by the tests of agents: short ways to say what a definition is and where it lies."""
+"""Fixtures for agent tests: agent files, a repository, and registries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write() -> Write:
-    """Writes an agent file: `write(folder / "x.md", "tools: read", body="…")`, named as its file unless it says so."""
+    """Return a writer of agent files: `write(folder / "x.md", "tools: read", body="…")`, named by the file by default."""
 
     def write(path: Path, *lines: str, body: str = "Do it.") -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write() -> Write:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """An empty repository."""
+    """Return an empty repository."""
     root = tmp_path / "repository"
     (root / ".git").mkdir(parents=True)
     return root
@@ -44,8 +44,8 @@ def trust(scratch_home: Path) -> TrustStore:
 
 
 @pytest.fixture
-def catalog_with(scratch_home: Path, trust: TrustStore) -> Callable[..., AgentRegistry]:
-    """A catalog of this user with agents of a program."""
+def registry_with(scratch_home: Path, trust: TrustStore) -> Callable[..., AgentRegistry]:
+    """Return a maker of registries with agents of a program."""
 
     def make(
         *program: Agent,
@@ -60,11 +60,11 @@ def catalog_with(scratch_home: Path, trust: TrustStore) -> Callable[..., AgentRe
 
 
 @pytest.fixture
-def catalog(catalog_with: Callable[..., AgentRegistry]) -> AgentRegistry:
-    return catalog_with()
+def registry(registry_with: Callable[..., AgentRegistry]) -> AgentRegistry:
+    return registry_with()
 
 
 @pytest.fixture
-def later_catalog(catalog_with: Callable[..., AgentRegistry]) -> AgentRegistry:
-    """The same an hour from now, when every file has long been as it is."""
-    return catalog_with(clock=lambda: time.time_ns() + 3600 * 10**9)
+def later_registry(registry_with: Callable[..., AgentRegistry]) -> AgentRegistry:
+    """Return a registry whose clock is an hour ahead, so that every file stamp is settled."""
+    return registry_with(clock=lambda: time.time_ns() + 3600 * 10**9)

@@ -1,4 +1,4 @@
-"""An agent as a Python object, and what others may see of it."""
+"""An agent as a Python object, and its profile."""
 
 from __future__ import annotations
 

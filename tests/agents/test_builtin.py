@@ -1,4 +1,4 @@
-"""The agents that come along: complete, harmless, and of one form."""
+"""The built-in agents: complete, harmless, and of one form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between dialects beyond spelling."""
+"""Dialects of agent files: tool lists, values, discovery and folders."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def read(path: Path, origin: AgentSource = USER) -> Agent:
 
 
 @pytest.fixture
-def one(tmp_path, write):
-    """The agent of a header."""
+def read_header(tmp_path, write):
+    """Return a reader of agents by their header."""
     return lambda *lines, origin=USER: read(write(tmp_path / "x.md", *lines), origin)
 
 
@@ -35,27 +35,27 @@ def one(tmp_path, write):
     "key", ["tools", "approved_tools", "allowed_tools", "allowedTools", "allowed-tools", "Tools"]
 )
 @pytest.mark.parametrize("value", ["read, bash", "[read, bash]", "\n  - read\n  - bash", '"read,bash"', "read bash"])
-def test_allow_list_has_several_spellings(one, key, value):
-    assert one(f"{key}: {value}").tools == ("read", "bash")
+def test_allow_list_has_several_spellings(read_header, key, value):
+    assert read_header(f"{key}: {value}").tools == ("read", "bash")
 
 
 @pytest.mark.parametrize("key", ["denied_tools", "excludeTools", "disallowedTools", "disallowed_tools"])
-def test_deny_list_has_several_spellings(one, key):
-    assert one(f"{key}: bash, write").denied_tools == ("bash", "write")
+def test_deny_list_has_several_spellings(read_header, key):
+    assert read_header(f"{key}: bash, write").denied_tools == ("bash", "write")
 
 
 @pytest.mark.parametrize("value", ['"*"', "*", "all", "All", "inherit", "null", "~", "[all]"])
-def test_inherit_values_inherit_the_callers_tools(one, value):
-    assert one(f"tools: {value}").tools is None
+def test_inherit_values_inherit_the_callers_tools(read_header, value):
+    assert read_header(f"tools: {value}").tools is None
 
 
 @pytest.mark.parametrize("value", ["none", "[]", '""', ""])
-def test_none_values_grant_no_tools(one, value):
-    assert one(f"tools: {value}").tools == ()
+def test_none_values_grant_no_tools(read_header, value):
+    assert read_header(f"tools: {value}").tools == ()
 
 
-def test_empty_tool_list_grants_no_tools_with_a_notice(one):
-    assert [remark.text for remark in one("tools:").notices] == [
+def test_empty_tool_list_grants_no_tools_with_a_notice(read_header):
+    assert [remark.text for remark in read_header("tools:").notices] == [
         "tools: is empty, so there are no tools; leave the key out to inherit them",
     ]
 
@@ -65,22 +65,22 @@ def test_invalid_tool_list_makes_the_file_unusable(tmp_path, write):
     assert read_agent(path, USER) == Diagnostic(str(path), "tools: {'write': 'false'} is not a list of names", 3)
 
 
-def test_claude_denied_tools_are_removed_from_allowed_tools(one):
-    agent = one("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
+def test_claude_denied_tools_are_removed_from_allowed_tools(read_header):
+    agent = read_header("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(allow=("read",))
 
 
-def test_claude_denied_pattern_restricts_an_allowed_tool(one):
-    agent = one("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
+def test_claude_denied_pattern_restricts_an_allowed_tool(read_header):
+    agent = read_header("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
 
 
-def test_denying_a_delegation_tool_denies_its_other_name(one):
-    assert not one("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).to_profile().tools.delegates
+def test_denying_a_delegation_tool_denies_its_other_name(read_header):
+    assert not read_header("tools: Read, Task", "disallowedTools: Agent", origin=CLAUDE).to_profile().tools.delegates
 
 
-def test_claude_deny_list_without_allow_list_is_kept(one):
-    agent = one("disallowedTools: Write, Edit", origin=CLAUDE)
+def test_claude_deny_list_without_allow_list_is_kept(read_header):
+    agent = read_header("disallowedTools: Write, Edit", origin=CLAUDE)
     assert agent.to_profile().tools == ToolPolicy(deny=("write", "edit"))
 
 
@@ -88,13 +88,13 @@ def test_claude_deny_list_without_allow_list_is_kept(one):
 
 
 @pytest.mark.parametrize("word", ["true", "True", "YES", "1", "on"])
-def test_true_values_set_a_flag(one, word):
-    assert one(f"readonly: {word}").readonly
+def test_true_values_set_a_flag(read_header, word):
+    assert read_header(f"readonly: {word}").readonly
 
 
 @pytest.mark.parametrize("word", ["false", "No", "0", "off", ""])
-def test_false_values_clear_a_flag(one, word):
-    assert not one(f"readonly: {word}").readonly
+def test_false_values_clear_a_flag(read_header, word):
+    assert not read_header(f"readonly: {word}").readonly
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_false_values_clear_a_flag(one, word):
         ("extensions: true", "extensions", ()),
     ],
 )
-def test_header_values_are_parsed(one, line, field, value):
-    assert getattr(one(line), field) == value
+def test_header_values_are_parsed(read_header, line, field, value):
+    assert getattr(read_header(line), field) == value
 
 
-# -- files among others ----------------------------------------------------------------------------
+# -- discovery ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The guard on extra arguments: an allow-list, and the seed's sentence where tools would be widened."""
+"""Extra arguments of agents: the allow list, and the refusal of tool flags."""
 
 from __future__ import annotations
 

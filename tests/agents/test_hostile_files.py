@@ -1,4 +1,4 @@
-"""Agent files that are no files, too large, or lead elsewhere: named, and never in the way."""
+"""Hostile agent files: not regular, too large, linked elsewhere, wrong encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers: plain lines and YAML read alike, hostile YAML refused, broken YAML saved."""
+"""Headers of agent files: plain lines, YAML, hostile YAML and broken YAML."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_plain_header_parser_agrees_with_yaml(source):
 
 
 def _first_wins(source: str) -> dict[str, str]:
-    """An independent reading: PyYAML's own nodes, every scalar its text."""
+    """Return an independent reading by PyYAML's nodes, every scalar as text."""
     node = yaml.compose(source, Loader=yaml.BaseLoader)
     return {} if node is None else dict(reversed([(key.value, value.value) for key, value in node.value]))
 

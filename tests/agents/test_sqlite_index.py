@@ -1,4 +1,4 @@
-"""The derived index of agents: written when it is wrong, and only then; whatever happens to its file."""
+"""The SQLite index of agents: written only when it differs, and restored after damage."""
 
 import sqlite3
 import stat
@@ -14,7 +14,7 @@ from retinue.engines.base import EngineCapabilities, EngineInfo
 from retinue.engines.scripted import ScriptedEngine
 
 
-def kind(name="pi", missing=None, **more):
+def engine_info(name="pi", missing=None, **more):
     return EngineInfo(
         name=name,
         capabilities=EngineCapabilities(tools=frozenset()),
@@ -24,7 +24,7 @@ def kind(name="pi", missing=None, **more):
     )
 
 
-def roster(*agents):
+def make_agent_set(*agents):
     return AgentSet(agents, accepted={})
 
 
@@ -44,7 +44,7 @@ def test_index_has_a_row_for_each_agent_outside_projects(index):
     mine = Agent(name="mine", layer=SourceLayer.PROGRAM)
     off = Agent(name="off", enabled=False, no_tools=True, engine="claude", layer=SourceLayer.USER, source="/u/off.md")
     weaker = Agent(name="scout", layer=SourceLayer.USER, source="/u/scout.md")
-    assert index.reconcile(roster(mine, local, SCOUT, off, weaker), {"pi": kind()}, "auto")
+    assert index.reconcile(make_agent_set(mine, local, SCOUT, off, weaker), {"pi": engine_info()}, "auto")
     assert index.rows() == [
         IndexRow("off", "", "user", "/u/off.md", "", None, "[]", 0, "claude", "There is no engine 'claude'."),
         ROW,
@@ -53,36 +53,38 @@ def test_index_has_a_row_for_each_agent_outside_projects(index):
 
 def test_index_replaces_undecodable_bytes_of_file_names(index):
     odd = Agent(name="odd", layer=SourceLayer.USER, source="/u/\udcff.md")
-    index.reconcile(roster(odd), {"pi": kind()}, "auto")
+    index.reconcile(make_agent_set(odd), {"pi": engine_info()}, "auto")
     assert [row.source for row in index.rows()] == ["/u/\ufffd.md"]
 
 
 def test_index_file_is_private(index, tmp_path):
-    index.reconcile(roster(SCOUT), {}, "auto")
+    index.reconcile(make_agent_set(SCOUT), {}, "auto")
     path = tmp_path / "state" / "agents.sqlite"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [file.name for file in path.parent.iterdir()] == ["agents.sqlite"], "nothing is left beside it"
 
 
 def test_current_index_is_not_rewritten(index, tmp_path):
-    people = roster(SCOUT)
-    assert index.reconcile(people, {"pi": kind()}, "auto")
-    assert not index.reconcile(people, {"pi": kind()}, "auto")
-    assert not index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    people = make_agent_set(SCOUT)
+    assert index.reconcile(people, {"pi": engine_info()}, "auto")
+    assert not index.reconcile(people, {"pi": engine_info()}, "auto")
+    assert not index.reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     another = AgentIndex(tmp_path / "state" / "agents.sqlite")
-    assert not another.reconcile(roster(SCOUT), {"pi": kind()}, "auto"), "another process finds it as it should be"
+    assert not another.reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto"), (
+        "another process finds it as it should be"
+    )
 
 
 def test_index_follows_changed_logins(index):
-    people = roster(SCOUT)
-    index.reconcile(people, {"pi": kind(missing="No key.")}, "auto")
+    people = make_agent_set(SCOUT)
+    index.reconcile(people, {"pi": engine_info(missing="No key.")}, "auto")
     assert [row.cannot_run for row in index.rows()] == ["No key."]
-    assert index.reconcile(people, {"pi": kind()}, "auto")
+    assert index.reconcile(people, {"pi": engine_info()}, "auto")
     assert [row.cannot_run for row in index.rows()] == [None]
 
 
 def test_offline_engine_does_not_count_for_auto(index):
-    index.reconcile(roster(SCOUT), {"offline": kind("offline", uses_models=False)}, "auto")
+    index.reconcile(make_agent_set(SCOUT), {"offline": engine_info("offline", uses_models=False)}, "auto")
     assert [row.cannot_run for row in index.rows()] == ["There is no engine with a language model."]
 
 
@@ -99,16 +101,16 @@ def test_offline_engine_does_not_count_for_auto(index):
 )
 def test_damaged_index_is_restored(index, tmp_path, damage):
     path = tmp_path / "state" / "agents.sqlite"
-    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    index.reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     damage(path)
-    assert AgentIndex(path).reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    assert AgentIndex(path).reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     assert index.rows() == [ROW]
     assert not path.is_symlink()
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no database")])
 def test_deleted_index_is_restored_without_other_changes(index, tmp_path, damage):
-    people, engines = roster(SCOUT), {"pi": kind()}
+    people, engines = make_agent_set(SCOUT), {"pi": engine_info()}
     index.reconcile(people, engines, "auto")
     damage(tmp_path / "state" / "agents.sqlite")
     assert index.reconcile(people, engines, "auto")
@@ -118,23 +120,23 @@ def test_deleted_index_is_restored_without_other_changes(index, tmp_path, damage
 def test_unwritable_index_raises_no_error(tmp_path):
     (tmp_path / "state").write_text("a file")
     index = AgentIndex(tmp_path / "state" / "agents.sqlite")
-    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    index.reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     assert index.rows() is None
 
 
 def test_folder_at_the_index_path_is_left_alone(tmp_path):
     (tmp_path / "agents.sqlite" / "precious").mkdir(parents=True)
-    AgentIndex(tmp_path / "agents.sqlite").reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    AgentIndex(tmp_path / "agents.sqlite").reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     assert [path.name for path in tmp_path.iterdir()] == ["agents.sqlite"]
     assert (tmp_path / "agents.sqlite" / "precious").is_dir()
 
 
 def test_locked_index_is_replaced_without_waiting(index, tmp_path):
-    index.reconcile(roster(SCOUT), {"pi": kind()}, "auto")
+    index.reconcile(make_agent_set(SCOUT), {"pi": engine_info()}, "auto")
     holder = sqlite3.connect(tmp_path / "state" / "agents.sqlite", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     other = AgentIndex(tmp_path / "state" / "agents.sqlite")
-    looking = threading.Thread(target=other.reconcile, args=(roster(SCOUT), {"pi": kind()}, "auto"))
+    looking = threading.Thread(target=other.reconcile, args=(make_agent_set(SCOUT), {"pi": engine_info()}, "auto"))
     looking.start()
     looking.join(2)
     assert not looking.is_alive(), "SQLite waits for 5 seconds unless it is told not to"

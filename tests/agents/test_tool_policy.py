@@ -1,4 +1,4 @@
-"""Effective tools: every source only takes away, and what cannot be kept is refused by name."""
+"""Tool grants: every source only removes tools, and unenforceable restrictions are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOW = ("authority", "inherited", "allow_write", "delegation_tools")
 
 
 def grant(capabilities: EngineCapabilities = PI, /, **given: Any) -> Any:
-    """What an agent of these fields is granted under these circumstances."""
+    """Return the grant of an agent with these fields."""
     how = {name: given.pop(name) for name in HOW if name in given}
     return compute_grant(Agent(name="a", **given).to_profile(), engine="pi", capabilities=capabilities, **how)
 
@@ -284,7 +284,7 @@ def test_unsupported_preferences_are_reported():
     assert find_unsupported_preferences(agent, knows) == ("thinking",)
 
 
-# -- rules that always hold ------------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------------
 
 some_tools = st.lists(st.sampled_from(TOOLS), max_size=6).map(tuple)
 sets_of_tools = st.frozensets(st.sampled_from(TOOLS))

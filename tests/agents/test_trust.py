@@ -1,4 +1,4 @@
-"""Trust: bound to content, remembered safely, doubtful when in doubt."""
+"""The trust store: acceptances bound to content, safe files, harmless agents."""
 
 from __future__ import annotations
 

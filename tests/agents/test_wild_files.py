@@ -1,4 +1,4 @@
-"""Agent files as people write them, each read as a whole."""
+"""Real-world agent files, each with its expected reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One made-up secret of each family, assembled so that no scanner takes this file for a leak."""
+"""One invented secret per pattern, assembled so that no scanner reports this file."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ SOLID = "a1B2c3D4e5F6g7H8i9J0"
 
 class Canary(NamedTuple):
     text: str
-    """How it stands in a text."""
+    """The text with the secret."""
     secret: str
-    """What must not survive."""
+    """The part that must be redacted."""
     masked: str
 
 
@@ -20,7 +20,7 @@ def key_block(kind: str, body: str) -> str:
 
 
 def _each_line(text: str, prefix: str) -> str:
-    """The lines with where they stand, as a search tells them."""
+    """Return the lines with a prefix each, as `grep` prints them."""
     return "\n".join(prefix.format(number) + line for number, line in enumerate(text.split("\n"), 1))
 
 

@@ -1,4 +1,4 @@
-"""What one attempt's events amount to."""
+"""The answer, failure, facts and bounds of an attempt."""
 
 import time
 from itertools import permutations
@@ -43,11 +43,11 @@ RETURNED = ToolReturned("c1", "grep", "found")
 GOES_ON = Notice(CONTINUED_NOTICE_CODE, "It goes on.")
 
 
-def ended(reason, **facts):
+def message_end(reason, **facts):
     return MessageEnded(stop_reason=reason, **facts)
 
 
-def collected(*events):
+def collect(*events):
     collector = AnswerCollector()
     for event in events:
         collector.observe(event)
@@ -62,23 +62,29 @@ def collected(*events):
     [
         ((Text("one"), Text(""), Text(" \n"), Text("two"), STOP), ("one\ntwo", FINAL)),
         ((Text("look"), CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
-        ((Text("done"), STOP, ended("stop")), ("done", FINAL)),
+        ((Text("done"), STOP, message_end("stop")), ("done", FINAL)),
         ((Text("done"), STOP, Text("more"), CALL, TOOL_USE), ("done", FINAL)),
         ((TextDelta("do"), TextDelta("ne"), STOP), ("done", FINAL)),
         ((TextDelta("do"), TextDelta("ne"), Text("done"), STOP), ("done", FINAL)),
         ((Text("API Error: timeout, rate limit"), STOP), ("API Error: timeout, rate limit", FINAL)),
-        ((Text("half"), ended("length")), ("half", PARTIAL)),
-        ((Text("half"), ended("length"), Text("done"), STOP), ("done", FINAL)),
-        ((Text("half an ans"), ended("length"), GOES_ON, Text("wer"), STOP), ("half an answer", FINAL)),
-        ((Text("a"), ended("length"), GOES_ON, Text("b"), ended("error")), ("ab", PARTIAL)),
-        ((Text("half an ans"), ended("length"), GOES_ON, TextDelta("we")), ("half an answe", PARTIAL)),
-        ((Text("I look"), CALL, TOOL_USE, RETURNED, ended("length"), GOES_ON, Text("done"), STOP), ("done", FINAL)),
-        ((Text("half"), ended("length"), GOES_ON, CALL, TOOL_USE, RETURNED, Text("done"), STOP), ("done", FINAL)),
-        ((Text("half"), ended("error", error="500")), ("half", PARTIAL)),
-        ((Text("half"), ended("aborted")), ("half", PARTIAL)),
-        ((Text("done"), STOP, Text("half"), ended("error")), ("half", PARTIAL)),
+        ((Text("half"), message_end("length")), ("half", PARTIAL)),
+        ((Text("half"), message_end("length"), Text("done"), STOP), ("done", FINAL)),
+        ((Text("half an ans"), message_end("length"), GOES_ON, Text("wer"), STOP), ("half an answer", FINAL)),
+        ((Text("a"), message_end("length"), GOES_ON, Text("b"), message_end("error")), ("ab", PARTIAL)),
+        ((Text("half an ans"), message_end("length"), GOES_ON, TextDelta("we")), ("half an answe", PARTIAL)),
+        (
+            (Text("I look"), CALL, TOOL_USE, RETURNED, message_end("length"), GOES_ON, Text("done"), STOP),
+            ("done", FINAL),
+        ),
+        (
+            (Text("half"), message_end("length"), GOES_ON, CALL, TOOL_USE, RETURNED, Text("done"), STOP),
+            ("done", FINAL),
+        ),
+        ((Text("half"), message_end("error", error="500")), ("half", PARTIAL)),
+        ((Text("half"), message_end("aborted")), ("half", PARTIAL)),
+        ((Text("done"), STOP, Text("half"), message_end("error")), ("half", PARTIAL)),
         ((Text("look"), CALL, TOOL_USE, RETURNED), ("look", PARTIAL)),
-        ((Text("first"), TOOL_USE, Text("second"), TOOL_USE, ended("error")), ("second", PARTIAL)),
+        ((Text("first"), TOOL_USE, Text("second"), TOOL_USE, message_end("error")), ("second", PARTIAL)),
         ((Text("look"), CALL, TOOL_USE, TextDelta("I fo"), TextDelta("und")), ("I found", PARTIAL)),
         ((Text("whole block"), TextDelta("and a ha")), ("whole block\nand a ha", PARTIAL)),
         ((Finalized(Finalization("SUCCESS", "result")), Text("chat"), STOP), ("result", FINAL)),
@@ -88,11 +94,11 @@ def collected(*events):
     ],
 )
 def test_answer_is_the_best_available_text(events, answer):
-    assert collected(*events).best_answer() == answer
+    assert collect(*events).best_answer() == answer
 
 
 def test_attempt_without_text_answers_with_a_diagnosis():
-    text, kind = collected(CALL, TOOL_USE, RETURNED, CALL, TOOL_USE, RETURNED, ended("error")).best_answer()
+    text, kind = collect(CALL, TOOL_USE, RETURNED, CALL, TOOL_USE, RETURNED, message_end("error")).best_answer()
     assert kind is DIAGNOSIS
     assert text == (
         "Subagent produced JSONL events but no final assistant text could be extracted.\n"
@@ -103,14 +109,14 @@ def test_attempt_without_text_answers_with_a_diagnosis():
 
 
 def test_diagnosis_has_only_known_facts():
-    assert collected(Thinking("hm"), ProcessEnded(ProcessEnd(1))).best_answer() == (
+    assert collect(Thinking("hm"), ProcessEnded(ProcessEnd(1))).best_answer() == (
         "Subagent produced JSONL events but no final assistant text could be extracted.\nLast event type: thinking.",
         DIAGNOSIS,
     )
 
 
 def test_diagnosis_of_an_idle_agent_has_no_events():
-    assert collected(OutputBytesCounted(raw=5), ProcessEnded(ProcessEnd(1))).best_answer() == (
+    assert collect(OutputBytesCounted(raw=5), ProcessEnded(ProcessEnd(1))).best_answer() == (
         "The subagent ended before it did anything: it wrote no message and called no tool.",
         DIAGNOSIS,
     )
@@ -123,14 +129,14 @@ def test_diagnosis_of_an_idle_agent_has_no_events():
     "events",
     [
         (Text("done"), STOP),
-        (ended("error", error="overloaded"), Text("done"), STOP),
-        (Text("done"), STOP, ended("stop")),
+        (message_end("error", error="overloaded"), Text("done"), STOP),
+        (Text("done"), STOP, message_end("stop")),
         (CALL, TOOL_USE, Finalized(Finalization("SUCCESS", "result")), RETURNED),
-        (Finalized(Finalization("ERROR", error="could not")), ended("error", error="late")),
+        (Finalized(Finalization("ERROR", error="could not")), message_end("error", error="late")),
     ],
 )
 def test_good_end_is_no_failure(events):
-    collector = collected(*events)
+    collector = collect(*events)
     assert collector.find_failure() is None
     assert collector.has_final_answer
 
@@ -139,7 +145,7 @@ def test_good_end_is_no_failure(events):
     ("events", "failure"),
     [
         (
-            (Text("half"), ended("error", error="429 rate limit")),
+            (Text("half"), message_end("error", error="429 rate limit")),
             Failure(
                 ErrorCode.PROVIDER,
                 "The model provider failed: 429 rate limit\n"
@@ -148,7 +154,7 @@ def test_good_end_is_no_failure(events):
             ),
         ),
         (
-            (ended("error"),),
+            (message_end("error"),),
             Failure(
                 ErrorCode.PROVIDER,
                 "The model provider failed: no reason given\n"
@@ -157,7 +163,7 @@ def test_good_end_is_no_failure(events):
             ),
         ),
         (
-            (Text("half"), ended("aborted")),
+            (Text("half"), message_end("aborted")),
             Failure(
                 ErrorCode.ABORTED,
                 "The agent's last turn was aborted. What it wrote is kept. Run the task again, or resume the session.",
@@ -165,7 +171,7 @@ def test_good_end_is_no_failure(events):
             ),
         ),
         (
-            (Text("half"), ended("length")),
+            (Text("half"), message_end("length")),
             Failure(
                 ErrorCode.OUTPUT_LIMIT,
                 "The model reached its output limit before the answer was complete. What it wrote is kept. "
@@ -194,7 +200,7 @@ def test_good_end_is_no_failure(events):
     ],
 )
 def test_bad_end_is_a_failure_with_kept_output_and_advice(events, failure):
-    collector = collected(*events)
+    collector = collect(*events)
     assert collector.find_failure() == failure
     assert not collector.has_final_answer
 
@@ -206,14 +212,14 @@ def test_attempt_without_events_has_no_final_message():
 
 
 def test_long_provider_error_is_cut_to_its_start():
-    failure = collected(ended("error", error="overloaded " + "x" * 100_000)).find_failure()
+    failure = collect(message_end("error", error="overloaded " + "x" * 100_000)).find_failure()
     assert failure is not None
     assert len(failure.message) < 2500
     assert failure.reason == "overloaded"
 
 
 def test_answer_is_not_final_while_another_message_is_written():
-    collector = collected(Text("done"), STOP)
+    collector = collect(Text("done"), STOP)
     assert collector.has_final_answer
     collector.observe(TextDelta("on second"))
     assert not collector.has_final_answer
@@ -226,9 +232,9 @@ def test_answer_is_not_final_while_another_message_is_written():
 def test_usage_is_summed_over_messages_and_each_is_a_turn():
     first = Usage(input=10, output=5, cache_read=3, cost=0.1, turns=1)
     second = Usage(input=20, output=7, cache_write=2)
-    assert collected(ended("tool_use", usage=first), ended("stop", usage=second), ended("stop")).usage == Usage(
-        input=30, output=12, cache_read=3, cache_write=2, cost=0.1, turns=3
-    )
+    assert collect(
+        message_end("tool_use", usage=first), message_end("stop", usage=second), message_end("stop")
+    ).usage == Usage(input=30, output=12, cache_read=3, cache_write=2, cost=0.1, turns=3)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -243,23 +249,23 @@ def test_cost_is_unknown_if_any_message_has_no_price(order):
 
 
 def test_model_is_that_of_the_answer():
-    assert collected(Text("done"), ended("stop", model="good"), ended("error", model="bad")).model == "good"
-    assert collected(ended("tool_use", model="first"), ended("error")).model == "first"
+    assert collect(Text("done"), message_end("stop", model="good"), message_end("error", model="bad")).model == "good"
+    assert collect(message_end("tool_use", model="first"), message_end("error")).model == "first"
     assert AnswerCollector().model is None
 
 
 def test_tool_calls_are_counted_by_name():
     write = ToolCalled("c2", "write", {"path": "x"})
-    assert collected(CALL, write, CALL).tools_used == {"grep": 2, "write": 1}
+    assert collect(CALL, write, CALL).tools_used == {"grep": 2, "write": 1}
 
 
 def test_last_session_process_and_finalization_count():
-    collector = collected(
+    collector = collect(
         EngineSessionStarted("one"),
         EngineSessionStarted("two"),
         Finalized(Finalization("ERROR", error="first")),
         Finalized(Finalization("SUCCESS", "second")),
-        ended("error", error="broken"),
+        message_end("error", error="broken"),
         ProcessEnded(ProcessEnd(code=3)),
     )
     assert collector.native_session == "two"
@@ -269,25 +275,25 @@ def test_last_session_process_and_finalization_count():
 
 
 def test_overcome_provider_error_is_no_failure():
-    assert collected(ended("error", error="broken"), Text("done"), STOP).provider_error is None
+    assert collect(message_end("error", error="broken"), Text("done"), STOP).provider_error is None
 
 
 def test_items_are_texts_and_tool_calls_in_order():
     events = (Text("look"), Text(" "), CALL, TOOL_USE, RETURNED, TextDelta("do"), Text("done"), STOP)
-    assert collected(*events).items == ("look", ToolUse("c1", "grep", {"pattern": "x"}), "done")
+    assert collect(*events).items == ("look", ToolUse("c1", "grep", {"pattern": "x"}), "done")
 
 
 def test_notices_are_unique_and_limited_to_the_newest():
     many = [Notice("retry", f"notice {i}") for i in range(MAX_NOTICES + 5)]
-    assert collected(many[0], many[0], many[1]).notices == ("notice 0", "notice 1")
-    assert collected(*many).notices == tuple(f"notice {i}" for i in range(5, MAX_NOTICES + 5))
+    assert collect(many[0], many[0], many[1]).notices == ("notice 0", "notice 1")
+    assert collect(*many).notices == tuple(f"notice {i}" for i in range(5, MAX_NOTICES + 5))
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
 
 
 def test_deltas_beyond_the_limit_are_dropped_and_counted():
-    collector = collected(*[TextDelta("x" * 500)] * 20_000, OutputBytesCounted(dropped=7))
+    collector = collect(*[TextDelta("x" * 500)] * 20_000, OutputBytesCounted(dropped=7))
     assert collector.best_answer() == ("x" * MAX_MESSAGE_CHARS, PARTIAL)
     assert collector.dropped_bytes == 20_000 * 500 - MAX_MESSAGE_CHARS + 7
 
@@ -343,7 +349,7 @@ def test_bounded_items_count_arguments_and_omit_huge_ones():
 
 
 def test_number_of_counted_tool_names_is_limited():
-    used = collected(*(ToolCalled("c", f"tool{i}", {}) for i in range(MAX_TOOL_NAMES + 50))).tools_used
+    used = collect(*(ToolCalled("c", f"tool{i}", {}) for i in range(MAX_TOOL_NAMES + 50))).tools_used
     assert len(used) == MAX_TOOL_NAMES + 1
     assert used["(others)"] == 50
 
@@ -360,9 +366,9 @@ EVENTS = st.sampled_from(
         RETURNED,
         STOP,
         TOOL_USE,
-        ended("error", error="500"),
-        ended("length"),
-        ended("aborted"),
+        message_end("error", error="500"),
+        message_end("length"),
+        message_end("aborted"),
         Finalized(Finalization("SUCCESS", "result")),
         Notice("n", "m"),
         ProcessEnded(ProcessEnd(0)),
@@ -373,7 +379,7 @@ EVENTS = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(events=st.lists(EVENTS, max_size=12))
 def test_success_has_a_final_answer_and_every_answer_a_status(events):
-    collector = collected(*events)
+    collector = collect(*events)
     text, kind = collector.best_answer()
     if collector.find_failure() is None:
         assert kind is FINAL

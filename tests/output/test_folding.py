@@ -1,4 +1,4 @@
-"""Home folders and stack traces, as a reader is spared them."""
+"""Home folders and stack traces abbreviated for display."""
 
 import time
 
@@ -114,9 +114,9 @@ def test_abbreviating_homes_takes_linear_time(before, unit):
 
 
 def _seconds(text):
-    def once():
+    def run_once():
         start = time.process_time()
         sanitize_for_display(text, HOME)
         return time.process_time() - start
 
-    return min(once() for _ in range(3))
+    return min(run_once() for _ in range(3))

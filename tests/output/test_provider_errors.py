@@ -1,4 +1,4 @@
-"""Real error texts of providers and network stacks, and what follows from them."""
+"""Classification of real error messages of providers and network stacks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Masking text that comes in pieces, and what masking costs."""
+"""Redaction of streams: equal output for any cuts, held-back text, linear time."""
 
 import re
 import time
@@ -29,18 +29,18 @@ TEXTS = st.lists(PIECES, max_size=20).map("".join) | st.text(ANY, max_size=80)
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "a" * 32 + "\n"
 
 
-def fed(masker, pieces):
-    stream = masker.open_stream()
+def feed_all(redactor, pieces):
+    stream = redactor.open_stream()
     return "".join([*map(stream.feed, pieces), stream.close()]), stream.redaction_count
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS, cuts=st.lists(st.integers(0, 2000), max_size=6), known=st.sampled_from([(), KNOWN]))
 def test_stream_output_does_not_depend_on_the_cuts(text, cuts, known):
-    masker = Redactor(known)
+    redactor = Redactor(known)
     at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
     pieces = [text[begin:end] for begin, end in pairwise(at)]
-    assert fed(masker, pieces) == fed(masker, text) == masker.redact(text)
+    assert feed_all(redactor, pieces) == feed_all(redactor, text) == redactor.redact(text)
 
 
 @settings(max_examples=300, deadline=None)
@@ -54,15 +54,15 @@ def test_secret_cut_at_any_position_is_redacted(canary):
     text = f"before {canary.text} after"
     whole = Redactor().redact(text)
     for at in range(len(text) + 1):
-        assert fed(Redactor(), [text[:at], text[at:]]) == whole
-    assert fed(Redactor(), text) == whole
+        assert feed_all(Redactor(), [text[:at], text[at:]]) == whole
+    assert feed_all(Redactor(), text) == whole
 
 
 @pytest.mark.parametrize("value", KNOWN)
 def test_known_value_cut_at_any_position_is_redacted(value):
     text = f"before {value} after"
     for at in range(len(text) + 1):
-        assert fed(Redactor(KNOWN), [text[:at], text[at:]]) == ("before [REDACTED] after", 1)
+        assert feed_all(Redactor(KNOWN), [text[:at], text[at:]]) == ("before [REDACTED] after", 1)
 
 
 SETTINGS = st.tuples(st.text(max_size=30), st.sampled_from(list(" \n\t\"'`(,;/-_|")), st.text(max_size=30))
@@ -77,7 +77,7 @@ def test_secret_is_redacted_in_any_context(canary, setting):
     assert count >= 1
 
 
-# -- what is held back -----------------------------------------------------------------------------------
+# -- held-back text -----------------------------------------------------------------------------------
 
 
 def test_ordinary_text_is_emitted_word_by_word():
@@ -134,7 +134,7 @@ def test_text_after_a_private_key_in_grep_output_stays():
     text = f"a_b.pem:1: -----BEGIN PRIVATE KEY-----\n{found}a_b.pem:9: -----END PRIVATE KEY-----\nc.py:1: x = 1\n"
     masked = ("a_b.pem:1: [PRIVATE_KEY_REDACTED]\nc.py:1: x = 1\n", 1)
     assert Redactor().redact(text) == masked
-    assert [fed(Redactor(), [text[:at], text[at:]]) for at in range(len(text))] == [masked] * len(text)
+    assert [feed_all(Redactor(), [text[:at], text[at:]]) for at in range(len(text))] == [masked] * len(text)
 
 
 def test_unclosed_private_key_in_grep_output_stops_at_a_character_no_key_has():
@@ -142,7 +142,7 @@ def test_unclosed_private_key_in_grep_output_stops_at_a_character_no_key_has():
     assert Redactor().redact(text) == ("a_b.pem:1: [PRIVATE_KEY_REDACTED](x): ...\n", 1)
 
 
-# -- what it costs ---------------------------------------------------------------------------------------
+# -- cost ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_stream_redaction_of_hostile_text_takes_linear_time(unit):
 
 
 def _seconds(text):
-    def once():
+    def run_once():
         start = time.process_time()
         Redactor().redact(text)
         return time.process_time() - start
 
-    return min(once() for _ in range(3))
+    return min(run_once() for _ in range(3))

@@ -1,4 +1,4 @@
-"""What is masked, what is not, and where."""
+"""Redaction of secrets in texts and values."""
 
 import re
 import sysconfig
@@ -151,16 +151,16 @@ def test_known_value_that_is_part_of_a_mark_redacts_no_marks():
 
 
 def test_redactor_accepts_further_known_values():
-    masker = Redactor(["one-secret-value"])
-    both = masker.with_secrets(["another-secret", "short"])
+    redactor = Redactor(["one-secret-value"])
+    both = redactor.with_secrets(["another-secret", "short"])
     assert both.redact("one-secret-value another-secret") == ("[REDACTED] [REDACTED]", 2)
-    assert masker.redact("another-secret") == ("another-secret", 0)
+    assert redactor.redact("another-secret") == ("another-secret", 0)
 
 
 @pytest.mark.parametrize("added", [(), ("short",), ("one-secret-value",)])
 def test_redactor_without_new_values_is_the_same_object(added):
-    masker = Redactor(["one-secret-value"])
-    assert masker.with_secrets(iter(added)) is masker
+    redactor = Redactor(["one-secret-value"])
+    assert redactor.with_secrets(iter(added)) is redactor
 
 
 def test_environment_secrets_need_a_secret_name_and_a_secret_value():
@@ -238,7 +238,7 @@ def test_wide_value_is_not_too_deep():
     assert Redactor().redact_value(value) == (value, 0)
 
 
-# -- half characters -----------------------------------------------------------------------------------
+# -- surrogates -----------------------------------------------------------------------------------
 
 
 def test_lone_surrogate_is_replaced_without_counting_as_a_secret():

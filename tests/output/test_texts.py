@@ -1,4 +1,4 @@
-"""Texts made valid, and changed wherever they stand."""
+"""Surrogates, nested strings, first lines and JSON escapes."""
 
 import pytest
 from hypothesis import given, settings

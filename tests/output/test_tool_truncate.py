@@ -1,4 +1,4 @@
-"""The head of a text: within its limits, a true beginning, and whole where it fits."""
+"""Truncation of tool results."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

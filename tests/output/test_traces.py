@@ -1,4 +1,4 @@
-"""Long stack traces are shortened in every language; short ones and other text stay as they are."""
+"""Shortening of long stack traces in every language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is given of a long answer."""
+"""Truncation of long answers."""
 
 import pytest
 from hypothesis import given, settings

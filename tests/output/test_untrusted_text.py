@@ -1,4 +1,4 @@
-"""Child text is data: nothing in it acts, hides or pretends."""
+"""Sanitizing of untrusted text."""
 
 import time
 
@@ -240,9 +240,9 @@ def test_sanitizing_hostile_text_takes_linear_time(before, unit):
 
 
 def _seconds(text):
-    def once():
+    def run_once():
         start = time.process_time()
         wrap_untrusted(text, "source")
         return time.process_time() - start
 
-    return min(once() for _ in range(3))
+    return min(run_once() for _ in range(3))

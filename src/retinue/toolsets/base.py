@@ -133,18 +133,6 @@ class Toolset(ToolProvider, Protocol):
         """Return the id by which tools of the toolset find the session; None if none of them takes one."""
 
 
-# -- refusals ----------------------------------------------------------------------------------------
-
-
-def invalid_json_failure(orchestrator: Orchestrator, tool: str, problem: str, call: CallContext) -> Failure:
-    """Return the failure of a call whose input is not JSON; a refusal of the call itself takes precedence."""
-    try:
-        orchestrator.authorize(call)
-    except RefusedError as refusal:
-        return refusal.failure
-    return Failure(ErrorCode.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
-
-
 def refusal_result(failure: Failure, message: str, **details: Any) -> ToolResult:
     """Return the result of a call that started nothing."""
     error = {"code": str(failure.code), "message": message}
@@ -159,6 +147,7 @@ def add_skipped_file(failure: Failure, sentence: str) -> str:
 
 # -- input -------------------------------------------------------------------------------------------
 
+_TYPES: Mapping[str, Any] = {"string": str, "number": int | float, "integer": int | float, "array": list}
 _TYPE_NOUNS = {"string": "a string", "number": "a number", "integer": "a number", "array": "an array"}
 
 
@@ -208,7 +197,7 @@ def decode_fields(
         if value is None or (value == "" and kind == "string"):
             if name in required:
                 raise invalid_input(f"Missing required parameter: {where}{name}")
-        elif not _has_type(value, kind):
+        elif isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
             noun = (nouns or {}).get(name, _TYPE_NOUNS[kind])
             raise invalid_input(f"Parameter {where}{name} must be {noun}")
         elif kind == "integer" and (value != value // 1 or value < 1):
@@ -216,16 +205,6 @@ def decode_fields(
         else:
             fields[name] = int(value) if kind == "integer" else value
     return fields
-
-
-def _has_type(value: Any, kind: str) -> bool:
-    match kind:
-        case "string":
-            return isinstance(value, str)
-        case "array":
-            return isinstance(value, list)
-        case _:
-            return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def unknown_fields(known: Collection[str], arguments: JsonObject, where: str = "") -> Iterator[str]:
@@ -240,27 +219,7 @@ def ignored_notice(names: Iterable[str], supported: str = "") -> tuple[str, ...]
     return (f"Ignored parameters: {named}{more}",) if named else ()
 
 
-def append_notices(orchestrator: Orchestrator, result: ToolResult, notices: Iterable[str]) -> ToolResult:
-    """Return the result with the notices as the last lines of its text, redacted because they may quote input."""
-    lines = [sanitize_text(orchestrator.redact(notice)) for notice in notices]
-    return structs.replace(result, text="\n\n".join([result.text, *lines]))
-
-
 # -- agents ------------------------------------------------------------------------------------------
-
-
-def render_agent_lines(orchestrator: Orchestrator, call: CallContext) -> list[str]:
-    """Return the available agents, a line each, for the description of a tool."""
-    agents = available_agents(orchestrator, call)
-    lines = [f"- {entry.agent.name}: {describe_agent(orchestrator, entry)}" for entry in agents[:MAX_AGENTS]]
-    if len(agents) > MAX_AGENTS:
-        lines.append(f"- … and {len(agents) - MAX_AGENTS} more")
-    return lines
-
-
-def list_agents_below(description: str, agent_lines: Sequence[str]) -> str:
-    """Return the description of a tool with the agents it can call below it."""
-    return "\n".join([description, "", "Agents:", *agent_lines])
 
 
 def available_agents(orchestrator: Orchestrator, call: CallContext) -> list[AgentListing]:
@@ -330,74 +289,116 @@ def compute_exit_status(results: Sequence[RunResult]) -> int:
     return 1 if codes else 0
 
 
-# -- running -----------------------------------------------------------------------------------------
-
-RenderPartial = Callable[[CallProgress], ToolResult]
-
-
 def cache_sanitized(clean: Sanitize) -> Sanitize:
     """Return the function with a cache: every partial result repeats the texts before it."""
     return lru_cache(maxsize=2 * MAX_ITEMS)(clean)
 
 
-async def run_plan(
-    orchestrator: Orchestrator,
-    plan: Plan,
-    call: CallContext,
-    render: RenderPartial,
-    update: OnPartialResult | None,
-    on_started: OnRunsStarted | None = None,
-) -> tuple[RunResult, ...]:
-    """Run the plan and return its results; meanwhile send partial results to `update`, if there is one.
+# -- calls -------------------------------------------------------------------------------------------
 
-    Raises:
-        RefusedError: the whole call was refused; nothing was started.
-    """
-    if update is None:
-        return await orchestrator.run_plan(plan, call, on_started)
-    return (await follow_plan(orchestrator, plan, call, render, update, on_started))[0]
+RenderPartial = Callable[[CallProgress], ToolResult]
 
 
-async def follow_plan(
-    orchestrator: Orchestrator,
-    plan: Plan,
-    call: CallContext,
-    render: RenderPartial,
-    update: OnPartialResult | None,
-    on_started: OnRunsStarted | None = None,
-) -> tuple[tuple[RunResult, ...], CallProgress]:
-    """Do the same and return the progress of the runs, too. The last partial result has all events.
+class OrchestratedToolset:
+    """The parts of a call that every toolset shares: refusals, notices, running a plan with partial results."""
 
-    Raises:
-        RefusedError: the whole call was refused; nothing was started.
-    """
-    progress = CallProgress()
-    send = update
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        self._orchestrator = orchestrator
 
-    async def publish(records: Iterable[EventRecord]) -> None:
-        nonlocal progress, send
-        earlier = progress
-        for record in records:
-            if _belongs_to_call(call, record):
-                progress = progress.apply(record)
-        if send and progress is not earlier:
-            try:
-                await send(render(progress))
-            except OSError:
-                send = None  # the receiver is gone
+    def failure_text(self, failure: Failure, call: CallContext) -> str:
+        """Return why a run of the call failed, in the words of the toolset and safe to show."""
+        raise NotImplementedError
 
-    async def keep_publishing() -> None:
-        with suppress(SubscriberLaggedError):  # the receiver was too slow: the final result has the rest
-            async for record in subscription:
-                await publish((record, *subscription.drain()))
-                await anyio.sleep(MIN_UPDATE_INTERVAL)
+    def tool_session_id(self, session: str) -> str | None:
+        return None
 
-    async with orchestrator.subscribe(deltas=update is not None) as subscription:
-        async with BackgroundTasks(keep_publishing):
-            results = await orchestrator.run_plan(plan, call, on_started)
-        with anyio.move_on_after(FINAL_UPDATE_TIMEOUT), suppress(SubscriberLaggedError):
-            await publish(subscription.drain())
-    return results, progress
+    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
+        try:
+            self._orchestrator.authorize(call)
+        except RefusedError as refusal:
+            return self.refusal_result(refusal.failure, call, tool)
+        failure = Failure(ErrorCode.INVALID_INPUT, f"The input of {tool} is not a JSON object: {problem}")
+        return self.refusal_result(failure, call, tool)
+
+    def refusal_result(self, failure: Failure, call: CallContext, tool: str) -> ToolResult:
+        """Return the result of a call that started nothing."""
+        return refusal_result(failure, self.failure_text(failure, call))
+
+    def append_notices(self, result: ToolResult, notices: Iterable[str]) -> ToolResult:
+        """Return the result with the notices as the last lines of its text, redacted because they may quote input."""
+        return structs.replace(result, text="\n\n".join([result.text, *map(self.redact, notices)]))
+
+    def redact(self, text: str) -> str:
+        """Return the text redacted and sanitized: it may quote input or a file."""
+        return sanitize_text(self._orchestrator.redact(text))
+
+    def list_agents(self, call: CallContext) -> list[str]:
+        """Return the available agents, a line each, for the description of a tool."""
+        agents = available_agents(self._orchestrator, call)
+        lines = [
+            f"- {entry.agent.name}: {describe_agent(self._orchestrator, entry)}" for entry in agents[:MAX_AGENTS]
+        ]
+        if len(agents) > MAX_AGENTS:
+            lines.append(f"- … and {len(agents) - MAX_AGENTS} more")
+        return lines
+
+    async def run_plan(
+        self,
+        plan: Plan,
+        call: CallContext,
+        render: RenderPartial,
+        update: OnPartialResult | None,
+        on_started: OnRunsStarted | None = None,
+    ) -> tuple[RunResult, ...]:
+        """Run the plan and return its results; meanwhile send partial results to `update`, if there is one.
+
+        Raises:
+            RefusedError: the whole call was refused; nothing was started.
+        """
+        if update is None:
+            return await self._orchestrator.run_plan(plan, call, on_started)
+        return (await self.follow_plan(plan, call, render, update, on_started))[0]
+
+    async def follow_plan(
+        self,
+        plan: Plan,
+        call: CallContext,
+        render: RenderPartial,
+        update: OnPartialResult | None,
+        on_started: OnRunsStarted | None = None,
+    ) -> tuple[tuple[RunResult, ...], CallProgress]:
+        """Do the same and return the progress of the runs, too. The last partial result has all events.
+
+        Raises:
+            RefusedError: the whole call was refused; nothing was started.
+        """
+        progress = CallProgress()
+        send = update
+
+        async def publish(records: Iterable[EventRecord]) -> None:
+            nonlocal progress, send
+            earlier = progress
+            for record in records:
+                if _belongs_to_call(call, record):
+                    progress = progress.apply(record)
+            if send and progress is not earlier:
+                try:
+                    await send(render(progress))
+                except OSError:
+                    send = None  # the receiver is gone
+
+        async def keep_publishing() -> None:
+            with suppress(SubscriberLaggedError):  # the receiver was too slow: the final result has the rest
+                async for record in subscription:
+                    await publish((record, *subscription.drain()))
+                    await anyio.sleep(MIN_UPDATE_INTERVAL)
+
+        async with self._orchestrator.subscribe(deltas=update is not None) as subscription:
+            async with BackgroundTasks(keep_publishing):
+                results = await self._orchestrator.run_plan(plan, call, on_started)
+            with anyio.move_on_after(FINAL_UPDATE_TIMEOUT), suppress(SubscriberLaggedError):
+                await publish(subscription.drain())
+        return results, progress
 
 
 def _belongs_to_call(call: CallContext, record: EventRecord) -> bool:

@@ -14,7 +14,6 @@ from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.runtime.active_run import ABORTED
-from retinue.runtime.orchestrator import Orchestrator
 from retinue.runtime.progress import CallProgress, RunState
 from retinue.toolsets.base import (
     CANCELLED_EXIT_CODE,
@@ -22,26 +21,21 @@ from retinue.toolsets.base import (
     REFUSED_EXIT_CODE,
     JsonObject,
     OnPartialResult,
+    OrchestratedToolset,
     RunTool,
     Sanitize,
     ToolDefinition,
     ToolResult,
     add_skipped_file,
-    append_notices,
     cache_sanitized,
     compute_exit_status,
     decode_fields,
     find_newest_text,
     ignored_notice,
     invalid_input,
-    invalid_json_failure,
-    list_agents_below,
-    refusal_result,
-    render_agent_lines,
     requested_tools,
     require_object,
     require_text,
-    run_plan,
     storage_warning,
     unknown_fields,
 )
@@ -96,13 +90,10 @@ def make_spawn_schema(max_tasks: int) -> JsonObject:
     }
 
 
-class NestedToolset:
+class NestedToolset(OrchestratedToolset):
     """Two tools: `spawn_subagent {mode, agent, task}` or `{mode, tasks}`, and `agent_info {agent}`."""
 
     name = "nested"
-
-    def __init__(self, orchestrator: Orchestrator) -> None:
-        self._orchestrator = orchestrator
 
     @property
     def handlers(self) -> Mapping[str, RunTool]:
@@ -113,13 +104,13 @@ class NestedToolset:
             settings = self._orchestrator.authorize(call).settings
         except RefusedError:
             return ()
-        agents = render_agent_lines(self._orchestrator, call)
+        agents = self.list_agents(call)
         if not agents:
             return ()
         return (
             ToolDefinition(
                 name=SPAWN_TOOL,
-                description=list_agents_below(SPAWN_DESCRIPTION, agents),
+                description="\n".join([SPAWN_DESCRIPTION, "", "Agents:", *agents]),
                 input_schema=make_spawn_schema(settings.max_tasks),
                 run=self.spawn,
             ),
@@ -128,16 +119,14 @@ class NestedToolset:
             ),
         )
 
-    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        failure = invalid_json_failure(self._orchestrator, tool, problem, call)
-        details = _no_results(Mode.SINGLE) if tool == SPAWN_TOOL else {}
-        return refusal_result(failure, self.failure_text(failure, call), **details)
-
     def failure_text(self, failure: Failure, call: CallContext) -> str:
-        return self._redact(_render_failure(failure))
+        return self.redact(_render_failure(failure))
 
-    def tool_session_id(self, session: str) -> str | None:
-        return None
+    def refusal_result(self, failure: Failure, call: CallContext, tool: str, mode: Mode = Mode.SINGLE) -> ToolResult:
+        result = super().refusal_result(failure, call, tool)
+        if tool != SPAWN_TOOL:
+            return result
+        return structs.replace(result, details={"mode": mode, "results": [], **result.details})
 
     async def spawn(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
         """Run the tasks and return their answers when all have ended; a failure is an answer, too."""
@@ -148,8 +137,7 @@ class NestedToolset:
             plan = _decode_plan(arguments)
             notices = _describe_ignored_fields(arguments)
             noted_call = structs.replace(call, notices=(*call.notices, *notices))
-            results = await run_plan(
-                self._orchestrator,
+            results = await self.run_plan(
                 plan,
                 noted_call,
                 render,
@@ -157,8 +145,8 @@ class NestedToolset:
                 on_started=lambda specs: order.extend(spec.run for spec in specs),
             )
         except RefusedError as refusal:
-            return refusal_result(refusal.failure, self.failure_text(refusal.failure, call), **_no_results(mode))
-        return append_notices(self._orchestrator, _render_answer(results, plan), notices)
+            return self.refusal_result(refusal.failure, call, SPAWN_TOOL, mode)
+        return self.append_notices(_render_answer(results, plan), notices)
 
     async def describe_agent(
         self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
@@ -172,14 +160,14 @@ class NestedToolset:
         else:
             found = self._orchestrator.load_agents(call).find_profile(name)
         if isinstance(found, Failure):
-            return refusal_result(found, self.failure_text(found, call))
+            return self.refusal_result(found, call, INFO_TOOL)
         notices = ignored_notice(unknown_fields(INFO_SCHEMA["properties"], arguments), "agent")
-        return append_notices(self._orchestrator, self._render_agent(found), notices)
+        return self.append_notices(self._render_agent(found), notices)
 
     def _render_agent(self, agent: AgentProfile) -> ToolResult:
         """Return the agent for a model and for programs, redacted because its file may hold secrets."""
-        description, body = self._redact(agent.description), self._redact(agent.body)
-        model, tools = self._redact(agent.model or ""), _list_tools(agent.tools)
+        description, body = self.redact(agent.description), self.redact(agent.body)
+        model, tools = self.redact(agent.model or ""), _list_tools(agent.tools)
         lines = {
             "name": agent.name,
             "description": description,
@@ -192,13 +180,6 @@ class NestedToolset:
             text=f"{text}\n\n{wrap_untrusted(body, f'{INFO_TOOL} ({agent.name})')}" if body else text,
             details={**lines, "model": model or None, "tools": tools, "body": body},
         )
-
-    def _redact(self, text: str) -> str:
-        return sanitize_text(self._orchestrator.redact(text))
-
-
-def _no_results(mode: Mode) -> dict[str, Any]:
-    return {"mode": mode, "results": []}
 
 
 def _list_tools(policy: ToolPolicy) -> list[str] | None:

@@ -20,6 +20,7 @@ from retinue.toolsets.base import (
     REFUSED_EXIT_CODE,
     JsonObject,
     OnPartialResult,
+    OrchestratedToolset,
     RunTool,
     Sanitize,
     ToolDefinition,
@@ -30,11 +31,7 @@ from retinue.toolsets.base import (
     decode_fields,
     find_newest_text,
     invalid_input,
-    invalid_json_failure,
-    list_agents_below,
-    render_agent_lines,
     require_object,
-    run_plan,
     storage_warning,
     to_display_items,
     unknown_fields,
@@ -70,13 +67,13 @@ FAILED_CODE = "SUBAGENT_FAILED"
 TRUNCATED_CODE = "SUBAGENT_OUTPUT_TRUNCATED"
 
 
-class SingleToolset:
+class SingleToolset(OrchestratedToolset):
     """One tool, `subagent {agent, task}`."""
 
     name = "single"
 
     def __init__(self, orchestrator: Orchestrator, home: str) -> None:
-        self._orchestrator = orchestrator
+        super().__init__(orchestrator)
         self._home = home
 
     @property
@@ -90,17 +87,11 @@ class SingleToolset:
             self._orchestrator.authorize(call)
         except RefusedError:
             return ()
-        description = list_agents_below(DESCRIPTION, render_agent_lines(self._orchestrator, call))
+        description = "\n".join([DESCRIPTION, "", "Agents:", *self.list_agents(call)])
         return (ToolDefinition(name="subagent", description=description, input_schema=SCHEMA, run=self.run_subagent),)
-
-    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        return self._refusal_result(invalid_json_failure(self._orchestrator, tool, problem, call))
 
     def failure_text(self, failure: Failure, call: CallContext) -> str:
         return self._sanitize(self._orchestrator.redact(_render_failure(failure)))
-
-    def tool_session_id(self, session: str) -> str | None:
-        return None
 
     async def run_subagent(
         self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
@@ -110,22 +101,21 @@ class SingleToolset:
         try:
             self._orchestrator.authorize(call)
             plan = Plan(tasks=(_decode_task(arguments),))
-            (result,) = await run_plan(self._orchestrator, plan, call, render, update)
+            (result,) = await self.run_plan(plan, call, render, update)
         except RefusedError as refusal:
-            return self._refusal_result(refusal.failure)
-        return self._render_answer(result)
+            return self.refusal_result(refusal.failure, call, "subagent")
+        return self._render_answer(result, call)
 
-    def _render_answer(self, result: RunResult) -> ToolResult:
+    def _render_answer(self, result: RunResult, call: CallContext) -> ToolResult:
         failure = result.failure
         if failure is None:
             return self._completed_result(result)
         # A later attempt may not have started; the answers of the earlier ones are kept.
         if failure.code in REFUSAL_CODES and result.answer is AnswerStatus.NONE:
-            return self._refusal_result(failure)
+            return self.refusal_result(failure, call, "subagent")
         return self._failed_result(result, failure)
 
-    def _refusal_result(self, failure: Failure) -> ToolResult:
-        """Return the result of a call that started nothing, redacted because it may quote the input."""
+    def refusal_result(self, failure: Failure, call: CallContext, tool: str) -> ToolResult:
         mode = "management" if failure.code is ErrorCode.DEPTH_EXCEEDED else "single"
         message = self._sanitize(self._orchestrator.redact(add_skipped_file(failure, failure.message)))
         details = {"mode": mode, "results": [], "error": _error_details(failure, message)}

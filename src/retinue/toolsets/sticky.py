@@ -21,24 +21,19 @@ from retinue.toolsets.base import (
     REFUSAL_CODES,
     JsonObject,
     OnPartialResult,
+    OrchestratedToolset,
     RunTool,
     Sanitize,
     ToolDefinition,
     ToolResult,
     add_skipped_file,
-    append_notices,
     cache_sanitized,
     compute_exit_status,
     decode_fields,
     find_newest_text,
     ignored_notice,
     invalid_input,
-    invalid_json_failure,
-    list_agents_below,
-    refusal_result,
-    render_agent_lines,
     require_object,
-    run_plan,
     storage_warning,
     to_display_items,
     unknown_fields,
@@ -76,13 +71,13 @@ AGENT_ERROR_EXIT_CODE = 1
 """Exit status of a run that completed although its agent reported an error."""
 
 
-class StickyToolset:
+class StickyToolset(OrchestratedToolset):
     """One tool, `subagent {agent, task, sessionId?}`."""
 
     name = "sticky"
 
     def __init__(self, orchestrator: Orchestrator, home: str) -> None:
-        self._orchestrator = orchestrator
+        super().__init__(orchestrator)
         self._home = home
 
     @property
@@ -96,18 +91,14 @@ class StickyToolset:
             self._orchestrator.authorize(call)
         except RefusedError:
             return ()
-        agents = render_agent_lines(self._orchestrator, call)
+        agents = self.list_agents(call)
         if not agents:
             return ()
-        description = list_agents_below(DESCRIPTION, agents)
+        description = "\n".join([DESCRIPTION, "", "Agents:", *agents])
         return (ToolDefinition(name="subagent", description=description, input_schema=SCHEMA, run=self.run_subagent),)
 
-    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        return self._refusal_result(invalid_json_failure(self._orchestrator, tool, problem, call))
-
-    def failure_text(self, failure: Failure, call: CallContext | None = None) -> str:
-        message = sanitize_text(self._orchestrator.redact(add_skipped_file(failure, failure.message)))
-        return message + NEW_SESSION_HINTS.get(failure.code, "")
+    def failure_text(self, failure: Failure, call: CallContext) -> str:
+        return self.redact(add_skipped_file(failure, failure.message)) + NEW_SESSION_HINTS.get(failure.code, "")
 
     def tool_session_id(self, session: str) -> str | None:
         return session_uuid(session)
@@ -122,10 +113,10 @@ class StickyToolset:
             plan = Plan(tasks=(_decode_task(arguments),))
             notices = ignored_notice(unknown_fields(SCHEMA["properties"], arguments), SUPPORTED)
             sticky_call = self._with_sticky_sessions(call, notices)
-            (result,) = await run_plan(self._orchestrator, plan, sticky_call, render, update)
+            (result,) = await self.run_plan(plan, sticky_call, render, update)
         except RefusedError as refusal:
-            return self._refusal_result(refusal.failure)
-        return self._render_answer(result, notices)
+            return self.refusal_result(refusal.failure, call, "subagent")
+        return self._render_answer(result, sticky_call, notices)
 
     def _with_sticky_sessions(self, call: CallContext, notices: tuple[str, ...]) -> CallContext:
         """Return the call with finalized runs and sessions that belong to their agent and directory."""
@@ -137,18 +128,15 @@ class StickyToolset:
             notices=(*call.notices, *notices),
         )
 
-    def _render_answer(self, result: RunResult, notices: tuple[str, ...]) -> ToolResult:
+    def _render_answer(self, result: RunResult, call: CallContext, notices: tuple[str, ...]) -> ToolResult:
         failure = result.failure
         if failure is None:
             assert result.finalized is not None  # runs of this toolset complete in no other way
-            return append_notices(self._orchestrator, _finalized_result(result, result.finalized), notices)
+            return self.append_notices(_finalized_result(result, result.finalized), notices)
         # A later attempt may not have started; the answers of the earlier ones are kept.
         if failure.code in REFUSAL_CODES and result.answer is AnswerStatus.NONE:
-            return self._refusal_result(failure)
-        return append_notices(self._orchestrator, _failed_result(result, failure), notices)
-
-    def _refusal_result(self, failure: Failure) -> ToolResult:
-        return refusal_result(failure, self.failure_text(failure))
+            return self.refusal_result(failure, call, "subagent")
+        return self.append_notices(_failed_result(result, failure), notices)
 
 
 def _decode_task(arguments: Any) -> Task:

@@ -18,16 +18,13 @@ from retinue.sessions.store import SessionState, SessionSummary
 from retinue.toolsets.base import (
     JsonObject,
     OnPartialResult,
+    OrchestratedToolset,
     RunTool,
     ToolDefinition,
     ToolResult,
-    append_notices,
     decode_fields,
-    follow_plan,
     ignored_notice,
     invalid_input,
-    invalid_json_failure,
-    refusal_result,
     require_object,
     unknown_fields,
 )
@@ -134,18 +131,18 @@ STATUSES: Mapping[SessionState, str] = {
 }
 
 
-class FanoutToolset:
+class FanoutToolset(OrchestratedToolset):
     """`delegate_to_subagents`, `get_subagent_output`, `get_subagent_session`, `list_subagent_profiles`."""
 
     name = "fanout"
 
     def __init__(self, orchestrator: Orchestrator, home: str) -> None:
-        self._orchestrator = orchestrator
+        super().__init__(orchestrator)
 
     @property
     def handlers(self) -> Mapping[str, RunTool]:
         tools = (self._delegate, self._read_output, self._read_session, self._list_profiles)
-        return {name: partial(self._answer_call, run) for name, run in zip(DESCRIPTIONS, tools, strict=True)}
+        return {name: partial(self._answer_call, name, run) for name, run in zip(DESCRIPTIONS, tools, strict=True)}
 
     def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
         try:
@@ -158,10 +155,6 @@ class FanoutToolset:
             for (name, run), schema in zip(self.handlers.items(), schemas, strict=True)
         )
 
-    def invalid_json_result(self, tool: str, problem: str, call: CallContext) -> ToolResult:
-        failure = invalid_json_failure(self._orchestrator, tool, problem, call)
-        return refusal_result(failure, self.failure_text(failure, call))
-
     def failure_text(self, failure: Failure, call: CallContext) -> str:
         return FanoutTexts(self._orchestrator, call).render_redacted_failure(failure)
 
@@ -169,12 +162,12 @@ class FanoutToolset:
         return session[:SHOWN_ID_LENGTH]
 
     async def _answer_call(
-        self, run: RunTool, arguments: Any, call: CallContext, update: OnPartialResult | None = None
+        self, tool: str, run: RunTool, arguments: Any, call: CallContext, update: OnPartialResult | None = None
     ) -> ToolResult:
         try:
             return await run(arguments, call, update)
         except RefusedError as refusal:
-            return refusal_result(refusal.failure, self.failure_text(refusal.failure, call))
+            return self.refusal_result(refusal.failure, call, tool)
 
     async def _delegate(self, arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
         """Run the tasks and return a line for each when all have ended; a failed task is an answer, too."""
@@ -183,10 +176,10 @@ class FanoutToolset:
         notices = ignored_notice(_find_unknown_fields(arguments))
         noted_call = structs.replace(call, notices=(*call.notices, *notices))
         windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), settings.max_lines_per_window)
-        results, progress = await follow_plan(
-            self._orchestrator, plan, noted_call, windows.render_partial, update, windows.set_specs
+        results, progress = await self.follow_plan(
+            plan, noted_call, windows.render_partial, update, windows.set_specs
         )
-        return append_notices(self._orchestrator, windows.render_final(progress, results), notices)
+        return self.append_notices(windows.render_final(progress, results), notices)
 
     async def _read_output(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
         """Return the last text of the session's latest run, or some lines of it."""
@@ -200,7 +193,7 @@ class FanoutToolset:
             part = _select_lines(text, fields.get("start"), fields.get("lines"))
             details |= {"firstLine": part.first, "lastLine": part.last, "totalLines": part.total}
             text = _render_range(part)
-        return append_notices(self._orchestrator, ToolResult(text=text, details=details), notices)
+        return self.append_notices(ToolResult(text=text, details=details), notices)
 
     async def _read_session(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
         """Return the transcript of all runs of a session."""
@@ -221,7 +214,7 @@ class FanoutToolset:
             "runCount": found.runs,
             "maxLines": settings.max_lines_per_window,
         }
-        return append_notices(self._orchestrator, ToolResult(text=text or NO_MESSAGES, details=details), notices)
+        return self.append_notices(ToolResult(text=text or NO_MESSAGES, details=details), notices)
 
     async def _list_profiles(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
         """Return the available profiles, a line each."""
@@ -232,7 +225,7 @@ class FanoutToolset:
             listed = ToolResult(text="\n".join(found.values()), details={"count": len(found), "profiles": found})
         else:
             listed = ToolResult(text=NO_PROFILES, details={"count": 0})
-        return append_notices(self._orchestrator, listed, notices)
+        return self.append_notices(listed, notices)
 
     async def _find_session(self, name: str) -> SessionSummary:
         """Return the session with this id.
