@@ -37,8 +37,7 @@ from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.restore import PastRun, restore_session
 from retinue.runtime.validation import wrong_type
 from retinue.sessions.client_sessions import make_client_root
-from retinue.sessions.retention import PruneReport
-from retinue.sessions.store import SessionStore, SessionSummary
+from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
 from retinue.toolsets.base import Toolset
 

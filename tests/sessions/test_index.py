@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import anyio
 import pytest
@@ -30,11 +31,11 @@ def list_sessions(
     layout = StateLayout(folder)
     read: list[str] = []
 
-    def read_summary(name: str) -> CachedSummary | None:
-        read.append(name)
-        return find_summary(layout, layout.sessions / name, lambda _: False)
+    def read_summary(path: Path) -> CachedSummary | None:
+        read.append(path.name)
+        return find_summary(layout, path, lambda _: False)
 
-    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), read_summary, lock_timeout=lock_timeout)
+    index = SessionIndex(layout, read_summary, lock_timeout=lock_timeout)
     return list(index.list(wanted)), read
 
 
@@ -117,10 +118,10 @@ async def test_changes_survive_in_an_index_that_is_readable_and_not_writable(fol
         await record_run(store, run_spec(session), time=99_000.0)
     layout = StateLayout(folder)
 
-    def read_summary(name: str) -> CachedSummary | None:
-        return find_summary(layout, layout.sessions / name, lambda _: False)
+    def read_summary(path: Path) -> CachedSummary | None:
+        return find_summary(layout, path, lambda _: False)
 
-    index = SessionIndex(layout.index, lambda: read_stamps(layout.sessions), read_summary, lock_timeout=0.05)
+    index = SessionIndex(layout, read_summary, lock_timeout=0.05)
 
     def first(*, look: bool) -> str:
         return index.list(SessionFilter(), refresh=look)[0].session

@@ -7,7 +7,7 @@ import pytest
 
 from retinue.model.events import RunEnded, RunQueued, RunStarted, Text
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.retention import PruneReport
+from retinue.sessions.store import PruneReport
 from retinue.sessions.writer import WriterLimits
 from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 

@@ -15,8 +15,8 @@ from retinue.model.events import RunEnded, Text
 from retinue.model.runs import RunSpec
 from retinue.sessions import flusher
 from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.reader import UnsavedSessions
 from retinue.sessions.store import SessionState
-from retinue.sessions.unsaved import UnsavedSessions
 from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 
 NOWHERE = Path("/dev/null/state")

@@ -78,14 +78,12 @@ class RootLog:
             self._vault.append(sidecar_line)
 
     def flush(self) -> None:
-        self._own.flush()
-        if self._vault:
-            self._vault.flush()
+        for log in filter(None, (self._own, self._vault)):
+            log.flush()
 
     def close(self) -> None:
-        self._own.close()
-        if self._vault:
-            self._vault.close()
+        for log in filter(None, (self._own, self._vault)):
+            log.close()
 
 
 class RootEventSource:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec import Struct
 
-from retinue.sessions.paths import open_private
+from retinue.sessions.paths import StateLayout, open_private
 from retinue.sessions.segments import SegmentedFile
+from retinue.sessions.storage_errors import raise_storage_errors
 from retinue.sessions.store import Conversation, SessionFilter, SessionSummary
 from retinue.sessions.summary import CachedSummary
 
@@ -86,9 +87,8 @@ def _stat_record(folder: Path) -> os.stat_result | None:
     return None
 
 
-ReadStamps = Callable[[], Mapping[str, RecordStamp]]
-ReadSummary = Callable[[str], CachedSummary | None]
-"""Reads the summary of the record in the folder of this name."""
+ReadSummary = Callable[[Path], CachedSummary | None]
+"""Reads the summary of the record in a folder."""
 
 
 class _UnusableIndexError(Exception):
@@ -98,12 +98,10 @@ class _UnusableIndexError(Exception):
 class SessionIndex:
     """Lists sessions from an index file; if the file cannot be used, from the records alone."""
 
-    def __init__(
-        self, path: Path, read_stamps: ReadStamps, read_summary: ReadSummary, *, lock_timeout: float = 5.0
-    ) -> None:
+    def __init__(self, layout: StateLayout, read_summary: ReadSummary, *, lock_timeout: float = 5.0) -> None:
         """Wait at most `lock_timeout` seconds for another process that writes the index."""
-        self._path = path
-        self._read_stamps = read_stamps
+        self._path = layout.index
+        self._sessions = layout.sessions
         self._read_summary = read_summary
         self._lock_timeout = lock_timeout
         # Closing a second descriptor of the file would drop the locks of the first.
@@ -135,7 +133,7 @@ class SessionIndex:
         try:
             with self._lock, closing(self._open()) as database:
                 if _prepare(database) or refresh or self._is_stale:
-                    _refresh(database, read_stamps(), read_summary)
+                    _refresh(database, self._sessions, read_stamps(), read_summary)
                     self._is_stale = False
                 return query(database)
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
@@ -143,8 +141,12 @@ class SessionIndex:
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.executescript(_CREATE)
-            _refresh(database, read_stamps(), read_summary)
+            _refresh(database, self._sessions, read_stamps(), read_summary)
             return query(database)
+
+    def _read_stamps(self) -> Mapping[str, RecordStamp]:
+        with raise_storage_errors(f"The state folder {self._sessions.parent}"):
+            return read_stamps(self._sessions)
 
     def _conversations(
         self, database: sqlite3.Connection, session_filter: SessionFilter, max_sessions: int
@@ -233,7 +235,9 @@ def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | No
     }
 
 
-def _refresh(database: sqlite3.Connection, stamps: Mapping[str, RecordStamp], read_summary: ReadSummary) -> None:
+def _refresh(
+    database: sqlite3.Connection, sessions: Path, stamps: Mapping[str, RecordStamp], read_summary: ReadSummary
+) -> None:
     """Update the rows from the changed records, in one short transaction."""
     rows = database.execute(
         "SELECT folder, size, changed, settled, CASE settled WHEN 0 THEN summary END FROM sessions"
@@ -245,7 +249,7 @@ def _refresh(database: sqlite3.Connection, stamps: Mapping[str, RecordStamp], re
         # An unsettled row is never trusted: its run may end with its process, without a change of the record.
         if known.get(folder) == (stamp.size, stamp.changed, 1, None):
             continue
-        found = read_summary(folder)
+        found = read_summary(sessions / folder)
         if found is None:
             removed |= {folder} & known.keys()
             continue

@@ -6,11 +6,12 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
 
@@ -29,7 +30,6 @@ from retinue.sessions.ids import (
     read_run_pointer,
     write_run_location,
 )
-from retinue.sessions.index import RecordStamp, SessionIndex, read_stamps
 from retinue.sessions.lease import (
     SessionLease,
     acquire_lease,
@@ -40,16 +40,32 @@ from retinue.sessions.lease import (
     read_owner,
 )
 from retinue.sessions.paths import StateLayout, parse_id_digits
-from retinue.sessions.reader import EventReader, SessionEventSource, read_header, read_last_events
+from retinue.sessions.reader import (
+    EventReader,
+    SessionEventSource,
+    UnsavedReader,
+    UnsavedSessions,
+    decode_lines,
+    read_header,
+    read_last_events,
+)
 from retinue.sessions.recovery import InterruptedRun, OpenSession, create_session, recover_runs, resume_session
 from retinue.sessions.segments import SegmentedFile, SegmentHeader
-from retinue.sessions.store import EVERY_SESSION, Conversation, LeaseOwner, SessionFilter, SessionSummary
-from retinue.sessions.summary import CachedSummary, find_summary
-from retinue.sessions.unsaved import UnsavedReader, UnsavedSessions, decode_lines, find_unsaved, summarize
+from retinue.sessions.store import (
+    EVERY_SESSION,
+    Conversation,
+    LeaseOwner,
+    PruneReport,
+    SessionFilter,
+    SessionSummary,
+)
 from retinue.sessions.writer import PendingLine, UnsyncedFiles, WriterLimits
 
 if TYPE_CHECKING:
-    from retinue.sessions.retention import PruneReport
+    from retinue.sessions.index import SessionIndex
+    from retinue.sessions.summary import CachedSummary
+
+T = TypeVar("T")
 
 POLL_INTERVAL = 0.1
 """Seconds between two reads of a log that is followed."""
@@ -77,7 +93,6 @@ class JsonlStore:
         self._limits = limits
         self._clock = clock
         self._new_id = new_id
-        self._index = SessionIndex(self._layout.index, self._read_stamps, self._find_summary_by_name)
         self._logs = RootLogs(self._layout, limits)
         self._records: dict[str, FileRecord] = {}
         self._names: tuple[int, frozenset[str]] = (0, frozenset())
@@ -135,8 +150,7 @@ class JsonlStore:
         prefix = parse_id_digits(name)
         if prefix is None:
             return None
-        unwritten = (session for session, record in self._records.items() if record.waiting_bytes)
-        if unsaved := find_unsaved(prefix, (*unwritten, *self._unsaved), self._waiting_lines):
+        if unsaved := self._find_unsaved(prefix):
             return unsaved
         if claimed := read_run_pointer(self._layout.session(prefix)):
             pointer, _ = claimed
@@ -157,17 +171,14 @@ class JsonlStore:
         Raises:
             RefusedError: `storage`.
         """
-
-        def read_owners() -> Sequence[LeaseOwner]:
-            with faults.raise_storage_errors(self._description):
-                return tuple(live_owners(self._layout.leases))
-
-        return await anyio.to_thread.run_sync(read_owners)
+        return await self._in_thread(lambda: tuple(live_owners(self._layout.leases)))
 
     async def summary(self, session: str) -> SessionSummary | None:
         if self._waiting_lines(session):
+            from retinue.sessions.summary import summarize_events
+
             events = [record async for record in self.events(session)]
-            return summarize(session, events, live=self._is_live(session))
+            return summarize_events(session, events, is_live=self._is_live(session))
         found = await anyio.to_thread.run_sync(self._find_summary, self._folder(session))
         return found.summary if found and session.startswith(found.summary.session) else None
 
@@ -192,8 +203,7 @@ class JsonlStore:
         """
 
         def read_names() -> frozenset[str]:
-            missing = (FileNotFoundError, NotADirectoryError)
-            with faults.raise_storage_errors(self._description), contextlib.suppress(*missing):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 changed = self._layout.sessions.stat().st_mtime_ns
                 # File systems have coarse clocks: a folder may change twice at the same time.
                 if changed != self._names[0] or time.time_ns() - changed < _MTIME_RESOLUTION_NS:
@@ -201,7 +211,7 @@ class JsonlStore:
                 return self._names[1]
             return frozenset()
 
-        return await anyio.to_thread.run_sync(read_names)
+        return await self._in_thread(read_names)
 
     def events(self, session: str, *, run: str | None = None) -> EventReader | UnsavedReader:
         stored = EventReader(SessionEventSource(self._layout, self._folder(session), session, run))
@@ -240,12 +250,14 @@ class JsonlStore:
             acquire_lease=self._acquire_for_pruning,
             vault=vault,
         )
+        return await self._in_thread(lambda: pruner.prune(keep_results=keep_results))
 
-        def prune() -> PruneReport:
+    async def _in_thread(self, read: Callable[[], T]) -> T:
+        def read_or_refuse() -> T:
             with faults.raise_storage_errors(self._description):
-                return pruner.prune(keep_results=keep_results)
+                return read()
 
-        return await anyio.to_thread.run_sync(prune)
+        return await anyio.to_thread.run_sync(read_or_refuse)
 
     def root_events(self, root: str) -> EventReader:
         """Return all stored events of a root conversation, in the order they were written."""
@@ -328,15 +340,27 @@ class JsonlStore:
     def _acquire_for_pruning(self, session: str) -> SessionLease | None:
         return acquire_lease(self._layout.lease(session), self._make_owner(session, "(pruning)"))
 
-    def _read_stamps(self) -> Mapping[str, RecordStamp]:
-        with faults.raise_storage_errors(self._description):
-            return read_stamps(self._layout.sessions)
+    # Imported on use: a run needs neither lists nor summaries.
 
-    def _find_summary_by_name(self, name: str) -> CachedSummary | None:
-        return self._find_summary(self._layout.sessions / name)
+    @cached_property
+    def _index(self) -> SessionIndex:
+        from retinue.sessions.index import SessionIndex
+
+        return SessionIndex(self._layout, self._find_summary)
 
     def _find_summary(self, folder: Path) -> CachedSummary | None:
+        from retinue.sessions.summary import find_summary
+
         return find_summary(self._layout, folder, self._is_live)
+
+    def _find_unsaved(self, prefix: str) -> str | None:
+        """Return the session with unwritten lines whose id, or the id of one of whose runs, has the prefix."""
+        sessions = [session for session, record in self._records.items() if record.waiting_bytes]
+        run = b'"run":"%b' % prefix.encode()  # a quote inside a text would be escaped
+        for session in chain(sessions, self._unsaved):
+            if session.startswith(prefix) or any(run in line for line in self._waiting_lines(session)):
+                return session
+        return None
 
     def _waiting_lines(self, session: str) -> Sequence[bytes]:
         """Return the lines of a session that are not written, of open records and of those given up."""

@@ -10,12 +10,10 @@ import anyio
 
 from retinue.model.errors import ErrorCode, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
-from retinue.model.events import RunQueued, RunStarted
 from retinue.model.runs import RunSpec
 from retinue.sessions.ids import make_random_id
 from retinue.sessions.lease import busy_failure
 from retinue.sessions.paths import SHORT_ID_LENGTH, parse_id_digits
-from retinue.sessions.reader import RunStart
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,
@@ -24,7 +22,7 @@ from retinue.sessions.store import (
     group_conversations,
     sort_sessions,
 )
-from retinue.sessions.summary import build_summary
+from retinue.sessions.summary import summarize_events
 
 
 class MemoryStore:
@@ -116,15 +114,7 @@ class Session:
         return {self.id, *(stamped.origin.run for stamped in self.events)} if self.events else set()
 
     def summary(self) -> SessionSummary | None:
-        if not self.events:
-            return None
-        run = self.events[-1].origin.run
-        queued = [stamped for stamped in self.events if isinstance(stamped.event, RunQueued)]
-        started = (each for each in self.events if isinstance(each.event, RunStarted) and each.origin.run == run)
-        begins = RunStart(len(queued), queued[-1], next(started, None)) if queued else None
-        first = RunStart(1, queued[0]) if queued else None
-        newest_first = reversed(self.events)
-        return build_summary(self.id, self.events[0].time, begins, newest_first, lambda _: self.is_busy, first=first)
+        return summarize_events(self.id, self.events, is_live=self.is_busy)
 
 
 class MemoryRecord:

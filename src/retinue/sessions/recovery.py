@@ -41,7 +41,6 @@ from retinue.sessions.segments import (
     read_backwards,
 )
 from retinue.sessions.store import INTERRUPTED, LeaseOwner, SessionSummary
-from retinue.sessions.summary import read_summary
 from retinue.sessions.writer import PendingLine, RecordWriter, WriterLimits
 
 _SCAN_DELAY = 0.02
@@ -125,6 +124,8 @@ def _read_known_header(folder: Path, session: str) -> SegmentHeader:
 
 
 def _count_runs(layout: StateLayout, folder: Path, session: str) -> int:
+    from retinue.sessions.summary import read_summary
+
     summary = read_summary(layout, folder, lambda _: False)
     if not isinstance(summary, SessionSummary):
         raise _session_not_found(session, folder)

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import to_line
@@ -28,29 +27,13 @@ from retinue.sessions.paths import (
 from retinue.sessions.reader import TORN_FILE, find_start, read_header
 from retinue.sessions.recovery import end_run
 from retinue.sessions.segments import RecordDecoder, SegmentCursor, SegmentedFile, SegmentHeader
+from retinue.sessions.store import PruneReport
 from retinue.sessions.writer import WriterLimits
 
 UNUSED_CLAIM_AGE = 3600.0
 """Seconds after which an id that was claimed and never used is released."""
 RESULT_EVENTS = (RunQueued, RunStarted, EngineSessionStarted, RunEnded)
 """Events that remain of a thinned session: enough to list it, show its answers and resume it."""
-
-
-class PruneReport(Struct, frozen=True, kw_only=True):
-    """Counts of what pruning deleted."""
-
-    thinned: int = 0
-    """Sessions that lost their details and kept their results."""
-    removed: int = 0
-    """Sessions that were deleted."""
-    skipped: int = 0
-    """Old sessions that were not changed: in use, or the disk refused."""
-    logs: int = 0
-    """Deleted files of root conversation logs."""
-    freed_bytes: int = 0
-
-    def __add__(self, other: PruneReport) -> PruneReport:
-        return PruneReport(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 class SessionPruner:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord
@@ -17,8 +18,6 @@ from retinue.model.runs import RunSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from retinue.sessions.retention import PruneReport
 
 
 class LeaseOwner(Struct, frozen=True, kw_only=True):
@@ -149,6 +148,23 @@ class Conversation(Struct, frozen=True, kw_only=True):
     """Number of all its sessions."""
     sessions: Sequence[SessionSummary]
     """Its sessions up to the requested number: matching ones first, then last changed first."""
+
+
+class PruneReport(Struct, frozen=True, kw_only=True):
+    """Counts of what pruning deleted."""
+
+    thinned: int = 0
+    """Sessions that lost their details and kept their results."""
+    removed: int = 0
+    """Sessions that were deleted."""
+    skipped: int = 0
+    """Old sessions that were not changed: in use, or the disk refused."""
+    logs: int = 0
+    """Deleted files of root conversation logs."""
+    freed_bytes: int = 0
+
+    def __add__(self, other: PruneReport) -> PruneReport:
+        return PruneReport(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
 class StoredEvents(Protocol):

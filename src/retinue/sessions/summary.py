@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -88,7 +88,7 @@ def read_summary(layout: StateLayout, folder: Path, is_live: IsLive) -> SessionS
     is_first = run == head.id
     first = None if is_first else read_run_start(segments, RunLocation(1, find_start(segments, head)), head.id)
     damaged = decoder.damaged_count + count_torn_records(folder)
-    return build_summary(head.id, head.created, run_start, tail, is_live, first=first, damaged=damaged)
+    return _build_summary(head.id, head.created, run_start, tail, is_live, first=first, damaged=damaged)
 
 
 def _read_tail(segments: SegmentedFile, head: SegmentHeader, decoder: RecordDecoder) -> list[EventRecord]:
@@ -126,7 +126,19 @@ def _scan_for_run_start(segments: SegmentedFile, head: SegmentHeader, run: str) 
     return None
 
 
-def build_summary(
+def summarize_events(session: str, events: Sequence[EventRecord], *, is_live: bool) -> SessionSummary | None:
+    """Summarize a session from all its events; None if there are none."""
+    if not events:
+        return None
+    run = events[-1].origin.run
+    queued = [record for record in events if isinstance(record.event, RunQueued)]
+    started = (each for each in events if isinstance(each.event, RunStarted) and each.origin.run == run)
+    run_start = RunStart(len(queued), queued[-1], next(started, None)) if queued else None
+    first = RunStart(1, queued[0]) if queued else None
+    return _build_summary(session, events[0].time, run_start, reversed(events), lambda _: is_live, first=first)
+
+
+def _build_summary(
     session: str,
     created: float,
     run_start: RunStart | None,
