@@ -1,4 +1,4 @@
-"""The Claude Code that comes with the SDK, and the clean environment in which it runs."""
+"""The Claude Code that comes with the SDK, and its clean environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def claude_environ(home: Path, url: str, **more: str) -> dict[str, str]:
-    """All that a Claude Code in this home is given: no key of anyone's, its model at this address, few retries."""
+    """Return the whole environment of a Claude Code: no real key, its model at this address, few retries."""
     home.mkdir(parents=True, exist_ok=True)
     return {
         "HOME": str(home),
@@ -26,6 +26,6 @@ def claude_environ(home: Path, url: str, **more: str) -> dict[str, str]:
 
 
 def need_claude() -> None:
-    """Skips where there is none, as on a platform for which the SDK brings no program; never where it is required."""
+    """Skip the test without Claude Code, as on a platform without a wheel of the SDK; fail it where required."""
     if find_claude({"PATH": PATH}) is None:
         skip("There is no Claude Code. The development requirements bring it, where there is a wheel for it.")

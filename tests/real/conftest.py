@@ -1,4 +1,4 @@
-"""The real pi, both versions, and the real Claude Code: what `make test` installed, or a skip that says so."""
+"""The real pi, both versions, and the real Claude Code, as `make test` installs them; tests are skipped without them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ You are the scout.
 """
 
 Answer = tuple[int, list[dict[str, Any]]]
-"""The exit code of a call, and its lines."""
+"""Exit code and output lines of a call."""
 Call = Callable[..., Awaitable[Answer]]
 
 
@@ -42,17 +42,17 @@ def node_scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pi_0_87(node_scratch: Path) -> PiInstall:
-    return installed("pi-0.87", node_scratch)
+    return require_pi("pi-0.87", node_scratch)
 
 
 @pytest.fixture(scope="session")
 def pi_1_5(node_scratch: Path) -> PiInstall:
-    return installed("pi-1.5", node_scratch)
+    return require_pi("pi-1.5", node_scratch)
 
 
 @pytest.fixture(scope="session", params=["pi_0_87", "pi_1_5"])
 def pi(request: pytest.FixtureRequest) -> PiInstall:
-    """Each version in turn."""
+    """Both versions of pi, one after the other."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, PiInstall)
     return found
@@ -74,7 +74,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["pi_0_87", "pi_1_5", "claude"])
 def program(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Path) -> Program:
-    """Each program and version in turn, for what is promised of all."""
+    """Every program and version, for tests that apply to all of them."""
     home = tmp_path / "home"
     if request.param == "claude":
         need_claude()
@@ -83,10 +83,10 @@ def program(request: pytest.FixtureRequest, server: ModelServer, tmp_path: Path)
 
 
 @pytest.fixture
-def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
-    """Makes tool calls as a program does: `retinue call`, in a process of its own. There is an agent `scout`."""
+def make_caller(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
+    """Call tools by `retinue call` in a process of its own, with an agent `scout`."""
 
-    def on(program: Program) -> Call:
+    def for_program(program: Program) -> Call:
         program.agents.mkdir(parents=True)
         (program.agents / "scout.md").write_text(SCOUT)
         environ = {
@@ -97,7 +97,7 @@ def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
         }
 
         async def call(
-            arguments: dict[str, Any], surface: str, *options: str, tool: str = "subagent", **more: str
+            arguments: dict[str, Any], toolset: str, *options: str, tool: str = "subagent", **more: str
         ) -> Answer:
             done = await anyio.run_process(
                 [
@@ -108,7 +108,7 @@ def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
                     tool,
                     json.dumps(arguments),
                     "--toolset",
-                    surface,
+                    toolset,
                     *options,
                 ],
                 cwd=project,
@@ -120,10 +120,10 @@ def calling(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
 
         return call
 
-    return on
+    return for_program
 
 
-def installed(name: str, scratch: Path) -> PiInstall:
+def require_pi(name: str, scratch: Path) -> PiInstall:
     if not PI.is_in(TOOLS):
         skip("There is no real pi. `make test` installs it where a package registry can be reached.")
     node, _ = node_and_npm()

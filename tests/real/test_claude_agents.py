@@ -1,4 +1,4 @@
-"""Claude Code's own `Agent` on the real one: every call of it is an ordinary run of ours below the run that made it."""
+"""The native `Agent` tool of the real Claude Code: each call is an ordinary child run of Retinue."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def claude():
 
 
 @pytest.fixture
-def opened(server, project, tmp_path):
+def make_retinue(server, project, tmp_path):
     (tmp_path / "vault").mkdir()
 
-    def made(**settings: Any) -> Retinue:
+    def make(**settings: Any) -> Retinue:
         return Retinue(
             cwd=project,
             engine="claude",
@@ -56,29 +56,29 @@ def opened(server, project, tmp_path):
             settings={"model": "scripted-1", "vault": str(tmp_path / "vault"), **settings},
         )
 
-    return made
+    return make
 
 
-def native(agent: str | None, task: Any, **more: Any) -> dict[str, Any]:
-    """A call as Claude's models make it."""
+def native_call(agent: str | None, task: Any, **more: Any) -> dict[str, Any]:
+    """Return a call of `Agent` as Claude's models make it."""
     whom = {"subagent_type": agent} if agent else {}
     prompt = task if isinstance(task, str) else script64(task)
     return {"tool": "Agent", "args": {"description": "A task", "prompt": prompt, **whom, **more}}
 
 
-async def led(retinue: Retinue, *steps: Any) -> tuple[Any, list[EventRecord]]:
+async def run_lead(retinue: Retinue, *steps: Any) -> tuple[Any, list[EventRecord]]:
     plan = Plan(tasks=(Task(agent="lead", prompt=script64([*steps])),))
     async with retinue.events() as watcher:
         (result,) = await retinue.run_plan(plan, retinue.call("nested"))
         return result, list(watcher.drain())
 
 
-async def test_a_call_of_its_own_agent_is_a_run_below_it_with_the_id_of_that_call(opened, server, project, tmp_path):
+async def test_native_agent_call_is_a_child_run_with_the_id_of_the_call(make_retinue, server, project, tmp_path):
     reads = {"text": "I look.", "tool": "Read", "args": {"file_path": str(project / "a.txt")}}
     task = script64(
-        [{"text": "I ask.", **native("worker", [reads, {"text": "It is XYZZY."}])}, {"text": "So it is."}]
+        [{"text": "I ask.", **native_call("worker", [reads, {"text": "It is XYZZY."}])}, {"text": "So it is."}]
     )
-    async with opened() as retinue:
+    async with make_retinue() as retinue:
         events = await check_delegation(retinue, tmp_path / "vault", "lead", task, engines=["claude"] * 2)
     (call,) = [one.event for one in events if isinstance(one.event, ToolCalled) and one.event.name == SPAWN]
     assert call.args.keys() == {"agent", "task"}
@@ -90,9 +90,9 @@ async def test_a_call_of_its_own_agent_is_a_run_below_it_with_the_id_of_that_cal
     assert "I ask." not in str(worker.body), "its context is its own"
 
 
-async def test_the_agents_a_run_may_use_are_announced_without_persona_and_memory(opened, server):
-    async with opened() as retinue:
-        await led(retinue, DONE)
+async def test_available_agents_are_announced_without_persona_and_memory(make_retinue, server):
+    async with make_retinue() as retinue:
+        await run_lead(retinue, DONE)
         await retinue.run("worker", script64([DONE]))
     lead, worker = (str(request.body) for request in server.requests)
     listed = lead.partition("Available agent types for the Agent tool:")[2]
@@ -109,22 +109,22 @@ async def test_the_agents_a_run_may_use_are_announced_without_persona_and_memory
 @pytest.mark.parametrize(
     ("steps", "sentence"),
     [
-        ([native("Explore", "x")], "Unknown agent: Explore. Available agents: "),
-        ([native(None, "x")], "Missing required parameter: agent"),
-        ([native("strange", "x")], 'Agent "strange" '),
+        ([native_call("Explore", "x")], "Unknown agent: Explore. Available agents: "),
+        ([native_call(None, "x")], "Missing required parameter: agent"),
+        ([native_call("strange", "x")], 'Agent "strange" '),
         (
-            [native("worker", [DONE]), native("worker", "More.")],
+            [native_call("worker", [DONE]), native_call("worker", "More.")],
             "The agents below this call have started 1 run and may start 1",
         ),
     ],
     ids=["unknown", "nobody", "not accepted", "too many"],
 )
-async def test_a_call_of_its_own_agent_is_refused_in_our_words(opened, project, steps, sentence):
+async def test_refused_native_agent_call_has_the_message_of_retinue(make_retinue, project, steps, sentence):
     of_project = project / ".claude" / "agents"
     of_project.mkdir(parents=True)
     (of_project / "strange.md").write_text(STRANGE)
-    async with opened(max_spawns=1) as retinue:
-        result, events = await led(retinue, *steps, DONE)
+    async with make_retinue(max_spawns=1) as retinue:
+        result, events = await run_lead(retinue, *steps, DONE)
     assert result.text == "Done."
     last = [one.event for one in events if isinstance(one.event, ToolReturned)][-1]
     assert last.is_error
@@ -132,27 +132,27 @@ async def test_a_call_of_its_own_agent_is_refused_in_our_words(opened, project, 
     assert sum(isinstance(one.event, RunQueued) for one in events) <= 2
 
 
-async def test_its_own_agent_is_not_there_where_depth_ends(opened, server):
-    forced = {"tools": [{**native("worker", "x"), "force": True}]}
-    async with opened(max_depth=1) as retinue:
-        result, events = await led(retinue, forced, DONE)
+async def test_native_agent_tool_is_absent_at_the_maximum_depth(make_retinue, server):
+    forced = {"tools": [{**native_call("worker", "x"), "force": True}]}
+    async with make_retinue(max_depth=1) as retinue:
+        result, events = await run_lead(retinue, forced, DONE)
     assert (result.text, ends(events)) == ("Done.", [(1, None)])
     assert server.requests[0].tools == ("Read",)
     assert "No such tool available" in server.requests[1].messages[-1].text
 
 
-async def test_the_task_of_an_ancestor_is_not_handed_on_by_its_own_agent(opened, server):
-    server.script = lambda request: DONE if len(request.messages) > 2 else native("lead", "Lead on.")
-    async with opened() as retinue, retinue.events(deltas=False) as watcher:
+async def test_native_agent_call_with_the_task_of_an_ancestor_is_refused(make_retinue, server):
+    server.script = lambda request: DONE if len(request.messages) > 2 else native_call("lead", "Lead on.")
+    async with make_retinue() as retinue, retinue.events(deltas=False) as watcher:
         await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead on."),)), retinue.call("nested"))
         (answer,) = answers(watcher.drain())
     assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
 
 
-async def test_several_of_its_own_agents_work_side_by_side_and_each_has_its_call(opened):
-    calls = [native("worker", [{"text": word}]) for word in ("one", "two", "three")]
-    async with opened() as retinue:
-        result, events = await led(retinue, {"tools": calls}, DONE)
+async def test_parallel_native_agent_calls_are_runs_with_their_own_call_ids(make_retinue):
+    calls = [native_call("worker", [{"text": word}]) for word in ("one", "two", "three")]
+    async with make_retinue() as retinue:
+        result, events = await run_lead(retinue, {"tools": calls}, DONE)
     assert (result.failure, result.actual.nested_usage.turns) == (None, 3)
     below = [type(one.event) for one in events if one.origin.depth > 1]
     assert [kind for kind in below if kind in {RunQueued, RunEnded}] == [RunQueued] * 3 + [RunEnded] * 3
@@ -163,21 +163,21 @@ async def test_several_of_its_own_agents_work_side_by_side_and_each_has_its_call
     assert sorted(told.values()) == ["one", "three", "two"]
 
 
-async def test_what_its_own_agent_cannot_do_here_is_said(opened):
-    wants = native("worker", [DONE], model="haiku", isolation="worktree", run_in_background=True)
-    async with opened() as retinue:
-        _, events = await led(retinue, wants, DONE)
+async def test_unsupported_native_agent_options_are_reported(make_retinue):
+    wants = native_call("worker", [DONE], model="haiku", isolation="worktree", run_in_background=True)
+    async with make_retinue() as retinue:
+        _, events = await run_lead(retinue, wants, DONE)
     (notice,) = actual(events)[2].notices
     assert notice.startswith("Ignored parameters: model, isolation")
 
 
-async def test_chains_and_parallel_tasks_are_there_by_our_tool_in_the_same_process(opened):
+async def test_spawn_subagent_runs_chains_and_parallel_tasks_in_the_same_process(make_retinue):
     tasks = [{"agent": "worker", "task": script64([{"text": word}])} for word in ("one", "two")]
     ours = {"tool": f"mcp__retinue__{SPAWN}"}
     steps = [{**ours, "args": {"mode": mode, "tasks": tasks}} for mode in ("chain", "parallel")]
-    asks = {"tool": "mcp__retinue__agent_info", "args": {"agent": "worker"}}
-    async with opened() as retinue:
-        result, events = await led(retinue, *steps, asks, DONE)
+    info_call = {"tool": "mcp__retinue__agent_info", "args": {"agent": "worker"}}
+    async with make_retinue() as retinue:
+        result, events = await run_lead(retinue, *steps, info_call, DONE)
     chain, parallel = answers(events)
     assert chain == "two"
     assert parallel == "=== 1 worker: ok ===\none\n\n=== 2 worker: ok ===\ntwo"
@@ -187,23 +187,23 @@ async def test_chains_and_parallel_tasks_are_there_by_our_tool_in_the_same_proce
     assert result.actual.tools_used == {SPAWN: 2, "agent_info": 1}
 
 
-async def test_a_long_answer_of_its_own_agent_reaches_the_model_whole(opened, server):
+async def test_long_answer_of_a_native_agent_call_reaches_the_model_whole(make_retinue, server):
     def decide(request):
         if "You work." in request.system:
             return {"text": "word " * 10_400}
-        return DONE if len(request.messages) > 2 else native("worker", "Write.")
+        return DONE if len(request.messages) > 2 else native_call("worker", "Write.")
 
     server.script = decide
-    async with opened() as retinue:
+    async with make_retinue() as retinue:
         plan = Plan(tasks=(Task(agent="lead", prompt="Lead on."),))
         (result,) = await retinue.run_plan(plan, retinue.call("nested"))
     assert result.failure is None
     assert server.requests[-1].messages[-1].text.count("word ") == 10_400
 
 
-async def test_what_its_own_agents_consume_counts_for_the_budget_above(opened):
-    async with opened(max_tokens=8000) as retinue:
-        result, events = await led(retinue, *[native("worker", [{"text": str(n)}]) for n in range(9)], DONE)
+async def test_usage_of_native_agent_calls_counts_for_the_parent_budget(make_retinue):
+    async with make_retinue(max_tokens=8000) as retinue:
+        result, events = await run_lead(retinue, *[native_call("worker", [{"text": str(n)}]) for n in range(9)], DONE)
     assert result.failure
     assert (result.failure.code, result.failure.reason) == (ErrorCode.BUDGET, "max_tokens")
     assert result.actual.nested_usage.tokens > 0

@@ -1,4 +1,4 @@
-"""Agents on the real Claude Code against a scripted model: what is asked of it arrives at the model."""
+"""The claude engine on the real Claude Code, against a scripted model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 from tests.real.claude_install import claude_environ, need_claude
-from tests.real.programs import is_alive, seen, worker
+from tests.real.programs import is_alive, run_recorded, worker
 from tests.support.model_server import script64
 
 from retinue import Agent, Retinue
@@ -35,10 +35,10 @@ def claude():
 
 @pytest.fixture
 def open_retinue(server, project, tmp_path):
-    """Opens Retinue in the project, with a home in which Claude Code knows the scripted models."""
+    """Open Retinue in the project, with a home in which Claude Code knows the scripted models."""
 
     @asynccontextmanager
-    async def opened(*agents, environ=None, **settings):
+    async def open_context(*agents, environ=None, **settings):
         async with Retinue(
             cwd=project,
             engine="claude",
@@ -49,24 +49,26 @@ def open_retinue(server, project, tmp_path):
         ) as retinue:
             yield retinue
 
-    return opened
+    return open_context
 
 
 def bash(command: str) -> dict[str, Any]:
     return {"tool": "Bash", "args": {"command": command, "description": "Works."}}
 
 
-def reads(path: Path) -> dict[str, Any]:
+def read_step(path: Path) -> dict[str, Any]:
     return {"tool": "Read", "args": {"file_path": str(path)}}
 
 
 # -- one run ---------------------------------------------------------------------------------------
 
 
-async def test_an_agent_reads_a_file_and_answers(open_retinue, server, project):
-    steps = [{"thinking": "Hm.", "text": "I look.", **reads(project / "a.txt")}, {"text": "It is XYZZY."}]
+async def test_claude_agent_reads_a_file_and_answers(open_retinue, server, project):
+    steps = [{"thinking": "Hm.", "text": "I look.", **read_step(project / "a.txt")}, {"text": "It is XYZZY."}]
     async with open_retinue() as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("explorer", f"Find the word. {script64(steps)}"))
+        result, events = await run_recorded(
+            retinue, lambda: retinue.run("explorer", f"Find the word. {script64(steps)}")
+        )
     assert (result.failure, result.text, result.exit_code) == (None, "It is XYZZY.", 0)
     assert result.actual.tools_used == {"read": 1}
     assert (result.actual.model, result.actual.declared_model) == ("scripted-1", "scripted-1")
@@ -86,19 +88,19 @@ async def test_an_agent_reads_a_file_and_answers(open_retinue, server, project):
     assert "XYZZY" in answered.messages[-1].text
 
 
-async def test_tools_that_run_while_their_message_is_written_are_told_after_it(open_retinue, server, project):
+async def test_results_of_early_tool_calls_are_emitted_after_their_message(open_retinue, server, project):
     write = {"tool": "Write", "args": {"file_path": str(project / "x"), "content": "y" * 200_000}}
-    steps: list[dict[str, Any]] = [{"tools": [reads(project / "a.txt"), write]}, {"text": "ok"}]
+    steps: list[dict[str, Any]] = [{"tools": [read_step(project / "a.txt"), write]}, {"text": "ok"}]
     server.script = lambda request: steps[sum(message.role == "assistant" for message in request.messages)]
     async with open_retinue(worker(tools=("read", "write"))) as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("worker", "Work."))
+        result, events = await run_recorded(retinue, lambda: retinue.run("worker", "Work."))
     assert (result.failure, result.usage.turns) == (None, 2)
     kinds = [type(event) for event in events if isinstance(event, ToolCalled | ToolReturned | MessageEnded)]
     assert kinds == [ToolCalled, ToolCalled, MessageEnded, ToolReturned, ToolReturned, MessageEnded]
 
 
-async def test_what_a_known_model_cost_is_told(open_retinue, project):
-    steps = [reads(project / "a.txt"), {"text": "ok"}]
+async def test_cost_of_a_known_model_is_reported(open_retinue, project):
+    steps = [read_step(project / "a.txt"), {"text": "ok"}]
     async with open_retinue(model="claude-sonnet-5-5") as retinue:
         result = await retinue.run("explorer", script64(steps))
         again = await retinue.run("explorer", ANSWERS, session=result.session)
@@ -108,7 +110,7 @@ async def test_what_a_known_model_cost_is_told(open_retinue, project):
     assert again.usage.cost < result.usage.cost, "only its own"
 
 
-async def test_commands_run_where_the_task_is_with_a_list_of_our_environment(open_retinue, project):
+async def test_commands_run_in_the_task_directory_with_a_filtered_environment(open_retinue, project):
     script = script64([bash("pwd > where; env > env"), {"text": "ok"}])
     async with open_retinue(worker(environment=("ASKED",)), environ={"ASKED": "1", "SECRET_OF_MINE": "2"}) as retinue:
         result = await retinue.run("worker", script)
@@ -119,7 +121,7 @@ async def test_commands_run_where_the_task_is_with_a_list_of_our_environment(ope
     assert "SECRET_OF_MINE" not in names
 
 
-async def test_a_directory_is_listed_by_a_tool_of_ours(open_retinue, server):
+async def test_ls_tool_of_retinue_lists_a_directory(open_retinue, server):
     script = script64([{"tool": "mcp__retinue__ls"}, {"text": "ok"}])
     async with open_retinue() as retinue:
         result = await retinue.run("explorer", script)
@@ -127,7 +129,7 @@ async def test_a_directory_is_listed_by_a_tool_of_ours(open_retinue, server):
     assert server.requests[1].messages[-1].text == "a.txt"
 
 
-async def test_a_task_is_text_whatever_it_says(open_retinue, server):
+async def test_task_that_looks_like_a_command_is_sent_as_text(open_retinue, server):
     task = f"/compact @a.txt !ls -x {ANSWERS}"
     async with open_retinue(worker()) as retinue:
         assert (await retinue.run("worker", task)).failure is None
@@ -135,7 +137,7 @@ async def test_a_task_is_text_whatever_it_says(open_retinue, server):
     assert "XYZZY" not in str(server.requests[0].body)
 
 
-async def test_long_prompts_and_long_answers_arrive_whole(open_retinue, server, project):
+async def test_long_prompts_and_answers_arrive_whole_on_claude(open_retinue, server, project):
     steps = [{"tool": "Write", "args": {"file_path": str(project / "x"), "content": "y" * 3_000_000}}]
     steps.append({"text": "z" * 2_000_000})
     server.script = lambda request: steps[sum(message.role == "assistant" for message in request.messages)]
@@ -147,10 +149,10 @@ async def test_long_prompts_and_long_answers_arrive_whole(open_retinue, server, 
     assert len(server.requests[0].system) > 300_000
 
 
-# -- what an agent can say -----------------------------------------------------------------------------
+# -- fields of an agent --------------------------------------------------------------------------------
 
 
-async def test_the_agents_prompt_stands_instead_of_claudes_and_what_it_appends_after(open_retinue, server):
+async def test_system_prompt_of_the_agent_replaces_the_one_of_claude_code(open_retinue, server):
     kind = worker(name="kind", body="You are kind.", append_system_prompt="Be brief.")
     async with open_retinue(worker(), kind) as retinue:
         await retinue.delegate([("worker", ANSWERS)])
@@ -163,7 +165,7 @@ async def test_the_agents_prompt_stands_instead_of_claudes_and_what_it_appends_a
     assert "# Environment" in own
 
 
-async def test_tools_are_those_granted_and_no_others(open_retinue, server, project):
+async def test_claude_has_the_granted_tools_only(open_retinue, server, project):
     write = {"tool": "Write", "args": {"file_path": str(project / "x"), "content": "y"}, "force": True}
     agent = {"tool": "Agent", "args": {"prompt": "p", "description": "d", "subagent_type": "Explore"}, "force": True}
     forbidden = script64([{"tools": [write, agent]}, {"text": "ok"}])
@@ -176,13 +178,13 @@ async def test_tools_are_those_granted_and_no_others(open_retinue, server, proje
     assert server.requests[1].messages[-1].text.count("No such tool available") == 2
 
 
-async def test_granted_tools_need_no_leave(open_retinue, project, tmp_path):
+async def test_granted_tools_need_no_permission(open_retinue, project, tmp_path):
     write = {"tool": "Write", "args": {"file_path": str(tmp_path / "x"), "content": "y"}}
     edit = {
         "tool": "Edit",
         "args": {"file_path": str(project / "a.txt"), "old_string": "XYZZY", "new_string": "PLUGH"},
     }
-    script = script64([write, reads(project / "a.txt"), edit, bash("touch made"), {"text": "ok"}])
+    script = script64([write, read_step(project / "a.txt"), edit, bash("touch made"), {"text": "ok"}])
     async with open_retinue(worker(tools=("read", "write", "edit", "bash"))) as retinue:
         result = await retinue.run("worker", script)
     assert result.failure is None
@@ -194,7 +196,7 @@ async def test_granted_tools_need_no_leave(open_retinue, project, tmp_path):
 @pytest.mark.parametrize(
     ("thinking", "asked"), [("off", ("", "high")), ("minimal", ("adaptive", "low")), ("max", ("adaptive", "max"))]
 )
-async def test_thinking_is_passed_on(open_retinue, server, thinking, asked):
+async def test_thinking_level_is_passed_to_claude(open_retinue, server, thinking, asked):
     async with open_retinue(worker(thinking=thinking)) as retinue:
         assert (await retinue.run("worker", ANSWERS)).failure is None
     (request,) = server.requests
@@ -202,10 +204,10 @@ async def test_thinking_is_passed_on(open_retinue, server, thinking, asked):
 
 
 @pytest.mark.parametrize("key", ["sk-not-a-real-key", ""], ids=["beside another", "alone"])
-async def test_the_key_of_an_agent_is_used_and_never_seen(open_retinue, server, key):
+async def test_key_of_an_agent_is_used_and_stored_nowhere(open_retinue, server, key):
     keyed = Agent(name="keyed", body="You work.", tools=("bash",), api_key=Secret("sk-of-the-agent-0123456789"))
     async with open_retinue(keyed, environ={"ANTHROPIC_API_KEY": key}) as retinue:
-        result, events = await seen(
+        result, events = await run_recorded(
             retinue, lambda: retinue.run("keyed", script64([bash("echo $ANTHROPIC_API_KEY"), {"text": "ok"}]))
         )
     assert result.failure is None
@@ -227,7 +229,7 @@ async def test_the_key_of_an_agent_is_used_and_never_seen(open_retinue, server, 
         (400, "prompt is too long: 300000 tokens > 200000 maximum", "context_overflow"),
     ],
 )
-async def test_a_failing_provider_is_a_failed_run(open_retinue, status, message, reason):
+async def test_provider_failure_on_claude_is_a_failed_run(open_retinue, status, message, reason):
     fails = script64([{"fail": {"status": status, "times": -1, "message": message}}])
     async with open_retinue(worker(), retry_attempts=1) as retinue:
         result = await retinue.run("worker", fails)
@@ -235,7 +237,7 @@ async def test_a_failing_provider_is_a_failed_run(open_retinue, status, message,
     assert (result.failure.code, result.failure.reason, result.exit_code) == (ErrorCode.PROVIDER, reason, 1)
 
 
-async def test_an_answer_that_goes_on_after_the_output_limit_is_one(open_retinue):
+async def test_answer_continued_after_the_output_limit_is_one_answer(open_retinue):
     steps: list[dict[str, Any]] = [{"text": "Half an ans", "length": True}, {"text": "wer."}]
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script64(steps))
@@ -243,7 +245,7 @@ async def test_an_answer_that_goes_on_after_the_output_limit_is_one(open_retinue
     assert result.actual.notices == (OUTPUT_LIMIT_NOTICE,)
 
 
-async def test_a_model_that_reaches_its_output_limit_again_and_again_is_told_as_that(open_retinue):
+async def test_repeated_output_limit_is_reported_as_such(open_retinue):
     steps = [{"text": part, "length": True} for part in ("one ", "two ", "three ", "four ")]
     async with open_retinue(worker(), model="claude-sonnet-5-5") as retinue:
         result = await retinue.run("worker", script64(steps))
@@ -253,16 +255,16 @@ async def test_a_model_that_reaches_its_output_limit_again_and_again_is_told_as_
     assert result.usage.cost
 
 
-async def test_what_claude_tries_again_by_itself_is_waited_for_and_told(open_retinue):
+async def test_retries_of_claude_code_are_awaited_and_reported(open_retinue):
     script = script64([{"fail": {"status": 500, "times": 1}, "text": "Made it."}])
     async with open_retinue(worker()) as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("worker", script))
+        result, events = await run_recorded(retinue, lambda: retinue.run("worker", script))
     assert (result.failure, result.text, len(result.actual.attempts)) == (None, "Made it.", 1)
     (notice,) = [event for event in events if isinstance(event, Notice) and event.code == "provider_retry"]
     assert "(1 of 1) after: 500 server_error" in notice.message
 
 
-async def test_an_answer_that_breaks_off_is_asked_for_again(open_retinue, server):
+async def test_interrupted_answer_is_requested_again(open_retinue, server):
     server.script = lambda request: {"text": "The whole answer.", "cut": request.stream}
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", "Answer.")
@@ -270,7 +272,7 @@ async def test_an_answer_that_breaks_off_is_asked_for_again(open_retinue, server
     assert [request.stream for request in server.requests] == [True, True, False]
 
 
-async def test_without_a_key_nothing_is_started(open_retinue, server):
+async def test_without_a_key_claude_code_is_not_started(open_retinue, server):
     async with open_retinue(worker(), environ={"ANTHROPIC_API_KEY": ""}) as retinue:
         result = await retinue.run("worker", ANSWERS)
     assert result.failure
@@ -279,7 +281,7 @@ async def test_without_a_key_nothing_is_started(open_retinue, server):
     assert server.requests == []
 
 
-async def test_a_login_that_is_no_good_is_the_providers_failure(open_retinue, server, tmp_path):
+async def test_invalid_login_is_a_provider_failure(open_retinue, server, tmp_path):
     folder = tmp_path / "home" / ".claude"
     folder.mkdir(parents=True)
     (folder / ".credentials.json").write_text("{}")
@@ -291,16 +293,16 @@ async def test_a_login_that_is_no_good_is_the_providers_failure(open_retinue, se
 
 
 @pytest.mark.parametrize("limit", ["max_cost", "max_conversation_cost"])
-async def test_a_budget_of_money_ends_the_run(open_retinue, project, limit):
-    script = script64([reads(project / "a.txt"), reads(project / "a.txt"), {"text": "never said"}])
+async def test_cost_budget_ends_the_run(open_retinue, project, limit):
+    script = script64([read_step(project / "a.txt"), read_step(project / "a.txt"), {"text": "never said"}])
     async with open_retinue(worker(), model="claude-sonnet-5-5", **{limit: 0.001}) as retinue:
         result = await retinue.run("worker", script)
     assert result.failure
     assert (result.failure.code, result.failure.reason) == (ErrorCode.BUDGET, limit)
 
 
-async def test_money_that_is_spent_is_spent_for_the_next_run_too(open_retinue, project):
-    twice = script64([reads(project / "a.txt"), reads(project / "a.txt"), {"text": "ok"}])
+async def test_cost_of_earlier_runs_counts_for_the_next_run(open_retinue, project):
+    twice = script64([read_step(project / "a.txt"), read_step(project / "a.txt"), {"text": "ok"}])
     async with open_retinue(worker(), model="claude-sonnet-5-5") as retinue:
         cost = (await retinue.run("worker", twice)).usage.cost
     assert cost
@@ -312,7 +314,7 @@ async def test_money_that_is_spent_is_spent_for_the_next_run_too(open_retinue, p
     assert costs[2] == 0, "nothing was left for it"
 
 
-async def test_a_process_killed_by_a_signal_is_told(open_retinue, project):
+async def test_claude_process_killed_by_a_signal_is_reported(open_retinue, project):
     script = script64([bash("kill -9 $PPID; while :; do read -t 1 x < /dev/zero; done"), {"text": "never said"}])
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script)
@@ -320,7 +322,7 @@ async def test_a_process_killed_by_a_signal_is_told(open_retinue, project):
     assert (result.failure.code, result.exit_code) == (ErrorCode.SIGNALLED, 128 + signal.SIGKILL)
 
 
-async def test_stopping_while_a_command_runs_leaves_nothing_running(open_retinue, project):
+async def test_cancelling_during_a_command_leaves_no_claude_process(open_retinue, project):
     forever = "while :; do read -t 60 x < <(tail -f /dev/null); done"
     command = f"echo $$ > pid; setsid bash -c 'echo $$ > pid2; {forever}' & {forever}"
     results = []
@@ -340,7 +342,7 @@ async def test_stopping_while_a_command_runs_leaves_nothing_running(open_retinue
     assert [is_alive(int((project / name).read_text())) for name in ("pid", "pid2")] == [False, False]
 
 
-async def test_a_process_left_in_the_background_ends_with_the_run(open_retinue, project):
+async def test_background_process_of_a_claude_run_ends_with_the_run(open_retinue, project):
     command = "setsid tail -f /dev/null > /dev/null 2>&1 < /dev/null & echo $! > pid"
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script64([bash(command), {"text": "ok"}]))
@@ -352,21 +354,23 @@ async def test_a_process_left_in_the_background_ends_with_the_run(open_retinue, 
 # -- sessions ------------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_on_where_it_stood(open_retinue, server):
+async def test_claude_session_continues_with_its_history(open_retinue, server):
     async with open_retinue(worker()) as retinue:
-        first, events = await seen(retinue, lambda: retinue.run("worker", f"Remember 1234. {ANSWERS}"))
+        first, events = await run_recorded(retinue, lambda: retinue.run("worker", f"Remember 1234. {ANSWERS}"))
     async with open_retinue(worker()) as retinue:
         again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
     assert (again.failure, again.session, again.actual.notices) == (None, first.session, ())
-    (native,) = [event for event in events if isinstance(event, EngineSessionStarted)]
-    assert json.loads(Path(native.session).read_text()).keys() == {"claude"}
-    said = [message.text for message in server.requests[-1].messages if message.role != "system"]
-    assert said[0].endswith(f"Remember 1234. {ANSWERS}")
-    assert said[-1] == f"What was it? {ANSWERS}"
+    (started,) = [event for event in events if isinstance(event, EngineSessionStarted)]
+    assert json.loads(Path(started.session).read_text()).keys() == {"claude"}
+    texts = [message.text for message in server.requests[-1].messages if message.role != "system"]
+    assert texts[0].endswith(f"Remember 1234. {ANSWERS}")
+    assert texts[-1] == f"What was it? {ANSWERS}"
 
 
 @pytest.mark.parametrize("is_damaged", [True, False], ids=["damaged", "removed"])
-async def test_a_session_claude_has_forgotten_goes_on_from_our_record(open_retinue, server, tmp_path, is_damaged):
+async def test_session_missing_in_claude_code_continues_from_the_stored_messages(
+    open_retinue, server, tmp_path, is_damaged
+):
     async with open_retinue(worker()) as retinue:
         first = await retinue.run("worker", f"Remember 1234. {ANSWERS}")
         for file in (tmp_path / "home" / ".claude" / "projects").glob("*/*.jsonl"):

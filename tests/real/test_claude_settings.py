@@ -1,4 +1,4 @@
-"""Settings of others on the real Claude Code: loaded only where that is asked for, and never with all they bring."""
+"""User and project settings of the real Claude Code: loaded on request only, and never with hooks and servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_retinue(server, project, tmp_path):
     need_claude()
 
     @asynccontextmanager
-    async def opened(*agents, **settings):
+    async def open_context(*agents, **settings):
         async with Retinue(
             cwd=project,
             engine="claude",
@@ -36,26 +36,26 @@ def open_retinue(server, project, tmp_path):
         ) as retinue:
             yield retinue
 
-    return opened
+    return open_context
 
 
 def bash(command: str, **more: Any) -> dict[str, Any]:
     return {"tool": "Bash", "args": {"command": command, "description": "Works.", **more}}
 
 
-def reads(path: Path) -> dict[str, Any]:
+def read_step(path: Path) -> dict[str, Any]:
     return {"tool": "Read", "args": {"file_path": str(path)}}
 
 
 @pytest.fixture
-def hooked(project, tmp_path):
-    """A file that exists if a hook or a server has run of those that the user and the project have set."""
-    hooked = tmp_path / "hooked"
-    hook = {"matcher": "*", "hooks": [{"type": "command", "command": f"touch {hooked}"}]}
+def hook_marker(project, tmp_path):
+    """A file that exists once a hook or server of the user or the project has run."""
+    hook_marker = tmp_path / "hooked"
+    hook = {"matcher": "*", "hooks": [{"type": "command", "command": f"touch {hook_marker}"}]}
     settings = json.dumps(
         {"hooks": {"PreToolUse": [hook], "SessionStart": [hook]}, "permissions": {"allow": ["Bash"]}}
     )
-    servers = {"mcpServers": {"evil": {"command": "touch", "args": [str(hooked)]}}}
+    servers = {"mcpServers": {"evil": {"command": "touch", "args": [str(hook_marker)]}}}
     (project / ".mcp.json").write_text(json.dumps(servers))
     (project / "CLAUDE.md").write_text("Rule seven.")
     for folder in (project / ".claude", tmp_path / "home" / ".claude"):
@@ -63,25 +63,25 @@ def hooked(project, tmp_path):
         (folder / "skills" / "zork" / "SKILL.md").write_text("---\nname: zork\ndescription: Zorks.\n---\n")
         (folder / "settings.json").write_text(settings)
         (folder / "CLAUDE.md").write_text("Rule seven.")
-    return hooked
+    return hook_marker
 
 
-async def test_nothing_of_the_project_or_the_user_is_loaded(open_retinue, server, project, hooked):
+async def test_project_and_user_settings_are_not_loaded_by_default(open_retinue, server, project, hook_marker):
     bare = worker(tools=("read",), no_context_files=True, no_skills=True, no_extensions=True)
     async with open_retinue(bare) as retinue:
-        result = await retinue.run("worker", script64([reads(project / "a.txt"), {"text": "ok"}]))
+        result = await retinue.run("worker", script64([read_step(project / "a.txt"), {"text": "ok"}]))
     assert (result.failure, result.actual.not_applied) == (None, ())
-    assert not hooked.exists()
+    assert not hook_marker.exists()
     for request in server.requests:
         assert not [word for word in ("Rule seven", "Zorks", "evil") if word in str(request.body)]
 
 
-async def test_what_is_asked_for_is_loaded_without_hooks_servers_and_more_tools(
-    open_retinue, server, project, hooked
+async def test_requested_settings_are_loaded_without_hooks_servers_and_tools(
+    open_retinue, server, project, hook_marker
 ):
     write = {"tool": "Write", "args": {"file_path": str(project / "x"), "content": "y"}, "force": True}
     forbidden = {"tools": [write, {**bash("touch x"), "force": True}]}
-    script = script64([reads(project / "a.txt"), forbidden, {"text": "ok"}])
+    script = script64([read_step(project / "a.txt"), forbidden, {"text": "ok"}])
     bare = worker(name="bare", tools=("read",), no_context_files=True)
     async with open_retinue(worker(tools=("read",)), bare, claude_settings="project") as retinue:
         result = await retinue.run("worker", script)
@@ -91,12 +91,12 @@ async def test_what_is_asked_for_is_loaded_without_hooks_servers_and_more_tools(
     assert ["Rule seven" in body for body in bodies] == [*[True] * (len(bodies) - 1), False]
     assert not any("evil" in body for body in bodies)
     assert {request.tools for request in server.requests} == {("Read",)}
-    assert (hooked.exists(), (project / "x").exists()) == (False, False)
+    assert (hook_marker.exists(), (project / "x").exists()) == (False, False)
     (notice,) = without.actual.notices
     assert notice.startswith("Claude Code's settings are not loaded (claude_settings)")
 
 
-async def test_settings_that_are_loaded_turn_none_of_our_switches(open_retinue, server, project):
+async def test_loaded_settings_do_not_change_the_options_of_retinue(open_retinue, server, project):
     opposite = {"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "", "ENABLE_TOOL_SEARCH": "true"}
     (project / ".claude").mkdir()
     (project / ".claude" / "settings.json").write_text(json.dumps({"env": opposite}))
@@ -108,7 +108,7 @@ async def test_settings_that_are_loaded_turn_none_of_our_switches(open_retinue, 
     assert "run_in_background` was provided" in server.requests[-1].messages[-1].text
 
 
-async def test_a_tool_that_settings_deny_fails_the_run_and_they_are_named(open_retinue, project):
+async def test_tool_denied_by_settings_fails_the_run_and_names_them(open_retinue, project):
     (project / ".claude").mkdir()
     (project / ".claude" / "settings.json").write_text(json.dumps({"permissions": {"deny": ["Read"]}}))
     async with open_retinue(worker(), claude_settings="project") as retinue:

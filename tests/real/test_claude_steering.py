@@ -1,4 +1,4 @@
-"""Runs on the real Claude Code that are told something while they work: it arrives at the model."""
+"""Steering on the real Claude Code: messages to running agents reach the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.model.events import SteeringDelivered, Text, TextDelta, ToolCalled,
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 WAITS = {"command": "until [ -e go ]; do sleep 0.05; done; echo went", "description": "Waits."}
-PATIENCE = 60.0
+REPLY_TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def open_retinue(server, project, tmp_path):
     need_claude()
 
     @asynccontextmanager
-    async def opened():
+    async def open_context():
         async with Retinue(
             cwd=project,
             engine="claude",
@@ -34,12 +34,12 @@ def open_retinue(server, project, tmp_path):
         ) as retinue:
             yield retinue
 
-    return opened
+    return open_context
 
 
 @asynccontextmanager
-async def at_work(retinue, task, kind):
-    """The id of a run once such an event has happened in it, and where its result will be."""
+async def start_run(retinue, task, kind):
+    """Start a run; yield its id once it has emitted such an event, and the list that gets its result."""
     results = []
 
     async def work():
@@ -48,7 +48,7 @@ async def at_work(retinue, task, kind):
     async with anyio.create_task_group() as group:
         async with retinue.events() as events:
             group.start_soon(work)
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(REPLY_TIMEOUT):
                 async for stamped in events:
                     if isinstance(stamped.event, kind):
                         break
@@ -59,10 +59,10 @@ async def history(retinue, run, *kinds):
     return [stamped.event async for stamped in retinue.history(run) if isinstance(stamped.event, kinds)]
 
 
-async def test_the_models_next_request_has_what_was_said_while_a_tool_ran(open_retinue, server, project):
+async def test_steering_during_a_tool_call_is_in_the_next_request_of_claude(open_retinue, server, project):
     task = f"Wait. {script64([{'tool': 'Bash', 'args': WAITS}, {'text': 'As you say.'}])}"
     async with open_retinue() as retinue:
-        async with at_work(retinue, task, ToolCalled) as (run, results):
+        async with start_run(retinue, task, ToolCalled) as (run, results):
             await retinue.steer(run, "/clear is no command; mind the gap")
             (project / "go").touch()
         events = await history(retinue, run, ToolCalled, ToolReturned, SteeringDelivered, Text)
@@ -75,11 +75,11 @@ async def test_the_models_next_request_has_what_was_said_while_a_tool_ran(open_r
     assert events[2] == SteeringDelivered("/clear is no command; mind the gap")
 
 
-async def test_a_run_that_is_told_something_while_it_answers_goes_on(open_retinue, server):
+async def test_steering_during_an_answer_continues_the_claude_run(open_retinue, server):
     slow = {"text": "word " * 30, "tps": 30}
     task = f"Talk. {script64([slow, {'text': 'Shorter.'}])}"
     async with open_retinue() as retinue:
-        async with at_work(retinue, task, TextDelta) as (run, results):
+        async with start_run(retinue, task, TextDelta) as (run, results):
             await retinue.steer(run, "shorter, please")
         events = await history(retinue, run, SteeringDelivered, Text)
     (result,) = results

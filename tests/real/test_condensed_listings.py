@@ -1,4 +1,4 @@
-"""The numbers that windows show for listings, on what the real programs answer: `2 files, 1 dir`, `3 matches`."""
+"""Counts that windows show for listings of the real programs: `2 files, 1 dir`, `3 matches`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-def condensed(program, project, tmp_path):
+def condense_calls(program, project, tmp_path):
     """Let an agent of a real program make these calls; return each call with its condensed result."""
 
     async def condense(*calls):
@@ -26,7 +26,7 @@ def condensed(program, project, tmp_path):
             state=tmp_path / "state",
             settings={"model": program.model},
         ) as retinue:
-            steps = [*(program.uses(name, **args) for name, args in calls), {"text": "Done."}]
+            steps = [*(program.tool_step(name, **args) for name, args in calls), {"text": "Done."}]
             progress = CallProgress()
             async with retinue.events() as events:
                 result = await retinue.run("worker", script64(steps))
@@ -39,18 +39,20 @@ def condensed(program, project, tmp_path):
     return condense
 
 
-async def test_ls_counts_files_and_folders(condensed, project):
+async def test_ls_counts_files_and_folders(condense_calls, project):
     (project / "lib").mkdir()
     (project / "many").mkdir()
     for number in range(510):
         (project / "many" / f"f{number}").touch()
-    found = await condensed(("ls", {"path": "."}), ("ls", {"path": "lib"}), ("ls", {"path": "many"}))
+    found = await condense_calls(("ls", {"path": "."}), ("ls", {"path": "lib"}), ("ls", {"path": "many"}))
     assert found == [("ls", "1 file, 2 dirs"), ("ls", "(empty)"), ("ls", "500 files+")]
 
 
 @pytest.mark.parametrize("program", ["claude"], indirect=True)
-async def test_find_counts_matches_of_claude_code(condensed, project):
+async def test_find_counts_matches_of_claude_code(condense_calls, project):
     for number in range(150):
         (project / f"f{number:03}.ts").touch()
-    found = await condensed(*(("find", {"pattern": pattern}) for pattern in ("*.zzz", "f001.ts", "f00*.ts", "*.ts")))
+    found = await condense_calls(
+        *(("find", {"pattern": pattern}) for pattern in ("*.zzz", "f001.ts", "f00*.ts", "*.ts"))
+    )
     assert found == [("find", "0 matches"), ("find", "1 match"), ("find", "10 matches"), ("find", "100 matches+")]

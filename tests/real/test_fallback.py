@@ -1,4 +1,4 @@
-"""Another model where one fails, on the real programs: why is told, and which one answered; never for a long prompt."""
+"""Model fallback on the real programs: the reason is reported, and a prompt that is too long does not fall back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.real.programs import Program, Step, seen, worker
+from tests.real.programs import Program, Step, run_recorded, worker
 from tests.support.model_server import ModelServer
 
 from retinue import Retinue
@@ -31,8 +31,8 @@ def models(program: Program) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def opened(program: Program, models, project, tmp_path) -> Retinue:
-    """Retinue with a worker that wants the first model and may have the others."""
+def configured_retinue(program: Program, models, project, tmp_path) -> Retinue:
+    """Retinue with a worker on the first model, with the others as fallbacks."""
     wants = worker(model=models[0], fallback_models=models[1:])
     settings = {"allow_write": True, "retry_attempts": 1}
     return Retinue(
@@ -46,19 +46,19 @@ def opened(program: Program, models, project, tmp_path) -> Retinue:
 
 
 @pytest.fixture
-def plays(server: ModelServer) -> Callable[[Mapping[str, Any]], None]:
-    """`plays({model: step})`: what each model does, whatever it is asked."""
+def script_models(server: ModelServer) -> Callable[[Mapping[str, Any]], None]:
+    """Set the step that each model plays for every request: `script_models({model: step})`."""
 
-    def said(steps: Mapping[str, Any]) -> None:
+    def set_steps(steps: Mapping[str, Any]) -> None:
         server.script = lambda request: steps[next(name for name in steps if name.endswith(request.model))]
 
-    return said
+    return set_steps
 
 
-async def test_each_model_that_fails_gives_way_to_the_next_and_the_reason_is_told(opened, models, plays):
-    plays(dict(zip(models, (NO_KEY, NO_MODEL, {"text": "An answer."}), strict=True)))
-    async with opened as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("worker", "Answer."))
+async def test_failed_models_fall_back_in_order_with_their_reasons(configured_retinue, models, script_models):
+    script_models(dict(zip(models, (NO_KEY, NO_MODEL, {"text": "An answer."}), strict=True)))
+    async with configured_retinue as retinue:
+        result, events = await run_recorded(retinue, lambda: retinue.run("worker", "Answer."))
     first, second, third = models
     assert (result.failure, result.text) == (None, "An answer.")
     assert (result.actual.declared_model, result.actual.model) == (first, third)
@@ -73,10 +73,10 @@ async def test_each_model_that_fails_gives_way_to_the_next_and_the_reason_is_tol
     ]
 
 
-async def test_a_prompt_that_is_too_long_is_no_reason_for_another_model(opened, models, plays, server):
-    plays(dict.fromkeys(models, TOO_LONG))
-    async with opened as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("worker", "Answer."))
+async def test_prompt_that_is_too_long_does_not_fall_back(configured_retinue, models, script_models, server):
+    script_models(dict.fromkeys(models, TOO_LONG))
+    async with configured_retinue as retinue:
+        result, events = await run_recorded(retinue, lambda: retinue.run("worker", "Answer."))
     assert result.failure
     assert result.failure.reason == "context_overflow"
     assert [(one.reason, one.model) for one in result.actual.attempts] == [("first", models[0])]
@@ -84,8 +84,10 @@ async def test_a_prompt_that_is_too_long_is_no_reason_for_another_model(opened, 
     assert {request.model for request in server.requests} == {models[0].rpartition("/")[2]}
 
 
-async def test_what_was_done_is_not_done_again_by_the_next_model(opened, program, models, server, project):
-    works = program.uses("bash", command="echo done >> work.txt", description="Works.")
+async def test_fallback_model_continues_without_repeating_tool_calls(
+    configured_retinue, program, models, server, project
+):
+    works = program.tool_step("bash", command="echo done >> work.txt", description="Works.")
 
     def decide(request: Any) -> Step:
         if not models[0].endswith(request.model):
@@ -93,7 +95,7 @@ async def test_what_was_done_is_not_done_again_by_the_next_model(opened, program
         return NO_KEY if (project / "work.txt").exists() else works
 
     server.script = decide
-    async with opened as retinue:
+    async with configured_retinue as retinue:
         result = await retinue.run("worker", "Work.")
     assert (result.failure, result.text) == (None, "The rest is done.")
     assert [one.reason for one in result.actual.attempts] == ["first", "fallback"]

@@ -1,4 +1,4 @@
-"""The `nested` surface on the real programs: what a front end is told of them, and of what they delegate."""
+"""The `nested` toolset on the real programs: events of their runs and of their delegation."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def vault(tmp_path):
 
 
 @pytest.fixture
-def opened(program: Program, project, tmp_path, vault) -> Retinue:
-    """Retinue with a vault, for a conversation of its host."""
+def configured_retinue(program: Program, project, tmp_path, vault) -> Retinue:
+    """Retinue with a vault, for one conversation of a host."""
     return Retinue(
         cwd=project,
         engine=program.engine,
@@ -38,25 +38,25 @@ def opened(program: Program, project, tmp_path, vault) -> Retinue:
     )
 
 
-def reading(program: Program, project) -> list[Any]:
-    return [{"text": "I look.", **program.reads(project / "a.txt")}, {"text": "It is XYZZY."}]
+def reading_steps(program: Program, project) -> list[Any]:
+    return [{"text": "I look.", **program.read_step(project / "a.txt")}, {"text": "It is XYZZY."}]
 
 
-async def test_a_real_program_tells_a_front_end_what_the_seed_promises(opened, program, project, vault):
-    async with opened as retinue:
-        await check_contract(retinue, vault, "explorer", script64(reading(program, project)))
+async def test_nested_events_of_a_program_match_the_contract(configured_retinue, program, project, vault):
+    async with configured_retinue as retinue:
+        await check_contract(retinue, vault, "explorer", script64(reading_steps(program, project)))
 
 
-async def test_a_real_program_that_fails_tells_a_front_end_what_the_seed_promises(opened, vault):
+async def test_nested_events_of_a_failed_program_match_the_contract(configured_retinue, vault):
     steps = [{"fail": {"status": 401, "times": -1}}]
-    async with opened as retinue:
+    async with configured_retinue as retinue:
         await check_contract(retinue, vault, "explorer", script64(steps), fails=True)
 
 
-async def test_what_a_real_program_delegates_is_told_below_its_call(opened, program, project, vault):
-    task = script64(reading(program, project))
+async def test_delegation_of_a_program_is_reported_below_its_call(configured_retinue, program, project, vault):
+    task = script64(reading_steps(program, project))
     for agent in ("explorer", "lead"):
-        asks = {"text": "I ask.", **program.uses(SPAWN, agent=agent, task=task)}
-        task = script64([asks, {"text": f"The {agent} says: XYZZY."}])
-    async with opened as retinue:
+        spawn_step = {"text": "I ask.", **program.tool_step(SPAWN, agent=agent, task=task)}
+        task = script64([spawn_step, {"text": f"The {agent} says: XYZZY."}])
+    async with configured_retinue as retinue:
         await check_delegation(retinue, vault, "lead", task, engines=[program.engine] * 3)

@@ -1,4 +1,4 @@
-"""When the agent of a real pi is done: after its extensions' follow-ups, and not at its first complete message."""
+"""Completion on the real pi: an agent is done after the follow-ups of extensions, not at its first message."""
 
 from __future__ import annotations
 

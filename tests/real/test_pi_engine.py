@@ -1,4 +1,4 @@
-"""Agents on the real pi, both versions, against a scripted model: what is asked of pi arrives at the model."""
+"""The pi engine on both versions of the real pi, against a scripted model."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ QUICK_RETRIES = {"retry": {"enabled": True, "maxRetries": 1, "baseDelayMs": 10}}
 
 @pytest.fixture
 def open_retinue(pi, server, project, tmp_path):
-    """Opens Retinue in the project, with a home in which pi knows the scripted models."""
+    """Open Retinue in the project, with a home in which pi knows the scripted models."""
 
     @asynccontextmanager
-    async def opened(*agents, pi_settings=None, environ=None, **settings):
+    async def open_context(*agents, pi_settings=None, environ=None, **settings):
         found = pi.environ_in(tmp_path / "home", server.url, **(pi_settings or {}))
         settings = {"model": "local/scripted-1", "allow_write": True, **settings}
         async with Retinue(
@@ -45,15 +45,15 @@ def open_retinue(pi, server, project, tmp_path):
         ) as retinue:
             yield retinue
 
-    return opened
+    return open_context
 
 
 def worker(**fields) -> Agent:
     return Agent(**{"name": "worker", "body": "You work.", "tools": ("read", "bash"), **fields})
 
 
-async def seen(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]):
-    """What the work comes to, and the events meanwhile."""
+async def run_recorded(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]):
+    """Return the result of the work and the events until the end of the run."""
     events = []
     async with retinue.events() as watcher:
         result = await work()
@@ -67,9 +67,9 @@ async def seen(retinue: Retinue, work: Callable[[], Awaitable[RunResult]]):
 # -- one run ---------------------------------------------------------------------------------------
 
 
-async def test_an_agent_reads_a_file_and_answers(open_retinue, server, project):
+async def test_pi_agent_reads_a_file_and_answers(open_retinue, server, project):
     async with open_retinue() as retinue:
-        result, events = await seen(retinue, lambda: retinue.run("explorer", f"Find the word. {READS}"))
+        result, events = await run_recorded(retinue, lambda: retinue.run("explorer", f"Find the word. {READS}"))
     assert (result.failure, result.text, result.exit_code) == (None, "It is XYZZY.", 0)
     assert result.actual.tools_used == {"read": 1}
     assert (result.actual.model, result.actual.declared_model) == ("local/scripted-1", "local/scripted-1")
@@ -78,8 +78,8 @@ async def test_an_agent_reads_a_file_and_answers(open_retinue, server, project):
     assert result.usage.cost
     assert result.session_file
     assert Path(result.session_file).is_file()
-    (native,) = [event for event in events if isinstance(event, EngineSessionStarted)]
-    assert json.loads(Path(native.session).read_text().splitlines()[0])["cwd"] == str(project)
+    (started,) = [event for event in events if isinstance(event, EngineSessionStarted)]
+    assert json.loads(Path(started.session).read_text().splitlines()[0])["cwd"] == str(project)
     assert [event.args for event in events if isinstance(event, ToolCalled)] == [{"path": "a.txt"}]
     assert any(isinstance(event, TextDelta) for event in events)
     asked, answered = server.requests
@@ -88,13 +88,13 @@ async def test_an_agent_reads_a_file_and_answers(open_retinue, server, project):
 
 
 @pytest.mark.parametrize("model", ["local/scripted-responses", "local/scripted-messages"])
-async def test_other_apis_serve_too(open_retinue, model):
+async def test_pi_answers_over_every_model_api(open_retinue, model):
     async with open_retinue(model=model) as retinue:
         result = await retinue.run("explorer", f"Find the word. {READS}")
     assert (result.failure, result.text, result.actual.model) == (None, "It is XYZZY.", model)
 
 
-async def test_bash_runs_where_the_task_is(open_retinue, project):
+async def test_bash_runs_in_the_task_directory_on_pi(open_retinue, project):
     script = script64([{"tool": "bash", "args": {"command": "pwd; echo $PI_SUBAGENT_CHILD > mark"}}, {"text": "ok"}])
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script)
@@ -102,14 +102,14 @@ async def test_bash_runs_where_the_task_is(open_retinue, project):
     assert (project / "mark").read_text() == "1\n"
 
 
-async def test_a_task_is_text_whatever_it_begins_with(open_retinue, server):
+async def test_task_that_looks_like_an_option_is_sent_as_text(open_retinue, server):
     async with open_retinue(worker()) as retinue:
         for task in ("/retinue_configure {}", "/compact", "@a.txt", "-x", "!ls"):
             assert (await retinue.run("worker", f"{task} {ANSWERS}")).failure is None
             assert server.requests[-1].messages[-1].text.strip().startswith(task)
 
 
-async def test_long_prompts_arrive_whole(open_retinue, server):
+async def test_long_prompts_arrive_whole_on_pi(open_retinue, server):
     async with open_retinue(worker(body="Body. " * 50_000)) as retinue:
         result = await retinue.run("worker", "word " * 100_000 + ANSWERS)
     assert result.failure is None
@@ -117,10 +117,10 @@ async def test_long_prompts_arrive_whole(open_retinue, server):
     assert len(server.requests[0].system) > 300_000
 
 
-# -- what an agent can say -----------------------------------------------------------------------------
+# -- fields of an agent --------------------------------------------------------------------------------
 
 
-async def test_the_agents_prompt_stands_instead_of_pis_and_what_it_appends_after(open_retinue, server, project):
+async def test_system_prompt_of_the_agent_replaces_the_one_of_pi(open_retinue, server, project):
     (project / "AGENTS.md").write_text("Project rule 7.")
     bare = worker(name="bare", body="You are bare.", append_system_prompt="Be kind.", no_context_files=True)
     async with open_retinue(worker(), bare) as retinue:
@@ -138,7 +138,7 @@ async def test_the_agents_prompt_stands_instead_of_pis_and_what_it_appends_after
     assert set(server.requests[2].tools) == {"read", "bash", "edit", "write"}
 
 
-async def test_tools_are_those_granted_and_no_others(open_retinue, server, project):
+async def test_pi_has_the_granted_tools_only(open_retinue, server, project):
     forbidden = script64(
         [{"tools": [{"tool": "write", "args": {"path": "x", "content": "y"}, "force": True}]}, {"text": "ok"}]
     )
@@ -151,7 +151,7 @@ async def test_tools_are_those_granted_and_no_others(open_retinue, server, proje
     assert "not found" in server.requests[1].messages[-1].text
 
 
-async def test_a_tool_pi_does_not_have_fails_the_run_before_any_model_is_asked(open_retinue, server):
+async def test_tool_missing_in_pi_fails_the_run_before_any_model_request(open_retinue, server):
     async with open_retinue(worker(tools=("read", "teleport"))) as retinue:
         result = await retinue.run("worker", ANSWERS)
     assert result.failure
@@ -160,7 +160,7 @@ async def test_a_tool_pi_does_not_have_fails_the_run_before_any_model_is_asked(o
     assert server.requests == []
 
 
-async def test_model_thinking_and_extensions_are_passed_on(open_retinue, server, tmp_path):
+async def test_model_thinking_level_and_extensions_are_passed_to_pi(open_retinue, server, tmp_path):
     extension = tmp_path / "dice.js"
     extension.write_text(
         "export default (pi) => pi.registerTool({name: 'dice', label: 'Dice', description: 'Throws.', "
@@ -175,7 +175,7 @@ async def test_model_thinking_and_extensions_are_passed_on(open_retinue, server,
     assert server.requests[0].reasoning == "high"
 
 
-async def test_provider_and_model_written_apart_are_the_model_that_answers(open_retinue):
+async def test_separate_provider_and_model_name_select_the_model(open_retinue):
     async with open_retinue(worker(provider="local", model="scripted-1"), model=None) as retinue:
         result = await retinue.run("worker", script64([{"text": "ok"}]))
     assert (result.failure, result.text) == (None, "ok")
@@ -215,7 +215,7 @@ async def test_lsp_actions_outside_the_allow_list_are_blocked(open_retinue, serv
     ]
 
 
-async def test_arguments_of_the_agents_own_get_a_process_of_their_own(open_retinue, server):
+async def test_agent_with_extra_arguments_gets_its_own_pi_process(open_retinue, server):
     agent = worker(extra_args=("--verbose",))
     async with open_retinue(agent) as retinue:
         result = await retinue.run("worker", f"Find. {READS}")
@@ -229,7 +229,7 @@ async def test_arguments_of_the_agents_own_get_a_process_of_their_own(open_retin
 # -- failures ------------------------------------------------------------------------------------------
 
 
-async def test_a_failing_provider_is_a_failed_run(open_retinue):
+async def test_provider_failure_on_pi_is_a_failed_run(open_retinue):
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script64([{"fail": {"status": 401, "times": -1}}]))
     assert result.failure
@@ -238,17 +238,17 @@ async def test_a_failing_provider_is_a_failed_run(open_retinue):
     assert "401" in result.failure.message
 
 
-async def test_what_pi_tries_again_by_itself_is_waited_for_and_told(open_retinue):
+async def test_retries_of_pi_are_awaited_and_reported(open_retinue):
     async with open_retinue(worker(), pi_settings=QUICK_RETRIES) as retinue:
         script = script64([{"fail": {"status": 500, "times": 1}, "text": "Made it."}])
-        result, events = await seen(retinue, lambda: retinue.run("worker", script))
+        result, events = await run_recorded(retinue, lambda: retinue.run("worker", script))
     assert (result.failure, result.text, len(result.actual.attempts)) == (None, "Made it.", 1)
     assert result.usage.turns == 1
     (notice,) = [event for event in events if isinstance(event, Notice) and event.code == "provider_retry"]
     assert "(1 of 1)" in notice.message
 
 
-async def test_a_model_that_does_not_exist_gives_way_to_the_next(open_retinue):
+async def test_unknown_model_falls_back_to_the_next(open_retinue):
     agent = worker(model="nowhere/x", fallback_models=("local/scripted-1",))
     async with open_retinue(agent, model=None) as retinue:
         result = await retinue.run("worker", ANSWERS)
@@ -256,11 +256,11 @@ async def test_a_model_that_does_not_exist_gives_way_to_the_next(open_retinue):
     assert [attempt.reason for attempt in result.actual.attempts] == ["first", "fallback"]
 
 
-async def test_stopping_while_a_command_sleeps_leaves_nothing_running(open_retinue, project):
+async def test_cancelling_during_a_command_leaves_no_pi_process(open_retinue, project):
     command = "echo $$ > pid; setsid sh -c 'echo $$ > pid2; sleep 600' & sleep 600"
     async with open_retinue(worker()) as retinue, anyio.create_task_group() as group:
 
-        async def stop_when_it_sleeps() -> None:
+        async def cancel_while_sleeping() -> None:
             async with retinue.events() as watcher:
                 group.start_soon(work)
                 async for stamped in watcher:
@@ -275,7 +275,7 @@ async def test_stopping_while_a_command_sleeps_leaves_nothing_running(open_retin
         async def work() -> None:
             results.append(await retinue.run("worker", script64([{"tool": "bash", "args": {"command": command}}])))
 
-        group.start_soon(stop_when_it_sleeps)
+        group.start_soon(cancel_while_sleeping)
     (result,) = results
     assert result.failure
     assert (result.failure.code, result.exit_code) == (ErrorCode.ABORTED, 130)
@@ -285,7 +285,7 @@ async def test_stopping_while_a_command_sleeps_leaves_nothing_running(open_retin
 # -- a warm process ------------------------------------------------------------------------------------
 
 
-async def test_nothing_of_one_run_is_visible_to_the_next(open_retinue, server, project):
+async def test_runs_in_one_warm_process_do_not_see_each_other(open_retinue, server, project):
     tells = {"tool": "bash", "args": {"command": "echo $PPID >> ppids; env >> env; export LEAK=1; cd /; LEAK=2"}}
     first = worker(name="first", body="You are first.", append_system_prompt="First rule.")
     second = worker(name="second", body="You are second.", tools=("bash",))
@@ -302,9 +302,7 @@ async def test_nothing_of_one_run_is_visible_to_the_next(open_retinue, server, p
     assert "LEAK" not in (project / "env").read_text()
 
 
-async def test_runs_that_differ_in_what_a_process_cannot_change_have_processes_of_their_own(
-    open_retinue, project, tmp_path
-):
+async def test_runs_with_different_process_options_have_separate_processes(open_retinue, project, tmp_path):
     tells = script64(
         [
             {"tool": "bash", "args": {"command": f"echo $PPID >> {project}/ppids; pwd >> {project}/cwds"}},
@@ -324,7 +322,7 @@ async def test_runs_that_differ_in_what_a_process_cannot_change_have_processes_o
     assert (project / "cwds").read_text().split() == [str(project), str(other), str(project), str(project)]
 
 
-async def test_a_process_left_in_the_background_ends_with_the_run(open_retinue, project):
+async def test_background_process_of_a_pi_run_ends_with_the_run(open_retinue, project):
     command = "setsid sleep 600 > /dev/null 2>&1 & echo $! > pid"
     async with open_retinue(worker()) as retinue:
         result = await retinue.run(
@@ -335,7 +333,7 @@ async def test_a_process_left_in_the_background_ends_with_the_run(open_retinue, 
         assert not is_alive(int((project / "pid").read_text()))
 
 
-async def test_many_at_once_share_a_few_processes(open_retinue, project):
+async def test_many_concurrent_runs_share_few_processes(open_retinue, project):
     tells = {"tool": "bash", "args": {"command": f"echo $PPID >> {project}/ppids"}}
     async with open_retinue(worker()) as retinue:
         tasks = [("worker", script64([tells, {"text": f"answer {number}"}])) for number in range(8)]
@@ -347,14 +345,14 @@ async def test_many_at_once_share_a_few_processes(open_retinue, project):
 # -- sessions ------------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_on_where_it_stood(open_retinue, server):
+async def test_pi_session_continues_with_its_history(open_retinue, server):
     async with open_retinue(worker()) as retinue:
         first = await retinue.run("worker", f"Remember 1234. {ANSWERS}")
     async with open_retinue(worker()) as retinue:
         again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
     assert (again.failure, again.session) == (None, first.session)
-    said = [message.text for message in server.requests[-1].messages]
-    assert any("Remember 1234." in text for text in said)
+    texts = [message.text for message in server.requests[-1].messages]
+    assert any("Remember 1234." in text for text in texts)
 
 
 def is_alive(pid: int) -> bool:
@@ -370,9 +368,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("extra", [(), ("--verbose",)], ids=["conversing", "once"])
 @pytest.mark.parametrize("login", [False, True], ids=["without a login", "before a login"])
-async def test_an_agents_own_key_is_what_its_provider_is_asked_with(
-    open_retinue, server, project, tmp_path, extra, login
-):
+async def test_key_of_an_agent_is_sent_to_its_provider(open_retinue, server, project, tmp_path, extra, login):
     own = worker(api_key=Secret("sk-own-0123456789abcdef"), extra_args=extra)
     if login:
         auth = tmp_path / "home" / "agent" / "auth.json"
@@ -389,7 +385,7 @@ async def test_an_agents_own_key_is_what_its_provider_is_asked_with(
     assert returned.text.split()[0] == "0", "no tool sees it"
 
 
-async def test_skills_that_an_agent_names_are_in_the_system_prompt_once(open_retinue, server, tmp_path):
+async def test_skills_of_an_agent_are_in_the_system_prompt_once(open_retinue, server, tmp_path):
     folder = tmp_path / "home" / "agent" / "skills"
     async with open_retinue(worker(load_skills=("loaded",), suggested_skills=("suggested",))) as retinue:
         for name in ("loaded", "suggested", "other"):

@@ -1,4 +1,4 @@
-"""Our extension inside the real pi, both versions: its tools, its windows, and that it ends with pi."""
+"""The Retinue extension inside both versions of the real pi: tools, windows, and shutdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.real.pi_rpc import QUIET, PiRpc, Record, of, rpc
+from tests.real.pi_rpc import QUIET, PiRpc, Record, rpc, select_events
 from tests.support.model_server import ScriptedTurn, script64
 from tests.support.pi_setup import alive
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 MODEL = ("--model", "local/scripted-1")
 NEWEST = pytest.mark.parametrize("pi", ["pi_1_5"], indirect=True)
-"""For what cannot differ between the versions."""
+"""Tests that need one version only."""
 FANOUT = ["delegate_to_subagents", "get_subagent_output", "get_subagent_session", "list_subagent_profiles"]
 READS = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 FINALIZES = script64(
@@ -31,7 +31,7 @@ FINALIZES = script64(
 )
 INTERRUPTED = "Session was interrupted (main agent session ended unexpectedly)"
 SLEEPS = script64([{"text": "I wait.", "tool": "bash", "args": {"command": "sleep 600"}}, {"text": "never"}])
-ONLY_HERE = """
+HOST_ONLY_TOOL = """
 export default (pi) => pi.registerTool({
   name: "only_here", label: "x", description: "x", parameters: { type: "object", properties: {} },
   execute: async () => ({ content: [{ type: "text", text: "x" }], details: {} }),
@@ -39,8 +39,8 @@ export default (pi) => pi.registerTool({
 """
 
 
-class Inside:
-    """A pi with our extension in it, as `retinue install pi` puts it there."""
+class PiWithExtension:
+    """A pi with the extension, as installed by `retinue install pi`."""
 
     def __init__(self, environ: dict[str, str], project: Path, home: Path, start: Callable[..., Any]) -> None:
         self.environ, self.project, self.home = environ, project, home
@@ -59,7 +59,7 @@ class Inside:
 
 
 @pytest.fixture
-def inside(pi, server, project, tmp_path):
+def extended_pi(pi, server, project, tmp_path):
     home = tmp_path / "home"
     environ = {
         **pi.environ_in(home, server.url),
@@ -67,26 +67,26 @@ def inside(pi, server, project, tmp_path):
         "RETINUE_MODEL": "local/scripted-1",
         "RETINUE_STATE": str(tmp_path / "state"),
     }
-    installed = subprocess.run(
+    installation = subprocess.run(
         [sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=project, check=False
     )
-    assert installed.returncode == 0
+    assert installation.returncode == 0
     extension = home / "agent" / "extensions" / "retinue.js"
 
     def start(*options: str, **more: str):
         return rpc(pi, {**environ, **more}, project, *MODEL, "-e", str(extension), *options)
 
-    yield Inside(environ, project, home, start)
+    yield PiWithExtension(environ, project, home, start)
     assert alive(home) == [], "nothing outlives pi"
 
 
-def delegates(*prompts: str) -> dict[str, Any]:
+def delegation_step(*prompts: str) -> dict[str, Any]:
     tasks = [{"name": f"n{number}", "prompt": prompt} for number, prompt in enumerate(prompts, 1)]
     return {"tool": "delegate_to_subagents", "args": {"tasks": tasks}}
 
 
 def result_of(records: list[Record], tool: str) -> Record:
-    (end,) = (record for record in of(records, "tool_execution_end") if record["toolName"] == tool)
+    (end,) = (record for record in select_events(records, "tool_execution_end") if record["toolName"] == tool)
     return end
 
 
@@ -96,26 +96,26 @@ def text_of(end: Record) -> str:
 
 def entries_of(records: list[Record], kind: str) -> list[Any]:
     """Return the data of the entries of this type that were written to pi's session."""
-    written = [record["entry"] for record in of(records, "entry_appended")]
+    written = [record["entry"] for record in select_events(records, "entry_appended")]
     return [entry["data"] for entry in written if entry.get("customType") == kind]
 
 
-def drawn(records: list[Record]) -> list[str]:
+def drawn_lines(records: list[Record]) -> list[str]:
     """Return the lines of the only call that was drawn from a view."""
     (stored,) = entries_of(records, "pi-subagents-view")
     return ["".join(text for text, _ in line) for line in stored["view"]["lines"]]
 
 
-def is_at_work(record: Record, count: int = 1) -> bool:
-    """Whether so many sleeping children have been seen."""
+def has_sleeping_children(record: Record, count: int = 1) -> bool:
+    """Return whether a record shows this many sleeping children."""
     if record["type"] != "tool_execution_update":
         return False
     windows = record["partialResult"]["details"]["windows"]
     return sum("sleep 600" in json.dumps(window) for window in windows) >= count
 
 
-async def until_gone(home: Path, words: str = "") -> None:
-    """Returns when no process of this home is left whose command has these words in it."""
+async def wait_until_gone(home: Path, words: str = "") -> None:
+    """Wait until this home has no process whose command contains these words."""
     with anyio.fail_after(20):
         while found := [command for command in alive(home) if words in command]:
             try:
@@ -128,10 +128,10 @@ async def until_gone(home: Path, words: str = "") -> None:
                 os.close(process)
 
 
-async def test_the_parents_model_delegates_and_gets_the_answers(inside, server):
+async def test_model_of_the_host_delegates_and_gets_the_answers(extended_pi, server):
     tasks = [{"name": "n1", "prompt": READS}, {"name": "n2", "prompt": "x", "profile": "nobody"}]
     steps = [ScriptedTurn(tool="delegate_to_subagents", args={"tasks": tasks}), ScriptedTurn(text="I have them.")]
-    async with inside.start("--no-session") as pi:
+    async with extended_pi.start("--no-session") as pi:
         records = await pi.prompt(f"Go. {script64(steps)}")
         code, out, err = await pi.end()
     assert (code, out) == (0, b"")
@@ -142,7 +142,7 @@ async def test_the_parents_model_delegates_and_gets_the_answers(inside, server):
     assert second.startswith('✗ n2: error — Unknown profile: "nobody".')
     assert not end["isError"]
     assert set(end["result"]["details"]) == {"windows", "maxLinesPerWindow", "globalStatus", "sessionIds"}
-    lines = drawn(records)
+    lines = drawn_lines(records)
     assert lines[0] == "Sub-agents: 1 done, 1 error"
     assert lines[2:4] == ["  read → a.txt", "  It is XYZZY."]
     assert any(record["type"] == "tool_execution_update" for record in records), "partial results come first"
@@ -152,9 +152,9 @@ async def test_the_parents_model_delegates_and_gets_the_answers(inside, server):
     assert sorted(stored) == [("n1", "completed"), ("n1", "running"), ("n2", "error"), ("n2", "running")]
 
 
-async def test_the_tools_are_there_with_the_first_prompt_and_no_child_has_them(inside, server):
-    async with inside.start("--no-session") as pi:
-        await pi.prompt(f"Go. {script64([delegates(READS), {'text': 'Done.'}])}")
+async def test_tools_are_registered_before_the_first_prompt_and_absent_in_children(extended_pi, server):
+    async with extended_pi.start("--no-session") as pi:
+        await pi.prompt(f"Go. {script64([delegation_step(READS), {'text': 'Done.'}])}")
     host, *children, last = (request.tools for request in server.requests)
     assert list(host[-4:]) == list(last[-4:]) == FANOUT
     assert len(children) == 2
@@ -162,18 +162,18 @@ async def test_the_tools_are_there_with_the_first_prompt_and_no_child_has_them(i
 
 
 @NEWEST
-async def test_events_carry_the_ids_of_pis_own_session_and_of_its_tool_call(inside):
-    async with inside.start("--no-session") as pi:
+async def test_events_have_the_session_id_and_tool_call_id_of_pi(extended_pi):
+    async with extended_pi.start("--no-session") as pi:
         session = (await pi.state())["sessionId"]
-        records = await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+        records = await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
     call = result_of(records, "delegate_to_subagents")["toolCallId"]
-    events = await inside.retinue("events", session)
+    events = await extended_pi.retinue("events", session)
     assert {(event["root"], event["parentToolUseId"]) for event in events} == {(session, call)}
 
 
 @NEWEST
 @pytest.mark.parametrize(
-    ("surface", "step", "keys"),
+    ("toolset", "step", "keys"),
     [
         ("single", {"tool": "subagent", "args": {"agent": "explorer", "task": READS}}, {"mode", "runId", "results"}),
         (
@@ -184,33 +184,33 @@ async def test_events_carry_the_ids_of_pis_own_session_and_of_its_tool_call(insi
         ("nested", {"tool": "spawn_subagent", "args": {"agent": "explorer", "task": READS}}, {"mode", "results"}),
     ],
 )
-async def test_any_surface_can_be_chosen(inside, surface, step, keys):
-    async with inside.start("--no-session", RETINUE_SURFACE=surface) as pi:
+async def test_extension_registers_the_tools_of_the_chosen_toolset(extended_pi, toolset, step, keys):
+    async with extended_pi.start("--no-session", RETINUE_SURFACE=toolset) as pi:
         records = await pi.prompt(script64([step, {"text": "Done."}]))
     end = result_of(records, step["tool"])
     assert text_of(end).endswith("It is XYZZY.")
     assert set(end["result"]["details"]) == keys
-    assert drawn(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool • ")
+    assert drawn_lines(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool • ")
 
 
-async def test_what_a_surface_throws_is_an_error_with_its_details(inside):
+async def test_tool_error_of_a_toolset_keeps_its_details(extended_pi):
     step = {"tool": "get_subagent_output", "args": {"sessionId": "0123456789abcdef"}}
-    async with inside.start("--no-session") as pi:
+    async with extended_pi.start("--no-session") as pi:
         end = result_of(await pi.prompt(script64([step, {"text": "Done."}])), "get_subagent_output")
     assert end["isError"]
     assert text_of(end).startswith('Session "0123456789abcdef" not found.')
     assert end["result"]["details"]["error"]["code"] == "session_not_found"
 
 
-async def test_an_abort_ends_the_children_and_keeps_what_they_had(inside):
-    async with inside.start("--no-session") as pi:
-        await pi.ask("prompt", message=script64([delegates(SLEEPS, SLEEPS), {"text": "never"}]))
-        await pi.until(lambda record: is_at_work(record, 2))
+async def test_abort_ends_child_runs_and_keeps_their_output(extended_pi):
+    async with extended_pi.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([delegation_step(SLEEPS, SLEEPS), {"text": "never"}]))
+        await pi.until(lambda record: has_sleeping_children(record, 2))
         _, records = await pi.ask("abort")
         end = result_of(records, "delegate_to_subagents")
         assert [window["status"] for window in end["result"]["details"]["windows"]] == ["error", "error"]
         assert "I wait." in end["result"]["details"]["windows"][0]["lines"]
-        await until_gone(inside.home, "sleep 600")
+        await wait_until_gone(extended_pi.home, "sleep 600")
         session = end["result"]["details"]["sessionIds"][0]
         again = {"tool": "get_subagent_output", "args": {"sessionId": session}}
         found = await pi.prompt(script64([again, {"text": "Done."}]))
@@ -218,22 +218,22 @@ async def test_an_abort_ends_the_children_and_keeps_what_they_had(inside):
 
 
 @pytest.mark.parametrize("how", ["closes", "is killed"])
-async def test_when_pi_ends_all_ends(inside, how):
-    async with inside.start("--no-session") as pi:
-        await pi.ask("prompt", message=script64([delegates(SLEEPS), {"text": "never"}]))
-        await pi.until(is_at_work)
+async def test_end_of_pi_ends_retinue_and_all_children(extended_pi, how):
+    async with extended_pi.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([delegation_step(SLEEPS), {"text": "never"}]))
+        await pi.until(has_sleeping_children)
         if how == "is killed":
             pi.process.send_signal(signal.SIGKILL)
             await pi.process.wait()
         else:
             assert (await pi.end())[0] == 0
-    await until_gone(inside.home)
+    await wait_until_gone(extended_pi.home)
 
 
-async def test_a_session_that_is_opened_again_knows_its_sub_agents(inside, tmp_path):
+async def test_reopened_pi_session_knows_its_subagents(extended_pi, tmp_path):
     file = str(tmp_path / "one.jsonl")
-    async with inside.start("--session", file) as pi:
-        records = await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+    async with extended_pi.start("--session", file) as pi:
+        records = await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
         session = result_of(records, "delegate_to_subagents")["result"]["details"]["sessionIds"][0]
         await pi.end()
     stale = {"sessionId": "feedfeedfeedfeed", "taskName": "stale", "prompt": "x", "status": "running", "messages": []}
@@ -272,8 +272,8 @@ async def test_a_session_that_is_opened_again_knows_its_sub_agents(inside, tmp_p
         entries.append({**entry, "parentId": entries[-1]["id"], "timestamp": entries[-1]["timestamp"]})
     torn = '{"type":"custom","customType":"pi-subagents","data":{"sessionId":"feedfeedfe'
     Path(file).write_text("".join(json.dumps(entry) + "\n" for entry in entries) + torn)
-    async with inside.start("--session", file) as pi:
-        assert await told_by_command(pi) == (
+    async with extended_pi.start("--session", file) as pi:
+        assert await command_text(pi) == (
             f"✓ n1: completed (session: {session})\n"
             "✗ stale: error — Session was interrupted (main agent session ended unexpectedly) "
             "(session: feedfeedfeedfeed)"
@@ -282,48 +282,48 @@ async def test_a_session_that_is_opened_again_knows_its_sub_agents(inside, tmp_p
         found = await pi.prompt(script64([step, {"text": "Done."}]))
         assert text_of(result_of(found, "get_subagent_output")) == "It is XYZZY."
         await pi.ask("new_session")
-        assert await told_by_command(pi) == "No sub-agents in this conversation yet."
+        assert await command_text(pi) == "No sub-agents in this conversation yet."
 
 
-async def told_by_command(pi: PiRpc) -> str:
+async def command_text(pi: PiRpc) -> str:
     _, events = await pi.ask("prompt", message="/subagents")
     (notice,) = (event for event in events if event.get("method") == "notify")
     return str(notice["message"])
 
 
 @NEWEST
-async def test_a_new_session_is_another_conversation(inside):
+async def test_new_pi_session_is_another_conversation(extended_pi):
     roots = []
-    async with inside.start("--no-session") as pi:
+    async with extended_pi.start("--no-session") as pi:
         for _ in range(2):
             roots.append((await pi.state())["sessionId"])
-            await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+            await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
             await pi.ask("new_session")
-            await until_gone(inside.home, f"--root {roots[-1]}")
+            await wait_until_gone(extended_pi.home, f"--root {roots[-1]}")
     assert len(set(roots)) == 2
     for root in roots:
-        assert (await inside.retinue("events", root))[-1]["type"] == "run_ended"
+        assert (await extended_pi.retinue("events", root))[-1]["type"] == "run_ended"
 
 
 @NEWEST
-async def test_arguments_it_was_installed_with_hold_for_the_one_process_there_is(inside):
-    await inside.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", "--", "--timeout", "7m"])
-    async with inside.start("--no-session") as pi:
-        await pi.ask("prompt", message=script64([delegates(SLEEPS, SLEEPS), {"text": "never"}]))
-        *_, record = await pi.until(is_at_work)
+async def test_installed_arguments_apply_to_the_single_bridge_process(extended_pi):
+    await extended_pi.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", "--", "--timeout", "7m"])
+    async with extended_pi.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([delegation_step(SLEEPS, SLEEPS), {"text": "never"}]))
+        *_, record = await pi.until(has_sleeping_children)
         assert [window["timeout"] for window in record["partialResult"]["details"]["windows"]] == [420, 420]
-        (bridge,) = (command for command in alive(inside.home) if " bridge " in command)
+        (bridge,) = (command for command in alive(extended_pi.home) if " bridge " in command)
         assert bridge.rstrip().endswith("--timeout 7m")
 
 
-async def test_its_model_is_told_when_to_delegate_if_the_user_wants_that(inside, server):
+async def test_delegation_policy_is_in_the_system_prompt_on_request(extended_pi, server):
     for arguments in ([], ["--", "--policy"]):
-        await inside.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", *arguments])
-        async with inside.start("--no-session") as pi:
-            await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+        await extended_pi.run([sys.executable, "-m", "retinue", "install", "pi", "--yes", *arguments])
+        async with extended_pi.start("--no-session") as pi:
+            await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
     systems = [request.system for request in server.requests]
     plain, told = systems[: len(systems) // 2], systems[len(systems) // 2 :]
-    (policy,) = await inside.retinue("tools", "--policy", "--json")
+    (policy,) = await extended_pi.retinue("tools", "--policy", "--json")
     assert not any("Delegate focused work" in system for system in plain)
     host, *children, last = told
     assert host == last
@@ -333,50 +333,50 @@ async def test_its_model_is_told_when_to_delegate_if_the_user_wants_that(inside,
     )
 
 
-async def test_when_retinue_is_killed_the_call_fails_and_the_next_one_works(inside):
-    async with inside.start("--no-session") as pi:
-        await pi.ask("prompt", message=script64([delegates(SLEEPS), delegates(READS), {"text": "Done."}]))
-        *_, record = await pi.until(is_at_work)
-        at_work = record["partialResult"]["details"]["sessionIds"]
-        (bridge,) = (int(command.split()[0]) for command in alive(inside.home) if " bridge " in command)
+async def test_killed_bridge_fails_the_call_and_is_restarted_for_the_next(extended_pi):
+    async with extended_pi.start("--no-session") as pi:
+        await pi.ask("prompt", message=script64([delegation_step(SLEEPS), delegation_step(READS), {"text": "Done."}]))
+        *_, record = await pi.until(has_sleeping_children)
+        sessions = record["partialResult"]["details"]["sessionIds"]
+        (bridge,) = (int(command.split()[0]) for command in alive(extended_pi.home) if " bridge " in command)
         os.kill(bridge, signal.SIGKILL)
-        failed, worked = of(await pi.settled(), "tool_execution_end")
+        failed, worked = select_events(await pi.wait_idle(), "tool_execution_end")
     assert failed["isError"]
     first, second = text_of(failed).splitlines()
     assert first == "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`."
-    assert second == f"✗ n1: error — {INTERRUPTED} (session: {at_work[0]})"
+    assert second == f"✗ n1: error — {INTERRUPTED} (session: {sessions[0]})"
     assert text_of(worked).startswith("✓ n1: completed")
 
 
 @NEWEST
-async def test_without_retinue_pi_goes_on_and_says_why(inside, server):
-    file = inside.home / "agent" / "extensions" / "retinue.js"
+async def test_pi_without_retinue_continues_and_shows_the_reason(extended_pi, server):
+    file = extended_pi.home / "agent" / "extensions" / "retinue.js"
     command = next(line for line in file.read_text().splitlines() if "export default" in line)
     settings = json.loads(command[command.index("{") : -2])
     gone = file.read_text().replace(json.dumps(settings["command"]), json.dumps(["/nowhere/retinue"]))
     file.write_text(gone)
-    async with inside.start("--no-session") as pi:
+    async with extended_pi.start("--no-session") as pi:
         _, events = await pi.ask("prompt", message=script64([{"text": "Hello."}]))
-        heard = [*events, *await pi.settled()]
-    (notice,) = (event for event in heard if event.get("method") == "notify")
+        records = [*events, *await pi.wait_idle()]
+    (notice,) = (event for event in records if event.get("method") == "notify")
     assert notice["message"].startswith("Retinue could not be started (/nowhere/retinue: ")
     assert server.requests[0].tools == ("read", "bash", "edit", "write")
 
 
-async def test_no_tools_are_offered_where_delegation_is_switched_off(inside, server):
-    async with inside.start("--no-session", RETINUE_ENABLED="false") as pi:
+async def test_no_tools_are_offered_where_delegation_is_switched_off(extended_pi, server):
+    async with extended_pi.start("--no-session", RETINUE_ENABLED="false") as pi:
         await pi.prompt(script64([{"text": "Hello."}]))
     assert server.requests[0].tools == ("read", "bash", "edit", "write")
 
 
-async def test_tools_are_offered_again_once_retinue_can_be_started(inside, server, tmp_path):
-    file = inside.home / "agent" / "extensions" / "retinue.js"
+async def test_tools_are_offered_again_once_retinue_can_be_started(extended_pi, server, tmp_path):
+    file = extended_pi.home / "agent" / "extensions" / "retinue.js"
     link = tmp_path / "retinue"
     (command,) = re.findall(r'"command": \["(.*?)"\]', file.read_text())
     file.write_text(file.read_text().replace(command, str(link)))
-    async with inside.start("--no-session") as pi:
+    async with extended_pi.start("--no-session") as pi:
         await pi.ask("prompt", message=script64([{"text": "Hello."}]))
-        await pi.settled()
+        await pi.wait_idle()
         link.symlink_to(command)
         await pi.prompt(script64([{"text": "Hello."}]))
     built_in = ("read", "bash", "edit", "write")
@@ -384,48 +384,50 @@ async def test_tools_are_offered_again_once_retinue_can_be_started(inside, serve
 
 
 @NEWEST
-async def test_a_tool_that_only_the_host_has_does_not_keep_a_child_from_working(inside, tmp_path):
-    (tmp_path / "only.js").write_text(ONLY_HERE)
-    async with inside.start("--no-session", "-e", str(tmp_path / "only.js")) as pi:
-        records = await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+async def test_tool_that_only_the_host_has_does_not_fail_a_child_run(extended_pi, tmp_path):
+    (tmp_path / "only.js").write_text(HOST_ONLY_TOOL)
+    async with extended_pi.start("--no-session", "-e", str(tmp_path / "only.js")) as pi:
+        records = await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
     assert text_of(result_of(records, "delegate_to_subagents")).startswith("✓ n1: completed")
 
 
 @NEWEST
-async def test_a_pi_that_only_prints_ends_when_it_has_printed(inside, pi):
-    steps = script64([delegates(READS), {"text": "All done."}])
-    extension = str(inside.home / "agent" / "extensions" / "retinue.js")
-    done = await inside.run([*pi.argv, "-p", *QUIET, *MODEL, "--no-session", "-e", extension, "--", steps])
+async def test_pi_in_print_mode_ends_after_its_answer(extended_pi, pi):
+    steps = script64([delegation_step(READS), {"text": "All done."}])
+    extension = str(extended_pi.home / "agent" / "extensions" / "retinue.js")
+    done = await extended_pi.run([*pi.argv, "-p", *QUIET, *MODEL, "--no-session", "-e", extension, "--", steps])
     assert (done.returncode, done.stdout) == (0, b"All done.\n")
 
 
 @pytest.fixture
-async def screen(inside, pi, tmp_path):
-    """A terminal with our pi in it, once something can be typed."""
+async def screen(extended_pi, pi, tmp_path):
+    """A terminal with pi that is ready for input."""
     if shutil.which("tmux") is None:
         pytest.skip("There is no tmux to look at a screen with.")
-    extension = str(inside.home / "agent" / "extensions" / "retinue.js")
+    extension = str(extended_pi.home / "agent" / "extensions" / "retinue.js")
     command = [*pi.argv, *QUIET, *MODEL, "--no-session", "-e", extension]
-    opened = Screen(tmp_path / "tmux", command, {**inside.environ, "TERM": "xterm-256color"}, inside.project)
+    terminal_screen = Screen(
+        tmp_path / "tmux", command, {**extended_pi.environ, "TERM": "xterm-256color"}, extended_pi.project
+    )
     try:
-        await opened.until("scripted-1")
-        opened.press("Delegate, please.")
-        await opened.until("Delegate, please.")
-        yield opened
+        await terminal_screen.until("scripted-1")
+        terminal_screen.press("Delegate, please.")
+        await terminal_screen.until("Delegate, please.")
+        yield terminal_screen
     finally:
-        opened.close()
-        await until_gone(inside.home)
+        terminal_screen.close()
+        await wait_until_gone(extended_pi.home)
 
 
-async def test_the_windows_are_on_the_screen(screen, inside, server):
+async def test_run_windows_are_drawn_on_the_screen(screen, extended_pi, server):
     lines = script64([{"text": "\n".join(f"Line {number}." for number in range(1, 31))}])
-    step = {"text": "I delegate.", **delegates(READS, lines, SLEEPS)}
+    step = {"text": "I delegate.", **delegation_step(READS, lines, SLEEPS)}
     server.script = [{**step, "args": {**step["args"], "profile": "nobody"}}, step, {"text": "All done."}]
-    await screen.until("I delegate.", pressing="Enter")  # as often as it takes: pi takes none while it starts
+    await screen.until("I delegate.", pressing="Enter")  # repeated: pi accepts no key while it starts
     await screen.until("delegate_to_subagents 3 sub-agents (default profile: nobody)")
-    seen = await screen.until("Sub-agents: 1 running, 2 done", "bash → sleep 600", "Line 30.", "It is XYZZY.")
-    at = max(number for number, line in enumerate(seen) if line.strip() == "delegate_to_subagents 3 sub-agents")
-    shown = [line.strip() for line in seen[at + 1 :] if line.strip()]
+    rows = await screen.until("Sub-agents: 1 running, 2 done", "bash → sleep 600", "Line 30.", "It is XYZZY.")
+    at = max(number for number, line in enumerate(rows) if line.strip() == "delegate_to_subagents 3 sub-agents")
+    shown = [line.strip() for line in rows[at + 1 :] if line.strip()]
     assert shown[1].startswith("✓ n1 (local/scripted-1) • 1 tools • ")
     assert shown[2:4] == ["read → a.txt", "It is XYZZY."]
     assert "Line 10." not in shown, "a window shows the newest 15 lines"
@@ -435,12 +437,12 @@ async def test_the_windows_are_on_the_screen(screen, inside, server):
     screen.press("C-o")
     screen.press("Escape")
     await screen.until("Sub-agents: 2 done, 1 error")
-    await until_gone(inside.home, "sleep 600")
+    await wait_until_gone(extended_pi.home, "sleep 600")
 
 
 @NEWEST
-async def test_what_is_fetched_is_cut_on_the_screen_alone(screen, inside, server):
-    profiles = inside.home / "agent" / "agent-profiles"
+async def test_fetched_output_is_truncated_on_the_screen_only(screen, extended_pi, server):
+    profiles = extended_pi.home / "agent" / "agent-profiles"
     profiles.mkdir()
     for number in range(20):
         (profiles / f"p{number}.md").write_text(f"---\nname: profile-{number}\ntools: read\n---\nYou read.\n")
@@ -450,10 +452,10 @@ async def test_what_is_fetched_is_cut_on_the_screen_alone(screen, inside, server
         if "62." in request.prompt:
             return {"text": whole}
         turn = sum(message.role == "assistant" for message in request.messages)
-        said = "".join(message.text for message in request.messages)
-        session = {"sessionId": found[1]} if (found := re.search(r"session: ([0-9a-f]{16})", said)) else {}
+        texts = "".join(message.text for message in request.messages)
+        session = {"sessionId": found[1]} if (found := re.search(r"session: ([0-9a-f]{16})", texts)) else {}
         return [
-            delegates("Say it up to 62."),
+            delegation_step("Say it up to 62."),
             {"tool": "get_subagent_output", "args": session},
             {"tool": "get_subagent_session", "args": session},
             {"tool": "list_subagent_profiles"},
@@ -462,13 +464,13 @@ async def test_what_is_fetched_is_cut_on_the_screen_alone(screen, inside, server
 
     server.script = decide
     await screen.until("delegate_to_subagents 1 sub-agent", pressing="Enter")
-    seen = [line.strip() for line in await screen.until("All done.")]
-    assert seen.count("... (47 more lines)") == 2
+    rows = [line.strip() for line in await screen.until("All done.")]
+    assert rows.count("... (47 more lines)") == 2
     for tool in ("get_subagent_output", "get_subagent_session"):
-        at = next(number for number, line in enumerate(seen) if line.startswith(f"{tool} "))
-        below = [line for line in seen[at + 1 :] if line][:16]
+        at = next(number for number, line in enumerate(rows) if line.startswith(f"{tool} "))
+        below = [line for line in rows[at + 1 :] if line][:16]
         assert below == [*(f"Line {number}." for number in range(1, 16)), "... (47 more lines)"]
-    assert sum(line.startswith("profile: profile-") for line in seen) == 20
+    assert sum(line.startswith("profile: profile-") for line in rows) == 20
     results = [message.text for message in server.requests[-1].messages if message.role == "tool"]
     assert results[1].startswith(whole)
 
@@ -482,18 +484,18 @@ class Screen:
         self._tmux("new-session", "-d", "-x", "100", "-y", "120", "-c", str(cwd), *clean, *command)
 
     async def until(self, *words: str, pressing: str = "") -> list[str]:
-        """The lines of the screen once all of these words are on it."""
-        seen = ""
+        """Wait until all of these words are on the screen and return its lines."""
+        rows = ""
         with anyio.move_on_after(30):
-            while not all(word in seen for word in words):
+            while not all(word in rows for word in words):
                 if pressing:
                     self.press(pressing)
-                seen = await anyio.to_thread.run_sync(self._tmux, "capture-pane", "-p")
-        assert all(word in seen for word in words), f"{words} never came on the screen:\n{seen}"
-        return seen.splitlines()
+                rows = await anyio.to_thread.run_sync(self._tmux, "capture-pane", "-p")
+        assert all(word in rows for word in words), f"{words} never came on the screen:\n{rows}"
+        return rows.splitlines()
 
     def press(self, keys: str) -> None:
-        """Types a text, or presses a key by its name."""
+        """Type a text, or press a key by its name."""
         self._tmux("send-keys", keys)
 
     def close(self) -> None:

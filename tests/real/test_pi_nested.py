@@ -1,4 +1,4 @@
-"""The `nested` surface on the real pi, both versions: its modes, another model where one fails."""
+"""The `nested` toolset on both versions of the real pi: modes and model fallback."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WORKER = Agent(
 
 
 @pytest.fixture
-def opened(pi, server, project, tmp_path):
+def configured_retinue(pi, server, project, tmp_path):
     environ = pi.environ_in(tmp_path / "home", server.url)
     return Retinue(cwd=project, engine="pi", agents=[WORKER], environ=environ, state=tmp_path / "state")
 
 
-async def test_a_chain_on_the_real_pi_hands_the_answer_on_and_falls_back_with_its_reason(opened, server):
+async def test_chain_on_pi_passes_the_answer_on_and_falls_back_with_its_reason(configured_retinue, server):
     chain = {
         "mode": "chain",
         "tasks": [
@@ -35,7 +35,7 @@ async def test_a_chain_on_the_real_pi_hands_the_answer_on_and_falls_back_with_it
             {"agent": "worker", "task": f"Then {{previous}} {script64([{'text': 'Second.'}])}"},
         ],
     }
-    async with opened as retinue, retinue.events(deltas=False) as events:
+    async with configured_retinue as retinue, retinue.events(deltas=False) as events:
         result = await retinue.toolset("nested").handlers["spawn_subagent"](chain, retinue.call("nested"), None)
         told = [stamped.event for stamped in events.drain()]
     assert (result.text, result.is_error) == ("Second.", False)

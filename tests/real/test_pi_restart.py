@@ -1,4 +1,4 @@
-"""What pi shows and remembers of agents after a restart or a crash, in the real pi, both versions."""
+"""Agents in both versions of the real pi after a restart or a crash: screens and stored calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.real.pi_rpc import QUIET, PiRpc, Record, of, rpc
+from tests.real.pi_rpc import QUIET, PiRpc, Record, rpc, select_events
 from tests.real.test_pi_extension import (
     FINALIZES,
     INTERRUPTED,
@@ -24,8 +24,8 @@ from tests.real.test_pi_extension import (
     NEWEST,
     READS,
     SLEEPS,
-    delegates,
-    until_gone,
+    delegation_step,
+    wait_until_gone,
 )
 from tests.support.model_server import ModelServer, script64
 from tests.support.pi_setup import alive
@@ -37,8 +37,8 @@ KILLED = "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`.
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 50)], ids=str)
 
 
-class Place:
-    """A home with our extension in it, in which pi is started again and again."""
+class PiHome:
+    """A home with the extension, in which pi is started repeatedly."""
 
     def __init__(self, pi: Any, environ: dict[str, str], project: Path, home: Path) -> None:
         self.environ, self.project, self.home = environ, project, home
@@ -78,7 +78,7 @@ class Place:
 
 
 @pytest.fixture
-def place(pi, server, project, tmp_path):
+def pi_home(pi, server, project, tmp_path):
     home = tmp_path / "home"
     environ = {
         **pi.environ_in(home, server.url),
@@ -87,7 +87,7 @@ def place(pi, server, project, tmp_path):
         "RETINUE_STATE": str(tmp_path / "state"),
     }
     subprocess.run([sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=project, check=True)
-    yield Place(pi, environ, project, home)
+    yield PiHome(pi, environ, project, home)
     assert alive(home) == [], "nothing outlives pi"
 
 
@@ -96,7 +96,7 @@ async def prompt(terminal: Terminal, *words: str) -> list[str]:
     await terminal.until("scripted-1")
     terminal.type("Go.")
     await terminal.until("Go.")
-    await terminal.until("Working", typing=ENTER)  # as often as it takes: pi takes no key while it starts
+    await terminal.until("Working", typing=ENTER)  # repeated: pi accepts no key while it starts
     return await terminal.until(*words)
 
 
@@ -110,28 +110,28 @@ async def command(terminal: Terminal, name: str, *words: str) -> list[str]:
 
 
 def call_rows(rows: Sequence[str], tool: str) -> list[str]:
-    """Return the rows of the last call of a tool, without what stands behind the call."""
+    """Return the rows of the last call of a tool, without the text after the call."""
     start = max(number for number, row in enumerate(rows) if row.strip().startswith(f"{tool} "))
     below = [row.rstrip() for row in rows[start:]]
     end = next(number for number, row in enumerate(below) if row.strip() == "All done.")
     return [row for row in below[:end] if row]
 
 
-def joined(rows: Sequence[str]) -> str:
+def join_rows(rows: Sequence[str]) -> str:
     """Return the words on the rows, separated by single spaces."""
     return " ".join(" ".join(rows).split())
 
 
-async def until_first_task_ended(pi: PiRpc) -> None:
+async def wait_first_task_ended(pi: PiRpc) -> None:
     """Let pi's model delegate two tasks; return when the first one is stored as ended and the second one sleeps."""
-    await pi.ask("prompt", message=script64([delegates(READS, SLEEPS), {"text": "All done."}]))
+    await pi.ask("prompt", message=script64([delegation_step(READS, SLEEPS), {"text": "All done."}]))
     await pi.until(lambda record: record.get("entry", {}).get("data", {}).get("status") == "completed")
     await pi.until(lambda record: "sleep 600" in json.dumps(record.get("partialResult")))
 
 
-def session_lines(place: Place) -> list[str]:
+def session_lines(pi_home: PiHome) -> list[str]:
     """Return the lines by which the model gets the two tasks of an interrupted call."""
-    ids = {session["name"]: session["session"][:16] for session in place.sessions()}
+    ids = {session["name"]: session["session"][:16] for session in pi_home.sessions()}
     return [
         f"✓ n1: completed (session: {ids['n1']})",
         f"✗ n2: error — {INTERRUPTED} (session: {ids['n2']})",
@@ -143,19 +143,19 @@ def tool_results(server: ModelServer) -> list[str]:
     return [message.text for message in server.requests[-1].messages if message.role == "tool"]
 
 
-# -- what a person sees ------------------------------------------------------------------------------
+# -- screens -----------------------------------------------------------------------------------------
 
 
 @SIZES
-async def test_earlier_calls_are_drawn_as_they_were_after_a_restart_and_a_resume(place, server, size):
-    server.script = [delegates(READS, READS), {"text": "All done."}]
-    async with place.terminal(size) as terminal:
+async def test_earlier_calls_are_drawn_as_they_were_after_a_restart_and_a_resume(pi_home, server, size):
+    server.script = [delegation_step(READS, READS), {"text": "All done."}]
+    async with pi_home.terminal(size) as terminal:
         before = call_rows(await prompt(terminal, "All done."), "delegate_to_subagents")
     assert before[0].strip() == "delegate_to_subagents 2 sub-agents"
     assert "  It is XYZZY." in "\n".join(before)
-    async with place.terminal(size, "-c") as terminal:
+    async with pi_home.terminal(size, "-c") as terminal:
         assert call_rows(await terminal.until("All done."), "delegate_to_subagents") == before
-    async with place.terminal(size) as terminal:
+    async with pi_home.terminal(size) as terminal:
         await terminal.until("scripted-1")
         await command(terminal, "resume", "Go.")
         await terminal.settle()
@@ -167,49 +167,49 @@ async def test_earlier_calls_are_drawn_as_they_were_after_a_restart_and_a_resume
 
 @NEWEST
 @pytest.mark.parametrize(
-    ("surface", "tool", "task"),
+    ("toolset", "tool", "task"),
     [("single", "subagent", READS), ("sticky", "subagent", FINALIZES), ("nested", "spawn_subagent", READS)],
     ids=["single", "sticky", "nested"],
 )
-async def test_earlier_calls_of_any_toolset_are_drawn_as_they_were(place, server, surface, tool, task):
+async def test_earlier_calls_of_any_toolset_are_drawn_as_they_were(pi_home, server, toolset, tool, task):
     server.script = [{"tool": tool, "args": {"agent": "explorer", "task": task}}, {"text": "All done."}]
-    async with place.terminal((120, 50), RETINUE_SURFACE=surface) as terminal:
+    async with pi_home.terminal((120, 50), RETINUE_SURFACE=toolset) as terminal:
         before = call_rows(await prompt(terminal, "All done."), tool)
     assert before[0].strip().startswith(f"{tool} explorer ")
-    async with place.terminal((120, 50), "-c", RETINUE_SURFACE=surface) as terminal:
+    async with pi_home.terminal((120, 50), "-c", RETINUE_SURFACE=toolset) as terminal:
         assert call_rows(await terminal.until("All done."), tool) == before
 
 
 @SIZES
-async def test_agents_at_work_are_listed_as_interrupted_after_pi_was_killed(place, server, size):
-    server.script = [delegates(READS, SLEEPS), {"text": "never"}]
-    async with place.terminal(size) as terminal:
+async def test_running_agents_are_listed_as_interrupted_after_pi_was_killed(pi_home, server, size):
+    server.script = [delegation_step(READS, SLEEPS), {"text": "never"}]
+    async with pi_home.terminal(size) as terminal:
         await prompt(terminal, "bash → sleep 600", "It is XYZZY.", "1 done")
-        os.kill(place.pi_process(), signal.SIGKILL)
-        await until_gone(place.home)
-    at_work, done = sorted(place.sessions(), key=lambda session: session["name"], reverse=True)
-    assert (at_work["latest"]["failure"]["code"], at_work["latest"]["failure"]["message"]) == (
+        os.kill(pi_home.pi_process(), signal.SIGKILL)
+        await wait_until_gone(pi_home.home)
+    running, done = sorted(pi_home.sessions(), key=lambda session: session["name"], reverse=True)
+    assert (running["latest"]["failure"]["code"], running["latest"]["failure"]["message"]) == (
         "interrupted",
         INTERRUPTED,
     )
     lines = (
         f"✓ n1: completed (session: {done['session'][:16]})"
-        f" ✗ n2: error — {INTERRUPTED} (session: {at_work['session'][:16]})"
+        f" ✗ n2: error — {INTERRUPTED} (session: {running['session'][:16]})"
     )
-    async with place.terminal(size, "-c") as terminal:
-        drawn = joined(await terminal.until("delegate_to_subagents 2", "n1: completed", at_work["session"][:16]))
-        assert f"delegate_to_subagents 2 sub-agents {lines}" in drawn
+    async with pi_home.terminal(size, "-c") as terminal:
+        shown = join_rows(await terminal.until("delegate_to_subagents 2", "n1: completed", running["session"][:16]))
+        assert f"delegate_to_subagents 2 sub-agents {lines}" in shown
         await command(terminal, "subagents")
         with anyio.fail_after(20):
-            while joined(terminal.lines).count(lines) < 2:
+            while join_rows(terminal.lines).count(lines) < 2:
                 await terminal.settle()
 
 
-async def test_agents_at_work_are_listed_as_interrupted_after_retinue_was_killed(place, server):
-    server.script = [delegates(SLEEPS), {"text": "All done."}]
-    async with place.terminal((120, 50)) as terminal:
+async def test_running_agents_are_listed_as_interrupted_after_retinue_was_killed(pi_home, server):
+    server.script = [delegation_step(SLEEPS), {"text": "All done."}]
+    async with pi_home.terminal((120, 50)) as terminal:
         await prompt(terminal, "bash → sleep 600")
-        os.kill(place.bridge_process(), signal.SIGKILL)
+        os.kill(pi_home.bridge_process(), signal.SIGKILL)
         await terminal.until("All done.")
         (result,) = (message.text for message in server.requests[-1].messages if message.role == "tool")
         found = re.search(r"\(session: ([0-9a-f]{16})\)$", result)
@@ -218,94 +218,94 @@ async def test_agents_at_work_are_listed_as_interrupted_after_retinue_was_killed
         assert result.endswith(sentence)
         rows = await command(terminal, "subagents", "✗ n1: error")
         assert sentence in " ".join(row.strip() for row in rows)
-    async with place.terminal((120, 50), "-c") as terminal:
+    async with pi_home.terminal((120, 50), "-c") as terminal:
         await terminal.until("scripted-1")
         rows = await command(terminal, "subagents", "✗ n1: error")
         assert sentence in " ".join(row.strip() for row in rows)
-    (session,) = place.sessions()
+    (session,) = pi_home.sessions()
     assert (session["session"][:16], session["latest"]["failure"]["code"]) == (found[1], "interrupted")
 
 
-async def test_finished_tasks_of_a_call_are_named_when_retinue_is_killed(place, server, tmp_path):
-    async with place.rpc("--session", str(tmp_path / "one.jsonl")) as pi:
-        await until_first_task_ended(pi)
-        os.kill(place.bridge_process(), signal.SIGKILL)
-        await pi.settled()
-    assert tool_results(server) == ["\n".join([KILLED, *session_lines(place)])]
+async def test_finished_tasks_of_a_call_are_named_when_retinue_is_killed(pi_home, server, tmp_path):
+    async with pi_home.rpc("--session", str(tmp_path / "one.jsonl")) as pi:
+        await wait_first_task_ended(pi)
+        os.kill(pi_home.bridge_process(), signal.SIGKILL)
+        await pi.wait_idle()
+    assert tool_results(server) == ["\n".join([KILLED, *session_lines(pi_home)])]
 
 
-async def test_model_gets_the_session_ids_after_pi_was_killed(place, server, tmp_path):
+async def test_model_gets_the_session_ids_after_pi_was_killed(pi_home, server, tmp_path):
     file = tmp_path / "one.jsonl"
-    async with place.rpc("--session", str(file)) as pi:
-        await until_first_task_ended(pi)
+    async with pi_home.rpc("--session", str(file)) as pi:
+        await wait_first_task_ended(pi)
         os.kill(pi.process.pid, signal.SIGKILL)
-        await until_gone(place.home)
-    expected = "\n".join(session_lines(place))
+        await wait_until_gone(pi_home.home)
+    expected = "\n".join(session_lines(pi_home))
     for _ in range(2):
-        async with place.rpc("--session", str(file)) as pi:
+        async with pi_home.rpc("--session", str(file)) as pi:
             await pi.ask("prompt", message=script64([{"text": "All done."}]))
-            await pi.settled()
+            await pi.wait_idle()
             await pi.end()
         assert tool_results(server) == [expected]
-    found = [(run["taskName"], run["status"], run.get("errorMessage")) for run in logged(file)]
+    found = [(run["taskName"], run["status"], run.get("errorMessage")) for run in read_log(file)]
     assert sorted(found[:2]) == [("n1", "running", None), ("n2", "running", None)]
     assert found[2:] == [("n1", "completed", None), ("n2", "error", INTERRUPTED)]
 
 
-async def test_interrupted_call_keeps_its_result_after_its_session_is_resumed(place, server, tmp_path):
+async def test_interrupted_call_keeps_its_result_after_its_session_is_resumed(pi_home, server, tmp_path):
     file = tmp_path / "one.jsonl"
-    async with place.rpc("--session", str(file)) as pi:
-        await until_first_task_ended(pi)
+    async with pi_home.rpc("--session", str(file)) as pi:
+        await wait_first_task_ended(pi)
         os.kill(pi.process.pid, signal.SIGKILL)
-        await until_gone(place.home)
-    lines = session_lines(place)
+        await wait_until_gone(pi_home.home)
+    lines = session_lines(pi_home)
     session = lines[1][-17:-1]
     tasks = [{"name": "again", "prompt": READS, "resume": session}]
     again = {"tool": "delegate_to_subagents", "args": {"tasks": tasks}}
-    async with place.rpc("--session", str(file)) as pi:
+    async with pi_home.rpc("--session", str(file)) as pi:
         await pi.ask("prompt", message=script64([again, {"text": "All done."}]))
-        await pi.settled()
+        await pi.wait_idle()
         await pi.end()
     assert tool_results(server) == ["\n".join(lines), f"✓ again: completed (session: {session})"]
 
 
-# -- what pi's log remembers -------------------------------------------------------------------------
+# -- the log of pi ------------------------------------------------------------------------------------
 
 
-def logged(file: Path, kind: str = "pi-subagents") -> list[Any]:
+def read_log(file: Path, kind: str = "pi-subagents") -> list[Any]:
     entries = [json.loads(line) for line in file.read_text().splitlines()]
     return [entry["data"] for entry in entries if entry.get("customType") == kind]
 
 
 def result_of(records: list[Record]) -> tuple[str, Any]:
-    (end,) = of(records, "tool_execution_end")
+    (end,) = select_events(records, "tool_execution_end")
     return end["result"]["content"][0]["text"], end["result"]["details"]
 
 
-async def test_agents_stopped_by_an_orderly_end_are_logged_as_stopped(place, tmp_path):
+async def test_agents_stopped_by_an_orderly_end_are_logged_as_stopped(pi_home, tmp_path):
     file = tmp_path / "one.jsonl"
-    async with place.rpc("--session", str(file)) as pi:
-        await pi.ask("prompt", message=script64([delegates(SLEEPS), {"text": "never"}]))
+    async with pi_home.rpc("--session", str(file)) as pi:
+        await pi.ask("prompt", message=script64([delegation_step(SLEEPS), {"text": "never"}]))
         await pi.until(lambda record: "sleep 600" in json.dumps(record.get("partialResult")))
         await pi.end()
-    started, ended = logged(file)
+    started, ended = read_log(file)
     assert (started["status"], ended["status"], ended["exitCode"]) == ("running", "error", 130)
     assert ended["errorMessage"].startswith("Stopped before it was done")
     assert ended["messages"][0]["content"][0] == {"type": "text", "text": "I wait."}
 
 
-async def test_sessions_come_back_from_pis_log_alone(place, tmp_path):
+async def test_sessions_are_restored_from_the_log_of_pi_alone(pi_home, tmp_path):
     file = tmp_path / "one.jsonl"
-    async with place.rpc("--session", str(file)) as pi:
-        records = await pi.prompt(script64([delegates(READS), {"text": "Done."}]))
+    async with pi_home.rpc("--session", str(file)) as pi:
+        records = await pi.prompt(script64([delegation_step(READS), {"text": "Done."}]))
         session = result_of(records)[1]["sessionIds"][0]
         await pi.end()
-    shutil.rmtree(place.state)
+    shutil.rmtree(pi_home.state)
     output = {"tool": "get_subagent_output", "args": {"sessionId": session}}
     whole = {"tool": "get_subagent_session", "args": {"sessionId": session}}
     tasks = [{"name": "again", "prompt": READS, "resume": session}]
     again = {"tool": "delegate_to_subagents", "args": {"tasks": tasks}}
-    async with place.rpc("--session", str(file)) as pi:
+    async with pi_home.rpc("--session", str(file)) as pi:
         text, details = result_of(await pi.prompt(script64([output, {"text": "Done."}])))
         assert (text, details["status"], details["taskName"]) == ("It is XYZZY.", "completed", "n1")
         text, details = result_of(await pi.prompt(script64([whole, {"text": "Done."}])))
@@ -315,9 +315,9 @@ async def test_sessions_come_back_from_pis_log_alone(place, tmp_path):
         assert text == f"✓ again: completed (session: {session})"
 
 
-async def test_a_hostile_log_cannot_break_the_calls_that_name_its_sessions(place, tmp_path):
+async def test_hostile_log_does_not_break_calls_that_name_its_sessions(pi_home, tmp_path):
     file = tmp_path / "one.jsonl"
-    async with place.rpc("--session", str(file)) as pi:
+    async with pi_home.rpc("--session", str(file)) as pi:
         await pi.prompt(script64([{"text": "Hello."}]))
         await pi.end()
     nested: Any = "x"
@@ -335,7 +335,7 @@ async def test_a_hostile_log_cannot_break_the_calls_that_name_its_sessions(place
         entry = {"type": "custom", "customType": "pi-subagents", "data": data, "id": f"{number:08}"}
         entries.append({**entry, "parentId": entries[-1]["id"], "timestamp": entries[-1]["timestamp"]})
     file.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    async with place.rpc("--session", str(file)) as pi:
+    async with pi_home.rpc("--session", str(file)) as pi:
         found = []
         for data in hostile:
             step = {"tool": "get_subagent_output", "args": {"sessionId": data["sessionId"]}}

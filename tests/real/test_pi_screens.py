@@ -1,4 +1,4 @@
-"""What a person sees of agents inside the real pi, both versions, on terminals of two sizes."""
+"""Screens of agents inside both versions of the real pi, on terminals of two sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.real.pi_rpc import QUIET
-from tests.real.test_pi_extension import until_gone
+from tests.real.test_pi_extension import wait_until_gone
 from tests.support.model_server import script64
 from tests.support.terminal import ENTER, ESCAPE, EXPAND, Terminal, on_terminal
 
@@ -21,7 +21,7 @@ import retinue
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 
 NEWEST = pytest.mark.parametrize("pi", ["pi_1_5"], indirect=True)
-"""For what cannot differ between the versions."""
+"""Tests that need one version only."""
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 50)], ids=str)
 READS = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 LINES = script64([{"text": "\n".join(f"Line {number}." for number in range(1, 31))}])
@@ -55,7 +55,7 @@ async def start(pi, server, project, tmp_path):
         return on_terminal(command, {**environ, **more}, project, *size)
 
     yield on
-    await until_gone(home)
+    await wait_until_gone(home)
 
 
 async def prompt(terminal: Terminal, *words: str) -> list[str]:
@@ -63,11 +63,11 @@ async def prompt(terminal: Terminal, *words: str) -> list[str]:
     await terminal.until("scripted-1")
     terminal.type("Go.")
     await terminal.until("Go.")
-    await terminal.until("Working", typing=ENTER)  # as often as it takes: pi takes no key while it starts
+    await terminal.until("Working", typing=ENTER)  # repeated: pi accepts no key while it starts
     return [row.strip() for row in await terminal.until(*words)]
 
 
-def delegates(*tasks: tuple[str, str | None], **more: Any) -> dict[str, Any]:
+def delegation_step(*tasks: tuple[str, str | None], **more: Any) -> dict[str, Any]:
     given = [
         {"name": f"n{number}", "prompt": task, **({"profile": profile} if profile else {})}
         for number, (task, profile) in enumerate(tasks, 1)
@@ -90,7 +90,7 @@ def bodies(rows: list[str]) -> list[list[str]]:
 
 @pytest.mark.parametrize(("size", "most"), [((80, 24), 4), ((120, 50), 15)], ids=str)
 async def test_every_window_in_pi_shows_max_lines_per_window_lines(start, server, size, most):
-    server.script = [delegates((LINES, None), (LINES, None)), {"text": "All done."}]
+    server.script = [delegation_step((LINES, None), (LINES, None)), {"text": "All done."}]
     async with start(size, RETINUE_MAX_LINES_PER_WINDOW=str(most)) as terminal:
         rows = await prompt(terminal, "All done.")
     newest = [f"Line {number}." for number in range(31 - most, 31)]
@@ -100,9 +100,9 @@ async def test_every_window_in_pi_shows_max_lines_per_window_lines(start, server
 async def test_every_session_id_is_readable_in_pi_at_80_columns(start, server):
     async with start((80, 24)) as terminal:
         for count in (6, 16):
-            said = f"All {count} done."
-            server.script = [delegates(*[("x", "nobody")] * count), {"text": said}]
-            rows = await prompt(terminal, said)
+            answer = f"All {count} done."
+            server.script = [delegation_step(*[("x", "nobody")] * count), {"text": answer}]
+            rows = await prompt(terminal, answer)
             told = server.requests[-1].messages[-1].text
             ids = re.findall(r"\(session: ([0-9a-f]{16})\)", told)
             assert len(set(ids)) == count
@@ -111,7 +111,7 @@ async def test_every_session_id_is_readable_in_pi_at_80_columns(start, server):
 
 
 async def test_windows_and_subagents_command_in_pi_use_the_sentences_of_the_toolset(start, server):
-    server.script = [delegates(("x", "nobody"), (READS, "writer")), {"text": "All done."}]
+    server.script = [delegation_step(("x", "nobody"), (READS, "writer")), {"text": "All done."}]
     sentence = 'Unknown profile: "nobody". Available profiles: writer'
     async with start((120, 50)) as terminal:
         rows = await prompt(terminal, "All done.")
@@ -132,7 +132,7 @@ async def test_call_in_pi_names_each_profile_once_and_agents_as_agents(start, se
         {"agent": "explorer", "task": READS},
     ]
     server.script = [
-        delegates(("x", "nobody"), ("x", "writer"), ("x", "nobody"), profile="writer"),
+        delegation_step(("x", "nobody"), ("x", "writer"), ("x", "nobody"), profile="writer"),
         {"text": "All done."},
     ]
     async with start((120, 50)) as terminal:
@@ -173,7 +173,7 @@ async def test_sticky_result_in_pi_is_drawn_as_text_and_expanded_whole(start, se
 
 
 @SIZES
-async def test_newest_words_of_a_line_being_written_are_on_the_screen_of_pi(start, server, size):
+async def test_newest_text_of_an_unfinished_line_is_on_the_screen_of_pi(start, server, size):
     server.script = [{"tool": "subagent", "args": {"agent": "explorer", "task": SLOW}}, {"text": "never"}]
     async with start(size, RETINUE_SURFACE="single") as terminal:
         await prompt(terminal, "Sub-agents: 1 running", "word150")
@@ -194,7 +194,7 @@ HOSTILE: list[Any] = [
     {"lines": [[["\u001b[2Jx", "toString"], [None, 7]]], "expanded": [7], "bodies": [], "maxLines": "__proto__"},
     {"lines": [[]], "expanded": [[]], "bodies": [{}, None], "maxLines": -1},
 ]
-SHOWS = """
+VIEW_EXTENSION = """
 import {{ drawCall, drawResult }} from "file://{drawing}";
 export default (pi) => pi.registerTool({{
   name: "show", label: "show", description: "x", parameters: {{ type: "object", properties: {{}} }},
@@ -205,9 +205,9 @@ export default (pi) => pi.registerTool({{
 """
 
 
-async def test_views_that_make_no_sense_do_not_end_pi(start, server, tmp_path):
+async def test_malformed_views_do_not_end_pi(start, server, tmp_path):
     (tmp_path / "shows.js").write_text(
-        SHOWS.format(drawing=Path(retinue.__file__).parent / "extension" / "pi" / "drawing.js")
+        VIEW_EXTENSION.format(drawing=Path(retinue.__file__).parent / "extension" / "pi" / "drawing.js")
     )
     server.script = [*({"tool": "show", "args": {"view": view}} for view in HOSTILE), {"text": "All done."}]
     async with start((80, 60), "-e", str(tmp_path / "shows.js")) as terminal:

@@ -1,4 +1,4 @@
-"""Runs on the real pi, both versions, that are told something while they work: it arrives at the model."""
+"""Steering on both versions of the real pi: messages to running agents reach the model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from retinue.model.events import SteeringDelivered, Text, TextDelta, ToolCalled,
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 WAITS = {"tool": "bash", "args": {"command": "until [ -e go ]; do sleep 0.05; done; echo went"}}
-PATIENCE = 60.0
+REPLY_TIMEOUT = 60.0
 
 
 @pytest.fixture
 def open_retinue(pi, server, project, tmp_path):
     @asynccontextmanager
-    async def opened():
+    async def open_context():
         async with Retinue(
             cwd=project,
             engine="pi",
@@ -31,12 +31,12 @@ def open_retinue(pi, server, project, tmp_path):
         ) as retinue:
             yield retinue
 
-    return opened
+    return open_context
 
 
 @asynccontextmanager
-async def at_work(retinue, task, kind):
-    """The id of a run once such an event has happened in it, and where its result will be."""
+async def start_run(retinue, task, kind):
+    """Start a run; yield its id once it has emitted such an event, and the list that gets its result."""
     results = []
 
     async def work():
@@ -45,7 +45,7 @@ async def at_work(retinue, task, kind):
     async with anyio.create_task_group() as group:
         async with retinue.events() as events:
             group.start_soon(work)
-            with anyio.fail_after(PATIENCE):
+            with anyio.fail_after(REPLY_TIMEOUT):
                 async for stamped in events:
                     if isinstance(stamped.event, kind):
                         break
@@ -56,10 +56,10 @@ async def history(retinue, run, *kinds):
     return [stamped.event async for stamped in retinue.history(run) if isinstance(stamped.event, kinds)]
 
 
-async def test_the_models_next_request_has_what_was_said_while_a_tool_ran(open_retinue, server, project):
+async def test_steering_during_a_tool_call_is_in_the_next_request_of_pi(open_retinue, server, project):
     task = f"Wait. {script64([WAITS, {'text': 'As you say.'}])}"
     async with open_retinue() as retinue:
-        async with at_work(retinue, task, ToolCalled) as (run, results):
+        async with start_run(retinue, task, ToolCalled) as (run, results):
             await retinue.steer(run, "/skill: is no command; mind the gap")
             (project / "go").touch()
         events = await history(retinue, run, ToolCalled, ToolReturned, SteeringDelivered, Text)
@@ -76,11 +76,11 @@ async def test_the_models_next_request_has_what_was_said_while_a_tool_ran(open_r
     assert "mind the gap" not in str(third.body)
 
 
-async def test_a_run_that_is_told_something_while_it_answers_goes_on(open_retinue, server):
+async def test_steering_during_an_answer_continues_the_pi_run(open_retinue, server):
     slow = {"text": "word " * 30, "tps": 30}
     task = f"Talk. {script64([slow, {'text': 'Shorter.'}])}"
     async with open_retinue() as retinue:
-        async with at_work(retinue, task, TextDelta) as (run, results):
+        async with start_run(retinue, task, TextDelta) as (run, results):
             await retinue.steer(run, "shorter, please")
         events = await history(retinue, run, SteeringDelivered, Text)
     (result,) = results
@@ -89,7 +89,7 @@ async def test_a_run_that_is_told_something_while_it_answers_goes_on(open_retinu
     assert [request.prompt for request in server.requests][1:] == ["shorter, please"]
 
 
-async def test_a_process_whose_run_was_steered_serves_the_next(open_retinue, project):
+async def test_pi_process_is_reused_after_a_steered_run(open_retinue, project):
     task = f"Wait. {script64([WAITS, {'text': 'done'}])}"
     pids = f"Which? {script64([{'tool': 'bash', 'args': {'command': 'echo $PPID'}}, {'text': 'done'}])}"
     async with open_retinue() as retinue:
@@ -100,7 +100,7 @@ async def test_a_process_whose_run_was_steered_serves_the_next(open_retinue, pro
             return returned.text
 
         before = await process()
-        async with at_work(retinue, task, ToolCalled) as (run, _):
+        async with start_run(retinue, task, ToolCalled) as (run, _):
             await retinue.steer(run, "mind the gap")
             (project / "go").touch()
         assert await process() == before

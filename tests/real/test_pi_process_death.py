@@ -1,4 +1,4 @@
-"""A real pi that dies while its agent works: the answer of every toolset has how it ended and why."""
+"""Death of a real pi process during a run: the answer of every toolset names exit code and reason."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.fixture
-def dying(pi, server, calling, tmp_path):
+def call_on_crashing_pi(pi, server, make_caller, tmp_path):
     """Make a call of a toolset on a pi with an extension that runs this code at its first tool call."""
-    call = calling(pi_program(pi, tmp_path / "home", server.url))
+    call = make_caller(pi_program(pi, tmp_path / "home", server.url))
 
-    async def made(code: str, surface: str, event: str = 'pi.on("tool_call", async () => { %s });'):
+    async def make_call(code: str, toolset: str, event: str = 'pi.on("tool_call", async () => { %s });'):
         extensions = tmp_path / "home" / "agent" / "extensions"
         extensions.mkdir(parents=True)
         (extensions / "dying.js").write_text(f"export default async (pi) => {{ {event % code} }};")
-        tool, arguments = CALLS[surface]
-        status, (answer,) = await call(arguments, surface, tool=tool)
+        tool, arguments = CALLS[toolset]
+        status, (answer,) = await call(arguments, toolset, tool=tool)
         return status, answer
 
-    return made
+    return make_call
 
 
-@pytest.mark.parametrize("surface", CALLS)
-async def test_exit_code_and_stderr_are_in_the_answer_of_every_toolset(dying, surface, tmp_path):
-    status, answer = await dying(EXIT, surface)
+@pytest.mark.parametrize("toolset", CALLS)
+async def test_exit_code_and_stderr_are_in_the_answer_of_every_toolset(call_on_crashing_pi, toolset, tmp_path):
+    status, answer = await call_on_crashing_pi(EXIT, toolset)
     assert status != 0
     for shown in (answer["content"][0]["text"], json.dumps(answer["details"])):
         assert "ended with exit code 3" in shown
@@ -54,15 +54,15 @@ async def test_exit_code_and_stderr_are_in_the_answer_of_every_toolset(dying, su
 @pytest.mark.parametrize(
     ("code", "how", "why"), [(THROW, "exit code", "boom in the extension"), (ABORT, "signal 6", "heap out of memory")]
 )
-async def test_crash_of_pi_is_named_with_the_end_of_its_stderr(dying, code, how, why):
-    status, answer = await dying(code, "single")
+async def test_crash_of_pi_is_named_with_the_end_of_its_stderr(call_on_crashing_pi, code, how, why):
+    status, answer = await call_on_crashing_pi(code, "single")
     assert status != 0
     assert how in answer["details"]["error"]["message"]
     assert why in answer["details"]["error"]["message"]
 
 
-async def test_pi_that_exits_at_its_start_is_a_spawn_failure_with_its_reason(dying):
-    _, answer = await dying(EXIT, "fanout", event="%s")
+async def test_pi_that_exits_at_its_start_is_a_spawn_failure_with_its_reason(call_on_crashing_pi):
+    _, answer = await call_on_crashing_pi(EXIT, "fanout", event="%s")
     text = answer["content"][0]["text"]
     assert text.startswith(
         "✗ a: error — Failed to spawn sub-agent process: pi could not begin: the extension gives up"

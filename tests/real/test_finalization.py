@@ -12,14 +12,14 @@ BUILD = "sleep 3; echo done > built.txt"
 
 
 @pytest.fixture
-def call(program, calling):
-    return calling(program)
+def call(program, make_caller):
+    return make_caller(program)
 
 
 @pytest.mark.parametrize("order", ["command_first", "finalize_first"])
 async def test_commands_beside_finalize_are_complete_when_success_is_reported(call, program, project, server, order):
-    command = program.uses("bash", command=BUILD)
-    finalize = program.uses("subagent_finalize", status="SUCCESS", result="built")
+    command = program.tool_step("bash", command=BUILD)
+    finalize = program.tool_step("subagent_finalize", status="SUCCESS", result="built")
     calls = [command, finalize] if order == "command_first" else [finalize, command]
     steps: list[Step] = [{"tools": calls}, {"text": "The model was asked once more."}]
     status, (answer,) = await call({"agent": "scout", "task": script64(steps)}, "sticky")

@@ -1,4 +1,4 @@
-"""What `retinue install` writes, read by the real host: Claude Code starts us and gets an answer."""
+"""`retinue install claude` on the real Claude Code: it starts the server and gets an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retinue.engines.claude.installation import find_claude
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 
-async def test_claude_code_finds_us_connects_and_keeps_the_rest_of_its_file(server, project, tmp_path):
+async def test_claude_code_connects_to_the_installed_server_and_keeps_its_file(server, project, tmp_path):
     need_claude()
     claude = find_claude({"PATH": PATH})
     assert claude is not None

@@ -1,4 +1,4 @@
-"""The tools of the seeds on the real pi, where it is pi's own matter: its session files, profiles, its own sessions."""
+"""Toolsets on the real pi: session files, profiles and native sessions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-def call(pi, server, calling, tmp_path):
-    return calling(pi_program(pi, tmp_path / "home", server.url))
+def call(pi, server, make_caller, tmp_path):
+    return make_caller(pi_program(pi, tmp_path / "home", server.url))
 
 
-async def test_a_session_of_sticky_is_a_file_of_pi_that_grows(call, project, tmp_path):
-    finalizes = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
-    task = {"agent": "scout", "task": f"Remember 1234. {script64([finalizes])}"}
+async def test_sticky_session_is_a_growing_file_of_pi(call, project, tmp_path):
+    finalize_step = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
+    task = {"agent": "scout", "task": f"Remember 1234. {script64([finalize_step])}"}
     _, (answer,) = await call(task, "sticky")
     session = answer["details"]["sessionId"]
     folder = hashlib.sha256(os.fsencode(os.path.realpath(project))).hexdigest()[:16]
@@ -45,14 +45,14 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_damaged_session_file_is_moved_aside_and_the_session_continues(call, server, tmp_path, damage):
-    finalizes = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
-    _, (answer,) = await call({"agent": "scout", "task": f"Remember 1234. {script64([finalizes])}"}, "sticky")
+    finalize_step = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
+    _, (answer,) = await call({"agent": "scout", "task": f"Remember 1234. {script64([finalize_step])}"}, "sticky")
     session = answer["details"]["sessionId"]
     (file,) = (tmp_path / "home" / ".pi" / "subagent-sessions").glob(f"*/scout_{session}.jsonl")
     damaged = DAMAGE[damage](file.read_bytes())
     file.write_bytes(damaged)
     for number in (1, 2):
-        again = {"agent": "scout", "task": f"And now? {script64([finalizes])}", "sessionId": session}
+        again = {"agent": "scout", "task": f"And now? {script64([finalize_step])}", "sessionId": session}
         status, (answer,) = await call(again, "sticky")
         assert (status, answer["details"]["sessionId"]) == (0, session)
         assert "Remember 1234." in str(server.requests[-1].body), number
@@ -72,16 +72,16 @@ async def test_damaged_session_file_is_moved_aside_and_the_session_continues(cal
 
 @pytest.fixture
 def delegate(call):
-    """A call of `delegate_to_subagents`: its exit code and its answer."""
+    """Call `delegate_to_subagents` and return its exit code and answer."""
 
-    async def made(*tasks: dict[str, Any], **environ: str):
+    async def make_call(*tasks: dict[str, Any], **environ: str):
         status, (answer,) = await call({"tasks": tasks}, "fanout", tool="delegate_to_subagents", **environ)
         return status, answer
 
-    return made
+    return make_call
 
 
-async def test_tasks_of_fanout_run_at_once_on_pi_with_files_and_profiles(delegate, call, server):
+async def test_fanout_tasks_run_concurrently_on_pi_with_files_and_profiles(delegate, call, server):
     read = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
     status, answer = await delegate(
         {"name": "plain", "prompt": f"Find the word. {read}"},
@@ -109,7 +109,7 @@ async def test_tasks_of_fanout_run_at_once_on_pi_with_files_and_profiles(delegat
     ]
 
 
-async def test_a_session_of_fanout_goes_on_as_text_and_where_it_is_set_in_pis_own(delegate, server):
+async def test_fanout_session_continues_as_text_or_natively_as_configured(delegate, server):
     _, answer = await delegate({"name": "a", "prompt": f"Remember 1234. {script64([{'text': 'I will.'}])}"})
     (session,) = answer["details"]["sessionIds"]
     status, _ = await delegate({"name": "b", "prompt": script64([{"text": "It is 1234."}]), "resume": session})

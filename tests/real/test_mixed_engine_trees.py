@@ -1,4 +1,4 @@
-"""Trees of different programs: a real pi, a real Claude Code and the offline engine below each other are one tree."""
+"""Trees of a real pi, a real Claude Code and the offline engine are one tree of runs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from retinue.model.tasks import Plan, Task
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
-AWAY = """
+DETACHED_PROCESS = """
 trap 'date +%s.%N > asked; exit' TERM
 : > up
 while :; do read -t 1 x < <(tail -f /dev/null); done
 """
-"""A process in a session of its own that writes down when it was asked to end."""
+"""A process in its own session that records when it is asked to end."""
 OFFLINE = Agent(name="ruler", body="You look things up.", tools=("read", "grep", "find", "ls"), engine="offline")
 
 
 @pytest.fixture
 def programs(pi_1_5, server, tmp_path) -> dict[str, Program]:
-    """Both in one home."""
+    """Both programs in one home."""
     need_claude()
     home = tmp_path / "home"
     pi = pi_program(pi_1_5, home, server.url)
@@ -54,48 +54,50 @@ def vault(tmp_path):
 
 
 @pytest.fixture
-def opened(programs, project, tmp_path, vault) -> Callable[..., Retinue]:
-    """Retinue in which `pi` and `claude` are agents that may delegate, each on the engine of its name."""
+def make_retinue(programs, project, tmp_path, vault) -> Callable[..., Retinue]:
+    """Make a Retinue with agents `pi` and `claude` that may delegate, each on the engine of its name."""
 
-    def leads() -> Iterator[Agent]:
+    def lead_agents() -> Iterator[Agent]:
         for name, program in programs.items():
             tools = ("read", "bash", "grep", "find", "ls", "Task")
             yield Agent(name=name, body="You lead.", tools=tools, engine=name, model=program.model)
 
-    def made(**settings: Any) -> Retinue:
+    def make(**settings: Any) -> Retinue:
         return Retinue(
             cwd=project,
-            agents=[*leads(), OFFLINE],
+            agents=[*lead_agents(), OFFLINE],
             environ=programs["pi"].environ,
             state=tmp_path / "state",
             root=ROOT,
             settings={"vault": str(vault), **settings},
         )
 
-    return made
+    return make
 
 
-def asks(program: Program, agent: str, task: str) -> Step:
-    return {"text": "I ask.", **program.uses(SPAWN, agent=agent, task=task)}
+def spawn_step(program: Program, agent: str, task: str) -> Step:
+    return {"text": "I ask.", **program.tool_step(SPAWN, agent=agent, task=task)}
 
 
 @pytest.mark.parametrize("engines", [["pi", "claude", "offline"], ["claude", "pi", "offline"]])
-async def test_programs_below_each_other_are_one_tree_in_events_and_sessions(opened, programs, vault, engines):
+async def test_nested_programs_are_one_tree_in_events_and_sessions(make_retinue, programs, vault, engines):
     first, second, _ = engines
-    middle = script64([asks(programs[second], "ruler", "Where is the secret word?"), {"text": "In a.txt."}])
-    highest = script64([asks(programs[first], second, middle), {"text": "They found it in a.txt."}])
-    async with opened() as retinue:
+    middle = script64([spawn_step(programs[second], "ruler", "Where is the secret word?"), {"text": "In a.txt."}])
+    highest = script64([spawn_step(programs[first], second, middle), {"text": "They found it in a.txt."}])
+    async with make_retinue() as retinue:
         events = await check_delegation(retinue, vault, first, highest, engines=engines)
     found, told = answers(events)
     assert "a.txt:1" in found
     assert told == "In a.txt."
 
 
-async def test_the_runs_of_all_programs_are_counted_as_one(opened, programs):
-    again = asks(programs["claude"], "ruler", "Where is the word?")
-    middle = script64([asks(programs["claude"], "ruler", "Where is the secret?"), again, {"text": "Found."}])
-    plan = Plan(tasks=(Task(agent="pi", prompt=script64([asks(programs["pi"], "claude", middle), {"text": "So."}])),))
-    async with opened(max_spawns=2) as retinue, retinue.events(deltas=False) as watcher:
+async def test_runs_of_all_programs_share_one_spawn_count(make_retinue, programs):
+    again = spawn_step(programs["claude"], "ruler", "Where is the word?")
+    middle = script64([spawn_step(programs["claude"], "ruler", "Where is the secret?"), again, {"text": "Found."}])
+    plan = Plan(
+        tasks=(Task(agent="pi", prompt=script64([spawn_step(programs["pi"], "claude", middle), {"text": "So."}])),)
+    )
+    async with make_retinue(max_spawns=2) as retinue, retinue.events(deltas=False) as watcher:
         await retinue.run_plan(plan, retinue.call("nested"))
         events = list(watcher.drain())
     assert answers(events)[1].startswith(
@@ -105,13 +107,13 @@ async def test_the_runs_of_all_programs_are_counted_as_one(opened, programs):
 
 
 @pytest.mark.parametrize(("first", "second"), [("pi", "claude"), ("claude", "pi")])
-async def test_stopping_one_program_ends_another_below_it(opened, programs, first, second, project, tmp_path):
-    (project / "away.sh").write_text(AWAY)
+async def test_cancelling_one_program_ends_another_below_it(make_retinue, programs, first, second, project, tmp_path):
+    (project / "away.sh").write_text(DETACHED_PROCESS)
     command = "setsid bash away.sh > /dev/null 2>&1 < /dev/null & tail -f /dev/null"
-    waits = {"text": "I wait.", **programs[second].uses("bash", command=command, description="Waits.")}
-    task = script64([asks(programs[first], second, script64([waits, {"text": "?"}])), {"text": "?"}])
+    waits = {"text": "I wait.", **programs[second].tool_step("bash", command=command, description="Waits.")}
+    task = script64([spawn_step(programs[first], second, script64([waits, {"text": "?"}])), {"text": "?"}])
     plan = Plan(tasks=(Task(agent=first, prompt=task),))
-    async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+    async with make_retinue() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
         group.start_soon(retinue.run_plan, plan, retinue.call("nested"))
         await until_told(watcher, lambda event: isinstance(event, ToolCalled) and event.name == "bash")
         while not (project / "up").exists():

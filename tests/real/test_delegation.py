@@ -1,4 +1,4 @@
-"""The real programs delegate: their tools call home, and a real program below answers."""
+"""Delegation by the real programs: their tools call Retinue, and another real program answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ WORKER = Agent(name="worker", body="You work.", tools=("read", "bash"))
 
 
 @pytest.fixture
-def opened(program, project, tmp_path):
-    def made(**settings) -> Retinue:
+def make_retinue(program, project, tmp_path):
+    def make(**settings) -> Retinue:
         return Retinue(
             cwd=project,
             engine=program.engine,
@@ -35,19 +35,19 @@ def opened(program, project, tmp_path):
             settings={"model": program.model, **settings},
         )
 
-    return made
+    return make
 
 
 @pytest.fixture
 def spawn(program):
     def step(agent: str, steps: list[Any]) -> Step:
-        asked: Step = program.uses(SPAWN, agent=agent, task=script64(steps))
+        asked: Step = program.tool_step(SPAWN, agent=agent, task=script64(steps))
         return {"text": "I ask.", **asked}
 
     return step
 
 
-async def led(retinue: Retinue, steps: list[Any]):
+async def run_lead(retinue: Retinue, steps: list[Any]):
     plan = Plan(tasks=(Task(agent="lead", prompt=script64(steps)),))
     (result,) = await retinue.run_plan(plan, retinue.call("nested"))
     return result
@@ -57,11 +57,11 @@ def depths(events: list[EventRecord], kind: type) -> list[int]:
     return [one.origin.depth for one in events if isinstance(one.event, kind)]
 
 
-async def test_a_real_program_delegates_three_levels_deep_and_is_answered(opened, program, server, spawn, project):
-    lowest = [{"text": "I look.", **program.reads(project / "a.txt")}, {"text": "It is XYZZY."}]
+async def test_program_delegates_three_levels_deep_and_gets_the_answer(make_retinue, program, server, spawn, project):
+    lowest = [{"text": "I look.", **program.read_step(project / "a.txt")}, {"text": "It is XYZZY."}]
     middle = [spawn("worker", lowest), {"text": "They say it is XYZZY."}]
-    async with opened() as retinue, retinue.events() as watcher:
-        result = await led(retinue, [spawn("lead", middle), {"text": "So it is."}])
+    async with make_retinue() as retinue, retinue.events() as watcher:
+        result = await run_lead(retinue, [spawn("lead", middle), {"text": "So it is."}])
         events = list(watcher.drain())
     assert (result.failure, result.text) == (None, "So it is.")
     assert answers(events) == ["It is XYZZY.", "They say it is XYZZY."]
@@ -77,21 +77,21 @@ async def test_a_real_program_delegates_three_levels_deep_and_is_answered(opened
     assert result.actual.nested_usage.turns == 4
 
 
-async def test_a_real_program_tells_its_model_what_was_refused(opened, spawn):
+async def test_refused_delegation_is_a_tool_error_for_the_model(make_retinue, spawn):
     steps = [spawn("nobody", [{"text": "?"}]), {"text": "Then not."}]
-    async with opened() as retinue, retinue.events(deltas=False) as watcher:
-        result = await led(retinue, steps)
+    async with make_retinue() as retinue, retinue.events(deltas=False) as watcher:
+        result = await run_lead(retinue, steps)
         (answer,) = [one.event for one in watcher.drain() if isinstance(one.event, ToolReturned)]
     assert result.text == "Then not."
     assert answer.is_error
     assert answer.text.startswith("Unknown agent: nobody. Available agents: ")
 
 
-async def test_stopping_a_real_program_ends_the_whole_tree(opened, spawn, program, tmp_path):
-    command = program.uses("bash", command="tail -f /dev/null", description="Waits.")
+async def test_cancelling_a_program_ends_the_whole_tree(make_retinue, spawn, program, tmp_path):
+    command = program.tool_step("bash", command="tail -f /dev/null", description="Waits.")
     waits = [{"text": "I wait.", **command}, {"text": "?"}]
-    async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
-        group.start_soon(led, retinue, [spawn("worker", waits), {"text": "?"}])
+    async with make_retinue() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+        group.start_soon(run_lead, retinue, [spawn("worker", waits), {"text": "?"}])
         await until_told(watcher, lambda event: isinstance(event, ToolCalled) and event.name == "bash")
         began = anyio.current_time()
         retinue.stop(retinue._orchestrator.active_run_ids[0])
@@ -101,10 +101,10 @@ async def test_stopping_a_real_program_ends_the_whole_tree(opened, spawn, progra
     assert alive(tmp_path) == []
 
 
-async def test_a_token_is_in_no_file_of_a_real_program(opened, spawn, tmp_path):
+async def test_delegation_token_is_in_no_file_of_the_program(make_retinue, spawn, tmp_path):
     tokens: list[bytes] = []
-    async with opened() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
-        group.start_soon(led, retinue, [spawn("worker", [{"text": "Done."}]), {"text": "Done."}])
+    async with make_retinue() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
+        group.start_soon(run_lead, retinue, [spawn("worker", [{"text": "Done."}]), {"text": "Done."}])
         await until_told(watcher, lambda event: isinstance(event, ToolCalled))
         tokens += [member._token for member in retinue._orchestrator.delegation._runs.values()]
     files = [file for file in tmp_path.rglob("*") if file.is_file()]

@@ -1,4 +1,4 @@
-"""What our pi engine relies on, asked of pi itself. Where the versions differ, the test says how."""
+"""Behavior of pi itself on which the pi engine relies; tests state where the versions differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 
 import anyio
 import pytest
-from tests.real.pi_rpc import QUIET, Record, answers, kinds, of, rpc
+from tests.real.pi_rpc import QUIET, Record, assistant_messages, kinds, rpc, select_events
 from tests.support.model_server import ScriptedTurn, script64
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(60)]
@@ -43,13 +43,13 @@ export default function (pi) {
 """
 
 
-def has_begun(record: Record) -> bool:
-    """Whether the sleeping tool has said something; a first update comes before it does."""
+def has_output(record: Record) -> bool:
+    """Return whether the sleeping tool has printed something; a first update comes before that."""
     return record["type"] == "tool_execution_update" and bool(record["partialResult"]["content"])
 
 
-async def test_json_mode_reads_a_file_and_answers(pi, server, project, tmp_path):
-    """1.5 also says how long a tool took, and gives its result as data; 0.87 does neither."""
+async def test_pi_in_json_mode_reads_a_file_and_answers(pi, server, project, tmp_path):
+    """Only 1.5 also reports how long a tool took, and its result as data."""
     environ = pi.environ_in(tmp_path / "home", server.url)
     command = ["pi", "--mode", "json", *QUIET, *MODEL, "--no-session", "--tools", "read", "--", f"Look. {READS}"]
     done = await anyio.run_process(
@@ -58,29 +58,29 @@ async def test_json_mode_reads_a_file_and_answers(pi, server, project, tmp_path)
     records = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, b"")
     assert kinds(records) == ["session", *RUN]
-    (result,) = of(records, "tool_execution_end")
+    (result,) = select_events(records, "tool_execution_end")
     assert result["result"]["content"] == [{"type": "text", "text": "the secret word is XYZZY\n"}]
     assert ("durationMs" in result, "structuredContent" in result["result"]) == (not pi.is_0_87, not pi.is_0_87)
-    assert [message["content"][-1].get("text") for message in answers(records)] == [None, "XYZZY."]
+    assert [message["content"][-1].get("text") for message in assistant_messages(records)] == [None, "XYZZY."]
     assert [(request.tools, request.reasoning) for request in server.requests] == [(("read",), "low")] * 2
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 
-async def test_rpc_answers_a_prompt_before_its_events(pi, server, project, tmp_path):
-    """1.5 says what became of a prompt (`disposition`) and whether the run was aborted; 0.87 says neither."""
+async def test_pi_rpc_responds_to_a_prompt_before_its_events(pi, server, project, tmp_path):
+    """Only 1.5 reports the `disposition` of a prompt and whether the run was aborted."""
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, *MODEL, "--no-session", "--tools", "read") as process:
         response, before = await process.ask("prompt", message=f"Look. {READS}")
         assert before == []
         assert response.get("data") == (None if pi.is_0_87 else {"disposition": "started"})
-        records = await process.settled()
+        records = await process.wait_idle()
         assert kinds(records) == RUN
-        assert of(records, "agent_end")[0]["willRetry"] is False
+        assert select_events(records, "agent_end")[0]["willRetry"] is False
         assert records[-1] == {"type": "agent_settled"} | ({} if pi.is_0_87 else {"aborted": False})
         assert await process.end() == (0, b"", b"")
 
 
-async def test_a_new_session_forgets_the_talk_the_model_and_what_an_extension_was_told(pi, server, project, tmp_path):
+async def test_new_pi_session_resets_history_model_and_extension_state(pi, server, project, tmp_path):
     extension = tmp_path / "warm.js"
     extension.write_text(WARM)
     environ = pi.environ_in(tmp_path / "home", server.url)
@@ -101,7 +101,7 @@ async def test_a_new_session_forgets_the_talk_the_model_and_what_an_extension_wa
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 
-async def test_a_command_that_breaks_is_an_event_and_a_space_before_it_makes_it_text(pi, server, project, tmp_path):
+async def test_failing_pi_command_is_an_event_and_a_leading_space_makes_it_text(pi, server, project, tmp_path):
     extension = tmp_path / "warm.js"
     extension.write_text(WARM)
     environ = pi.environ_in(tmp_path / "home", server.url)
@@ -117,25 +117,28 @@ async def test_a_command_that_breaks_is_an_event_and_a_space_before_it_makes_it_
         assert server.requests[0].prompt == " /told no-json"
 
 
-async def test_abort_ends_a_sleeping_tool_and_pi_goes_on(pi, server, project, tmp_path):
-    """The run ends with an empty message whose `stopReason` is `error`. Only 1.5 says that it was aborted."""
+async def test_pi_abort_ends_a_sleeping_tool_and_pi_continues(pi, server, project, tmp_path):
+    """The run ends with an empty message whose `stopReason` is `error`. Only 1.5 reports that it was aborted."""
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, *MODEL, "--no-session", "--tools", "bash") as process:
         await process.ask("prompt", message=f"Sleep. {SLEEPS}")
-        await process.until(has_begun)
+        await process.until(has_output)
         refused, _ = await process.ask("prompt", message="And?")
         assert refused["error"].startswith("Agent is already processing.")
         response, records = await process.ask("abort")
         assert response["success"] is True
-        (ended,) = of(records, "tool_execution_end")
+        (ended,) = select_events(records, "tool_execution_end")
         assert (ended["isError"], ended["result"]["content"][0]["text"]) == (True, "begun\n\n\nCommand aborted")
-        (last,) = answers(records)
+        (last,) = assistant_messages(records)
         assert (last["stopReason"], last["errorMessage"]) == ("error", "This operation was aborted")
         assert records[-1] == {"type": "agent_settled"} | ({} if pi.is_0_87 else {"aborted": True})
-        assert answers(await process.prompt(script64([ScriptedTurn(text="Awake.")])))[0]["stopReason"] == "stop"
+        assert (
+            assistant_messages(await process.prompt(script64([ScriptedTurn(text="Awake.")])))[0]["stopReason"]
+            == "stop"
+        )
 
 
-async def test_abort_ends_a_model_that_hangs(pi, server, project, tmp_path):
+async def test_pi_abort_ends_a_hanging_model_request(pi, server, project, tmp_path):
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, *MODEL, "--no-session") as process:
         await process.ask("prompt", message=script64([ScriptedTurn(text="never", hang=True)]))
@@ -146,9 +149,7 @@ async def test_abort_ends_a_model_that_hangs(pi, server, project, tmp_path):
         assert kinds(records) == ["message_end assistant aborted", "turn_end", "agent_end", "agent_settled"]
 
 
-async def test_a_failing_model_is_asked_again_as_the_settings_say_and_the_failure_is_in_the_message(
-    pi, server, project, tmp_path
-):
+async def test_pi_retries_a_failing_model_as_configured_and_reports_the_failure(pi, server, project, tmp_path):
     environ = pi.environ_in(
         tmp_path / "home", server.url, retry={"enabled": True, "maxRetries": 1, "baseDelayMs": 10}
     )
@@ -159,13 +160,13 @@ async def test_a_failing_model_is_asked_again_as_the_settings_say_and_the_failur
         records = await process.prompt(script64([{"fail": {"status": 500, "times": -1}}]))
         first = [*once[:2], *user, *once[2:], "agent_end", "auto_retry_start", "entry_appended"]
         assert kinds(records) == [*first, *once, "agent_end", "auto_retry_end", "agent_settled"]
-        assert [end["willRetry"] for end in of(records, "agent_end")] == [True, False]
-        assert of(records, "auto_retry_end")[0]["success"] is False
-        assert [message["errorMessage"][:5] for message in answers(records)] == ["500: ", "500: "]
+        assert [end["willRetry"] for end in select_events(records, "agent_end")] == [True, False]
+        assert select_events(records, "auto_retry_end")[0]["success"] is False
+        assert [message["errorMessage"][:5] for message in assistant_messages(records)] == ["500: ", "500: "]
         denied = await process.prompt(script64([{"fail": {"status": 401}}]))
         assert kinds(denied) == [*once[:2], *user, *once[2:], "agent_end", "agent_settled"]
         await process.ask("set_auto_retry", enabled=False)
-        (cut,) = answers(await process.prompt(script64([ScriptedTurn(text="one two", cut=True)])))
+        (cut,) = assistant_messages(await process.prompt(script64([ScriptedTurn(text="one two", cut=True)])))
         assert (cut["stopReason"], cut["content"], cut["errorMessage"]) == (
             "error",
             [{"type": "text", "text": "one "}],
@@ -173,9 +174,7 @@ async def test_a_failing_model_is_asked_again_as_the_settings_say_and_the_failur
         )
 
 
-async def test_a_session_is_the_file_it_is_told_and_a_header_moves_it_to_another_folder(
-    pi, server, project, tmp_path
-):
+async def test_pi_session_is_the_given_file_and_its_header_sets_the_folder(pi, server, project, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     environ = pi.environ_in(tmp_path / "home", server.url)
@@ -200,24 +199,24 @@ async def test_a_session_is_the_file_it_is_told_and_a_header_moves_it_to_another
         assert [entry["message"]["role"] for entry in entries[3:]] == ["system", "user", "assistant"]
         await process.ask("switch_session", sessionPath=str(other))
         assert (await process.state())["sessionId"] == "our-id"
-        (ran,) = of(await process.prompt(pwd), "tool_execution_end")
+        (ran,) = select_events(await process.prompt(pwd), "tool_execution_end")
         assert ran["result"]["content"][0]["text"] == f"{elsewhere}\n"
         refused, _ = await process.ask("switch_session", sessionPath=str(garbage))
         assert refused["error"].startswith("Session file is not a valid pi session")
         assert (await process.state())["sessionId"] == "our-id"
         await process.ask("switch_session", sessionPath=str(path.with_name("new.jsonl")))
-        (ran,) = of(await process.prompt(pwd), "tool_execution_end")
+        (ran,) = select_events(await process.prompt(pwd), "tool_execution_end")
         assert ran["result"]["content"][0]["text"] == f"{project}\n"
         assert path.with_name("new.jsonl").exists()
 
 
-async def test_one_talk_goes_over_all_three_apis(pi, server, project, tmp_path):
+async def test_pi_conversation_continues_over_all_three_apis(pi, server, project, tmp_path):
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, *MODEL, "--no-session", "--tools", "read") as process:
         for model in ("scripted-1", "scripted-responses", "scripted-messages"):
             await process.ask("set_model", provider="local", modelId=model)
             records = await process.prompt(f"Look. {READS}")
-            first, last = answers(records)
+            first, last = assistant_messages(records)
             assert [part["type"] for part in first["content"]] == ["thinking", "text", "toolCall"]
             assert [part.get("thinking") or part.get("text") for part in first["content"][:2]] == ["Hm.", "I look."]
             assert last["content"][-1]["text"] == "XYZZY."
@@ -228,9 +227,7 @@ async def test_one_talk_goes_over_all_three_apis(pi, server, project, tmp_path):
     ]
 
 
-async def test_an_unknown_model_ends_the_start_or_fails_the_change_and_a_missing_key_the_prompt(
-    pi, server, project, tmp_path
-):
+async def test_unknown_model_or_missing_key_fails_in_pi(pi, server, project, tmp_path):
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, "--model", "nobody/nothing", "--no-session") as process:
         code, out, err = await process.end()
@@ -243,11 +240,11 @@ async def test_an_unknown_model_ends_the_start_or_fails_the_change_and_a_missing
         assert (unknown["success"], unknown["error"]) == (False, "Model not found: local/nothing")
 
 
-async def test_closing_stdin_ends_pi_and_its_tool_without_another_word(pi, server, project, tmp_path):
+async def test_closing_stdin_ends_pi_and_its_tool_without_output(pi, server, project, tmp_path):
     environ = pi.environ_in(tmp_path / "home", server.url)
     async with rpc(pi, environ, project, *MODEL, "--no-session", "--tools", "bash") as process:
         await process.ask("prompt", message=f"Sleep. {SLEEPS}")
-        await process.until(has_begun)
+        await process.until(has_output)
         code, out, err = await process.end()
         assert (code, err) == (0, b"")
         assert b"agent_end" not in out
