@@ -128,15 +128,6 @@ async def test_follow_returns_past_and_new_events_across_rotation(folder):
     assert seen == events + recorder.events
 
 
-async def test_follow_without_past_returns_new_events_only(folder):
-    async with JsonlStore(folder) as store:
-        await record_run(store, run_spec(store.claim()))
-        following = store.follow("root-1", past=False)
-        events = await record_run(store, run_spec(store.claim()))
-        with anyio.fail_after(10):
-            assert [await anext(following) for _ in events] == events
-
-
 @pytest.mark.parametrize(
     ("root", "name"),
     [

@@ -12,6 +12,13 @@ from msgspec import Struct, structs
 from retinue.model.events import TextDelta
 from retinue.model.results import Finalization
 
+MAX_LINE_BYTES = 16 * 2**20
+"""Bytes in one line; a longer one is reported and skipped."""
+MAX_NOISE_CHARS = 500
+"""Characters kept of a line that is not a record, for diagnosis."""
+
+Item = TypeVar("Item")
+
 
 def decode_line(line: bytes) -> Any:
     """Return the value of a line; None if it is not JSON or nested too deeply."""
@@ -56,10 +63,6 @@ def parse_finalization(value: Any) -> Finalization | None:
     except msgspec.ValidationError:
         return None
     return fields if fields.is_valid else None
-
-
-MAX_LINE_BYTES = 16 * 2**20
-"""Bytes in one line; a longer one is reported and skipped."""
 
 
 class LineTooLong(Struct, frozen=True):
@@ -121,12 +124,6 @@ class LineSplitter:
 
     def _limit_length(self, line: bytes) -> Line:
         return LineTooLong(len(line)) if len(line) > self._limit else line.removesuffix(b"\r")
-
-
-MAX_NOISE_CHARS = 500
-"""Characters kept of a line that is not a record, for diagnosis."""
-
-Item = TypeVar("Item")
 
 
 class RecordCounts:

@@ -87,22 +87,15 @@ class RootLog:
 
 
 class RootEventSource:
-    """The events of one root conversation, from the oldest stored one or only new ones."""
+    """The events of one root conversation, from the oldest stored one."""
 
-    def __init__(self, layout: StateLayout, root: str, *, past: bool = True) -> None:
-        """Fix the position from which events are read.
-
-        Raises:
-            RefusedError: `storage`.
-        """
+    def __init__(self, layout: StateLayout, root: str) -> None:
         self.damaged_count = 0
         self._description = f"The log of conversation {root}"
         # Two roots may share a folder where the file system ignores case.
         self._decoder = RecordDecoder(root=root)
         with faults.raise_storage_errors(self._description):
             self._cursor = open_log_cursor(layout.root(root))
-            if not past:
-                self._cursor.seek_end()
 
     def read(self) -> list[EventRecord] | None:
         with faults.raise_storage_errors(self._description):

@@ -263,9 +263,9 @@ class JsonlStore:
         """Return all stored events of a root conversation, in the order they were written."""
         return EventReader(RootEventSource(self._layout, root))
 
-    def follow(self, root: str, *, past: bool = True) -> EventReader:
-        """Return the events of a root conversation as they are written, without end; stored ones first if `past`."""
-        return EventReader(RootEventSource(self._layout, root, past=past), poll=POLL_INTERVAL)
+    def follow(self, root: str) -> EventReader:
+        """Return the stored events of a root conversation, then new ones as they are written, without end."""
+        return EventReader(RootEventSource(self._layout, root), poll=POLL_INTERVAL)
 
     @cached_property
     def _host_and_boot(self) -> tuple[str, str | None]:

@@ -211,15 +211,6 @@ class SegmentCursor:
         except (FileNotFoundError, NotADirectoryError):
             return b""
 
-    def seek_end(self) -> None:
-        """Move past everything written so far."""
-        self.at = RecordPosition(max(self._segments.list_closed(), default=0) + 1)
-        try:
-            with self._reopen() as file:
-                self.at = RecordPosition(self.at.part, file.seek(0, os.SEEK_END))
-        except (FileNotFoundError, NotADirectoryError):
-            return
-
     def _reopen(self) -> BinaryIO:
         file = self._segments.open_segment(self.at.part)
         status = os.fstat(file.fileno())

@@ -69,12 +69,12 @@ def closed_failure(path: Path) -> Failure:
     )
 
 
-def unreadable_failure(what: str, error: OSError) -> Failure:
+def unreadable_failure(subject: str, error: OSError) -> Failure:
     """Return the failure of an existing object whose files cannot be read."""
     reason, advice = _reason_and_advice(error)
     where = f" ({error.filename})" if error.filename else ""
     return _storage_failure(
-        f"{what} cannot be read or continued: {_describe_error(error)}{where}. Nothing was changed. {advice}.",
+        f"{subject} cannot be read or continued: {_describe_error(error)}{where}. Nothing was changed. {advice}.",
         reason,
     )
 
@@ -100,8 +100,8 @@ def only_in_memory_failure(session: str) -> Failure:
 
 
 @contextmanager
-def raise_storage_errors(what: str) -> Iterator[None]:
-    """Convert an `OSError` of the block into a refusal about `what`.
+def raise_storage_errors(subject: str) -> Iterator[None]:
+    """Convert an `OSError` of the block into a refusal about the subject.
 
     Raises:
         RefusedError: `storage`.
@@ -109,7 +109,7 @@ def raise_storage_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RefusedError(unreadable_failure(what, error)) from error
+        raise RefusedError(unreadable_failure(subject, error)) from error
 
 
 def too_new_failure(session: str, newer: NewerVersion) -> Failure:

@@ -35,7 +35,7 @@ from retinue.sessions.segments import (
 from retinue.sessions.store import INTERRUPTED, RunSummary, SessionState, SessionSummary
 
 IsLive = Callable[[str], bool]
-"""Tells whether a live process holds the lease of a session."""
+"""Returns whether a live process holds the lease of a session."""
 
 _STATE_EVENTS = (RunQueued, RunStarted, RunEnded)
 """Events that change the state of a run."""

@@ -1,1 +1,1 @@
-"""Shipped for tests of your own: what any engine and any store must do, as code."""
+"""The conformance suites of engines and of session stores, for tests of your own."""

@@ -44,6 +44,15 @@ from retinue.support.tasks import BackgroundTasks, run_shielded
 SPAWN_FAILED_REASON = "spawn_failed"
 CWD_MISSING_REASON = "cwd_missing"
 
+STDERR_TAIL_BYTES = 128 * 2**10
+"""Bytes kept of a child's stderr: the end contains the reason why it exited."""
+MAX_PIPE_BYTES = 2**20
+"""The largest pipe buffer of the kernel, unless an administrator raised it."""
+RESERVED_FDS = 4
+"""Descriptors reserved per child: terminating it needs some, also when the program has used up all others."""
+ANSWERED_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL for a child whose work is done."""
+
 _ADVICE = {
     errno.EACCES: "Make it an executable file that this user may run.",
     errno.EPERM: "Make it an executable file that this user may run.",
@@ -57,38 +66,6 @@ _ADVICE = {
 _INSTALL = "Install it, or name it by its full path."
 _INTERPRETER = "The file is there, but what its first line names to run it is not: install that."
 _NUL = "Remove the NUL character from its arguments or environment."
-
-
-def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
-    """Return the failure of a run whose child did not start."""
-    if isinstance(error, ValueError):
-        return _not_started_error(f"Could not start {program}: {error}.", _NUL)
-    why = f"{os.strerror(error.errno) if error.errno else error} ({errno.errorcode.get(error.errno or 0, 'error')})"
-    # Both a missing program and a missing folder are ENOENT; only the file name distinguishes them.
-    if error.filename == cwd != program:
-        return _not_started_error(
-            f"Could not start {program} in {cwd}: {why}.", "Choose a folder that exists.", CWD_MISSING_REASON
-        )
-    if error.errno == errno.ENOENT:
-        is_there = shutil.which(program, path=environ.get("PATH", os.defpath))
-        return _not_started_error(f"Could not start {program}: {why}.", _INTERPRETER if is_there else _INSTALL)
-    return _not_started_error(
-        f"Could not start {program}: {why}.", _ADVICE.get(error.errno or 0, "Try it in a terminal.")
-    )
-
-
-def _not_started_error(what: str, advice: str, reason: str = SPAWN_FAILED_REASON) -> EngineError:
-    return engine_error(f"{what} Nothing was run. {advice}", code=ErrorCode.SPAWN_FAILED, reason=reason)
-
-
-STDERR_TAIL_BYTES = 128 * 2**10
-"""Bytes kept of a child's stderr: the end contains the reason why it exited."""
-MAX_PIPE_BYTES = 2**20
-"""The largest pipe buffer of the kernel, unless an administrator raised it."""
-RESERVED_FDS = 4
-"""Descriptors reserved per child: terminating it needs some, also when the program has used up all others."""
-ANSWERED_GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL for a child whose work is done."""
 
 
 class StdinMode(StrEnum):
@@ -266,6 +243,28 @@ class ChildProcess:
         self._tail += chunk
         if len(self._tail) > 4 * STDERR_TAIL_BYTES:
             del self._tail[:-STDERR_TAIL_BYTES]
+
+
+def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
+    """Return the failure of a run whose child did not start."""
+    if isinstance(error, ValueError):
+        return _not_started_error(f"Could not start {program}: {error}.", _NUL)
+    why = f"{os.strerror(error.errno) if error.errno else error} ({errno.errorcode.get(error.errno or 0, 'error')})"
+    # Both a missing program and a missing folder are ENOENT; only the file name distinguishes them.
+    if error.filename == cwd != program:
+        return _not_started_error(
+            f"Could not start {program} in {cwd}: {why}.", "Choose a folder that exists.", CWD_MISSING_REASON
+        )
+    if error.errno == errno.ENOENT:
+        is_there = shutil.which(program, path=environ.get("PATH", os.defpath))
+        return _not_started_error(f"Could not start {program}: {why}.", _INTERPRETER if is_there else _INSTALL)
+    return _not_started_error(
+        f"Could not start {program}: {why}.", _ADVICE.get(error.errno or 0, "Try it in a terminal.")
+    )
+
+
+def _not_started_error(what: str, advice: str, reason: str = SPAWN_FAILED_REASON) -> EngineError:
+    return engine_error(f"{what} Nothing was run. {advice}", code=ErrorCode.SPAWN_FAILED, reason=reason)
 
 
 def _reserve_fds(descriptor: int) -> list[int]:

@@ -19,6 +19,12 @@ MAX_ENVIRON_BYTES = 8 * 2**20
 """Bytes read of one environment: the kernel allows less."""
 RESOURCE_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of this process, not of the one being read: these must not be mistaken for its absence."""
+MAX_HANDLES = 256
+"""Processes opened together: each costs a descriptor until it is gone."""
+RESCAN_INTERVALS = (0.001, 0.004, 0.01)
+"""Seconds in which an exec is complete."""
+INIT_PID = 1
+"""Parent of all orphans: being its child proves nothing."""
 _MAX_PROC_BYTES = 64 * 2**10
 """Enough for nearly every environment."""
 _KTHREADD_PID = 2
@@ -37,6 +43,44 @@ class ProcInfo(NamedTuple):
     """Clock ticks since the machine started."""
     is_dead: bool
     """True for a zombie: exited, not yet reaped by its parent."""
+
+
+class ProcessHandle(Protocol):
+    """A live process of a tree."""
+
+    pid: int
+
+    def signal(self, number: int) -> None:
+        """Signal the process, if it still exists and may be signalled."""
+
+    def close(self) -> None: ...
+
+
+class ProcessTree(Protocol):
+    """A child and all its descendants. The child itself must not be reaped before `close`."""
+
+    def launch(
+        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
+    ) -> Sequence[str]:
+        """Return the command that starts `argv` inside the tree."""
+
+    def set_root(self, process: subprocess.Popen[bytes]) -> None:
+        """Set the child, immediately after it was started."""
+
+    async def enter_cgroup(self) -> None:
+        """Add the child to its control group if it is not in it yet; run in a task beside the child."""
+
+    async def list_live(self) -> Sequence[ProcessHandle]:
+        """Return handles of the live processes, of some if there are very many; the caller closes each."""
+
+    async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
+        """Return when they are gone, or when it is time to list them again."""
+
+    def kill_all(self) -> None:
+        """Send SIGKILL to all at once, where the system can do that."""
+
+    async def close(self) -> None:
+        """Release what was created for the tree."""
 
 
 def read_process(pid: int) -> ProcInfo | None:
@@ -108,52 +152,6 @@ def _read_proc_file(path: str, max_bytes: int) -> bytes:
         return b""
     finally:
         os.close(descriptor)
-
-
-MAX_HANDLES = 256
-"""Processes opened together: each costs a descriptor until it is gone."""
-RESCAN_INTERVALS = (0.001, 0.004, 0.01)
-"""Seconds in which an exec is complete."""
-INIT_PID = 1
-"""Parent of all orphans: being its child proves nothing."""
-
-
-class ProcessHandle(Protocol):
-    """A live process of a tree."""
-
-    pid: int
-
-    def signal(self, number: int) -> None:
-        """Signal the process, if it still exists and may be signalled."""
-
-    def close(self) -> None: ...
-
-
-class ProcessTree(Protocol):
-    """A child and all its descendants. The child itself must not be reaped before `close`."""
-
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        """Return the command that starts `argv` inside the tree."""
-
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
-        """Set the child, immediately after it was started."""
-
-    async def enter_cgroup(self) -> None:
-        """Add the child to its control group if it is not in it yet; run in a task beside the child."""
-
-    async def list_live(self) -> Sequence[ProcessHandle]:
-        """Return handles of the live processes, of some if there are very many; the caller closes each."""
-
-    async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
-        """Return when they are gone, or when it is time to list them again."""
-
-    def kill_all(self) -> None:
-        """Send SIGKILL to all at once, where the system can do that."""
-
-    async def close(self) -> None:
-        """Release what was created for the tree."""
 
 
 class PidfdHandle:

@@ -21,6 +21,20 @@ from retinue.engines.process.other_tree import GroupTree, WindowsTree
 from retinue.engines.process.termination import wait_exit
 from retinue.engines.process.watchdog_main import IGNORED_SIGNALS, KILL_TIMEOUT, RELEASE_BYTE
 
+INSTANCE_VARIABLE = "RETINUE_INSTANCE"
+"""Environment variable with the markers of all Retinue instances a process runs under, the outermost first."""
+CHILD_VARIABLE = "RETINUE_CHILD"
+"""Environment variable with the markers of the children a process descends from, the outermost first."""
+WATCHDOG_PROGRAM = Path(__file__).with_name("watchdog_main.py")
+WATCHDOG_EXIT_TIMEOUT = KILL_TIMEOUT + 1.0
+"""Seconds the watchdog has to exit when it is stopped: it may have to kill others first."""
+PR_SET_CHILD_SUBREAPER = 36
+"""`PR_SET_CHILD_SUBREAPER` of prctl."""
+
+Popen = subprocess.Popen[bytes]
+StartProcess = Callable[[Sequence[str], str, dict[str, str]], Popen]
+"""Starts argv in a folder with an environment."""
+
 
 class ContainmentKind(StrEnum):
     """Ways to find all processes of a child, the most reliable first."""
@@ -68,21 +82,6 @@ def _has_pidfds() -> bool:
     except (AttributeError, OSError):
         return False
     return Path("/proc/self/environ").exists()
-
-
-INSTANCE_VARIABLE = "RETINUE_INSTANCE"
-"""Environment variable with the markers of all Retinue instances a process runs under, the outermost first."""
-CHILD_VARIABLE = "RETINUE_CHILD"
-"""Environment variable with the markers of the children a process descends from, the outermost first."""
-WATCHDOG_PROGRAM = Path(__file__).with_name("watchdog_main.py")
-WATCHDOG_EXIT_TIMEOUT = KILL_TIMEOUT + 1.0
-"""Seconds the watchdog has to exit when it is stopped: it may have to kill others first."""
-PR_SET_CHILD_SUBREAPER = 36
-"""`PR_SET_CHILD_SUBREAPER` of prctl."""
-
-Popen = subprocess.Popen[bytes]
-StartProcess = Callable[[Sequence[str], str, dict[str, str]], Popen]
-"""Starts argv in a folder with an environment."""
 
 
 class WatchdogProcess:
