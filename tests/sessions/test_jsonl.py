@@ -14,8 +14,8 @@ from retinue.model.errors import ErrorCode, RefusedError
 from retinue.model.event_codec import EventRecord, from_line, to_line
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, Text, ToolCalled
 from retinue.model.results import AnswerStatus, ExecutionReport, Usage
-from retinue.sessions.ids import read_run_pointer
 from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.paths import read_run_pointer
 from retinue.sessions.store import INTERRUPTED, SessionState
 from retinue.sessions.writer import WriterLimits
 from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec

@@ -8,10 +8,9 @@ import pytest
 
 from retinue.model.event_codec import EventRecord, EventSource, to_line
 from retinue.model.events import RunQueued, RunStarted, Text
-from retinue.sessions.ids import RunLocation, RunPointer, write_run_location
-from retinue.sessions.paths import StateLayout
+from retinue.sessions.paths import RecordPosition, RunLocation, RunPointer, StateLayout, write_run_location
 from retinue.sessions.reader import read_last_events
-from retinue.sessions.segments import RecordPosition, SegmentHeader
+from retinue.sessions.segments import SegmentHeader
 from retinue.sessions.store import SessionState
 from retinue.sessions.summary import find_summary
 from retinue.testing.stores import run_spec

@@ -5,7 +5,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.sessions.segments import RecordPosition, SegmentCursor, SegmentedFile, read_backwards
+from retinue.sessions.paths import RecordPosition
+from retinue.sessions.segments import SegmentCursor, SegmentedFile, read_backwards
 
 blocks = st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=30)
 

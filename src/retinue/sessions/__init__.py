@@ -2,7 +2,7 @@
 
 store                                 the protocols of a session store, and its values
 memory, jsonl                         the stores in memory and in files
-paths, ids, lease                     of the files: paths, unique ids, one writer at a time
+paths, lease                          of the files: paths and unique ids, one writer at a time
 segments, writer, flusher             lines and their files, appended, made durable in groups
 reader, summary, index                events in order, the summary of a session, lists without reading records again
 recovery, retention                   sessions opened for writing, runs ended after a crash; pruning

@@ -19,8 +19,8 @@ from retinue.model.event_codec import EventRecord
 from retinue.model.sidecar_events import to_subagent_line
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.lease import try_lock
-from retinue.sessions.paths import StateLayout, open_private, vault_log_folder
-from retinue.sessions.segments import RecordDecoder, RecordPosition, SegmentCursor, SegmentedFile
+from retinue.sessions.paths import RecordPosition, StateLayout, open_private, vault_log_folder
+from retinue.sessions.segments import RecordDecoder, SegmentCursor, SegmentedFile
 from retinue.sessions.writer import WriterLimits
 
 LOG_STEM = "events"

@@ -22,14 +22,6 @@ from retinue.model.runs import RunSpec
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.conversation_log import RootEventSource, RootLog, RootLogs
 from retinue.sessions.flusher import RecordFlusher
-from retinue.sessions.ids import (
-    RunLocation,
-    RunPointer,
-    claim_id,
-    make_random_id,
-    read_run_pointer,
-    write_run_location,
-)
 from retinue.sessions.lease import (
     SessionLease,
     acquire_lease,
@@ -39,7 +31,16 @@ from retinue.sessions.lease import (
     live_owners,
     read_owner,
 )
-from retinue.sessions.paths import StateLayout, parse_id_digits
+from retinue.sessions.paths import (
+    RunLocation,
+    RunPointer,
+    StateLayout,
+    claim_id,
+    make_random_id,
+    parse_id_digits,
+    read_run_pointer,
+    write_run_location,
+)
 from retinue.sessions.reader import (
     EventReader,
     SessionEventSource,

@@ -11,9 +11,8 @@ import anyio
 from retinue.model.errors import ErrorCode, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
 from retinue.model.runs import RunSpec
-from retinue.sessions.ids import make_random_id
 from retinue.sessions.lease import busy_failure
-from retinue.sessions.paths import SHORT_ID_LENGTH, parse_id_digits
+from retinue.sessions.paths import SHORT_ID_LENGTH, make_random_id, parse_id_digits
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,

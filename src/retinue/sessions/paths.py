@@ -1,22 +1,30 @@
-"""Paths inside the state folder, and private files: folders 0700, files 0600, never through a link.
+"""Paths and ids inside the state folder, and private files: folders 0700, files 0600, never through a link.
 
 sessions/<8 hex>/session.jsonl      the newest segment of a session's record; older ones: session.<n>.jsonl
 sessions/<8 hex>/session.torn       bytes cut off after the last whole record, if any
-sessions/<8 hex>                    a file: the claim of a later run's id
+sessions/<8 hex>                    a file: the claim of a later run's id; see `RunPointer`
 leases/<8 hex>                      locked by the process that executes the session's current run
 roots/<root>/events.jsonl           every durable event of one root conversation
 serving/<port>                      locked by the process that serves there; contains its address
 index.sqlite                        derived; may be deleted
+
+The first 8 digits of every id are unique: they are claimed by an exclusive create, of a folder for a session, of a
+small file for a later run. So every printed form of an id resolves by reading one file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
 
 from retinue.support.safe_files import NotRegularFileError
 
@@ -171,3 +179,94 @@ def open_folder(path: Path) -> int:
     """Open a folder to make its entries durable, and return the descriptor."""
     # Windows cannot open folders; there the entries are as durable as the file.
     return os.open(path if os.name != "nt" else os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+class RecordPosition(Struct, frozen=True, order=True):
+    """A segment number and an offset in that segment."""
+
+    part: int
+    offset: int = 0
+
+
+class RunPointer(Struct, frozen=True):
+    """The first line in the claim of a later run."""
+
+    session: str
+    run: str
+
+
+class RunLocation(Struct, frozen=True):
+    """The second line, written when the run starts."""
+
+    number: int
+    """1 for the session's first run."""
+    at: RecordPosition
+
+
+def make_random_id() -> str:
+    """Return a random id, 32 hex digits that are a valid version 4 UUID."""
+    data = bytearray(os.urandom(16))
+    data[6] = data[6] & 0x0F | 0x40
+    data[8] = data[8] & 0x3F | 0x80
+    return data.hex()
+
+
+def claim_id(layout: StateLayout, session: str | None, new_id: Callable[[], str]) -> str:
+    """Return a new id for a session, or for a later run of the given session.
+
+    The id is returned even if nothing can be written: opening the record reports why.
+    """
+    while True:
+        fresh = new_id()
+        try:
+            _write_claim(layout.session(fresh), session, fresh)
+        except FileExistsError:
+            continue
+        except OSError:
+            pass
+        return fresh
+
+
+def read_run_pointer(path: Path) -> tuple[RunPointer, RunLocation | None] | None:
+    """Return the content of a later run's claim; None if the file is not one."""
+    try:
+        with open_for_reading(path) as file:
+            first, _, second = file.read().partition(b"\n")
+        claimed = msgspec.json.decode(first, type=RunPointer)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return claimed, msgspec.json.decode(second, type=RunLocation)
+    return claimed, None
+
+
+def write_run_location(layout: StateLayout, claimed: RunPointer, location: RunLocation) -> None:
+    """Write where a later run starts; without this line the record has to be searched."""
+    path = layout.session(claimed.run)
+    with contextlib.suppress(OSError):
+        if not path.exists():
+            _append(path, claimed, os.O_EXCL)
+        _append(path, location, os.O_APPEND)
+
+
+def _write_claim(path: Path, session: str | None, fresh: str) -> None:
+    if session is not None:
+        _append(path, RunPointer(session, fresh), os.O_EXCL)
+        return
+    try:
+        path.mkdir(0o700)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(0o700)
+    path.chmod(0o700)
+
+
+def _append(path: Path, content: Struct, flags: int) -> None:
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | flags)
+    try:
+        os.write(descriptor, msgspec.json.encode(content) + b"\n")
+    finally:
+        os.close(descriptor)

@@ -17,13 +17,18 @@ from msgspec.structs import replace
 from retinue.model.event_codec import EventRecord, from_line
 from retinue.model.events import RunEnded, RunQueued, RunStarted
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.ids import RunLocation, read_run_pointer
-from retinue.sessions.paths import StateLayout, open_for_reading, parse_id_digits
+from retinue.sessions.paths import (
+    RecordPosition,
+    RunLocation,
+    StateLayout,
+    open_for_reading,
+    parse_id_digits,
+    read_run_pointer,
+)
 from retinue.sessions.segments import (
     BLOCK_BYTES,
     NewerVersion,
     RecordDecoder,
-    RecordPosition,
     SegmentCursor,
     SegmentedFile,
     SegmentHeader,

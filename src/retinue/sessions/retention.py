@@ -13,14 +13,15 @@ from retinue.model.errors import RefusedError
 from retinue.model.event_codec import to_line
 from retinue.model.events import EngineSessionStarted, RunEnded, RunQueued, RunStarted
 from retinue.sessions.conversation_log import LOCK_FILE, LOG_STEM
-from retinue.sessions.ids import make_random_id, read_run_pointer
 from retinue.sessions.lease import SessionLease
 from retinue.sessions.paths import (
     StateLayout,
     make_folder,
+    make_random_id,
     open_folder,
     open_private,
     parse_id_digits,
+    read_run_pointer,
     sync_file,
     vault_logs_folder,
 )

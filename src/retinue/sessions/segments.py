@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from retinue.model.event_codec import VERSION, EventRecord, from_line
-from retinue.sessions.paths import open_for_reading
+from retinue.sessions.paths import RecordPosition, open_for_reading
 
 BLOCK_BYTES = 64 * 1024
 """Read at a time from the end."""
@@ -117,13 +117,6 @@ class RecordDecoder:
 
 
 # -- files -----------------------------------------------------------------------------------------
-
-
-class RecordPosition(Struct, frozen=True, order=True):
-    """A segment number and an offset in that segment."""
-
-    part: int
-    offset: int = 0
 
 
 class SegmentedFile:

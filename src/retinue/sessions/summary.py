@@ -13,8 +13,7 @@ from retinue.model.event_codec import EventRecord
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text
 from retinue.model.results import compute_exit_code
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.ids import RunLocation
-from retinue.sessions.paths import StateLayout
+from retinue.sessions.paths import RunLocation, StateLayout
 from retinue.sessions.reader import (
     RunStart,
     count_torn_records,

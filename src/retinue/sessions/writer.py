@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from retinue.model.errors import Failure
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.paths import open_private, sync_file
-from retinue.sessions.segments import RecordPosition, SegmentedFile, SegmentHeader
+from retinue.sessions.paths import RecordPosition, open_private, sync_file
+from retinue.sessions.segments import SegmentedFile, SegmentHeader
 
 _MAX_CLOSED_SEGMENTS = 4
 """Closed segments of one record that wait to be synced, each with a descriptor."""
