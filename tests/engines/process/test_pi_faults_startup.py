@@ -73,7 +73,7 @@ async def test_silent_exit_at_start_reports_the_exit_code(scratch_home):
     async with pi_stage(scratch_home, do("exit", 3)) as retinue:
         result = await play(retinue, do("say", "never"))
         assert ended(result) == (ErrorCode.SPAWN_FAILED, None)
-        assert "content nothing and ended with exit code 3" in words(result)
+        assert "said nothing and ended with exit code 3" in words(result)
 
 
 async def test_pi_that_closes_its_output_and_stays_is_no_success(scratch_home):

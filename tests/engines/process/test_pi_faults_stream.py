@@ -216,7 +216,7 @@ async def test_events_after_the_end_are_reported_and_ignored(scratch_home, versi
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, do("raw", _settled_and(message("Late."))))
         assert (result.failure, result.text) == (None, "In time.")
-        assert "pi record of 2 more events after it had settled; they are left out." in result.actual.notices
+        assert "pi told of 2 more events after it had settled; they are left out." in result.actual.notices
 
 
 def _settled_and(late: bytes) -> str:
