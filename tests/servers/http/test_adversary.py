@@ -29,7 +29,7 @@ from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import MAX_DELTA_BYTES, MAX_EVENT_BYTES, EventFeed
 from retinue.servers.http.inputs import LoginBody
 from retinue.servers.http.responses import FileDownload
-from retinue.servers.http.routes import ApiRequest, ApiRoute
+from retinue.servers.http.routes import ApiRoute
 from retinue.servers.http.run_sources import EventSources
 from retinue.servers.http.serving import ServerParts, open_server
 from retinue.sessions.store import SessionState
@@ -388,7 +388,7 @@ async def file_of(serve, *pieces: bytes) -> AsyncIterator[tuple[HttpApp, Any]]:
             yield piece
         raise RefusedError(Failure(ErrorCode.STORAGE, "Its record is gone."))
 
-    async def handle(_: ApiRequest) -> FileDownload:
+    async def handle() -> FileDownload:
         return FileDownload("a.md", "text/markdown", broken())
 
     async with serve(reply("done")) as client:

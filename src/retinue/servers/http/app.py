@@ -27,11 +27,11 @@ from retinue.servers.asgi.request_checks import (
 from retinue.servers.http.assets import INDEX_FILE, LOGIN_FILE, PUBLIC_FILES, AssetFolder
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import EventFeed
-from retinue.servers.http.inputs import LoginBody, parse_body, parse_query
+from retinue.servers.http.inputs import EmptyBody, EmptyQuery, LoginBody, parse_body, parse_query
 from retinue.servers.http.installation import LoginResponse
 from retinue.servers.http.openapi import build_document
 from retinue.servers.http.responses import SECURITY_HEADERS, JsonResponse, make_error_response
-from retinue.servers.http.routes import API_BASE, ApiRequest, ApiRoute
+from retinue.servers.http.routes import API_BASE, ApiRoute
 from retinue.servers.http.sse import MAX_WATCHERS, EventStream, send_events
 
 WRITE_METHODS = frozenset({"POST", "DELETE"})
@@ -156,9 +156,14 @@ class _Endpoint:
         if route is None:
             allowed = ", ".join(sorted(self._methods))
             raise HttpError(405, f"Use {allowed}.", allow=allowed)
+        arguments: list[object] = [name] if name else []
         query = parse_query(scope["query_string"], route.query)
-        body = parse_body(await read_body(receive), route.body) if route.body else None
-        value = route.handle(ApiRequest(name, query, body))
+        if route.query is not EmptyQuery:
+            arguments.append(query)
+        if route.body:
+            body = parse_body(await read_body(receive), route.body)
+            arguments += [] if route.body is EmptyBody else [body]
+        value = route.handle(*arguments)
         value = await value if isawaitable(value) else value
         if isinstance(value, EventStream):
             await self._send_stream(value, scope, receive, send)

@@ -14,6 +14,7 @@ from retinue.composition import TOOLSETS
 from retinue.config.settings import SETTING_RULES, Settings
 from retinue.engines.base import EngineInfo
 from retinue.model.errors import ErrorCode, Failure, refuse
+from retinue.servers.http.inputs import ToolsetQuery, TrustBody
 from retinue.servers.http.schemas import ApiValue, copy_fields
 
 TrustState = Literal["trusted", "untrusted", "changed", "not needed"]
@@ -162,7 +163,7 @@ class InstallationInfo:
         row, shown = self._agent_row(roster, group), _select_shown(group).agent.to_profile()
         return copy_fields(shown, AgentDetail, **structs.asdict(row))
 
-    def trust_agent(self, name: str, digest: str | None = None) -> AgentRow:
+    def trust_agent(self, name: str, body: TrustBody) -> AgentRow:
         """Trust a project's agent if it still has this digest; without a digest, trust it as it is now.
 
         Raises:
@@ -172,7 +173,7 @@ class InstallationInfo:
         if agent is None:
             self.find_agent(name)
             raise refuse(ErrorCode.CONFLICT, f"{name} needs no acceptance: nothing was changed.")
-        if digest not in {None, agent.digest}:
+        if body.digest not in {None, agent.digest}:
             raise refuse(ErrorCode.CONFLICT, f"{name} has changed since you looked at it: not accepted. Look again.")
         try:
             self._retinue.trust.accept(agent)
@@ -230,12 +231,13 @@ class InstallationInfo:
         )
         return EngineList(engines=tuple(rows), auto=next(usable, None))
 
-    def show_settings(self, surface: str) -> ToolsetSettings:
+    def show_settings(self, query: ToolsetQuery) -> ToolsetSettings:
         """Return the settings of a toolset, each with its source.
 
         Raises:
             RefusedError: `invalid_input`: there is no such toolset.
         """
+        surface = query.surface
         if surface not in self._retinue.toolsets:
             known = ", ".join(self._retinue.toolsets)
             raise refuse(ErrorCode.INVALID_INPUT, f"Unknown surface: {surface[:100]}. Surfaces: {known}")

@@ -16,20 +16,12 @@ from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.queries import RunQueries
+from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import RunLists
 from retinue.servers.http.sse import STREAM_HEADERS, EventStream
 from retinue.servers.http.transcripts import CONTENT_TYPES, open_transcript
 
 API_BASE = "/api/v1"
-
-
-class ApiRequest(Struct, frozen=True):
-    """A parsed request."""
-
-    name: str
-    """The value of the variable part of the path."""
-    query: Any
-    body: Any
 
 
 class ApiRoute(Struct, frozen=True):
@@ -39,8 +31,9 @@ class ApiRoute(Struct, frozen=True):
     path: str
     """Below the base; at most one part is variable, as in `{id}`."""
     summary: str
-    handle: Callable[[ApiRequest], Any]
-    """Returns the response value, or an awaitable of it."""
+    handle: Callable[..., Any]
+    """Takes the variable part of the path, the query and the body, as far as the route has them. Returns the response
+    value, or an awaitable of it."""
     response: Any = None
     """The type of the response value; None if it is not JSON."""
     query: type[Struct] = inputs.EmptyQuery
@@ -73,16 +66,21 @@ class ApiHandlers:
         self._started = time.time()
 
     def routes(self) -> list[ApiRoute]:
-        return [*self._query_routes(), *self._command_routes(), *self._installation_routes()]
+        return [
+            *self._run_routes(),
+            *self._session_routes(),
+            *self._command_routes(),
+            *self._installation_routes(),
+        ]
 
-    def _query_routes(self) -> list[ApiRoute]:
+    def _run_routes(self) -> list[ApiRoute]:
         queries, lists = self._queries, self._lists
         return [
             ApiRoute(
                 "GET",
                 "/activity",
                 "Root conversations with their runs, those that go on first.",
-                lambda request: lists.list_activity(request.query),
+                lists.list_activity,
                 schemas.ActivityPage,
                 query=inputs.GroupQuery,
             ),
@@ -90,29 +88,25 @@ class ApiHandlers:
                 "GET",
                 "/runs",
                 "Runs, last changed first: the latest of every session.",
-                lambda request: lists.list_runs(request.query),
+                lists.list_runs,
                 schemas.RunPage,
                 query=inputs.RunQuery,
             ),
             ApiRoute(
-                "GET",
-                "/runs/{id}",
-                "Everything about a run but its events.",
-                lambda request: queries.load_run(request.name),
-                schemas.RunDetail,
+                "GET", "/runs/{id}", "Everything about a run but its events.", queries.load_run, schemas.RunDetail
             ),
             ApiRoute(
                 "GET",
                 "/runs/{id}/tree",
                 "All runs under the root conversation of a run.",
-                lambda request: queries.load_tree(request.name),
+                queries.load_tree,
                 schemas.RunTree,
             ),
             ApiRoute(
                 "GET",
                 "/runs/{id}/events",
                 "A page of a run's events.",
-                lambda request: queries.load_events(request.name, request.query),
+                queries.load_events,
                 schemas.EventPage,
                 query=inputs.EventQuery,
             ),
@@ -120,7 +114,7 @@ class ApiHandlers:
                 "GET",
                 "/runs/{id}/transcript",
                 "What was said and done in a run, as a file.",
-                lambda request: open_transcript(self._retinue, queries, request.name, request.query.format),
+                self._open_transcript,
                 query=inputs.TranscriptQuery,
                 media=tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values()),
             ),
@@ -128,23 +122,24 @@ class ApiHandlers:
                 "GET",
                 "/runs/{id}/result",
                 "What a run answered, or has said so far.",
-                lambda request: queries.load_result(request.name),
+                queries.load_result,
                 schemas.ResultText,
             ),
+        ]
+
+    def _session_routes(self) -> list[ApiRoute]:
+        queries, lists = self._queries, self._lists
+        return [
             ApiRoute(
                 "GET",
                 "/sessions",
                 "Sessions, last changed first.",
-                lambda request: lists.list_sessions(request.query),
+                lists.list_sessions,
                 schemas.SessionPage,
                 query=inputs.RunQuery,
             ),
             ApiRoute(
-                "GET",
-                "/sessions/{id}",
-                "A session with all its runs.",
-                lambda request: queries.load_session(request.name),
-                schemas.SessionDetail,
+                "GET", "/sessions/{id}", "A session with all its runs.", queries.load_session, schemas.SessionDetail
             ),
             ApiRoute(
                 "GET",
@@ -163,7 +158,7 @@ class ApiHandlers:
                 "POST",
                 "/runs",
                 "Starts a run; answers when it is recorded.",
-                lambda request: commands.start(request.body),
+                commands.start,
                 details.StartResponse,
                 body=inputs.StartRunBody,
                 status=202,
@@ -172,7 +167,7 @@ class ApiHandlers:
                 "POST",
                 "/runs/{id}/cancel",
                 "Stops a run, in whatever process it is; answers when it has ended.",
-                lambda request: commands.cancel(request.name),
+                commands.cancel,
                 details.StopResponse,
                 body=inputs.EmptyBody,
             ),
@@ -180,7 +175,7 @@ class ApiHandlers:
                 "POST",
                 "/runs/{id}/resume",
                 "Gives the same agent another task in the same session.",
-                lambda request: commands.resume(request.name, request.body),
+                commands.resume,
                 details.StartResponse,
                 body=inputs.ResumeBody,
                 status=202,
@@ -189,7 +184,7 @@ class ApiHandlers:
                 "POST",
                 "/runs/{id}/extend",
                 "Gives a live run more time.",
-                lambda request: commands.extend(request.name, request.body),
+                commands.extend,
                 details.ExtendResponse,
                 body=inputs.ExtendBody,
             ),
@@ -197,7 +192,7 @@ class ApiHandlers:
                 "POST",
                 "/runs/{id}/steer",
                 "Says something to a live run, where its engine can hear.",
-                lambda request: commands.steer(request.name, request.body),
+                commands.steer,
                 details.SteerResponse,
                 body=inputs.SteerBody,
             ),
@@ -205,46 +200,36 @@ class ApiHandlers:
                 "POST",
                 "/plans",
                 "Starts several tasks, at once or one after the other.",
-                lambda request: commands.start_plan(request.body),
+                commands.start_plan,
                 details.StartPlanResponse,
                 body=inputs.StartPlanBody,
                 status=202,
             ),
-            ApiRoute("GET", "/plans", "Plans of this server.", lambda _: commands.list_plans(), details.PlanList),
-            ApiRoute(
-                "GET",
-                "/plans/{id}",
-                "How far a plan has come.",
-                lambda request: commands.find_plan(request.name),
-                details.PlanState,
-            ),
+            ApiRoute("GET", "/plans", "Plans of this server.", commands.list_plans, details.PlanList),
+            ApiRoute("GET", "/plans/{id}", "How far a plan has come.", commands.find_plan, details.PlanState),
         ]
 
     def _installation_routes(self) -> list[ApiRoute]:
         info = self._installation
         return [
-            ApiRoute("GET", "/agents", "Every agent.", lambda _: info.list_agents(), installation.AgentList),
+            ApiRoute("GET", "/agents", "Every agent.", info.list_agents, installation.AgentList),
             ApiRoute(
-                "GET",
-                "/agents/{name}",
-                "One agent, as others may see it.",
-                lambda request: info.find_agent(request.name),
-                installation.AgentDetail,
+                "GET", "/agents/{name}", "One agent, as others may see it.", info.find_agent, installation.AgentDetail
             ),
             ApiRoute(
                 "POST",
                 "/agents/{name}/trust",
                 "Accepts a project's agent as it was looked at.",
-                lambda request: info.trust_agent(request.name, request.body.digest),
+                info.trust_agent,
                 installation.AgentRow,
                 body=inputs.TrustBody,
             ),
-            ApiRoute("GET", "/engines", "Every engine.", lambda _: info.list_engines(), installation.EngineList),
+            ApiRoute("GET", "/engines", "Every engine.", info.list_engines, installation.EngineList),
             ApiRoute(
                 "GET",
                 "/settings",
                 "The settings of a surface, with where each comes from.",
-                lambda request: info.show_settings(request.query.surface),
+                info.show_settings,
                 installation.ToolsetSettings,
                 query=inputs.ToolsetQuery,
             ),
@@ -259,11 +244,14 @@ class ApiHandlers:
             ),
         ]
 
-    async def _watch_events(self, request: ApiRequest) -> EventStream:
-        run = (await self._queries.find_run(request.query.run))[1] if request.query.run else None
-        return EventStream(self._feed, request.query, run)
+    async def _open_transcript(self, name: str, query: inputs.TranscriptQuery) -> FileDownload:
+        return await open_transcript(self._retinue, self._queries, name, query.format)
 
-    def _show_health(self, _: ApiRequest) -> installation.HealthStatus:
+    async def _watch_events(self, query: inputs.WatchQuery) -> EventStream:
+        run = (await self._queries.find_run(query.run))[1] if query.run else None
+        return EventStream(self._feed, query, run)
+
+    def _show_health(self) -> installation.HealthStatus:
         return installation.HealthStatus(
             status="ok",
             version=__version__,
@@ -276,7 +264,7 @@ class ApiHandlers:
             stream=installation.StreamCursor(cursor=self._feed.cursor),
         )
 
-    def _create_link(self, _: ApiRequest) -> installation.LoginLink:
+    def _create_link(self) -> installation.LoginLink:
         return installation.LoginLink(link=login_url(self._address, self._authenticator.create_code()))
 
 
