@@ -1,6 +1,6 @@
-"""A server in this process, and a client that speaks to its application without a socket.
+"""Fixtures: a server in this process, and a client that calls its ASGI application without a socket.
 
-Every JSON answer of the API is checked against the OpenAPI document of the server itself.
+Every JSON response is validated against the OpenAPI document of the server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Message(Struct, frozen=True):
 
 
 class Stream:
-    """What a watcher has been sent, message by message."""
+    """The messages a watcher has received."""
 
     def __init__(self) -> None:
         self._send, self._pieces = anyio.create_memory_object_stream[bytes](math.inf)
@@ -72,7 +72,7 @@ class Stream:
         await self._send.send(piece)
 
     async def next(self) -> Message:
-        """The next message; pings are passed over."""
+        """Return the next message; pings are skipped."""
         with anyio.fail_after(PATIENCE):
             while not self._ready:
                 *blocks, self._rest = (self._rest + await self._pieces.receive()).split(b"\n\n")
@@ -80,7 +80,7 @@ class Stream:
         return self._ready.pop(0)
 
     async def until(self, wanted: Callable[[Message], bool]) -> list[Message]:
-        """The messages up to the first that is wanted."""
+        """Return the messages up to the first that matches."""
         found = []
         while True:
             found.append(await self.next())
@@ -100,7 +100,7 @@ def _message(block: bytes) -> Message | None:
 
 
 class Client:
-    """A program with the token."""
+    """A client with the token."""
 
     def __init__(self, server: ServerParts, retinue: Retinue) -> None:
         self.server = server
@@ -121,7 +121,7 @@ class Client:
         return await self.ask("POST", path, written, **{"content_type": "application/json", **headers})
 
     async def ask(self, method: str, path: str, body: bytes = b"", /, **headers: str | None) -> Answer:
-        """One request. A path that does not begin with a slash is one of the API; a header that is None is left out."""
+        """Send a request. A path without a leading slash is below the API base; a header that is None is not sent."""
         sent: list[Any] = []
         chunks = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -133,14 +133,14 @@ class Client:
 
         with anyio.fail_after(PATIENCE):
             await self.server.app(self._scope(method, path, headers), receive, send)
-        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        answer = Answer(sent[0]["status"], told, b"".join(each["body"] for each in sent[1:]))
+        received = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        answer = Answer(sent[0]["status"], received, b"".join(each["body"] for each in sent[1:]))
         await self._check(method, path, answer)
         return answer
 
     @asynccontextmanager
     async def watch(self, query: str = "", **headers: str | None) -> AsyncIterator[Stream]:
-        """A watcher of the stream for the block; leaving it is how its reader leaves."""
+        """Watch the event stream within the block."""
         stream = Stream()
         begun = anyio.Event()
         chunks = [{"type": "http.request", "body": b"", "more_body": False}]
@@ -198,7 +198,7 @@ def _name(name: str) -> str:
 
 
 def check(document: Any, method: str, path: str, answer: Answer) -> None:
-    """Whether an answer is what the document says."""
+    """Validate a response against the OpenAPI document."""
     whole = (path if path.startswith("/") else f"{BASE}/{path}").partition("?")[0]
     for template, operations in document["paths"].items():
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template)), whole) and method.lower() in operations:
@@ -214,7 +214,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Client]]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Where the agents work."""
+    """Return the working directory of the agents."""
     folder = tmp_path / "work"
     (folder / ".git").mkdir(parents=True)
     return folder
@@ -222,7 +222,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(place: Path, tmp_path: Path) -> Serve:
-    """`async with serve(say("done")) as client`: a server whose agents do what the script says."""
+    """Return `serve(*script, …)`, which opens a client of a server whose agents follow the script."""
 
     @asynccontextmanager
     async def serving(*script: Step | Callable[[RunSpec], Script], **options: Any) -> AsyncIterator[Client]:

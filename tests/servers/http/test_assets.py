@@ -1,4 +1,4 @@
-"""The files of the dashboard: only those, packed, and not sent twice."""
+"""The files of the dashboard: paths, compression, caching, login."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from retinue.servers.http.assets import CONTENT_TYPES, DASHBOARD_FOLDER, PUBLIC_
         "/login.html\\..\\x.js",
     ],
 )
-async def test_no_path_reaches_anything_else(serve, path):
+async def test_no_path_reaches_files_outside_the_dashboard(serve, path):
     async with serve(reply("done")) as client:
         answer = await client.get(path)
         page = await client.get("/")
@@ -35,7 +35,7 @@ async def test_no_path_reaches_anything_else(serve, path):
     assert answer.status == 404 or answer.body == page.body
 
 
-async def test_every_file_has_its_kind_and_comes_packed(serve):
+async def test_dashboard_files_have_content_types_and_gzip_copies(serve):
     async with serve(reply("done")) as client:
         for name in AssetFolder().list_names():
             answer = await client.get(f"/{name}", accept_encoding="br, gzip")
@@ -56,13 +56,13 @@ async def test_every_file_has_its_kind_and_comes_packed(serve):
         ("x-gzip", False),
     ],
 )
-async def test_only_who_takes_packed_files_gets_them(serve, accepted, is_packed):
+async def test_gzip_is_sent_only_to_clients_that_accept_it(serve, accepted, is_packed):
     async with serve(reply("done")) as client:
         answer = await client.get("/app.js", accept_encoding=accepted)
     assert ("content-encoding" in answer.headers) is is_packed
 
 
-async def test_a_file_the_browser_has_is_not_sent_again(serve):
+async def test_matching_etag_is_answered_with_not_modified(serve):
     async with serve(reply("done")) as client:
         first = await client.get("/app.js")
         again = await client.get("/app.js", if_none_match=first.headers["etag"])
@@ -73,7 +73,7 @@ async def test_a_file_the_browser_has_is_not_sent_again(serve):
     assert (other.status, head.status, head.body) == (200, 200, b"")
 
 
-async def test_without_a_sign_in_there_is_only_the_page_for_it(serve):
+async def test_pages_without_login_show_the_login_page(serve):
     async with serve(reply("done")) as client:
         nobody = {"authorization": None}
         login = await client.get("/login", **nobody)
@@ -88,7 +88,7 @@ async def test_without_a_sign_in_there_is_only_the_page_for_it(serve):
         assert (await client.post("/", {}, **nobody)).status == 405
 
 
-async def test_a_changed_file_is_read_again(tmp_path):
+async def test_changed_asset_is_read_again(tmp_path):
     (tmp_path / "app.js").write_text("one")
     assets = AssetFolder(tmp_path)
     first = assets.find("app.js")
@@ -101,7 +101,7 @@ async def test_a_changed_file_is_read_again(tmp_path):
     assert assets.find("app.css") is None
 
 
-def test_the_folder_is_listed_once_and_again_only_for_what_was_not_there(tmp_path):
+def test_asset_folder_is_listed_again_only_for_unknown_names(tmp_path):
     class Counting(AssetFolder):
         listings = 0
 
@@ -122,7 +122,7 @@ def test_the_folder_is_listed_once_and_again_only_for_what_was_not_there(tmp_pat
     assert assets.find("../app.js") is None
 
 
-def test_the_page_asks_nobody_else():
+def test_dashboard_refers_to_no_other_host():
     """No file of the dashboard names another host, but for the names of licences and namespaces."""
     for name in AssetFolder().list_names():
         if name.endswith((".js", ".css", ".html")) and not name.startswith("vendor/"):

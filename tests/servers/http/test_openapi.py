@@ -1,4 +1,4 @@
-"""The OpenAPI document is what the server does: every route is in it, and nothing that is asked breaks anything."""
+"""The OpenAPI document: complete, and true of every response."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def document(serve) -> Any:
         return (await client.get("openapi.json")).json
 
 
-async def test_the_document_is_sound_and_whole(document):
+async def test_openapi_document_is_valid_and_complete(document):
     assert document["openapi"] == "3.1.0"
     names = set()
     for path, operations in document["paths"].items():
@@ -77,13 +77,13 @@ async def test_the_document_is_sound_and_whole(document):
     assert referred <= set(document["components"]["schemas"])
 
 
-async def test_every_field_of_a_row_is_named_and_documented_as_it_is_sent(document):
+async def test_run_row_schema_requires_every_field(document):
     row = document["components"]["schemas"]["RunRow"]
     assert {"parentToolUseId", "sessionRuns", "doing", "can"} <= set(row["required"])
     assert set(row["required"]) == set(row["properties"])
 
 
-async def test_the_document_says_what_the_code_says_of_its_fields(document):
+async def test_openapi_descriptions_are_the_field_docstrings(document):
     parts, paths = document["components"]["schemas"], document["paths"]
     assert (
         parts["RunRow"]["properties"]["doing"]["description"]
@@ -100,7 +100,7 @@ async def test_the_document_says_what_the_code_says_of_its_fields(document):
     }
 
 
-async def test_the_document_knows_every_message_of_the_stream_and_every_form_of_a_transcript(document):
+async def test_openapi_lists_stream_messages_and_transcript_formats(document):
     stream = document["paths"][f"{BASE}/events"]["get"]
     assert set(stream["responses"]["200"]["x-messages"]) == {"happened", "row", "delta", "resync"}
     assert "Last-Event-ID" in {each["name"] for each in stream["parameters"]}
@@ -108,7 +108,7 @@ async def test_the_document_knows_every_message_of_the_stream_and_every_form_of_
     assert set(told["content"]) == {"text/markdown", "text/plain", "application/jsonl"}
 
 
-async def test_what_is_streamed_is_what_the_document_says(serve):
+async def test_stream_messages_match_their_schemas(serve):
     go = anyio.Event()
     script = (TextDelta("done and more "), RunCallback(go.wait), reply("done"))
     async with serve(*script) as client, client.watch("?deltas=1&after=gone") as stream:
@@ -124,7 +124,7 @@ async def test_what_is_streamed_is_what_the_document_says(serve):
     assert {message.event for message in told} == {"happened", "delta", "resync"}
 
 
-async def test_the_events_of_a_page_are_those_of_the_schema(serve):
+async def test_events_of_a_page_match_the_event_schema(serve):
     async with serve(reply("done")) as client:
         run = (await client.post("runs", {"agent": "explorer", "task": "x"})).json["run"]["run"]
         await client.hub.wait_final_row(run)
@@ -136,7 +136,7 @@ async def test_the_events_of_a_page_are_those_of_the_schema(serve):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_nothing_that_is_asked_breaks_the_server(serve, data):
+def test_generated_requests_never_cause_an_internal_error(serve, data):
     """Whatever a path, a query and a body are: the answer is one that the document knows, and never a fault of ours."""
 
     async def main() -> None:

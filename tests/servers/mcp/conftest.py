@@ -1,4 +1,4 @@
-"""A host that speaks MCP: the SDK's own client, in this process."""
+"""Fixtures: an MCP server and the SDK's client in this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from tests.support.retinue_factory import stage
 
 from retinue.engines.scripted import Script, Step
 from retinue.model.runs import RunSpec
-from retinue.servers.mcp import sdk
-from retinue.servers.mcp import toolset_server as desk
+from retinue.servers.mcp import sdk, toolset_server
 
 MODERN, LEGACY = "auto", "legacy"
-"""The current revision of the protocol, and the one before, with its handshake, over memory streams."""
+"""The current revision of the protocol and the previous one, over memory streams."""
 
 Connect = Callable[..., AbstractAsyncContextManager[Client]]
 
@@ -36,21 +35,21 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def connect(workplace: Path, mode: str) -> Connect:
-    """`async with connect(say("done")) as client`: a client of a server whose agents do what the script says."""
+    """Return `connect(*script, …)`, which opens a client of a server whose agents follow the script."""
 
     @asynccontextmanager
     async def connected(
         *script: Step | Callable[[RunSpec], Script],
         surfaces: tuple[str, ...] = ("single", "fanout"),
         background: bool = False,
-        most_calls: int = desk.MAX_CALLS,
+        most_calls: int = toolset_server.MAX_CALLS,
         client: dict[str, Any] | None = None,
         client_name: str | None = None,
         **options: Any,
     ) -> AsyncIterator[Client]:
         async with (
             stage(workplace, *script, client=client_name, **options) as retinue,
-            desk.open_tool_server(
+            toolset_server.open_tool_server(
                 retinue, surfaces, roots=[str(workplace)], background=background, max_calls=most_calls
             ) as opened,
             Client(sdk.build_server(opened, "Be kind."), mode=mode, **(client or {})) as host,

@@ -1,4 +1,4 @@
-"""The tools that the official suite wants to call, as a surface of ours: mounted, called, followed and served as any other.
+"""The tools that the official suite wants to call, as a toolset of ours: mounted, called, followed and open_diagnostics_server as any other.
 
 Those that take long dispatch real agents on the scripted engine.
 """
@@ -31,8 +31,8 @@ from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS, OutputSchema
 from retinue.servers.mcp.toolset_server import ToolServer
 from retinue.toolsets.base import OnPartialResult, RunTool, ToolDefinition, ToolResult
 
-PLAIN = {"type": "object", "properties": {}}
-OF_2020 = {
+EMPTY_SCHEMA = {"type": "object", "properties": {}}
+SCHEMA_2020_12 = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
     "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {"street": {"type": "string"}}}},
@@ -48,11 +48,11 @@ OF_2020 = {
     "else": {"required": ["email"]},
     "additionalProperties": False,
 }
-LONG = ("test_tool_with_progress", "slow_compute", "failing_job", "protocol_error_job")
+LONG_TOOLS = ("test_tool_with_progress", "slow_compute", "failing_job", "protocol_error_job")
 
 
 def script(spec: RunSpec) -> Sequence[Step]:
-    """What an agent does that is told `SECONDS NAME`."""
+    """Return the script of an agent with the task `SECONDS NAME`."""
     seconds, name = spec.task.split(" ", 1)
     if name == "test_tool_with_progress":
         return [step for path in "abcd" for step in (call("read", path=path), WaitStep(0.6))] + [reply("done")]
@@ -60,7 +60,7 @@ def script(spec: RunSpec) -> Sequence[Step]:
 
 
 class Diagnostics:
-    """A surface of the suite's tools."""
+    """The tools of the suite."""
 
     name = "diagnostics"
 
@@ -70,19 +70,19 @@ class Diagnostics:
     @property
     def handlers(self) -> Mapping[str, RunTool]:
         return {
-            "test_simple_text": _saying("Simple text."),
-            "test_error_handling": _saying("It was meant to fail.", is_error=True),
-            "json_schema_2020_12_tool": _saying("Valid."),
+            "test_simple_text": _fixed_result("Simple text."),
+            "test_error_handling": _fixed_result("It was meant to fail.", is_error=True),
+            "json_schema_2020_12_tool": _fixed_result("Valid."),
             "greet": _greet,
-            "protocol_error_job": _broken,
-            **{name: partial(self._run, name) for name in LONG[:3]},
+            "protocol_error_job": _raise_error,
+            **{name: partial(self._run, name) for name in LONG_TOOLS[:3]},
         }
 
     def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
-        schemas = {"json_schema_2020_12_tool": OF_2020}
+        schemas = {"json_schema_2020_12_tool": SCHEMA_2020_12}
         return tuple(
             ToolDefinition(
-                name=name, description=f"{name} of the suite", input_schema=schemas.get(name, PLAIN), run=run
+                name=name, description=f"{name} of the suite", input_schema=schemas.get(name, EMPTY_SCHEMA), run=run
             )
             for name, run in self.handlers.items()
         )
@@ -96,7 +96,7 @@ class Diagnostics:
         return structs.replace(result, is_error=name == "failing_job")
 
 
-def _saying(text: str, *, is_error: bool = False) -> RunTool:
+def _fixed_result(text: str, *, is_error: bool = False) -> RunTool:
     async def run(arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
         return ToolResult(text=text, details={}, is_error=is_error)
 
@@ -107,31 +107,34 @@ async def _greet(arguments: Any, call: CallContext, update: OnPartialResult | No
     return ToolResult(text=f"Hello, {arguments['name']}!", details={})
 
 
-async def _broken(arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
+async def _raise_error(arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
     raise ZeroDivisionError
 
 
 @asynccontextmanager
-async def served(place: Path) -> AsyncIterator[tuple[int, str]]:
-    """The port and the token of a server with these tools, over HTTP, with tasks."""
+async def open_diagnostics_server(folder: Path) -> AsyncIterator[tuple[int, str]]:
+    """Serve the toolset over HTTP with tasks, and yield the port and the token."""
     token = secrets.token_urlsafe()
-    # Prompts are agents, of which the suite wants one by this name.
+    # Prompts are agents; the suite requires one with this name.
     prompt = Agent(name="test_simple_prompt", description="A simple prompt of the suite")
-    async with stage(place, script, agents=[prompt]) as retinue, anyio.create_task_group() as group:
-        follower, surface = CallTracker(retinue), Diagnostics(retinue)
-        await group.start(follower.follow)
-        own = {("diagnostics", name): OutputSchema(PLAIN, dispatches=name in LONG) for name in surface.handlers}
-        desk = ToolServer(
+    async with stage(folder, script, agents=[prompt]) as retinue, anyio.create_task_group() as group:
+        tracker, toolset = CallTracker(retinue), Diagnostics(retinue)
+        await group.start(tracker.follow)
+        own = {
+            ("diagnostics", name): OutputSchema(EMPTY_SCHEMA, dispatches=name in LONG_TOOLS)
+            for name in toolset.handlers
+        }
+        tool_server = ToolServer(
             retinue,
-            follower,
-            [surface, retinue.toolset("single")],
-            roots=[str(place)],
+            tracker,
+            [toolset, retinue.toolset("single")],
+            roots=[str(folder)],
             output_schemas={**OUTPUT_SCHEMAS, **own},
-            tasks=TaskRegistry(place / "tasks", group),
+            tasks=TaskRegistry(folder / "tasks", group),
         )
         with bind_socket(0) as bound:
             port = bound.getsockname()[1]
-            async with sdk.open_http_app(sdk.build_server(desk, ""), port) as app:
+            async with sdk.open_http_app(sdk.build_server(tool_server, ""), port) as app:
                 group.start_soon(serve_http, TokenGate({digest_token(token): app}, port), bound)
                 yield port, token
                 group.cancel_scope.cancel()

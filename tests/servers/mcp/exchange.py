@@ -1,4 +1,4 @@
-"""What our own tools never do, behind our gate and on our transport; the official suite wants to see it carried.
+"""An SDK server behind our authentication and transport, for parts of the protocol that no tool of ours uses.
 
 Content other than text, resources, logging, headers from arguments, and questions to the client during a call.
 """
@@ -33,9 +33,9 @@ text = types.TextContent
 image = types.ImageContent(type="image", data=PIXEL, mime_type=PNG)
 
 
-def embedded(uri: str, words: str, kind: str = "text/plain") -> types.EmbeddedResource:
+def embedded(uri: str, content: str, kind: str = "text/plain") -> types.EmbeddedResource:
     return types.EmbeddedResource(
-        type="resource", resource=types.TextResourceContents(uri=uri, mime_type=kind, text=words)
+        type="resource", resource=types.TextResourceContents(uri=uri, mime_type=kind, text=content)
     )
 
 
@@ -66,7 +66,7 @@ class Choices(BaseModel):
 
 
 def exchange() -> MCPServer:
-    """A server of the SDK's with what the suite asks for by name."""
+    """Return an SDK server with the tools, resources and prompts the suite requires."""
     server = MCPServer("exchange", log_level="ERROR")
     _add_contents(server)
     _add_questions(server)
@@ -78,13 +78,13 @@ def exchange() -> MCPServer:
     async def complete(*_: Any) -> types.Completion:
         return types.Completion(values=["paris", "park"], total=2, has_more=False)
 
-    async def taken(*_: Any) -> types.EmptyResult:
+    async def accept(*_: Any) -> types.EmptyResult:
         return types.EmptyResult()
 
     low = server._lowlevel_server
-    low.add_request_handler("logging/setLevel", types.SetLevelRequestParams, taken)
-    low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, taken)
-    low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, taken)
+    low.add_request_handler("logging/setLevel", types.SetLevelRequestParams, accept)
+    low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, accept)
+    low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, accept)
     return server
 
 
@@ -108,8 +108,8 @@ def _add_contents(server: MCPServer) -> None:
 
     @server.tool()
     async def test_tool_with_logging(context: Context) -> str:
-        for words in ("begun", "at work", "done"):
-            await context.info(words)
+        for content in ("begun", "at work", "done"):
+            await context.info(content)
         return "Logged."
 
     @server.tool()
@@ -225,7 +225,7 @@ def _add_prompts(server: MCPServer) -> None:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[tuple[int, str]]:
+async def open_exchange_server() -> AsyncIterator[tuple[int, str]]:
     """The port and the token of such a server."""
     token = secrets.token_urlsafe()
     with warnings.catch_warnings(), bind_socket(0) as bound:

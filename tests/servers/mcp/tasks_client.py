@@ -1,4 +1,4 @@
-"""The tasks extension as a host has it: a call that became a task is asked after until it is done."""
+"""A client of the tasks extension: polls a call that became a task until the task has ended."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import ConfigDict
 TASKS = "io.modelcontextprotocol/tasks"
 
 
-class Begun(Result):
-    """What a call answers that became a task."""
+class TaskStarted(Result):
+    """The result of a call that became a task."""
 
     model_config = ConfigDict(extra="allow")
     result_type: Literal["task"]
@@ -28,39 +28,39 @@ class TaskParams(RequestParams):
     task_id: str
 
 
-class AboutTask(Request[TaskParams, str]):
+class TaskRequest(Request[TaskParams, str]):
     name_param = "taskId"
 
 
-class Told(Result):
+class TaskReply(Result):
     model_config = ConfigDict(extra="allow")
 
 
-async def begin(client: Any, **arguments: Any) -> dict[str, Any]:
-    """What a call of `subagent` answers at once."""
+async def start_task(client: Any, **arguments: Any) -> dict[str, Any]:
+    """Call `subagent` and return its first result."""
     result = await client.session.call_tool("subagent", arguments, allow_claimed=True)
     found: dict[str, Any] = result.model_dump(by_alias=True, exclude_none=True)
     return found
 
 
-async def ask(session: Any, method: str, task: str) -> dict[str, Any]:
-    """The answer to a question about a task."""
-    told = await session.send_request(AboutTask(method=method, params=TaskParams(task_id=task)), Told)
-    found: dict[str, Any] = told.model_dump(by_alias=True, exclude_none=True)
+async def send_task_request(session: Any, method: str, task: str) -> dict[str, Any]:
+    """Send a request about a task and return its result."""
+    reply = await session.send_request(TaskRequest(method=method, params=TaskParams(task_id=task)), TaskReply)
+    found: dict[str, Any] = reply.model_dump(by_alias=True, exclude_none=True)
     return found
 
 
-async def ended(session: Any, task: str) -> dict[str, Any]:
-    """A task once it has ended."""
+async def wait_ended(session: Any, task: str) -> dict[str, Any]:
+    """Return a task once it has ended."""
     while True:
-        told = await ask(session, "tasks/get", task)
-        if told["status"] != "working":
-            return told
+        reply = await send_task_request(session, "tasks/get", task)
+        if reply["status"] != "working":
+            return reply
         await anyio.sleep(1)
 
 
 class TasksExtension(ClientExtension):
-    """Waits for every task. `seen` has what each question was answered with."""
+    """An extension that waits for every task and collects the results of its polls in `seen`."""
 
     identifier = TASKS
 
@@ -68,12 +68,14 @@ class TasksExtension(ClientExtension):
         self.seen: list[dict[str, Any]] = []
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=Begun, resolve=self._resolve)]
+        return [ResultClaim(result_type="task", model=TaskStarted, resolve=self._resolve)]
 
-    async def _resolve(self, begun: Begun, context: ClaimContext) -> CallToolResult:
-        self.seen.append(begun.model_dump(by_alias=True, exclude_none=True))
-        while (told := await ask(context.session, "tasks/get", begun.task_id))["status"] == "working":
-            self.seen.append(told)
-            await anyio.sleep(begun.poll_interval_ms / 1000)
-        self.seen.append(told)
-        return CallToolResult.model_validate(told.get("result") or {"content": [], "isError": True})
+    async def _resolve(self, started: TaskStarted, context: ClaimContext) -> CallToolResult:
+        self.seen.append(started.model_dump(by_alias=True, exclude_none=True))
+        while (reply := await send_task_request(context.session, "tasks/get", started.task_id))[
+            "status"
+        ] == "working":
+            self.seen.append(reply)
+            await anyio.sleep(started.poll_interval_ms / 1000)
+        self.seen.append(reply)
+        return CallToolResult.model_validate(reply.get("result") or {"content": [], "isError": True})

@@ -1,4 +1,4 @@
-"""`retinue mcp --http`: several clients at once, each with its token, none with another's sessions."""
+"""`retinue mcp --http`: several clients with a token and sessions each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
-from tests.servers.mcp.tasks_client import TasksExtension, ask, begin, ended
+from tests.servers.mcp.tasks_client import TasksExtension, send_task_request, start_task, wait_ended
 
 from retinue.servers.asgi.serving import serve_http
 from retinue.servers.mcp.jobs import INTERRUPTED_MESSAGE
@@ -107,7 +107,7 @@ def served(tmp_path_factory) -> Iterator[Served]:
 
 
 @MODES
-async def test_the_sdks_own_client_gets_an_answer_in_both_revisions(served, mode):
+async def test_sdk_client_is_answered_over_http_in_both_revisions(served, mode):
     told: list[str] = []
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
@@ -119,7 +119,7 @@ async def test_the_sdks_own_client_gets_an_answer_in_both_revisions(served, mode
     assert all(message.startswith("explorer: ") for message in told)
 
 
-def test_a_call_with_half_a_character_in_it_is_answered(served):
+def test_lone_surrogate_in_a_call_over_http_is_answered(served):
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     params = {"name": "subagent", "arguments": {"agent": "nobody \ud83d", "task": "x"}}
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
@@ -135,7 +135,7 @@ def test_a_call_with_half_a_character_in_it_is_answered(served):
     assert served.status(headers, body=text.encode()) == 200
 
 
-async def test_a_client_finds_no_session_of_another_whichever_way_it_looks(served):
+async def test_client_finds_no_session_of_another_client(served):
     async with served.client("alice") as alice, served.client("bob") as bob:
         arguments = {"tasks": [{"name": "a", "prompt": "look", "profile": "explorer"}]}
         (mine,) = (await alice.call_tool("delegate_to_subagents", arguments)).structured_content["sessionIds"]
@@ -163,7 +163,7 @@ async def test_a_client_finds_no_session_of_another_whichever_way_it_looks(serve
     assert mine in {session["session"][:16] for session in served.sessions()}  # the user has them all
 
 
-async def test_a_clients_connection_is_its_own(served):
+async def test_mcp_session_is_bound_to_its_client(served):
     """The revisions with sessions: knowing another's session id is no use."""
 
     def headers(name: str, **more: str) -> dict[str, str]:
@@ -211,7 +211,7 @@ async def test_closing_the_stream_of_a_request_stops_its_agents(served):
     assert found[0]["latest"]["failure"]["code"] == "aborted"
 
 
-async def test_long_work_outlives_the_connection_it_was_started_on(served):
+async def test_background_run_outlives_its_connection(served):
     async with served.client("bob") as client:
         name = (await client.call_tool("subagent_start", {"agent": "tester", "task": "x"})).structured_content["id"]
     async with served.client("bob", "legacy") as client:
@@ -221,37 +221,37 @@ async def test_long_work_outlives_the_connection_it_was_started_on(served):
     assert stopped.structured_content["state"] == "cancelled"
 
 
-async def test_a_task_outlives_the_connection_it_was_begun_on_and_is_its_clients_alone(served):
+async def test_task_outlives_its_connection_and_belongs_to_its_client(served):
     extensions = [TasksExtension()]
     async with served.client("bob", extensions=extensions) as client:
-        task = (await begin(client, agent="tester", task="x"))["taskId"]
+        task = (await start_task(client, agent="tester", task="x"))["taskId"]
     async with served.client("alice", extensions=extensions) as client:
         with pytest.raises(MCPError, match="There is no task of the id"):
-            await ask(client.session, "tasks/get", task)
+            await send_task_request(client.session, "tasks/get", task)
     async with served.client("bob", extensions=extensions) as client:
-        looked = await ask(client.session, "tasks/get", task)
-        await ask(client.session, "tasks/cancel", task)
-        done = await ended(client.session, task)
+        looked = await send_task_request(client.session, "tasks/get", task)
+        await send_task_request(client.session, "tasks/cancel", task)
+        done = await wait_ended(client.session, task)
     assert (looked["status"], looked["statusMessage"]) == ("working", "tester: → read a.py")
     assert done["status"] == "cancelled"
 
 
-async def test_a_task_whose_server_was_killed_is_said_to_have_failed_by_the_next_one(tmp_path):
+async def test_task_of_a_killed_server_has_failed_for_the_next_server(tmp_path):
     extensions = [TasksExtension()]
     first = Served(tmp_path, "--background")
     async with first.client("bob", extensions=extensions) as client:
-        task = (await begin(client, agent="tester", task="x"))["taskId"]
-        working = await ask(client.session, "tasks/get", task)
+        task = (await start_task(client, agent="tester", task="x"))["taskId"]
+        working = await send_task_request(client.session, "tasks/get", task)
     first.end()
     second = Served(tmp_path, "--background")
     async with second.client("bob", extensions=extensions) as client:
-        told = await ask(client.session, "tasks/get", task)
+        told = await send_task_request(client.session, "tasks/get", task)
     second.end()
     assert working["status"] == "working"
     assert (told["status"], told["error"]["message"]) == ("failed", INTERRUPTED_MESSAGE)
 
 
-def test_the_checks_hold_on_the_wire(served):
+def test_request_checks_hold_on_a_real_socket(served):
     good = {"Authorization": f"Bearer {served.tokens['alice']}", "Content-Type": "application/json"}
     assert served.status({"Content-Type": "application/json"}) == 401
     assert served.status({**good, "Host": "evil.example"}) == 421
@@ -270,7 +270,7 @@ def test_the_checks_hold_on_the_wire(served):
         b"GET /mcp HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_answered_with_an_error_and_closed(served, request_bytes):
+def test_malformed_http_request_is_answered_with_an_error_and_closed(served, request_bytes):
     with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE) as connection:
         try:
             connection.sendall(request_bytes)
@@ -281,7 +281,7 @@ def test_what_is_no_request_is_answered_with_an_error_and_closed(served, request
     assert served.status({}) == 401
 
 
-async def test_a_connection_on_which_nothing_comes_is_closed():
+async def test_idle_connection_is_closed():
     async def nobody(scope: Any, receive: Any, send: Any) -> None:
         raise AssertionError
 
@@ -295,7 +295,7 @@ async def test_a_connection_on_which_nothing_comes_is_closed():
             group.cancel_scope.cancel()
 
 
-def test_it_listens_on_loopback_only(served):
+def test_http_server_listens_on_loopback_only(served):
     table = Path("/proc/net/tcp")
     if not table.exists():
         pytest.skip("There is no table of sockets to look at.")
@@ -303,7 +303,7 @@ def test_it_listens_on_loopback_only(served):
     assert [place for place in places if place.endswith(f":{served.port:04X}")][0].startswith("0100007F")
 
 
-def test_a_signal_ends_it_and_a_taken_port_is_said(tmp_path):
+def test_signal_ends_the_http_server_and_a_taken_port_is_reported(tmp_path):
     server = Served(tmp_path)
     try:
         second = subprocess.run(

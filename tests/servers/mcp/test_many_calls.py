@@ -1,4 +1,4 @@
-"""One `retinue mcp` on stdio that serves its host for a long time."""
+"""Ten thousand calls of one `retinue mcp` on stdio."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 from tests.real.install import node_and_npm, skip
 from tests.servers.mcp import exchange
-from tests.servers.mcp.diagnostics import served
+from tests.servers.mcp.diagnostics import open_diagnostics_server
 from tests.servers.mcp.install import CLIENTS, FOLDER
 
 pytestmark = [pytest.mark.process, pytest.mark.real]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.real]
 TOOLS = Path(__file__).parents[3] / ".tools"
 PATIENCE = 120.0
 BEFORE, CURRENT = "2025-11-25", "2026-07-28"
-"""The revisions of the protocol that are held to."""
+"""The protocol revisions under test."""
 
 OF_ANY_SERVER = {
     "server-initialize": [BEFORE],
@@ -41,7 +41,7 @@ OF_ANY_SERVER = {
     "server-sse-multiple-streams": [BEFORE, CURRENT],
     "dns-rebinding-protection": [BEFORE, CURRENT],
 }
-"""Held against `retinue mcp` as it is, in the revisions they are about."""
+"""Scenarios for `retinue mcp` itself, with the revisions they apply to."""
 
 OF_EXAMPLE = {
     "tools-call-simple-text": [BEFORE, CURRENT],
@@ -56,7 +56,7 @@ OF_EXAMPLE = {
     "tasks-request-headers": [CURRENT],
     "tasks-dispatch-and-envelope": [CURRENT],
 }
-"""Want tools and prompts that only the suite's own example has: held against the same server with those mounted."""
+"""Scenarios that need the tools and prompts of the suite's own example, which are mounted for them."""
 
 OF_TRANSPORT = {
     "logging-set-level": [BEFORE],
@@ -95,13 +95,13 @@ OF_TRANSPORT = {
     "input-required-result-ignore-extra-params": [CURRENT],
     "input-required-result-validate-input": [CURRENT],
 }
-"""Want what no tool of ours ever does: held against a server that does it, behind our gate and on our transport."""
+"""Scenarios that need what no tool of ours does, run against an SDK server with our authentication and transport."""
 
 ASKS_CLIENT = "asks the client for something during a call; a tool of ours never does"
 RESOURCES = "is about resources; ours are none, agents are prompts"
 SKILLS = "is about skills as resources, an extension of which we offer nothing"
 
-HELD = {**OF_ANY_SERVER, **OF_EXAMPLE, **OF_TRANSPORT}
+SCENARIOS = {**OF_ANY_SERVER, **OF_EXAMPLE, **OF_TRANSPORT}
 
 NOT_OURS = {
     "server-sse-polling": "wants a stream that can be resumed; long work is found again by its id instead",
@@ -113,7 +113,7 @@ NOT_OURS = {
     "tasks-status-notifications": "checks nothing yet",
     "tasks-required-task-error": "calls a tool that is a task or nothing; ours answer every client",
 }
-"""Not held against us, and why."""
+"""Scenarios that are not run, with the reason."""
 
 CHECKS_NOT_OURS = {
     "sep-2575-server-rejects-undeclared-capability": ASKS_CLIENT,
@@ -124,11 +124,11 @@ CHECKS_NOT_OURS = {
     "sep-2549-resources-templates-list-caching-hints": RESOURCES,
     "tasks-result-type-complete-on-non-task-responses": ASKS_CLIENT,
 }
-"""Single checks of scenarios that are held against us otherwise."""
+"""Checks that may fail in scenarios that are run, with the reason."""
 
 
 def script(name: str) -> list[str]:
-    """The command of an installed program."""
+    """Return the command of an installed program."""
     if not CLIENTS.is_in(TOOLS):
         skip("The MCP suite and inspector are not here: `make test` installs them from a package registry.")
     return [str(node_and_npm()[0]), str(TOOLS / FOLDER / "node_modules" / "@modelcontextprotocol" / name)]
@@ -136,7 +136,7 @@ def script(name: str) -> list[str]:
 
 @contextmanager
 def started(place: Path) -> Iterator[tuple[int, str]]:
-    """The port and the token of a real server."""
+    """Start a server process, and yield its port and token."""
     process = subprocess.Popen(
         [sys.executable, "-m", "retinue", "mcp", "--engine", "scripted", "--background", "--http", "0"],
         cwd=place,
@@ -156,7 +156,7 @@ def started(place: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.fixture
 def server(tmp_path) -> Iterator[tuple[int, str]]:
-    """A server's port and token."""
+    """Yield the port and token of a server process."""
     with started(tmp_path) as found:
         yield found
 
@@ -166,7 +166,7 @@ def environ(home: Path) -> dict[str, str]:
 
 
 async def run(command: list[str], place: Path) -> tuple[int, str]:
-    """What a program ended with and said."""
+    """Run a program, and return its exit code and output."""
     with anyio.fail_after(PATIENCE):
         done = await anyio.run_process(command, cwd=place, env=environ(place), check=False, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode()
@@ -176,21 +176,21 @@ async def run(command: list[str], place: Path) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def introduced(port: int, token: str) -> AsyncIterator[int]:
-    """The port of one who hands requests on with the token: the suite cannot send one."""
+async def open_token_proxy(port: int, token: str) -> AsyncIterator[int]:
+    """Open a proxy that adds the token to requests, which the suite cannot send, and yield its port."""
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0)
     own = listener.extra(SocketAttribute.local_port)
 
-    async def hand_on(client: SocketStream) -> None:
+    async def forward(client: SocketStream) -> None:
         server = await anyio.connect_tcp("127.0.0.1", port)
         async with client, server, anyio.create_task_group() as group:
-            group.start_soon(pass_back, server, client, group)
-            await pass_on(client, server)
+            group.start_soon(forward_responses, server, client, group)
+            await forward_requests(client, server)
             group.cancel_scope.cancel()
 
-    async def pass_on(client: SocketStream, server: SocketStream) -> None:
+    async def forward_requests(client: SocketStream, server: SocketStream) -> None:
         rest, missing = b"", 0
-        with gone():
+        with until_disconnect():
             while chunk := await client.receive():
                 rest += chunk
                 while rest and (missing or b"\r\n\r\n" in rest):
@@ -205,51 +205,51 @@ async def introduced(port: int, token: str) -> AsyncIterator[int]:
                     if body:
                         await server.send(body)
 
-    async def pass_back(server: SocketStream, client: SocketStream, group: Any) -> None:
-        with gone():
+    async def forward_responses(server: SocketStream, client: SocketStream, group: Any) -> None:
+        with until_disconnect():
             while True:
                 await client.send(await server.receive())
         group.cancel_scope.cancel()
 
     async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, hand_on)
+        group.start_soon(listener.serve, forward)
         yield own
         group.cancel_scope.cancel()
 
 
-def gone() -> AbstractContextManager[None]:
-    """A block that ends when the other side does."""
+def until_disconnect() -> AbstractContextManager[None]:
+    """Return a block that ends when the other side disconnects."""
     return suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 Reports = dict[tuple[str, str], dict[str, str]]
-"""What became of each check, by scenario and revision."""
+"""The status of each check, by scenario and revision."""
 
 
-async def held_against(port: int, token: str, place: Path, *extensions: str) -> Reports:
-    """What the suite finds in a server: all it has for each revision, and these scenarios of extensions; at once."""
+async def run_suite(port: int, token: str, place: Path, *extensions: str) -> Reports:
+    """Run the suite against a server for each revision, and these extension scenarios, all at once."""
     reports: Reports = {}
 
-    async def hold(revision: str, *which: str) -> None:
+    async def run_scenarios(revision: str, *which: str) -> None:
         folder = Path(tempfile.mkdtemp(dir=place))
         command = [*script("conformance/dist/index.js"), "server", "--url", url, "--spec-version", revision]
-        _, said = await run([*command, *which, "-o", str(folder)], folder)
+        _, output = await run([*command, *which, "-o", str(folder)], folder)
         found = list(folder.glob("*/checks.json"))
-        assert found, said
+        assert found, output
         for file in found:
             scenario = re.sub(r"^server-|-\d{4}-\d\d-\d\dT.*$", "", file.parent.name)
             reports[scenario, revision] = {check["id"]: check["status"] for check in json.loads(file.read_text())}
 
-    async with introduced(port, token) as own, anyio.create_task_group() as group:
+    async with open_token_proxy(port, token) as own, anyio.create_task_group() as group:
         url = f"http://127.0.0.1:{own}/mcp"
         for scenario in extensions:
-            group.start_soon(hold, CURRENT, "--scenario", scenario, "--force")
+            group.start_soon(run_scenarios, CURRENT, "--scenario", scenario, "--force")
         for revision in (BEFORE, CURRENT):
-            group.start_soon(hold, revision, "--suite", "all")
+            group.start_soon(run_scenarios, revision, "--suite", "all")
     return reports
 
 
-def each(scenarios: dict[str, list[str]]) -> list[tuple[str, str]]:
+def list_cases(scenarios: dict[str, list[str]]) -> list[tuple[str, str]]:
     return [(scenario, revision) for scenario, revisions in scenarios.items() for revision in revisions]
 
 
@@ -259,40 +259,40 @@ def reports(tmp_path_factory) -> Reports:
     place, tasks = tmp_path_factory.mktemp("suite"), [name for name in OF_EXAMPLE if name.startswith("tasks-")]
 
     async def of_example() -> Reports:
-        async with served(tmp_path_factory.mktemp("example")) as (port, token):
-            return await held_against(port, token, place, *tasks)
+        async with open_diagnostics_server(tmp_path_factory.mktemp("example")) as (port, token):
+            return await run_suite(port, token, place, *tasks)
 
     async def of_transport() -> Reports:
-        async with exchange.served() as (port, token):
-            return await held_against(port, token, place)
+        async with exchange.open_exchange_server() as (port, token):
+            return await run_suite(port, token, place)
 
     with started(tmp_path_factory.mktemp("any")) as (port, token):
-        of_any_server = anyio.run(lambda: held_against(port, token, place))
+        any_server_reports = anyio.run(lambda: run_suite(port, token, place))
     found = [
-        (OF_ANY_SERVER, of_any_server),
+        (OF_ANY_SERVER, any_server_reports),
         (OF_EXAMPLE, anyio.run(of_example)),
         (OF_TRANSPORT, anyio.run(of_transport)),
     ]
-    return {key: reports[key] for scenarios, reports in found for key in each(scenarios)}
+    return {key: reports[key] for scenarios, reports in found for key in list_cases(scenarios)}
 
 
-@pytest.mark.parametrize(("scenario", "revision"), each(HELD))
-def test_the_official_suite_finds_nothing_wrong(reports, scenario, revision):
+@pytest.mark.parametrize(("scenario", "revision"), list_cases(SCENARIOS))
+def test_official_conformance_suite_passes(reports, scenario, revision):
     checks = reports[scenario, revision]
     failed = {check for check, status in checks.items() if status not in {"SUCCESS", "SKIPPED", "INFO"}}
     assert failed <= CHECKS_NOT_OURS.keys()
     assert "SUCCESS" in checks.values()
 
 
-def test_no_check_is_left_out_that_would_pass(reports):
+def test_skipped_conformance_checks_still_fail(reports):
     passed = {check for checks in reports.values() for check, status in checks.items() if status == "SUCCESS"}
     assert passed.isdisjoint(CHECKS_NOT_OURS)
 
 
-async def test_every_scenario_is_held_against_us_or_there_is_a_reason(tmp_path):
-    _, said = await run([*script("conformance/dist/index.js"), "list", "--server"], tmp_path)
-    known = re.findall(r"^  - (\S+)", said, re.MULTILINE)
-    assert sorted(known) == sorted([*HELD, *NOT_OURS])
+async def test_every_conformance_scenario_runs_or_has_a_reason(tmp_path):
+    _, output = await run([*script("conformance/dist/index.js"), "list", "--server"], tmp_path)
+    known = re.findall(r"^  - (\S+)", output, re.MULTILINE)
+    assert sorted(known) == sorted([*SCENARIOS, *NOT_OURS])
 
 
 # -- the inspector ---------------------------------------------------------------------------------
@@ -301,26 +301,26 @@ SERVER = (sys.executable, "-m", "retinue", "mcp", "--engine", "scripted")
 
 
 @pytest.mark.parametrize("surfaces", ["single,fanout", "sticky,nested"])
-async def test_the_inspector_finds_every_schema_portable(tmp_path, surfaces):
+async def test_inspector_finds_every_schema_portable(tmp_path, surfaces):
     command = [*script("inspector/clients/launcher/build/index.js"), "--cli", *SERVER]
-    code, said = await run(
+    code, output = await run(
         [*command, "--toolset", surfaces, "--background", "--method", "tools/list", "--strict"], tmp_path
     )
-    assert code == 0, said
+    assert code == 0, output
 
 
-async def test_the_inspector_gets_an_answer_on_stdio(tmp_path):
+async def test_inspector_gets_an_answer_on_stdio(tmp_path):
     command = [*script("inspector/clients/launcher/build/index.js"), "--cli", *SERVER, "--method", "tools/call"]
     arguments = ["--tool-name", "subagent", "--tool-arg", "agent=explorer", "--tool-arg", "task=look"]
-    code, said = await run([*command, *arguments], tmp_path)
-    assert code == 0, said
-    assert json.loads(said)["content"][0]["text"] == "A scripted answer of explorer to: look"
+    code, output = await run([*command, *arguments], tmp_path)
+    assert code == 0, output
+    assert json.loads(output)["content"][0]["text"] == "A scripted answer of explorer to: look"
 
 
-async def test_the_inspector_gets_an_answer_over_http(server, tmp_path):
+async def test_inspector_gets_an_answer_over_http(server, tmp_path):
     port, token = server
     command = [*script("inspector/clients/launcher/build/index.js"), "--cli", f"http://127.0.0.1:{port}/mcp"]
     header = ["--header", f"Authorization: Bearer {token}", "--method", "tools/call"]
-    code, said = await run([*command, *header, "--tool-name", "list_subagent_profiles"], tmp_path)
-    assert code == 0, said
-    assert json.loads(said)["structuredContent"]["count"] == 0
+    code, output = await run([*command, *header, "--tool-name", "list_subagent_profiles"], tmp_path)
+    assert code == 0, output
+    assert json.loads(output)["structuredContent"]["count"] == 0

@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 from retinue.engines.scripted import reply
 
 
-async def test_every_agent_that_can_be_called_is_a_prompt(connect):
+async def test_every_runnable_agent_is_a_prompt(connect):
     async with connect(reply("done")) as client:
         prompts = (await client.list_prompts()).prompts
         asked = await client.get_prompt("explorer", {"task": "Find auth code"})
@@ -20,12 +20,12 @@ async def test_every_agent_that_can_be_called_is_a_prompt(connect):
     )
 
 
-async def test_a_prompt_nobody_has_is_an_error_of_the_protocol(connect):
+async def test_unknown_prompt_is_a_protocol_error(connect):
     async with connect(reply("done")) as client:
         with pytest.raises(MCPError, match="Unknown prompt: nobody"):
             await client.get_prompt("nobody", {"task": "x"})
 
 
-async def test_there_are_no_prompts_where_nothing_may_be_dispatched(connect):
+async def test_no_prompts_are_listed_when_dispatching_is_disabled(connect):
     async with connect(reply("done"), settings={"enabled": False}) as client:
         assert (await client.list_prompts()).prompts == []

@@ -1,4 +1,4 @@
-"""`retinue mcp` as a host starts it: a process, its stdin and its stdout."""
+"""`retinue mcp` as a process on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def host(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_sdks_own_client_gets_an_answer_in_both_revisions(tmp_path, mode):
+async def test_sdk_client_is_answered_on_stdio_in_both_revisions(tmp_path, mode):
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "retinue", "mcp", "--engine", "scripted"],
@@ -95,7 +95,7 @@ async def test_the_sdks_own_client_gets_an_answer_in_both_revisions(tmp_path, mo
     assert [block.model_dump()["text"] for block in result.content] == ["A scripted answer of explorer to: look"]
 
 
-def test_stdout_carries_the_protocol_and_nothing_else(host):
+def test_stdout_carries_only_the_protocol(host):
     """Whatever prints in the process or below it while it serves, on the stream or on the descriptor."""
     noisy = """
 import os, sys, warnings
@@ -120,7 +120,7 @@ main(sys.argv[1:])
     assert served.process.returncode == 0
 
 
-def test_what_makes_no_sense_is_survived_and_the_next_call_answered(host):
+def test_invalid_messages_are_survived_and_the_next_call_answered(host):
     served = host()
     served.write(b"\n\n{\n[]\nnull\n\xff\xfe\n" + b"[" * 100_000 + b'\n{"jsonrpc":"2.0"}\n{"id":{}}\n')
     served.write(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"9" * 5000 + b"}\n")
@@ -130,7 +130,7 @@ def test_what_makes_no_sense_is_survived_and_the_next_call_answered(host):
     assert answer["result"]["isError"] is False
 
 
-def test_a_call_with_half_a_character_in_it_is_answered(host):
+def test_lone_surrogate_in_a_call_on_stdio_is_answered(host):
     """Hosts in JavaScript write such escapes where they cut an emoji in two."""
     served = host()
     served.call("subagent", {"agent": "explorer", "task": "look \ud83d"}, 7)
@@ -141,7 +141,7 @@ def test_a_call_with_half_a_character_in_it_is_answered(host):
     )
 
 
-def test_a_message_without_an_end_costs_no_memory_and_is_skipped(host):
+def test_endless_message_is_skipped_in_bounded_memory(host):
     served = host()
     for _ in range(6):
         served.write(b"x" * 2**20)
@@ -152,7 +152,7 @@ def test_a_message_without_an_end_costs_no_memory_and_is_skipped(host):
     assert b"A message of more than 4 MiB was skipped" in err
 
 
-def test_a_host_that_leaves_ends_the_server_and_what_it_runs(host, tmp_path):
+def test_closed_stdin_ends_the_server_and_its_runs(host, tmp_path):
     served = host(RETINUE_SCRIPT=HANGS)
     served.call("subagent", TASK, progressToken="t")
     while "read" not in served.line()["params"]["message"]:
@@ -162,7 +162,7 @@ def test_a_host_that_leaves_ends_the_server_and_what_it_runs(host, tmp_path):
     assert listed(tmp_path) == [("error", "aborted")]
 
 
-def test_a_host_that_reads_no_more_ends_the_server_too(host, tmp_path):
+def test_closed_stdout_ends_the_server(host, tmp_path):
     served = host(RETINUE_SCRIPT=HANGS)
     served.call("subagent", TASK, progressToken="t")
     served.line()
@@ -172,14 +172,14 @@ def test_a_host_that_reads_no_more_ends_the_server_too(host, tmp_path):
     assert listed(tmp_path) == [("error", "aborted")]
 
 
-def test_a_host_that_reads_late_misses_nothing(host):
+def test_slow_host_gets_every_message(host):
     served = host("--toolset", "single,nested")
     for number in range(300):
         served.ask("tools/list", number)
     assert sorted(served.line()["id"] for _ in range(300)) == list(range(300))
 
 
-def test_a_cancelled_request_is_not_answered_and_the_server_goes_on(host, tmp_path):
+def test_cancelled_request_is_not_answered_and_the_server_continues(host, tmp_path):
     served = host(RETINUE_SCRIPT=HANGS)
     served.call("subagent", TASK, 1, progressToken="t")
     while "read" not in served.line()["params"]["message"]:
@@ -201,7 +201,7 @@ def waited(served: Host, name: str, seconds: float) -> Any:
     return served.line()["result"]["structuredContent"]
 
 
-def test_what_came_of_long_work_outlives_a_server_that_is_killed(host):
+def test_background_result_outlives_a_killed_server(host):
     """What was done is there for whoever serves next; what was not is said to be interrupted, with what it had."""
     script = json.dumps(
         {"agents": {"tester": [{"say": "So far."}, {"hang": True}]}, "steps": [{"say": "In auth.py."}]}
@@ -218,7 +218,7 @@ def test_what_came_of_long_work_outlives_a_server_that_is_killed(host):
     assert waited(second, done, 0) == read
 
 
-def test_a_server_that_goes_on_notices_that_the_one_which_did_the_work_is_gone(host):
+def test_run_of_a_killed_server_is_interrupted_for_another_server(host):
     first, second = host("--background", RETINUE_SCRIPT=HANGS), host("--background")
     name = started(first, "explorer")
     assert waited(second, name, 0)["state"] == "working"
@@ -229,7 +229,7 @@ def test_a_server_that_goes_on_notices_that_the_one_which_did_the_work_is_gone(h
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_while_its_host_is_still_there(host, number):
+def test_signal_ends_the_stdio_server(host, number):
     served = host()
     served.ask("tools/list")
     served.line()
@@ -248,7 +248,7 @@ def test_a_signal_ends_the_server_while_its_host_is_still_there(host, number):
         (("--toolset", " , "), "It is empty: name at least one surface."),
     ],
 )
-def test_what_cannot_be_served_is_said_and_nothing_is(host, arguments, sentence):
+def test_invalid_mcp_options_are_reported_and_nothing_is_served(host, arguments, sentence):
     served = host(*arguments)
     out, err = served.leave()
     assert (served.process.returncode, out) == (2, b"")

@@ -1,4 +1,4 @@
-"""What a client sees before it calls anything: tools, schemas, annotations, and what they cost it."""
+"""Tool lists: names, schemas, annotations and token cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.support.retinue_factory import stage
 
 from retinue.engines.scripted import reply
 from retinue.servers.lifecycle import ServerStartError
-from retinue.servers.mcp import toolset_server as desk
+from retinue.servers.mcp import toolset_server
 from retinue.servers.mcp.background import BackgroundToolset
 from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS
 
-MOST_TOKENS = 1500
+MAX_TOKENS = 1500
 DEFAULT = [
     "subagent",
     "delegate_to_subagents",
@@ -26,11 +26,11 @@ DEFAULT = [
 BACKGROUND = ["subagent_start", "subagent_status", "subagent_wait", "subagent_steer", "subagent_cancel"]
 
 
-def on_the_wire(tools):
+def to_json(tools):
     return [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in tools]
 
 
-async def test_the_tools_of_the_mounted_surfaces_are_listed(connect):
+async def test_tools_of_the_mounted_toolsets_are_listed(connect):
     async with connect(reply("done")) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == DEFAULT
     async with connect(reply("done"), surfaces=("sticky", "nested"), background=True) as client:
@@ -41,7 +41,7 @@ async def test_the_tools_of_the_mounted_surfaces_are_listed(connect):
 @pytest.mark.parametrize("surfaces", [("single", "fanout"), ("sticky", "nested")])
 async def test_every_tool_has_a_description_schemas_and_annotations(connect, surfaces):
     async with connect(reply("done"), surfaces=surfaces, background=True) as client:
-        tools = on_the_wire((await client.list_tools()).tools)
+        tools = to_json((await client.list_tools()).tools)
     for tool in tools:
         assert tool["description"]
         for schema in (tool["inputSchema"], tool["outputSchema"]):
@@ -50,7 +50,7 @@ async def test_every_tool_has_a_description_schemas_and_annotations(connect, sur
         assert set(tool["annotations"]) == {"readOnlyHint", "openWorldHint"}
 
 
-async def test_tools_that_only_look_and_agents_that_cannot_write_are_read_only(connect):
+async def test_query_tools_and_read_only_agents_are_marked_read_only(connect):
     async with connect(reply("done")) as client:
         hints = {tool.name: tool.annotations.read_only_hint for tool in (await client.list_tools()).tools}
     assert hints == {**dict.fromkeys(DEFAULT, True), "delegate_to_subagents": False}
@@ -61,33 +61,33 @@ async def test_tools_that_only_look_and_agents_that_cannot_write_are_read_only(c
 
 @pytest.mark.real
 @pytest.mark.process
-async def test_the_default_list_costs_its_host_little(connect):
+async def test_default_tool_list_costs_few_tokens(connect):
     async with connect(reply("done")) as client:
-        listed = on_the_wire((await client.list_tools()).tools)
+        listed = to_json((await client.list_tools()).tools)
     (cost,) = real_tokens([json.dumps(listed, separators=(",", ":"))])
-    assert cost <= MOST_TOKENS
+    assert cost <= MAX_TOKENS
 
 
-async def test_nothing_is_listed_where_nothing_may_be_dispatched(connect):
+async def test_no_tools_are_listed_when_dispatching_is_disabled(connect):
     async with connect(reply("done"), background=True, settings={"enabled": False}) as client:
         assert (await client.list_tools()).tools == []
 
 
-async def test_the_server_says_who_it_is_and_what_its_answers_are(connect):
+async def test_server_sends_its_name_and_instructions(connect):
     async with connect(reply("done")) as client:
         assert client.server_info.name == "retinue"
         assert client.instructions == "Be kind."
 
 
-async def test_surfaces_with_tools_of_the_same_name_cannot_be_mounted_together(workplace):
+async def test_toolsets_with_equal_tool_names_cannot_be_mounted_together(workplace):
     async with stage(workplace, reply("done")) as retinue:
         with pytest.raises(ServerStartError) as clash:
-            async with desk.open_tool_server(retinue, ["single", "sticky"], roots=[]):
+            async with toolset_server.open_tool_server(retinue, ["single", "sticky"], roots=[]):
                 pass
     assert str(clash.value) == "The surfaces single and sticky both have a tool subagent: mount one of them."
 
 
-async def test_the_shape_of_every_tool_is_known(workplace):
+async def test_every_tool_has_an_output_schema(workplace):
     async with stage(workplace, reply("done")) as retinue:
         families = [retinue.toolset(name) for name in retinue.toolsets]
         known = {(family.name, tool) for family in families for tool in family.handlers}

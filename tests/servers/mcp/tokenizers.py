@@ -1,4 +1,4 @@
-"""What texts cost in the tokens of real models."""
+"""Token counts of texts with the tokenizers of real models."""
 
 from __future__ import annotations
 

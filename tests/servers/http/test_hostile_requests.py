@@ -1,4 +1,4 @@
-"""Requests nobody writes by accident, on a real socket: each is answered or cut off, and the server goes on."""
+"""Malformed and hostile requests on a real socket: each is answered or cut off, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ TASK = {"agent": "explorer", "task": "look"}
 JSON = "application/json"
 
 
-class Site:
-    """A server that listens."""
+class RunningServer:
+    """A server on a real socket."""
 
     def __init__(self, port: int, server: ServerParts) -> None:
         self.port = port
@@ -54,7 +54,7 @@ class Site:
         return await anyio.connect_tcp("127.0.0.1", self.port)
 
     async def send(self, request: bytes) -> bytes:
-        """The answer to a request, up to where the server closes; nothing, where it cuts us off."""
+        """Send a request and return all bytes until the server closes; none if it resets the connection."""
         seen = b""
         with anyio.fail_after(PATIENCE), suppress(anyio.BrokenResourceError):
             async with await self.connect() as stream:
@@ -67,19 +67,19 @@ class Site:
         answer = await self.send(self.head(first, "Connection: close", *lines))
         return int(answer.split(b" ", 2)[1])
 
-    async def is_well(self) -> bool:
+    async def is_healthy(self) -> bool:
         return await self.status("GET /api/v1/health") == 200
 
 
-Open = Callable[..., AbstractAsyncContextManager[Site]]
+Open = Callable[..., AbstractAsyncContextManager[RunningServer]]
 
 
 @pytest.fixture
-def site(place: Path, tmp_path: Path) -> Open:
-    """`async with site(say("done")) as server`."""
+def open_site(place: Path, tmp_path: Path) -> Open:
+    """Return `open_site(*script)`, which opens a server on a real socket."""
 
     @asynccontextmanager
-    async def serving(*script: Any, patience: float = 30.0) -> AsyncIterator[Site]:
+    async def serving(*script: Any, patience: float = 30.0) -> AsyncIterator[RunningServer]:
         with bind_socket(0) as bound:
             port = bound.getsockname()[1]
             async with (
@@ -88,7 +88,7 @@ def site(place: Path, tmp_path: Path) -> Open:
                 anyio.create_task_group() as group,
             ):
                 group.start_soon(lambda: serve_http(server.app, bound, idle_timeout=patience))
-                yield Site(port, server)
+                yield RunningServer(port, server)
                 group.cancel_scope.cancel()
 
     return serving
@@ -107,10 +107,10 @@ def site(place: Path, tmp_path: Path) -> Open:
         "GET /api/v1/agents/%2e%2e%2fx",
     ],
 )
-async def test_odd_paths_are_not_found(site, first):
-    async with site(reply("done")) as server:
+async def test_odd_paths_are_not_found(open_site, first):
+    async with open_site(reply("done")) as server:
         assert await server.status(first) in {200, 404}
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ async def test_odd_paths_are_not_found(site, first):
         b"GET / HTTP/9.9",
     ],
 )
-async def test_what_is_no_http_is_cut_off(site, request_line):
-    async with site(reply("done")) as server:
+async def test_malformed_http_is_rejected(open_site, request_line):
+    async with open_site(reply("done")) as server:
         answer = await server.send(request_line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert answer[:12] in {b"", b"HTTP/1.1 400", b"HTTP/1.1 421"}
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
 @pytest.mark.parametrize(
@@ -144,34 +144,34 @@ async def test_what_is_no_http_is_cut_off(site, request_line):
         ("POST /api/v1/links", ("Content-Length: -2",), 400),
     ],
 )
-async def test_what_could_be_understood_in_two_ways_or_is_not_for_us_is_turned_away(site, first, lines, status):
-    async with site(reply("done")) as server:
+async def test_ambiguous_or_misdirected_requests_are_rejected(open_site, first, lines, status):
+    async with open_site(reply("done")) as server:
         stop = () if status != 200 else ("Connection: close",)
         asked = server.head(first, f"Content-Type: {JSON}", *lines, *stop) + b"{}"
         assert (await server.send(asked)).startswith(b"HTTP/1.1 %d" % status)  # and closed
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
-async def test_huge_headers_and_queries_are_refused(site):
-    async with site(reply("done")) as server:
+async def test_huge_headers_and_queries_are_rejected(open_site):
+    async with open_site(reply("done")) as server:
         huge = await server.send(server.head("GET /api/v1/health", f"X-Much: {'x' * 200_000}"))
         assert huge[:12] in {b"", b"HTTP/1.1 400", b"HTTP/1.1 431"}
         assert await server.status("GET /api/v1/runs?q=" + "x" * 20_000) == 400
         assert await server.status("GET /api/v1/health", *[f"X-{number}: y" for number in range(300)]) == 200
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
 @pytest.mark.parametrize(
     ("method", "status"), [("HEAD", 405), ("OPTIONS", 405), ("TRACE", 405), ("PATCH", 405), ("X" * 50, 405)]
 )
-async def test_other_methods_do_nothing(site, method, status):
-    async with site(reply("done")) as server:
+async def test_unsupported_methods_are_not_allowed(open_site, method, status):
+    async with open_site(reply("done")) as server:
         for path in ("/api/v1/runs", "/api/v1/health"):
             assert await server.status(f"{method} {path}") == status
 
 
-async def test_a_body_where_none_is_wanted_changes_nothing(site):
-    async with site(reply("done")) as server:
+async def test_body_of_a_get_request_is_ignored(open_site):
+    async with open_site(reply("done")) as server:
         body = json.dumps(TASK).encode()
         asked = server.head("GET /api/v1/runs", "Connection: close", f"Content-Length: {len(body)}") + body
         assert (await server.send(asked)).startswith(b"HTTP/1.1 200")
@@ -183,8 +183,8 @@ async def test_a_body_where_none_is_wanted_changes_nothing(site):
 @pytest.mark.parametrize(
     "place", ["x" * 9_000, "EPOCH-" + "9" * 5_000, "EPOCH--1", "EPOCH-²", "EPOCH-0 ", "\x80\xff", "-"]
 )
-async def test_a_last_id_of_garbage_is_a_place_that_is_gone(site, place):
-    async with site(reply("done")) as server, await server.connect() as stream:
+async def test_invalid_last_event_id_causes_a_resync(open_site, place):
+    async with open_site(reply("done")) as server, await server.connect() as stream:
         odd = place.replace("EPOCH", server.server.feed.epoch)
         await stream.send(server.head("GET /api/v1/events", f"Last-Event-ID: {odd}"))
         seen = b""
@@ -198,8 +198,8 @@ async def test_a_last_id_of_garbage_is_a_place_that_is_gone(site, place):
         assert seen.startswith(b"HTTP/1.1 200")
 
 
-async def test_half_a_request_is_given_up_also_after_a_whole_one(site):
-    async with site(reply("done"), patience=0.2) as server:
+async def test_incomplete_request_is_dropped_even_after_a_complete_one(open_site):
+    async with open_site(reply("done"), patience=0.2) as server:
         with anyio.fail_after(PATIENCE):
             async with await server.connect() as first, await server.connect() as second:
                 await first.send(b"GET /api/v1/health HTTP/1.1\r\nHost:")
@@ -212,19 +212,19 @@ async def test_half_a_request_is_given_up_also_after_a_whole_one(site):
                         await second.receive()
 
 
-async def test_a_reader_who_takes_nothing_is_given_up_also_without_a_token(site):
-    """One request after the other, and no answer is read: the answers pile up until nobody can send or receive."""
-    async with site(reply("done"), patience=0.2) as server, await server.connect() as stream:
+async def test_stalled_reader_is_dropped_even_without_a_token(open_site):
+    """Requests without reading a response fill the buffers until neither side can send."""
+    async with open_site(reply("done"), patience=0.2) as server, await server.connect() as stream:
         with anyio.fail_after(PATIENCE), pytest.raises(anyio.BrokenResourceError):
             while True:
                 await stream.send(f"GET /login.js HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode() * 100)
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
-async def test_a_watcher_who_takes_nothing_is_given_up_and_one_who_reads_is_not(site):
+async def test_stalled_watcher_is_dropped_and_a_reading_one_is_kept(open_site):
     text = Text(text="x" * 2**20)
     async with (
-        site(*[text] * 16, reply("done"), patience=0.3) as server,
+        open_site(*[text] * 16, reply("done"), patience=0.3) as server,
         await server.connect() as stalled,
         await server.connect() as reading,
     ):
@@ -241,12 +241,15 @@ async def test_a_watcher_who_takes_nothing_is_given_up_and_one_who_reads_is_not(
                 seen = seen[-100:] + await reading.receive()
             while hub.watchers > 1:
                 await anyio.lowlevel.checkpoint()
-        assert await server.is_well()
+        assert await server.is_healthy()
 
 
-async def test_a_stream_is_not_given_up_for_being_long(site):
+async def test_long_idle_stream_is_kept_open(open_site):
     go = anyio.Event()
-    async with site(RunCallback(go.wait), reply("done"), patience=0.1) as server, await server.connect() as stream:
+    async with (
+        open_site(RunCallback(go.wait), reply("done"), patience=0.1) as server,
+        await server.connect() as stream,
+    ):
         await stream.send(server.head("GET /api/v1/events"))
         await anyio.sleep(0.5)
         body = json.dumps(TASK).encode()
@@ -260,8 +263,8 @@ async def test_a_stream_is_not_given_up_for_being_long(site):
                     seen += await stream.receive()
 
 
-async def test_two_hundred_watchers_at_once_are_served_and_forgotten(site):
-    async with site(reply("done")) as server:
+async def test_two_hundred_watchers_are_served_and_released(open_site):
+    async with open_site(reply("done")) as server:
         async with anyio.create_task_group() as group:
             streams: list[ByteStream] = []
 
@@ -273,16 +276,16 @@ async def test_two_hundred_watchers_at_once_are_served_and_forgotten(site):
 
             for _ in range(200):
                 group.start_soon(watch)
-        assert await server.is_well()
+        assert await server.is_healthy()
         assert server.server.feed.watchers == 200
         for stream in streams:
             await stream.aclose()
         with anyio.fail_after(PATIENCE):
             while server.server.feed.watchers:
-                assert await server.is_well()
+                assert await server.is_healthy()
 
 
-def test_small_answers_are_not_held_back():
+def test_connections_have_tcp_nodelay():
     with bind_socket(0) as bound, socket.create_connection(bound.getsockname()):
         accepted, _ = bound.accept()
         with accepted:
@@ -311,7 +314,7 @@ def test_small_answers_are_not_held_back():
         ("", False),
     ],
 )
-def test_only_our_names_are_ours_however_they_are_written(host, is_ours):
+def test_only_exact_host_names_are_accepted(host, is_ours):
     names = AllowedHosts(PORT, ("127.0.0.1", "localhost", "[::1]", "BOX.example"))
     headers = [("host", host.replace("PORT", str(PORT)))]
     if is_ours:
@@ -321,7 +324,7 @@ def test_only_our_names_are_ours_however_they_are_written(host, is_ours):
             names.check(headers)
 
 
-def test_on_the_port_that_browsers_leave_out_it_may_be_left_out():
+def test_port_80_may_be_omitted_from_host_and_origin():
     AllowedHosts(80).check([("host", "localhost"), ("origin", "http://localhost")])
     with pytest.raises(HttpError):
         AllowedHosts(PORT).check([("host", "localhost")])
@@ -338,7 +341,7 @@ def test_on_the_port_that_browsers_leave_out_it_may_be_left_out():
         "retinue_1=of another server; OURS",
     ],
 )
-async def test_cookies_of_other_servers_of_this_host_are_in_nobodys_way(tmp_path, cookies):
+async def test_cookies_of_other_servers_on_the_host_are_ignored(tmp_path, cookies):
     access = Authenticator(tmp_path, PORT)
     ours = (await access.log_in(LoginBody(code=access.create_code()))).partition(";")[0]
     await access.authenticate([("cookie", cookies.replace("OURS", ours))])
@@ -346,7 +349,7 @@ async def test_cookies_of_other_servers_of_this_host_are_in_nobodys_way(tmp_path
         await access.authenticate([("cookie", cookies.replace("OURS", ours[:-1]))])
 
 
-async def test_of_many_browsers_with_the_same_link_at_once_one_gets_in(serve):
+async def test_concurrent_logins_with_one_link_succeed_once(serve):
     async with serve(reply("done")) as client:
         code = (await client.post("links")).json["link"].partition("#")[2]
         told: list[int] = []
@@ -365,7 +368,7 @@ async def test_of_many_browsers_with_the_same_link_at_once_one_gets_in(serve):
 ORDERS = [("cancel", {}), ("resume", {"task": "x"}), ("extend", {"seconds": 5}), ("steer", {"text": "x"})]
 
 
-async def test_orders_to_what_does_not_run_are_told_so(serve):
+async def test_commands_to_runs_that_are_not_live_are_refused(serve):
     async with serve(reply("done")) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
         for order, body in ORDERS:
@@ -380,8 +383,8 @@ async def test_orders_to_what_does_not_run_are_told_so(serve):
 
 
 @asynccontextmanager
-async def file_of(serve, *pieces: bytes) -> AsyncIterator[tuple[HttpApp, Any]]:
-    """An application with one file, whose record is gone after these pieces of it; and the scope of a request for it."""
+async def open_failing_download(serve, *pieces: bytes) -> AsyncIterator[tuple[HttpApp, Any]]:
+    """Open an application with a download that fails after these chunks, and the scope of a request for it."""
 
     async def broken() -> AsyncGenerator[bytes, None]:
         for piece in pieces:
@@ -399,32 +402,32 @@ async def file_of(serve, *pieces: bytes) -> AsyncIterator[tuple[HttpApp, Any]]:
         )
 
 
-async def test_a_file_that_breaks_off_is_cut_off_and_not_answered_twice(serve):
+async def test_download_that_fails_midway_is_cut_off(serve):
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async with file_of(serve, b"begun") as (app, scope):
+    async with open_failing_download(serve, b"begun") as (app, scope):
         with pytest.raises(RefusedError):
             await app(scope, anyio.sleep_forever, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[-1]["more_body"]
 
 
-async def test_a_file_that_cannot_be_begun_is_refused_in_words(serve):
+async def test_download_that_fails_at_the_start_is_an_error_response(serve):
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async with file_of(serve) as (app, scope):
+    async with open_failing_download(serve) as (app, scope):
         await app(scope, anyio.sleep_forever, send)
     assert sent[0]["status"] == 503
     assert json.loads(sent[1]["body"])["error"]["message"] == "Its record is gone."
 
 
-async def test_no_words_of_a_child_reach_a_header(serve, place):
+async def test_child_text_never_reaches_a_header(serve, place):
     folder = place / ".retinue" / "agents"
     folder.mkdir(parents=True)
     odd = 'a";b\r\nset-cookie: x=é'
@@ -439,7 +442,7 @@ async def test_no_words_of_a_child_reach_a_header(serve, place):
 # -- load ------------------------------------------------------------------------------------------
 
 
-async def test_a_stalled_reader_of_fifty_runs_costs_no_memory_and_slows_nobody(serve):
+async def test_stalled_reader_of_fifty_runs_uses_bounded_memory(serve):
     """It takes the first piece and nothing more, while fifty runs write and end."""
     said = [event for number in range(20) for event in (TextDelta("x" * 50_000), Text(f"{number} " + "y" * 50_000))]
     stuck, pieces = anyio.Event(), 0
@@ -470,7 +473,7 @@ async def test_a_stalled_reader_of_fifty_runs_costs_no_memory_and_slows_nobody(s
         group.cancel_scope.cancel()
 
 
-async def test_a_run_whose_end_is_the_first_that_is_heard_of_it_is_told_whole(serve):
+async def test_run_whose_first_seen_event_is_its_end_is_loaded_completely(serve):
     async with serve(reply("done")) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
         whole = [stamped async for stamped in client.retinue.history(run)]
@@ -483,7 +486,7 @@ async def test_a_run_whose_end_is_the_first_that_is_heard_of_it_is_told_whole(se
 # -- the state folder ------------------------------------------------------------------------------
 
 
-async def test_without_its_state_folder_nobody_gets_in_and_what_runs_goes_on(serve, tmp_path):
+async def test_deleted_state_folder_locks_everyone_out_and_runs_continue(serve, tmp_path):
     go = anyio.Event()
     async with serve(RunCallback(go.wait), reply("done")) as client, client.watch() as stream:
         await client.post("runs", TASK)
@@ -501,7 +504,7 @@ async def test_without_its_state_folder_nobody_gets_in_and_what_runs_goes_on(ser
         assert begun.status == 202
 
 
-async def test_a_state_folder_that_is_a_file_is_a_failure_and_no_end(serve, tmp_path):
+async def test_state_folder_replaced_by_a_file_is_a_failure_not_a_crash(serve, tmp_path):
     async with serve(reply("done")) as client:
         sessions = tmp_path / "state" / "sessions"
         shutil.rmtree(sessions, ignore_errors=True)

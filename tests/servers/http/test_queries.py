@@ -1,4 +1,4 @@
-"""What the API tells of runs: lists, one run, its tree, its events, its transcript."""
+"""Queries of the API: lists, run details, trees, events, transcripts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from tests.servers.http.conftest import PATIENCE
 from tests.support.retinue_factory import VIRTUAL_TIME
 
 from retinue.agents.agent import Agent
+from retinue.client import Retinue
 from retinue.engines.scripted import HangStep, RunCallback, TextStep, call, fail, reply, spawn
 from retinue.model.events import MessageEnded, Notice, Text, Thinking
 from retinue.model.results import Usage
+from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery
 from retinue.servers.http.run_list import RunListCache, RunLists, sort_by_tree
+from retinue.servers.http.schemas import RunRow
 from retinue.sessions.jsonl import JsonlStore
 from retinue.testing.stores import record_run, run_spec
 
@@ -45,7 +48,7 @@ async def test_declared_and_actual_model_have_one_spelling(serve):
     assert (run["actual"]["declaredModel"], run["actual"]["model"]) == ("local/scripted-1", "local/scripted-1")
 
 
-async def test_a_run_is_told_whole(serve, place):
+async def test_run_detail_has_every_field(serve, place):
     script = [
         Thinking("hm"),
         call("read", path="a.py", returns="x"),
@@ -85,8 +88,8 @@ async def test_a_run_is_told_whole(serve, place):
 
 
 @VIRTUAL_TIME
-async def test_time_is_counted_where_it_went():
-    """By a fold alone: the times of its events say all."""
+async def test_time_breakdown_counts_overlapping_tools_once():
+    """Computed from the times of the events alone."""
     from retinue.model.event_codec import EventRecord, EventSource
     from retinue.model.events import (
         AttemptStarted,
@@ -119,7 +122,7 @@ async def test_time_is_counted_where_it_went():
     assert (clock.queued, clock.other, clock.model, clock.tools) == (5.0, 1.0, 18.0, 7.0)
 
 
-async def test_a_failed_run_says_why(serve):
+async def test_failed_run_reports_its_failure(serve):
     async with serve(fail("401 invalid key")) as client:
         begun = (await client.post("runs", TASK)).json["run"]
         async with client.watch():
@@ -130,7 +133,7 @@ async def test_a_failed_run_says_why(serve):
     assert run["attempts"][-1]["failure"]["code"] == "provider"
 
 
-async def test_a_live_run_says_what_it_does(serve):
+async def test_live_run_reports_its_current_activity(serve):
     go = anyio.Event()
     async with serve(
         reply("I look around"), call("grep", pattern="x", path="src"), RunCallback(go.wait), reply("done")
@@ -153,7 +156,7 @@ async def test_a_live_run_says_what_it_does(serve):
     assert health["live"] == 1
 
 
-async def test_a_tree_has_parents_before_children(serve, place):
+async def test_tree_lists_parents_before_children(serve, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "lead.md").write_text("---\nname: lead\ndescription: d\ntools: [read, spawn_subagent]\n---\nLead.")
@@ -179,7 +182,7 @@ async def test_a_tree_has_parents_before_children(serve, place):
     assert groups[0]["live"] == 0
 
 
-async def test_a_session_that_goes_on_keeps_its_place_in_the_tree_and_what_is_below_it(serve, place):
+async def test_resumed_session_keeps_its_place_and_children_in_the_tree(serve, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "lead.md").write_text("---\nname: lead\ndescription: d\ntools: [read, spawn_subagent]\n---\nLead.")
@@ -211,7 +214,7 @@ async def test_a_session_that_goes_on_keeps_its_place_in_the_tree_and_what_is_be
     assert [above["run"] for above in detail["ancestors"]] == [before[0]["run"]]
 
 
-async def test_what_any_run_of_a_session_asked_for_stands_below_that_session(serve, place):
+async def test_children_of_every_run_of_a_session_are_listed_below_it(serve, place):
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "lead.md").write_text("---\nname: lead\ndescription: d\ntools: [read, spawn_subagent]\n---\nLead.")
@@ -244,7 +247,7 @@ async def test_what_any_run_of_a_session_asked_for_stands_below_that_session(ser
     assert (told.parent_run, told.parent_session, detail["parentSession"]) == (runs[1], session, session)
 
 
-async def test_the_events_of_a_run_come_in_pages(serve):
+async def test_events_of_a_run_come_in_pages(serve):
     async with serve(*[reply(str(number)) for number in range(5)]) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
         await client.hub.wait_final_row(run)
@@ -261,7 +264,7 @@ async def test_the_events_of_a_run_come_in_pages(serve):
     assert (found[0]["type"], found[-1]["type"], whole["next"]) == ("run_queued", "run_ended", None)
 
 
-async def test_a_page_of_long_events_is_bounded_and_nothing_is_left_out(serve):
+async def test_pages_of_long_events_are_bounded_and_complete(serve):
     texts = [str(number) * 2**20 for number in range(10)]
     async with serve(*(call("read", path=text[0], returns=text) for text in texts), reply("done")) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
@@ -280,7 +283,7 @@ async def test_a_page_of_long_events_is_bounded_and_nothing_is_left_out(serve):
 @pytest.mark.parametrize(
     ("form", "kind"), [("md", "text/markdown"), ("txt", "text/plain"), ("jsonl", "application/jsonl")]
 )
-async def test_a_transcript_can_be_kept(serve, form, kind):
+async def test_transcript_is_a_download_in_each_format(serve, form, kind):
     script = [Thinking("hm"), call("bash", command="ls ```x```", returns="a\n````\nb"), reply("done")]
     async with serve(*script) as client:
         run = (await client.post("runs", TASK)).json["run"]["run"]
@@ -299,7 +302,7 @@ async def test_a_transcript_can_be_kept(serve, form, kind):
         assert "`````\na\n````\nb\n`````" in text
 
 
-async def test_hostile_text_stays_data(serve):
+async def test_hostile_text_is_sent_without_raw_escape_sequences(serve):
     async with serve(call("read", path=HOSTILE, returns=HOSTILE), reply(HOSTILE)) as client, client.watch() as stream:
         run = (await client.post("runs", {"agent": "explorer", "task": HOSTILE, "name": HOSTILE[:100]})).json["run"][
             "run"
@@ -321,7 +324,7 @@ async def test_hostile_text_stays_data(serve):
     assert b"\x1b" not in stream.raw
 
 
-async def test_lists_are_narrowed_down_and_go_on(serve, tmp_path):
+async def test_lists_are_filtered_and_paged(serve, tmp_path):
     first = await stored(tmp_path / "state", *[(f"root-{n % 3}", f"task {n}", 1000.0 * n) for n in range(1, 8)])
     await stored(tmp_path / "state", ("root-0", "Other " + "x" * 500 + " needle", 500.0), agent="tester")
     async with serve(reply("done")) as client:
@@ -356,7 +359,7 @@ async def test_lists_are_narrowed_down_and_go_on(serve, tmp_path):
         assert [each["session"] for each in sessions["sessions"]] == first[::-1][:2]
 
 
-async def test_live_conversations_come_first_and_once(serve, tmp_path):
+async def test_live_conversations_are_listed_first_and_once(serve, tmp_path):
     await stored(tmp_path / "state", *[(f"root-{n}", "old", 9e9 + n) for n in range(3)])
     go = anyio.Event()
     async with serve(RunCallback(go.wait), reply("done")) as client:
@@ -371,7 +374,7 @@ async def test_live_conversations_come_first_and_once(serve, tmp_path):
     assert [group["root"] for group in live] == [begun["root"]]
 
 
-async def test_a_long_conversation_says_how_much_more_there_is(serve, tmp_path):
+async def test_long_conversation_reports_the_number_of_unlisted_runs(serve, tmp_path):
     await stored(tmp_path / "state", *[("root", f"task {n}", float(n)) for n in range(205)])
     async with serve(reply("done")) as client:
         (group,) = (await client.get("activity")).json["groups"]
@@ -381,7 +384,7 @@ async def test_a_long_conversation_says_how_much_more_there_is(serve, tmp_path):
     assert (len(tree["runs"]), tree["more"]) == (205, 0)
 
 
-async def test_a_session_has_all_its_runs_and_each_can_be_looked_at(serve):
+async def test_session_lists_all_runs_and_each_can_be_loaded(serve):
     async with serve(reply("answer to {task}")) as client:
         first = (await client.post("runs", {"agent": "explorer", "task": "one"})).json["run"]
         await client.hub.wait_final_row(first["run"])
@@ -406,8 +409,8 @@ async def test_a_session_has_all_its_runs_and_each_can_be_looked_at(serve):
     assert listed[0]["root"] == first["root"]
 
 
-async def test_a_run_that_ended_while_nobody_knew_is_seen(serve, tmp_path):
-    """The index is brought up to date when the store has changed, and only then."""
+async def test_run_that_ended_unnoticed_is_listed_as_ended(serve, tmp_path):
+    """The index is refreshed when the store has changed, and only then."""
     async with serve(reply("done")) as client:
         assert (await client.get("runs")).json["runs"] == []
         async with client.watch("?rows=1") as stream:
@@ -419,7 +422,7 @@ async def test_a_run_that_ended_while_nobody_knew_is_seen(serve, tmp_path):
     assert {**listed[0], "owner": None} == {**messages[-1].data, "owner": None}
 
 
-async def test_looking_changes_nothing(serve, tmp_path):
+async def test_queries_change_no_file(serve, tmp_path):
     state = tmp_path / "state"
     (session,) = await stored(state, ("root", "task", 1000.0))
 
@@ -436,7 +439,7 @@ async def test_looking_changes_nothing(serve, tmp_path):
         assert seen() == before
 
 
-def test_runs_that_are_each_others_parents_are_shown_all_the_same():
+def test_runs_with_circular_parents_are_listed():
     class Row:
         def __init__(self, run: str, parent: str | None, created: float) -> None:
             self.run, self.session, self.parent_session, self.created = run, run, parent, created
@@ -452,26 +455,26 @@ def test_runs_that_are_each_others_parents_are_shown_all_the_same():
     assert [row.run for row in sort_by_tree(rows)] == ["e", "c", "d", "f", "a", "b"]  # type: ignore[arg-type]
 
 
-class EndsMeanwhile(RunListCache):
-    """A shelf that is read so slowly that what runs has ended when it has been read."""
+class SlowRunListCache(RunListCache):
+    """A cache whose reads return only after the live runs have ended."""
 
-    def let(self, go_on: anyio.Event) -> EndsMeanwhile:
-        self._go_on = go_on
-        return self
+    def __init__(self, retinue: Retinue, feed: EventFeed, resume: anyio.Event) -> None:
+        super().__init__(retinue, feed)
+        self._resume = resume
 
-    async def under(self, root, most):
+    async def list_under_root(self, root: str, most: int) -> tuple[list[RunRow], int]:
         found = await super().list_under_root(root, most)
-        self._go_on.set()
+        self._resume.set()
         with anyio.fail_after(PATIENCE):
             while self.live_roots():
                 await anyio.lowlevel.checkpoint()
         return found
 
 
-async def test_a_conversation_that_ends_while_the_list_is_read_is_listed_once(serve):
-    go_on = anyio.Event()
-    async with serve(RunCallback(go_on.wait), reply("done")) as client:
-        begun = (await client.post("runs", TASK)).json["run"]
-        shelf = EndsMeanwhile(client.retinue, client.hub).let(go_on)
-        found = await RunLists(shelf, client.hub).list_activity(GroupQuery())
-    assert [group.root for group in found.groups] == [begun["root"]]
+async def test_conversation_that_ends_during_a_listing_is_listed_once(serve):
+    resume = anyio.Event()
+    async with serve(RunCallback(resume.wait), reply("done")) as client:
+        started = (await client.post("runs", TASK)).json["run"]
+        runs = SlowRunListCache(client.retinue, client.hub, resume)
+        found = await RunLists(runs, client.hub).list_activity(GroupQuery())
+    assert [group.root for group in found.groups] == [started["root"]]

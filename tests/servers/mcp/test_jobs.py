@@ -1,4 +1,4 @@
-"""The protocol's own tasks: a call that takes long becomes one, for clients that say they understand it."""
+"""The protocol's tasks and the files they are stored in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
-from tests.servers.mcp.tasks_client import TASKS, TasksExtension, ask, begin, ended
+from tests.servers.mcp.tasks_client import TASKS, TasksExtension, send_task_request, start_task, wait_ended
 from tests.support.retinue_factory import VIRTUAL_TIME
 
 from retinue.engines.scripted import HangStep, RunCallback, WaitStep, call, reply
@@ -32,16 +32,16 @@ TASK = {"agent": "explorer", "task": "Find auth code"}
 ID = "a" * 32
 
 
-def understanding(extension: TasksExtension) -> dict[str, Any]:
+def with_tasks(extension: TasksExtension) -> dict[str, Any]:
     return {"background": True, "client": {"extensions": [extension]}}
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_that_of_the_call(connect):
+async def test_long_call_becomes_a_task_with_the_result_of_the_call(connect):
     extension = TasksExtension()
     script = (call("read", path="a.py"), WaitStep(100), reply("In auth.py."))
-    async with connect(*script, **understanding(extension)) as client:
+    async with connect(*script, **with_tasks(extension)) as client:
         result = await client.call_tool("subagent", TASK)
         assert client.server_capabilities.extensions == {TASKS: {}}
     async with connect(*script) as client:
@@ -55,7 +55,7 @@ async def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_that_of_t
     )
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", first["createdAt"])
     assert (second["resultType"], second["taskId"]) == ("complete", first["taskId"])
-    assert "explorer: → read a.py" in {told.get("statusMessage") for told in extension.seen}
+    assert "explorer: → read a.py" in {state.get("statusMessage") for state in extension.seen}
     assert (last["status"], "error" in last) == ("completed", False)
     assert (result.content, result.is_error) == (plain.content, False)
     assert result.structured_content.keys() == plain.structured_content.keys()
@@ -63,9 +63,9 @@ async def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_that_of_t
 
 
 @MODERN
-async def test_what_is_answered_at_once_is_no_task(connect):
+async def test_call_answered_at_once_is_no_task(connect):
     extension = TasksExtension()
-    async with connect(reply("done"), **understanding(extension)) as client:
+    async with connect(reply("done"), **with_tasks(extension)) as client:
         answered = await client.call_tool("subagent", TASK)
         refused = await client.call_tool("subagent", {"agent": "nobody", "task": "x"})
         looked = await client.call_tool("list_subagent_profiles", {})
@@ -81,133 +81,133 @@ async def test_what_is_answered_at_once_is_no_task(connect):
     ids=["its client does not know them", "they were not asked for"],
 )
 @MODERN
-async def test_there_are_no_tasks_where(connect, options):
+async def test_calls_without_task_support_are_no_tasks(connect, options):
     async with connect(WaitStep(100), reply("done"), **options) as client:
         assert (await client.call_tool("subagent", TASK)).content[0].text == "done"
 
 
 @LEGACY
-async def test_the_revision_before_has_none(connect):
-    async with connect(reply("done"), **understanding(TasksExtension())) as client:
+async def test_previous_protocol_revision_has_no_tasks(connect):
+    async with connect(reply("done"), **with_tasks(TasksExtension())) as client:
         assert (await client.call_tool("subagent", TASK)).content[0].text == "done"
         with pytest.raises(MCPError, match="Method not found"):
-            await ask(client.session, "tasks/get", ID)
+            await send_task_request(client.session, "tasks/get", ID)
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @MODERN
-async def test_who_does_not_declare_them_may_not_ask(connect, method):
+async def test_task_methods_require_the_declared_extension(connect, method):
     async with connect(background=True) as client:
         with pytest.raises(MCPError) as refused:
-            await ask(client.session, method, ID)
+            await send_task_request(client.session, method, ID)
     assert (refused.value.code, refused.value.data) == (-32021, {"requiredCapabilities": {"extensions": {TASKS: {}}}})
 
 
 @pytest.mark.parametrize("name", [ID, "", "../own/" + ID, "x" * 5000, "\x00"])
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @MODERN
-async def test_a_task_nobody_began_is_an_error_of_the_protocol(connect, method, name):
-    async with connect(**understanding(TasksExtension())) as client:
+async def test_unknown_task_is_a_protocol_error(connect, method, name):
+    async with connect(**with_tasks(TasksExtension())) as client:
         with pytest.raises(MCPError, match="There is no task of the id") as refused:
-            await ask(client.session, method, name)
+            await send_task_request(client.session, method, name)
     assert refused.value.code == -32602
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_a_cancelled_task_stops_its_agents_and_says_so(connect):
+async def test_cancelled_task_stops_its_agents(connect):
     stopped = anyio.Event()
 
-    async def until_stopped() -> None:
+    async def wait_until_stopped() -> None:
         try:
             await anyio.sleep_forever()
         finally:
             stopped.set()
 
-    async with connect(RunCallback(until_stopped), **understanding(TasksExtension())) as client:
-        task = (await begin(client, **TASK))["taskId"]
-        said = await ask(client.session, "tasks/cancel", task)
-        told = await ended(client.session, task)
-        again = await ask(client.session, "tasks/cancel", task)
-    assert (said.keys() - {"_meta"}, stopped.is_set()) == ({"resultType"}, True)
-    assert (told["status"], "result" in told, again["resultType"]) == ("cancelled", False, "complete")
+    async with connect(RunCallback(wait_until_stopped), **with_tasks(TasksExtension())) as client:
+        task = (await start_task(client, **TASK))["taskId"]
+        accepted = await send_task_request(client.session, "tasks/cancel", task)
+        state = await wait_ended(client.session, task)
+        again = await send_task_request(client.session, "tasks/cancel", task)
+    assert (accepted.keys() - {"_meta"}, stopped.is_set()) == ({"resultType"}, True)
+    assert (state["status"], "result" in state, again["resultType"]) == ("cancelled", False, "complete")
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_answers_nobody_asked_for_are_taken_and_change_nothing(connect):
-    async with connect(WaitStep(5), reply("done"), **understanding(TasksExtension())) as client:
-        task = (await begin(client, **TASK))["taskId"]
-        said = await ask(client.session, "tasks/update", task)
-        told = await ask(client.session, "tasks/get", task)
-    assert (said["resultType"], told["status"]) == ("complete", "working")
+async def test_unrequested_task_update_changes_nothing(connect):
+    async with connect(WaitStep(5), reply("done"), **with_tasks(TasksExtension())) as client:
+        task = (await start_task(client, **TASK))["taskId"]
+        accepted = await send_task_request(client.session, "tasks/update", task)
+        state = await send_task_request(client.session, "tasks/get", task)
+    assert (accepted["resultType"], state["status"]) == ("complete", "working")
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_results_survive_a_restart_of_the_server(connect):
-    async with connect(WaitStep(5), reply("done"), **understanding(TasksExtension())) as client:
-        task = (await begin(client, **TASK))["taskId"]
-        await ended(client.session, task)
-    async with connect(**understanding(TasksExtension())) as client:
-        told = await ask(client.session, "tasks/get", task)
-    assert (told["status"], told["result"]["content"]) == ("completed", [{"type": "text", "text": "done"}])
+async def test_task_results_survive_a_server_restart(connect):
+    async with connect(WaitStep(5), reply("done"), **with_tasks(TasksExtension())) as client:
+        task = (await start_task(client, **TASK))["taskId"]
+        await wait_ended(client.session, task)
+    async with connect(**with_tasks(TasksExtension())) as client:
+        state = await send_task_request(client.session, "tasks/get", task)
+    assert (state["status"], state["result"]["content"]) == ("completed", [{"type": "text", "text": "done"}])
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_a_task_ends_with_its_server_and_the_next_one_says_so(connect):
-    async with connect(HangStep(), **understanding(TasksExtension())) as client:
-        task = (await begin(client, **TASK))["taskId"]
-    async with connect(**understanding(TasksExtension())) as client:
-        told = await ask(client.session, "tasks/get", task)
-    assert (told["status"], told["error"]) == ("failed", {"code": -32603, "message": INTERRUPTED_MESSAGE})
+async def test_task_ends_with_its_server_as_failed(connect):
+    async with connect(HangStep(), **with_tasks(TasksExtension())) as client:
+        task = (await start_task(client, **TASK))["taskId"]
+    async with connect(**with_tasks(TasksExtension())) as client:
+        state = await send_task_request(client.session, "tasks/get", task)
+    assert (state["status"], state["error"]) == ("failed", {"code": -32603, "message": INTERRUPTED_MESSAGE})
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_a_client_finds_no_task_of_another(connect):
-    async with connect(HangStep(), client_name="alice", **understanding(TasksExtension())) as alice:
-        task = (await begin(alice, **TASK))["taskId"]
-        async with connect(client_name="bob", **understanding(TasksExtension())) as bob:
+async def test_client_finds_no_task_of_another_client(connect):
+    async with connect(HangStep(), client_name="alice", **with_tasks(TasksExtension())) as alice:
+        task = (await start_task(alice, **TASK))["taskId"]
+        async with connect(client_name="bob", **with_tasks(TasksExtension())) as bob:
             with pytest.raises(MCPError, match="There is no task"):
-                await ask(bob.session, "tasks/get", task)
+                await send_task_request(bob.session, "tasks/get", task)
             with pytest.raises(MCPError, match="There is no task"):
-                await ask(bob.session, "tasks/cancel", task)
-        assert (await ask(alice.session, "tasks/get", task))["status"] == "working"
+                await send_task_request(bob.session, "tasks/cancel", task)
+        assert (await send_task_request(alice.session, "tasks/get", task))["status"] == "working"
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_tasks_at_work_are_calls_in_flight_and_bounded_as_they_are(connect):
-    async with connect(HangStep(), most_calls=1, **understanding(TasksExtension())) as client:
-        task = (await begin(client, **TASK))["taskId"]
+async def test_running_tasks_count_as_calls_in_flight(connect):
+    async with connect(HangStep(), most_calls=1, **with_tasks(TasksExtension())) as client:
+        task = (await start_task(client, **TASK))["taskId"]
         refused = await client.call_tool("subagent", TASK)
-        told = await ask(client.session, "tasks/get", task)
+        state = await send_task_request(client.session, "tasks/get", task)
     assert refused.structured_content["error"]["code"] == "spawn_limit"
-    assert told["status"] == "working"
+    assert state["status"] == "working"
 
 
 @VIRTUAL_TIME
 @MODERN
-async def test_a_request_that_is_cancelled_before_it_became_a_task_leaves_nothing_running(connect, tmp_path):
+async def test_request_cancelled_before_it_became_a_task_leaves_nothing_running(connect, tmp_path):
     stopped = anyio.Event()
 
-    async def until_stopped() -> None:
+    async def wait_until_stopped() -> None:
         try:
             await anyio.sleep_forever()
         finally:
             stopped.set()
 
-    async with connect(RunCallback(until_stopped), **understanding(TasksExtension())) as client:
+    async with connect(RunCallback(wait_until_stopped), **with_tasks(TasksExtension())) as client:
         with anyio.move_on_after(START_TIMEOUT / 2):
-            await begin(client, **TASK)
+            await start_task(client, **TASK)
         with anyio.fail_after(60):
             await stopped.wait()
     assert list(tmp_path.rglob(f"{'[0-9a-f]' * 32}.json")) == []
 
 
-async def test_a_call_that_breaks_fails_alone(tmp_path):
+async def test_task_that_raises_fails_alone(tmp_path):
     async def broken(_: Any) -> ToolAnswer:
         raise ZeroDivisionError
 
@@ -224,7 +224,7 @@ async def test_a_call_that_breaks_fails_alone(tmp_path):
         assert (failed.state, found.state, found.message) == ("failed", "failed", UNEXPECTED_ERROR_MESSAGE)
 
 
-async def test_what_cannot_be_recorded_does_not_go_on(tmp_path):
+async def test_task_that_cannot_be_stored_is_cancelled(tmp_path):
     stopped = anyio.Event()
 
     async def long(_: Any) -> ToolAnswer:
@@ -245,7 +245,7 @@ async def test_what_cannot_be_recorded_does_not_go_on(tmp_path):
 # -- the files -------------------------------------------------------------------------------------
 
 
-def test_a_task_is_carried_out_by_whoever_holds_its_file(tmp_path):
+def test_task_with_an_unlocked_file_is_interrupted(tmp_path):
     ours, theirs = TaskFiles(tmp_path), TaskFiles(tmp_path)
     kept = StoredTask(id=ID, created=1.0, updated=1.0)
     ours.create(kept)
@@ -256,7 +256,7 @@ def test_a_task_is_carried_out_by_whoever_holds_its_file(tmp_path):
     assert (lost.state, lost.message) == ("failed", INTERRUPTED_MESSAGE)
 
 
-def test_only_its_user_can_read_a_task(tmp_path):
+def test_task_files_are_readable_by_their_user_only(tmp_path):
     files = TaskFiles(tmp_path / "tasks")
     files.create(StoredTask(id=ID, created=1.0, updated=1.0))
     files.finish(
@@ -271,12 +271,12 @@ def test_only_its_user_can_read_a_task(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"id": 1}', b"[" * 10_000])
-def test_a_file_that_tells_nothing_is_no_task(tmp_path, content):
+def test_invalid_task_file_is_no_task(tmp_path, content):
     (tmp_path / f"{ID}.json").write_bytes(content)
     assert TaskFiles(tmp_path).find(ID) is None
 
 
-def test_old_tasks_are_forgotten_and_those_at_work_are_not(tmp_path):
+def test_expired_tasks_are_deleted_unless_they_run(tmp_path):
     files = TaskFiles(tmp_path)
     for letter in "abc":
         files.create(StoredTask(id=letter * 32, created=1.0, updated=1.0))

@@ -1,4 +1,4 @@
-"""Who gets in, and who does not: nothing of a request is looked at before it is known to be meant for us."""
+"""Authentication and validation of requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def access(tmp_path) -> Authenticator:
     return Authenticator(tmp_path, PORT)
 
 
-async def test_no_route_answers_without_a_token(serve):
+async def test_every_route_requires_a_token(serve):
     async with serve(reply("done")) as client:
         for method, path in ROUTES:
             for given in (None, "Bearer x"):
@@ -80,7 +80,7 @@ async def test_no_route_answers_without_a_token(serve):
         ({"origin": f"https://{HOST}"}, 403),
     ],
 )
-async def test_neither_another_name_nor_another_page_reaches_any_route(serve, headers, status):
+async def test_every_route_rejects_foreign_hosts_and_origins(serve, headers, status):
     async with serve(reply("done")) as client:
         for method, path in ROUTES:
             answer = await client.ask(method, path, b"{}", **{"content_type": "application/json", **headers})
@@ -88,13 +88,13 @@ async def test_neither_another_name_nor_another_page_reaches_any_route(serve, he
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/app.js", "/favicon.svg"])
-async def test_pages_are_no_exception(serve, path):
+async def test_dashboard_files_reject_foreign_hosts_and_origins(serve, path):
     async with serve(reply("done")) as client:
         assert (await client.get(path, host="evil.example")).status == 421
         assert (await client.get(path, origin="https://evil.example")).status == 403
 
 
-async def test_own_names_are_answered(serve):
+async def test_loopback_host_names_are_accepted(serve):
     async with serve(reply("done")) as client:
         for name in ("127.0.0.1", "localhost", "[::1]"):
             answer = await client.get("health", host=f"{name}:{PORT}", origin=f"http://{name}:{PORT}")
@@ -102,7 +102,7 @@ async def test_own_names_are_answered(serve):
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
-async def test_whatever_does_something_wants_json(serve, kind):
+async def test_post_without_json_content_type_is_rejected(serve, kind):
     async with serve(reply("done")) as client:
         for path in ("runs", "runs/12345678/cancel", "login", "links"):
             answer = await client.ask("POST", path, b"{}", content_type=kind)
@@ -111,7 +111,7 @@ async def test_whatever_does_something_wants_json(serve, kind):
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_a_page_of_another_port_cannot_use_the_cookie(serve, site):
+async def test_cookie_is_rejected_for_pages_of_another_port(serve, site):
     """Browsers send a strict cookie to every port of the same host."""
     async with serve(reply("done")) as client:
         cookie = (await client.post("login", {"token": client.token})).headers["set-cookie"].partition(";")[0]
@@ -121,7 +121,7 @@ async def test_a_page_of_another_port_cannot_use_the_cookie(serve, site):
         assert (await client.post("runs", TASK, **mine, sec_fetch_site=site)).status == 403
 
 
-async def test_nothing_is_done_by_looking(serve):
+async def test_get_on_a_command_route_is_not_allowed(serve):
     async with serve(reply("done")) as client:
         for path in (
             "runs/x/cancel",
@@ -138,7 +138,7 @@ async def test_nothing_is_done_by_looking(serve):
         assert (await client.get("nothing")).error == "not_found"
 
 
-async def test_every_answer_carries_the_headers_that_protect(serve):
+async def test_every_response_has_the_security_headers(serve):
     async with serve(reply("done")) as client:
         answers = [
             await client.get("health"),
@@ -162,7 +162,7 @@ async def test_every_answer_carries_the_headers_that_protect(serve):
 # -- signing in ------------------------------------------------------------------------------------
 
 
-async def test_a_link_signs_in_once(serve):
+async def test_login_link_works_once(serve):
     async with serve(reply("done")) as client:
         link = (await client.post("links")).json["link"]
         code = link.partition("#")[2]
@@ -180,7 +180,7 @@ async def test_a_link_signs_in_once(serve):
     assert (seen.status, page.status) == (200, 200)
 
 
-async def test_a_link_is_good_for_ten_minutes(tmp_path):
+async def test_login_link_expires_after_ten_minutes(tmp_path):
     now = [0.0]
     access = Authenticator(tmp_path, PORT, clock=lambda: now[0])
     early, late = access.create_code(), access.create_code()
@@ -191,7 +191,7 @@ async def test_a_link_is_good_for_ten_minutes(tmp_path):
         await access.log_in(LoginBody(code=late))
 
 
-async def test_codes_that_were_used_do_not_pile_up(tmp_path):
+async def test_expired_used_codes_are_dropped(tmp_path):
     now = [0.0]
     access = Authenticator(tmp_path, PORT, clock=lambda: now[0])
     for _ in range(50):
@@ -200,7 +200,7 @@ async def test_codes_that_were_used_do_not_pile_up(tmp_path):
     assert len(access._login_links._used) <= 12
 
 
-async def test_a_code_is_good_for_the_server_it_was_made_for(tmp_path):
+async def test_login_code_is_valid_for_its_own_server_only(tmp_path):
     now = [0.0]
 
     def clock() -> float:
@@ -221,32 +221,32 @@ async def test_a_code_is_good_for_the_server_it_was_made_for(tmp_path):
 
 
 @pytest.mark.parametrize("proof", [{}, {"code": "x"}, {"token": "x"}, {"code": None, "token": None}])
-async def test_no_proof_buys_no_cookie(serve, proof):
+async def test_login_without_valid_proof_sets_no_cookie(serve, proof):
     async with serve(reply("done")) as client:
         answer = await client.post("login", proof, authorization=None)
     assert answer.status == 401
     assert "set-cookie" not in answer.headers
 
 
-async def test_a_restart_keeps_the_sign_in_and_another_port_or_token_does_not(tmp_path):
-    def knock(access: Authenticator, cookie: str) -> list[tuple[str, str]]:
+async def test_login_survives_a_restart_but_not_another_port_or_token(tmp_path):
+    def cookie_headers(cookie: str) -> list[tuple[str, str]]:
         return [("cookie", cookie)]
 
     first = Authenticator(tmp_path, PORT)
     cookie = (await first.log_in(LoginBody(code=first.create_code()))).partition(";")[0]
     again = Authenticator(tmp_path, PORT)
-    await again.authenticate(knock(again, cookie))
+    await again.authenticate(cookie_headers(cookie))
     other = Authenticator(tmp_path, 9999)
     for stolen in (cookie, cookie.replace(str(PORT), "9999")):
         with pytest.raises(HttpError):
-            await other.authenticate(knock(other, stolen))
+            await other.authenticate(cookie_headers(stolen))
     again.token_file.unlink()
     with pytest.raises(HttpError):
-        await again.authenticate(knock(again, cookie))
+        await again.authenticate(cookie_headers(cookie))
     fresh = Authenticator(tmp_path, PORT)
     for access in (fresh, again):  # the one that runs takes the new token, too
         with pytest.raises(HttpError):
-            await access.authenticate(knock(access, cookie))
+            await access.authenticate(cookie_headers(cookie))
         await access.authenticate([("authorization", f"Bearer {fresh.token_file.read_text().strip()}")])
 
 
@@ -264,7 +264,7 @@ async def test_a_restart_keeps_the_sign_in_and_another_port_or_token_does_not(tm
         [("cookie", "retinue_1=COOKIE")],
     ],
 )
-async def test_only_the_right_proof_in_the_right_place_counts(access, headers):
+async def test_misplaced_or_repeated_credentials_are_rejected(access, headers):
     token = access.token_file.read_text().strip()
     cookie = (await access.log_in(LoginBody(token=token))).partition("=")[2].partition(";")[0]
     given = [(name, value.replace("TOKEN", token).replace("COOKIE", cookie)) for name, value in headers]
@@ -273,7 +273,7 @@ async def test_only_the_right_proof_in_the_right_place_counts(access, headers):
 
 
 @VIRTUAL_TIME
-async def test_guessing_becomes_slow_and_hinders_nobody_who_knows(access):
+async def test_wrong_tokens_are_throttled_and_the_right_one_is_not(access):
     token = access.token_file.read_text().strip()
     began = anyio.current_time()
     for _ in range(FREE_ATTEMPTS + 3):
@@ -286,7 +286,7 @@ async def test_guessing_becomes_slow_and_hinders_nobody_who_knows(access):
     assert anyio.current_time() - began == 4 * WRONG_TOKEN_DELAY
 
 
-async def test_the_token_of_an_mcp_client_is_not_the_users(access, tmp_path):
+async def test_token_of_an_mcp_client_is_rejected(access, tmp_path):
     """A client has its own sessions only; who is signed in here acts as the user."""
     for name in (None, "editor"):
         token = load_client_token(tmp_path, name).file.read_text().strip()
@@ -296,7 +296,7 @@ async def test_the_token_of_an_mcp_client_is_not_the_users(access, tmp_path):
             await access.log_in(LoginBody(token=token))
 
 
-def test_a_token_that_others_can_read_is_not_used(tmp_path):
+def test_token_file_readable_by_others_stops_the_start(tmp_path):
     file = Authenticator(tmp_path, PORT).token_file
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o644)
@@ -304,7 +304,7 @@ def test_a_token_that_others_can_read_is_not_used(tmp_path):
         Authenticator(tmp_path, PORT)
 
 
-async def test_a_token_file_that_is_opened_to_others_shuts_everybody_out(access):
+async def test_token_file_made_readable_by_others_locks_everyone_out(access):
     token = access.token_file.read_text().strip()
     access.token_file.chmod(0o644)
     with pytest.raises(HttpError):
@@ -316,14 +316,14 @@ async def test_a_token_file_that_is_opened_to_others_shuts_everybody_out(access)
 # -- bodies and queries ----------------------------------------------------------------------------
 
 
-async def test_a_huge_body_is_refused_before_it_is_read_whole(serve):
+async def test_oversized_body_is_rejected_and_the_connection_closed(serve):
     async with serve(reply("done")) as client:
         answer = await client.ask("POST", "runs", b" " * (MAX_BODY_BYTES + 1), content_type="application/json")
     assert (answer.status, answer.error, answer.headers["connection"]) == (413, "too_large", "close")
 
 
 @VIRTUAL_TIME
-async def test_a_body_that_never_comes_is_given_up(serve):
+async def test_missing_body_times_out(serve):
     sent = []
 
     async def send(message):
@@ -341,7 +341,7 @@ async def test_a_body_that_never_comes_is_given_up(serve):
     "body",
     [b"", b"[]", b"{", b'{"task": 1}', b'{"task": ""}', b'{"task": "x", "taks": 1}', b"\xff", b"[" * 100_000],
 )
-async def test_what_is_no_request_is_told_what_is_wrong_and_starts_nothing(serve, body):
+async def test_invalid_body_is_rejected_and_starts_nothing(serve, body):
     async with serve(reply("done")) as client:
         answer = await client.ask("POST", "runs", body, content_type="application/json")
         assert (answer.status, answer.error) == (400, "invalid_input")
@@ -363,28 +363,28 @@ async def test_what_is_no_request_is_told_what_is_wrong_and_starts_nothing(serve
         "q=" + "x" * 9000,
     ],
 )
-async def test_what_is_no_query_is_told_what_is_wrong(serve, query):
+async def test_invalid_query_is_rejected(serve, query):
     async with serve(reply("done")) as client:
         for path in ("runs", "activity", "sessions"):
             answer = await client.get(f"{path}?{query}")
             assert (answer.status, answer.error) == (400, "invalid_input")
 
 
-async def test_an_unknown_field_is_named_with_the_nearest(serve):
+async def test_unknown_field_is_reported_with_the_nearest_name(serve):
     async with serve(reply("done")) as client:
         answer = await client.post("runs", {"agent": "explorer", "task": "x", "timeuot": 3})
     assert "timeuot" in answer.json["error"]["message"]
     assert "Did you mean timeout?" in answer.json["error"]["message"]
 
 
-async def test_odd_names_are_not_found(serve):
+async def test_odd_path_names_are_not_found(serve):
     odd = ["..", "%2e%2e", "x" * 300, "%00", "é", "%ff"]
     async with serve(reply("done")) as client:
         for prefix, name in product(["runs", "sessions", "agents", "plans"], odd):
             assert (await client.get(f"{prefix}/{name}")).status == 404
 
 
-async def test_a_value_out_of_range_is_named_in_a_sentence(serve):
+async def test_value_out_of_range_is_reported_by_name(serve):
     async with serve(reply("done")) as client:
         answer = await client.post("runs", {"agent": "explorer", "task": "look", "timeout": 1e9})
     sentence = "timeout is wrong: expected `float` <= 604800.0. Nothing was done."

@@ -1,4 +1,4 @@
-"""Who gets in over HTTP, and who does not: every request is judged before anything of it is looked at."""
+"""Authentication of MCP clients over HTTP."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Visit:
 
 @pytest.mark.parametrize("host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}"])
 @pytest.mark.parametrize("origin", [(), (("origin", f"http://127.0.0.1:{PORT}"),)])
-async def test_a_client_with_its_token_reaches_its_own_application(host, origin):
+async def test_token_selects_the_application_of_its_client(host, origin):
     visit = Visit(("host", host), TOKEN, JSON, *origin, body=b'{"a": 1}')
     assert await visit.status() == 200
     assert visit.reached == [("right", b'{"a": 1}')]
@@ -91,7 +91,7 @@ async def test_a_client_with_its_token_reaches_its_own_application(host, origin)
         (f"127.0.0.1:{PORT}", f"127.0.0.1:{PORT}"),
     ],
 )
-async def test_a_name_that_is_not_ours_is_another_servers(hosts):
+async def test_foreign_host_names_are_misdirected(hosts):
     visit = Visit(*(("host", host) for host in hosts), TOKEN, JSON)
     assert await visit.status() == 421
     assert visit.reached == []
@@ -109,7 +109,7 @@ async def test_a_name_that_is_not_ours_is_another_servers(hosts):
         (f"http://localhost:{PORT}", "https://evil.example"),
     ],
 )
-async def test_a_web_page_gets_nothing_even_with_the_token(origins):
+async def test_foreign_origins_are_rejected_even_with_the_token(origins):
     visit = Visit(*GOOD, *(("origin", origin) for origin in origins))
     assert await visit.status() == 403
     assert visit.reached == []
@@ -127,7 +127,7 @@ async def test_a_web_page_gets_nothing_even_with_the_token(origins):
         (("cookie", "token=right"),),
     ],
 )
-async def test_without_the_token_there_is_nothing_whatever_is_asked_for(token):
+async def test_every_path_and_method_requires_the_token(token):
     methods = ("GET", "POST", "DELETE", "OPTIONS", "HEAD", "PUT", "TRACE")
     for method, path in product(methods, ("/mcp", "/", "/health", "/mcp/", "/../mcp")):
         visit = Visit(HOST, JSON, *token, method=method, path=path)
@@ -151,12 +151,12 @@ async def test_without_the_token_there_is_nothing_whatever_is_asked_for(token):
         (GOOD, {"body": b"x" * (MAX_BODY_BYTES + 1)}, 413),
     ],
 )
-async def test_what_is_not_meant_for_the_protocol_goes_no_further(headers, how, status):
+async def test_requests_outside_the_protocol_are_rejected(headers, how, status):
     assert await Visit(*headers, **how).status() == status
 
 
 @VIRTUAL_TIME
-async def test_a_request_that_never_ends_is_given_up():
+async def test_unfinished_request_times_out():
     visit = Visit(*GOOD)
     visit.chunks = [b"{", b""]
 
@@ -173,7 +173,7 @@ async def test_a_request_that_never_ends_is_given_up():
 
 
 @VIRTUAL_TIME
-async def test_who_guesses_tokens_has_to_wait():
+async def test_wrong_tokens_are_throttled():
     gate = Visit().gate()
     start = anyio.current_time()
     for number in range(FREE_ATTEMPTS + 5):
@@ -184,7 +184,7 @@ async def test_who_guesses_tokens_has_to_wait():
 # -- tokens ----------------------------------------------------------------------------------------
 
 
-def test_a_token_is_made_once_and_only_its_user_can_read_it(tmp_path):
+def test_token_is_created_once_and_readable_by_its_user_only(tmp_path):
     state = tmp_path / "state"
     first, again, other = load_client_token(state), load_client_token(state), load_client_token(state, "editor")
     assert first == again
@@ -212,7 +212,7 @@ def spoiled(file, how):
 
 
 @pytest.mark.parametrize("how", ["others can read it", "a link", "empty", "long", "no text"])
-def test_a_token_file_that_cannot_be_trusted_serves_nobody(tmp_path, how):
+def test_untrusted_token_file_stops_the_start(tmp_path, how):
     spoiled(load_client_token(tmp_path).file, how)
     with pytest.raises(ServerStartError, match="token"):
         load_client_token(tmp_path)
