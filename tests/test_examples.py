@@ -1,4 +1,4 @@
-"""The examples: each runs as it stands and says what it promises."""
+"""Tests of the examples: each runs and prints the expected lines."""
 
 import os
 import subprocess
@@ -35,8 +35,8 @@ def test_example_runs_and_prints_the_expected_lines(name, tmp_path):
         timeout=60,
         check=True,
     )
-    for said in EXAMPLES[name]:
-        assert said in done.stdout
+    for expected in EXAMPLES[name]:
+        assert expected in done.stdout
     assert done.stderr == ""
 
 

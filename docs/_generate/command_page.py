@@ -1,4 +1,4 @@
-"""The page of the command line, from the commands themselves."""
+"""Generate the page of the command line from the commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retinue.cli.group import COMMAND_SECTIONS, root
 from retinue.cli.options import RunOptions
 
 COMMON = frozenset(RunOptions.__struct_fields__)
-"""The parameters that every command has under which something runs."""
+"""The parameters of every command that runs agents."""
 
 
 def cli_page() -> str:
@@ -43,20 +43,20 @@ def _section(title: str, names: list[str], context: click.Context) -> str:
     for name in names:
         command = root.get_command(context, name)
         assert command is not None, name
-        parts += _parts(command, click.Context(command, info_name=name, parent=context))
+        parts += _command_parts(command, click.Context(command, info_name=name, parent=context))
     return "\n".join([f"## {title}\n", *parts])
 
 
-def _parts(command: click.Command, context: click.Context) -> Iterator[str]:
-    """The command, and those within it."""
-    yield _told(command, context)
+def _command_parts(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield the text of a command and of its subcommands."""
+    yield _describe_command(command, context)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             within = command.commands[name]
-            yield _told(within, click.Context(within, info_name=name, parent=context))
+            yield _describe_command(within, click.Context(within, info_name=name, parent=context))
 
 
-def _told(command: click.Command, context: click.Context) -> str:
+def _describe_command(command: click.Command, context: click.Context) -> str:
     usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
     is_common = {param.name for param in command.params} >= COMMON
     own = [param for param in command.params if not (is_common and param.name in COMMON)]
@@ -67,7 +67,7 @@ def _told(command: click.Command, context: click.Context) -> str:
 
 
 def _prose(text: str | None) -> Iterator[str]:
-    """Paragraphs of click's help text; those it must not wrap become blocks."""
+    """Yield the paragraphs of click's help text; those it must not wrap become blocks."""
     for paragraph in inspect.cleandoc(text or "").split("\n\n"):
         first, _, rest = paragraph.partition("\n")
         if first == "\b":
@@ -81,7 +81,7 @@ def _prose(text: str | None) -> Iterator[str]:
 def _flags(params: list[click.Parameter], context: click.Context) -> str:
     options = [param for param in params if isinstance(param, click.Option)]
     records = [record for option in options if (record := option.get_help_record(context))]
-    return table(["flag", "meaning"], [(code(names), " ".join(told.split())) for names, told in records])
+    return table(["flag", "meaning"], [(code(names), " ".join(meaning.split())) for names, meaning in records])
 
 
 def _fenced(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Draws `live-view.svg`: the live view as it stood in the middle of a real run. `python -m docs._generate.live_view`.
+"""Draw `live-view.svg`, the live view in the middle of a real run: `python -m docs._generate.live_view`.
 
-Five agents work on this repository on the offline engine, as in `retinue demo`, in a state folder of their own. Drawn
-is the last moment at which some are done and most are at work. It differs from run to run, so no test compares it.
+Five agents work on this repository on the offline engine, as in `retinue demo`, in a state folder of their own. The
+frame is the last one in which some are done and most are running. It differs from run to run, so no test compares it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ STYLES = {
     "error": "red",
     "warning": "yellow",
 }
-AT_WORK = 3
-"""Runs at least, at the moment that is drawn."""
+MIN_RUNNING = 3
+"""Runs that are active in the frame that is drawn."""
 
 
 def main() -> None:
-    lines = anyio.run(_moment)
+    lines = anyio.run(_find_frame)
     PICTURE.write_text(svg(lines), "utf-8")
     click.echo(PICTURE.relative_to(ROOT))
 
 
-async def _moment() -> tuple[StyledLine, ...]:
-    """The view at the last moment worth showing."""
-    shown: tuple[StyledLine, ...] = ()
+async def _find_frame() -> tuple[StyledLine, ...]:
+    """Run the agents and return the frame to draw."""
+    frame: tuple[StyledLine, ...] = ()
     with tempfile.TemporaryDirectory() as state:
         async with (
             Retinue(cwd=ROOT, engine="offline", state=state) as retinue,
@@ -58,15 +58,15 @@ async def _moment() -> tuple[StyledLine, ...]:
             progress = CallProgress()
             async for stamped in events:
                 progress = progress.apply(stamped)
-                if progress.count(RunState.DONE) and progress.count(RunState.RUNNING) >= AT_WORK:
-                    shown = render_frame(progress, SCREEN, stamped.time)
+                if progress.count(RunState.DONE) and progress.count(RunState.RUNNING) >= MIN_RUNNING:
+                    frame = render_frame(progress, SCREEN, stamped.time)
                 if progress.count(RunState.DONE) == len(RETINUE_QUESTIONS):
                     break
-    return shown
+    return frame
 
 
 def svg(lines: tuple[StyledLine, ...]) -> str:
-    """The lines as a picture that needs nothing from anywhere: rich's own names a font on the web."""
+    """Return the lines as a self-contained picture: the template of rich links to a font on the web."""
     console = Console(record=True, width=SCREEN.width, file=io.StringIO(), force_terminal=True, theme=Theme(STYLES))
     console.print(Text("$ retinue demo"))
     for line in lines:

@@ -1,4 +1,4 @@
-"""The tools that the pi extension registers before Retinue has been started, made from the toolsets themselves."""
+"""Generate the tools that the pi extension registers before Retinue is started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = """\
 
 
 def toolsets_file() -> str:
-    """Return the file as the toolsets are now."""
+    """Return the file with the tools of all toolsets."""
     return f"{HEADER}export const TOOLSETS = {json.dumps(anyio.run(_toolsets), ensure_ascii=False, indent=2)};\n"
 
 

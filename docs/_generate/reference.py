@@ -1,6 +1,6 @@
-"""Makes the reference pages from the code they describe: `python -m docs._generate.reference`, or `make docs`.
+"""Write the reference pages from the code they describe: `python -m docs._generate.reference`, or `make docs`.
 
-A test fails when a page is not what this would write.
+A test fails if a page is not up to date.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from benchmarks.__main__ import COMMITTED, Result, Row
 from docs._generate.command_page import cli_page
 from docs._generate.pi_extension import FILE as TOOLSETS
 from docs._generate.pi_extension import toolsets_file
-from docs._generate.tables import code, fields_table, said_of, table, type_text
+from docs._generate.tables import class_description, code, fields_table, table, type_text
 from docs._generate.texts import FAILURES, KEYS, RESERVED, UNUSED, VALUES
 from docs._generate.usage import unreported_codes, unused_agent_fields, unused_settings
 from msgspec import structs
 
-# The alias table is the agents' own matter; only its documentation looks at it from outside.
+# The alias table is private to the agents; only its documentation reads it.
 from retinue.agents.fields import _FIELD_SPECS
 from retinue.composition import TOOLSET_DEFAULTS
 from retinue.config import settings
@@ -29,7 +29,7 @@ from retinue.toolsets.base import REFUSAL_CODES, REFUSED_EXIT_CODE
 from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
 FOLDER = Path(__file__).parents[1] / "reference"
-MADE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
+GENERATED_NOTE = "<!-- Made by `make docs`: change the code, not this page. -->\n\n"
 
 
 def main() -> None:
@@ -41,9 +41,9 @@ def main() -> None:
 
 
 def page(name: str) -> str:
-    """The page as the code has it now."""
+    """Return the text of a page."""
     text = PAGES[name]().rstrip("\n") + "\n"
-    return MADE + text if name.endswith(".md") else text
+    return GENERATED_NOTE + text if name.endswith(".md") else text
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -190,9 +190,9 @@ def _events(kinds: Iterable[Any]) -> str:
 
 def _event(kind: Any) -> str:
     mark = " (synced)" if kind in events.SYNCED_EVENTS else ""
-    told = f"{said_of(kind)}\n\n" if said_of(kind) else ""
+    description = f"{class_description(kind)}\n\n" if class_description(kind) else ""
     keys = fields_table(kind) if structs.fields(kind) else "No keys of its own.\n"
-    return f"### {kind.__struct_config__.tag}{mark}\n\n{told}{keys}"
+    return f"### {kind.__struct_config__.tag}{mark}\n\n{description}{keys}"
 
 
 # -- results and failures --------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def _event(kind: Any) -> str:
 def results_page() -> str:
     kinds = (results.ExecutionReport, results.Attempt, errors.Failure, results.Usage, runs.Limits, runs.RemovedTool)
     parts = "\n".join(
-        f"## {kind.__name__}\n\n{said_of(kind)}\n\n{fields_table(kind)}"
+        f"## {kind.__name__}\n\n{class_description(kind)}\n\n{fields_table(kind)}"
         for kind in (*kinds, results.Finalization, results.ProcessEnd)
     )
     return f"""\
@@ -276,7 +276,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "results.md": results_page,
     "settings.md": settings_page,
 }
-"""The reference, by the names of its files."""
+"""Generators of the reference pages, by file name."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Parts of markdown pages: tables, and what the code says of its own values."""
+"""Markdown tables, and descriptions of values from the docstrings of the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = {str: "text", int: "integer", float: "number", bool: "`true` or `false`
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A markdown table; bars within cells are escaped."""
+    """Return a markdown table with bars in cells escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"
 
@@ -27,7 +27,7 @@ def code(text: str) -> str:
 
 
 def fields_table(kind: type[Struct]) -> str:
-    """The fields of a value by their names on the wire."""
+    """Return the table of the fields of a struct by their names on the wire."""
     may_be_absent = kind.__struct_config__.omit_defaults
     rows = [
         (
@@ -42,10 +42,10 @@ def fields_table(kind: type[Struct]) -> str:
 
 
 def field_meaning(kind: type[Struct], name: str) -> str:
-    """What the line under a field says of it or, where there is none, our own words.
+    """Return the docstring of a field or, without one, its text in `texts`.
 
     Raises:
-        LookupError: there are none.
+        LookupError: there is neither.
     """
     key = f"{kind.__name__}.{name}"
     meaning = field_docstrings(kind).get(name) or FIELDS.get(key)
@@ -54,13 +54,13 @@ def field_meaning(kind: type[Struct], name: str) -> str:
     return meaning
 
 
-def said_of(kind: type) -> str:
-    """The docstring of a class; nothing, where it has none of its own."""
+def class_description(kind: type) -> str:
+    """Return the docstring of a class; empty if it has none of its own."""
     return to_json_terms(kind.__dict__.get("__doc__") or "")
 
 
 def type_text(kind: Any) -> str:
-    """A type in the words of JSON."""
+    """Return the name of a type in JSON."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in _PLAIN:
         return _PLAIN[kind]

@@ -1,4 +1,4 @@
-"""Words of the reference pages that no code holds: what failures, keys of agents and fields on the wire mean."""
+"""Texts of the reference pages that are not in the code: meanings of failures, agent keys and fields."""
 
 from __future__ import annotations
 
@@ -9,127 +9,127 @@ from msgspec import Struct
 from retinue.model.errors import ErrorCode
 
 
-class Meaning(Struct, frozen=True, kw_only=True):
-    """What happened, and what to do about it."""
+class FailureText(Struct, frozen=True, kw_only=True):
+    """The description of a failure, with what to do."""
 
     happened: str
     do: str
     refuses: bool = False
-    """Whether it refuses the whole call, however many tasks that has."""
+    """Whether it refuses the whole call, with any number of tasks."""
 
 
-FAILURES: Mapping[ErrorCode, Meaning] = {
-    ErrorCode.INVALID_INPUT: Meaning(
+FAILURES: Mapping[ErrorCode, FailureText] = {
+    ErrorCode.INVALID_INPUT: FailureText(
         happened="The call is wrong: a missing or empty task, too many tasks, a bad `cwd`, a timeout below a second.",
         do="Correct what the message names.",
     ),
-    ErrorCode.DISABLED: Meaning(
+    ErrorCode.DISABLED: FailureText(
         happened="The setting `enabled` is off.",
         do="Set it to true; `retinue doctor` shows where it was set.",
         refuses=True,
     ),
-    ErrorCode.UNKNOWN_AGENT: Meaning(
+    ErrorCode.UNKNOWN_AGENT: FailureText(
         happened="No agent of this name is found from here.",
         do="Look at `retinue agents`. A file that could not be used is named there with the reason.",
     ),
-    ErrorCode.AGENT_DISABLED: Meaning(
+    ErrorCode.AGENT_DISABLED: FailureText(
         happened="The agent is switched off, or `project_agents` forbids the project's own agents.",
         do="Remove `enabled: false` from its file, or change `project_agents`.",
     ),
-    ErrorCode.AGENT_UNTRUSTED: Meaning(
+    ErrorCode.AGENT_UNTRUSTED: FailureText(
         happened="The agent is the project's own and has not been accepted, or has changed since you accepted it.",
         do="`retinue agents trust NAME`.",
     ),
-    ErrorCode.UNKNOWN_ENGINE: Meaning(
+    ErrorCode.UNKNOWN_ENGINE: FailureText(
         happened="There is no engine of this name.",
         do="Choose one that the message lists; `retinue doctor` shows them.",
     ),
-    ErrorCode.UNKNOWN_SKILL: Meaning(
+    ErrorCode.UNKNOWN_SKILL: FailureText(
         happened="The agent names a skill that is not found, or one of the project's that it is not given unasked.",
         do="Correct the name; the message lists the skills there are. See [skills](../agents.md#skills).",
     ),
-    ErrorCode.CONFLICT: Meaning(
+    ErrorCode.CONFLICT: FailureText(
         happened="Two things contradict each other: an allow list and a deny list in one file, a forbidden extra "
         "argument, one session named by two tasks, or a task handed on with little changed.",
         do="Keep one of the two, as the message says.",
     ),
-    ErrorCode.UNSUPPORTED: Meaning(
+    ErrorCode.UNSUPPORTED: FailureText(
         happened="The engine lacks a tool the agent needs, cannot keep one of its restrictions, or cannot continue "
         "a session.",
         do="Choose another engine, move the tool to `optional_tools`, or lift the restriction.",
     ),
-    ErrorCode.DEPTH_EXCEEDED: Meaning(
+    ErrorCode.DEPTH_EXCEEDED: FailureText(
         happened="The caller already stands as deep as `max_depth` allows.",
         do="Do the work where you are.",
         refuses=True,
     ),
-    ErrorCode.SPAWN_LIMIT: Meaning(
+    ErrorCode.SPAWN_LIMIT: FailureText(
         happened="The agents below one root call have started `max_spawns` runs.",
         do="Do the rest without delegating, or raise `max_spawns` in your `config.toml`.",
         refuses=True,
     ),
-    ErrorCode.SESSION_NOT_FOUND: Meaning(
+    ErrorCode.SESSION_NOT_FOUND: FailureText(
         happened="No session has this id.",
         do="`retinue sessions` lists them; 8 digits of an id are enough.",
         refuses=True,
     ),
-    ErrorCode.SESSION_BUSY: Meaning(
+    ErrorCode.SESSION_BUSY: FailureText(
         happened="Another process is carrying out a run of this session.",
         do="Wait for it to end, or stop that process.",
         refuses=True,
     ),
-    ErrorCode.TIMEOUT: Meaning(
+    ErrorCode.TIMEOUT: FailureText(
         happened="The run took longer than its timeout, and longer than its tool calls bought beyond it.",
         do="Resume the session with a longer timeout.",
     ),
-    ErrorCode.IDLE_TIMEOUT: Meaning(
+    ErrorCode.IDLE_TIMEOUT: FailureText(
         happened="Nothing happened for `idle_timeout` seconds while no tool was running.",
         do="Resume the session, or raise `idle_timeout`.",
     ),
-    ErrorCode.LOOP: Meaning(
+    ErrorCode.LOOP: FailureText(
         happened="The agent made the same tool call again and again, or two calls in turn with unchanged results.",
         do="Ask more precisely. `looping_tool_count` and `looping_pair_count` set what counts as a loop.",
     ),
-    ErrorCode.BUDGET: Meaning(
+    ErrorCode.BUDGET: FailureText(
         happened="The turns, tokens or dollars of the run were spent before a final answer.",
         do="Resume the session, or raise `max_turns`, `max_tokens` or `max_cost`, or those of the conversation.",
     ),
-    ErrorCode.OUTPUT_LIMIT: Meaning(
+    ErrorCode.OUTPUT_LIMIT: FailureText(
         happened="The child wrote more than 64 MiB of output or errors, or more than 1 GiB in all.",
         do="Ask for less at once.",
     ),
-    ErrorCode.NOT_FINALIZED: Meaning(
+    ErrorCode.NOT_FINALIZED: FailureText(
         happened="The agent ended without the finalize call it was asked for, as the agents of `sticky` are.",
         do="Resume the session to ask again.",
     ),
-    ErrorCode.PROVIDER: Meaning(
+    ErrorCode.PROVIDER: FailureText(
         happened="The model's provider failed, after all retries and fallback models. `reason` says how: "
         "`rate_limit`, `quota`, `auth`, `model_unavailable`, `network`, `overloaded`, `server_error`, "
         "`context_overflow`, `bad_request` or `other`.",
         do="Try again later, give the agent `fallback_models`, or mend the key.",
     ),
-    ErrorCode.ENGINE: Meaning(
+    ErrorCode.ENGINE: FailureText(
         happened="The engine itself failed or crashed.",
         do="Read the message. The runs beside it went on.",
     ),
-    ErrorCode.SPAWN_FAILED: Meaning(
+    ErrorCode.SPAWN_FAILED: FailureText(
         happened="The engine could not be started: its name is unknown, something it needs is missing, or none has a "
         "language model and `offline` was not asked for.",
         do="`retinue doctor` shows every engine and what it lacks.",
     ),
-    ErrorCode.SIGNALLED: Meaning(
+    ErrorCode.SIGNALLED: FailureText(
         happened="The child process was ended by a signal that Retinue did not send.",
         do="Look for who sent it; the system does when memory runs out.",
     ),
-    ErrorCode.ABORTED: Meaning(
+    ErrorCode.ABORTED: FailureText(
         happened="You stopped it, or the program that called it did.",
         do="Resume the session to go on.",
     ),
-    ErrorCode.INTERRUPTED: Meaning(
+    ErrorCode.INTERRUPTED: FailureText(
         happened="The process that carried out the run ended before the run did.",
         do="Resume the session; everything up to that moment is in it.",
     ),
-    ErrorCode.STORAGE: Meaning(
+    ErrorCode.STORAGE: FailureText(
         happened="The record of a session cannot be read or locked, so it cannot be continued.",
         do="Mend what the message names: a full disk, permissions, a record of a newer version.",
     ),

@@ -1,7 +1,7 @@
-"""Which settings, keys of agents and failure codes the code really uses: read from its sources, not from memory.
+"""Find the settings, agent keys and failure codes that no source uses.
 
-Reads are recognised by the name of the value they are read from (`agent.timeout`, `spec.agent.timeout`,
-`settings.resume`), so that `usage.output` is not taken for the key `output` of an agent.
+Reads are recognized by the name of the value they are read from (`agent.timeout`, `spec.agent.timeout`,
+`settings.resume`), so that `usage.output` does not count as the key `output` of an agent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from retinue.model.errors import ErrorCode
 from retinue.model.runs import Limits
 
 SOURCE = Path(__file__).parents[2] / "src" / "retinue"
-SHOWING = ("cli", "hosts", "servers", "testing", "tui")
-"""Folders whose modules show what a definition says; that alone is no use of it."""
+DISPLAY_FOLDERS = ("cli", "hosts", "servers", "testing", "tui")
+"""Folders whose modules only display a definition, which does not count as use."""
 AGENT, SETTINGS, LIMITS = frozenset({"agent", "found"}), frozenset({"settings"}), frozenset({"limits", "_limits"})
 REPORTS_FAILURE = frozenset({"Failure", "refuse", "engine_error"})
 
@@ -80,6 +80,6 @@ def _name(node: ast.expr) -> str | None:
 
 @cache
 def _trees(*, with_frontends: bool) -> tuple[ast.Module, ...]:
-    skipped = ("testing",) if with_frontends else SHOWING
+    skipped = ("testing",) if with_frontends else DISPLAY_FOLDERS
     paths = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in skipped]
     return tuple(ast.parse(path.read_text("utf-8")) for path in paths)

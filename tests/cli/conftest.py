@@ -1,4 +1,4 @@
-"""The command line as tests use it: in this process where that is enough, as a process of its own where it is not."""
+"""Fixtures that run the command line in this process or as a process of its own."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.support.cli_terminal import Terminal
 
 from retinue.cli.group import root
 
-PATIENCE = 30.0
-"""Seconds a process may take at the very most."""
+PROCESS_TIMEOUT = 30.0
+"""Seconds a process may take."""
 
 Cli = Callable[..., Result]
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
+    """Return an empty working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RETINUE_SCRIPT", raising=False)
     return tmp_path
@@ -34,11 +34,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cli(place: Path) -> Cli:
-    """Runs a command here and now: `cli("run", "explorer", "look", script=[…])`."""
+    """Return a function that runs a command in this process: `cli("run", "explorer", "look", script=[…])`."""
 
     def run(*arguments: str, stdin: str | bytes | None = None, script: Any = None, **environ: str) -> Result:
         if script is not None:
-            environ["RETINUE_SCRIPT"] = scripted(script)
+            environ["RETINUE_SCRIPT"] = encode_script(script)
         return CliRunner().invoke(
             root, arguments, input=stdin, env=environ, prog_name="retinue", catch_exceptions=False
         )
@@ -46,8 +46,8 @@ def cli(place: Path) -> Cli:
     return run
 
 
-class Process:
-    """Starts `retinue` as a process of its own."""
+class ProcessStarter:
+    """Starts `retinue` as a process and kills it after the test."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -70,7 +70,7 @@ class Process:
 
     def run(self, *arguments: str, text: str | None = "", **how: Any) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, **how)
-        out, err = process.communicate(text, timeout=PATIENCE)
+        out, err = process.communicate(text, timeout=PROCESS_TIMEOUT)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def end(self) -> None:
@@ -82,7 +82,7 @@ class Process:
 
 @pytest.fixture
 def process(place: Path):
-    started = Process(place)
+    started = ProcessStarter(place)
     yield started
     started.end()
 
@@ -94,27 +94,27 @@ def terminal():
     opened.close()
 
 
-def scripted(script: Any) -> str:
-    """A script for the scripted engine: steps for every run, or the whole of it."""
+def encode_script(script: Any) -> str:
+    """Return a script for the scripted engine as JSON, from steps for every run or from a whole script."""
     return json.dumps({"steps": script} if isinstance(script, list) else script)
 
 
-def wait_for(process: subprocess.Popen[str], words: str, stream: str = "stderr") -> str:
-    """Reads a stream up to the line with these words in it."""
+def wait_for(process: subprocess.Popen[str], text: str, stream: str = "stderr") -> str:
+    """Read a stream up to the line that contains the text, and return what was read."""
     reading: IO[str] = getattr(process, stream)
     seen = ""
-    with _patience(process):
+    with _kill_after_timeout(process):
         for line in reading:
             seen += line
-            if words in line:
+            if text in line:
                 return seen
-    raise AssertionError(f"{words!r} was not said, but: {seen}")
+    raise AssertionError(f"{text!r} was not printed, but: {seen}")
 
 
 @contextmanager
-def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ends a process that takes too long, and with it the wait for what it might say."""
-    timer = threading.Timer(PATIENCE, process.kill)
+def _kill_after_timeout(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a process that takes too long, which also ends reading from it."""
+    timer = threading.Timer(PROCESS_TIMEOUT, process.kill)
     timer.start()
     try:
         yield
@@ -125,6 +125,6 @@ def _patience(process: subprocess.Popen[str]) -> Iterator[None]:
 def _environ(script: Any, more: Mapping[str, str | None]) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     if script is not None:
-        environ["RETINUE_SCRIPT"] = scripted(script)
+        environ["RETINUE_SCRIPT"] = encode_script(script)
     environ.update({name: value for name, value in more.items() if value is not None})
     return environ

@@ -1,4 +1,4 @@
-"""`agents edit` and `agents delete`: files of one's own, checked after they were changed, asked about before they go."""
+"""Tests of `agents edit`, which checks the edited file, and `agents delete`, which asks first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mine(scratch_home):
 
 @pytest.fixture
 def theirs(place):
-    """A project's agent of the same name, which is used as it only reads."""
+    """Return the file of a read-only project agent of the same name, which is used."""
     (place / ".git").mkdir()
     path = place / ".retinue" / "agents" / "mine.md"
     path.parent.mkdir(parents=True)
@@ -30,9 +30,9 @@ def theirs(place):
 
 @pytest.fixture
 def editor(tmp_path):
-    """An editor that replaces one text by another: `editor("read", "bash")`."""
+    """Return a function that sets an editor which replaces one text by another: `editor("read", "bash")`."""
 
-    def made(before, after):
+    def set_editor(before, after):
         program = tmp_path / "my editor.py"
         program.write_text(
             "import sys, pathlib\n"
@@ -41,7 +41,7 @@ def editor(tmp_path):
         )
         return f"{sys.executable} '{program}'"
 
-    return made
+    return set_editor
 
 
 # -- edit ------------------------------------------------------------------------------------------

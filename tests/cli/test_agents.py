@@ -1,4 +1,4 @@
-"""`agents`: which there are, what they are, whether they are in order, and which are trusted."""
+"""Tests of `agents list`, `show`, `check`, `trust` and `new`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIXER = "---\nname: fixer\ndescription: Fixes things\ntools: read, bash\nmodel: 
 
 @pytest.fixture
 def project(place):
-    """A project with an agent of its own, a shadow of a built-in one, and a broken file."""
+    """Create a project with an agent, an agent that shadows a built-in one, and a broken file."""
     (place / ".git").mkdir()
     folder = place / ".retinue" / "agents"
     folder.mkdir(parents=True)

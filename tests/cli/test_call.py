@@ -1,4 +1,4 @@
-"""`call` and `tools`: the seam for programs. One JSON object on stdout, whatever happens."""
+"""Tests of `call` and `tools`: one JSON object on stdout in every case."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TASK = '{"agent": "explorer", "task": "look"}'
 SCRIPTED = ("--engine", "scripted")
 
 
-def called(result):
-    """The one object on stdout."""
+def decode_result(result):
+    """Decode the one object on stdout."""
     (line,) = result.stdout.splitlines()
     return json.loads(line)
 
 
 def test_call_prints_only_the_tool_result_on_stdout(cli):
     result = cli("call", "subagent", TASK, "--toolset", "single", *SCRIPTED)
-    found = called(result)
+    found = decode_result(result)
     assert result.exit_code == 0
     assert list(found) == ["content", "details"]
     assert found["content"] == [{"type": "text", "text": "A scripted answer of explorer to: look"}]
@@ -29,8 +29,8 @@ def test_call_prints_only_the_tool_result_on_stdout(cli):
 
 def test_call_reads_its_input_from_stdin_and_files(cli, place):
     (place / "input.json").write_text(TASK)
-    assert called(cli("call", "subagent", "-", *SCRIPTED, stdin=TASK))["details"]["results"]
-    assert called(cli("call", "subagent", "@input.json", *SCRIPTED))["details"]["results"]
+    assert decode_result(cli("call", "subagent", "-", *SCRIPTED, stdin=TASK))["details"]["results"]
+    assert decode_result(cli("call", "subagent", "@input.json", *SCRIPTED))["details"]["results"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_unreadable_input_is_answered_as_an_invalid_call(cli, place, given):
     os.mkfifo(place / "pipe")
     (place / "latin").write_bytes(b"\xe9")
     result = cli("call", "subagent", given)
-    found = called(result)
+    found = decode_result(result)
     assert result.exit_code == 2
     assert found["details"]["error"]["code"] == "INVALID_INPUT"
     assert found["content"][0]["text"].startswith("The input of subagent is not a JSON object: ")
@@ -63,9 +63,9 @@ def test_unreadable_input_is_answered_as_an_invalid_call(cli, place, given):
 def test_refusal_of_the_call_comes_before_errors_of_its_input(cli, given):
     both = {"PI_SUBAGENT_DEPTH": "1", "RETINUE_ENABLED": "0"}
     deep, off = cli("call", "subagent", given, **both), cli("call", "subagent", given, RETINUE_ENABLED="0")
-    assert called(deep)["details"]["error"]["code"] == "SUBAGENT_DEPTH_EXCEEDED"
-    assert called(deep)["details"]["mode"] == "management"
-    assert called(off)["details"]["error"]["code"] == "SUBAGENTS_DISABLED"
+    assert decode_result(deep)["details"]["error"]["code"] == "SUBAGENT_DEPTH_EXCEEDED"
+    assert decode_result(deep)["details"]["mode"] == "management"
+    assert decode_result(off)["details"]["error"]["code"] == "SUBAGENTS_DISABLED"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_refusal_of_the_call_comes_before_errors_of_its_input(cli, given):
 def test_usage_errors_of_call_are_answered_as_json(cli, place, arguments, text):
     (place / "file").touch()
     result = cli("call", *arguments)
-    found = called(result)
+    found = decode_result(result)
     assert result.exit_code == 2
     assert found["isError"] is True
     assert found["content"][0]["text"].startswith(text)
@@ -91,7 +91,7 @@ def test_usage_errors_of_call_are_answered_as_json(cli, place, arguments, text):
 
 def test_call_without_input_names_the_missing_input(cli):
     sentence = "The input of subagent is not a JSON object: nothing was given: write {…}, - or @FILE"
-    assert called(cli("call", "subagent"))["content"][0]["text"] == sentence
+    assert decode_result(cli("call", "subagent"))["content"][0]["text"] == sentence
 
 
 def test_call_in_a_deleted_directory_is_answered_as_json(process, place):
@@ -99,7 +99,7 @@ def test_call_in_a_deleted_directory_is_answered_as_json(process, place):
     gone.mkdir()
     done = process.run("call", "subagent", TASK, preexec_fn=gone.rmdir, cwd=gone)
     assert done.returncode == 2
-    assert called(done)["content"][0]["text"].startswith("The current directory cannot be used")
+    assert decode_result(done)["content"][0]["text"].startswith("The current directory cannot be used")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_call_in_a_deleted_directory_is_answered_as_json(process, place):
     ],
 )
 def test_invalid_environment_variables_do_not_fail_a_call(cli, junk):
-    assert called(cli("call", "subagent", TASK, *SCRIPTED, **junk))["details"]["results"][0]["exitCode"] == 0
+    assert decode_result(cli("call", "subagent", TASK, *SCRIPTED, **junk))["details"]["results"][0]["exitCode"] == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_invalid_environment_variables_do_not_fail_a_call(cli, junk):
 )
 def test_unknown_tool_or_toolset_is_answered_as_json(cli, arguments, text):
     result = cli("call", *arguments)
-    found = called(result)
+    found = decode_result(result)
     assert result.exit_code == 2
     assert found["isError"] is True
     assert found["content"][0]["text"].startswith(text)
@@ -148,7 +148,7 @@ def test_exit_code_of_call_follows_the_result_of_the_run(cli, arguments, script,
     engine = () if "--engine" in arguments else SCRIPTED
     result = cli("call", "subagent", *arguments, *engine, script=script, **environ)
     assert result.exit_code == code
-    assert called(result)["details"].get("error", {}).get("code") == error
+    assert decode_result(result)["details"].get("error", {}).get("code") == error
 
 
 def test_stream_prints_partial_results_as_lines_before_the_result(cli):
@@ -185,7 +185,7 @@ def test_input_with_a_key_twice_is_refused_by_name(cli, given):
     result = cli("call", "subagent", given, *SCRIPTED)
     assert result.exit_code == 2
     message = "The input of subagent is not a JSON object: it has the key 'task' twice"
-    assert called(result)["content"] == [{"type": "text", "text": message}]
+    assert decode_result(result)["content"] == [{"type": "text", "text": message}]
 
 
 def test_plan_with_a_key_twice_is_refused_by_name(cli):

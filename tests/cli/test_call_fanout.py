@@ -1,4 +1,4 @@
-"""`call` and `tools` on the `fanout` surface: its answers, its exit codes, its sessions across processes."""
+"""Tests of `call` and `tools` with the toolset `fanout`: answers, exit codes, sessions across processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FANOUT = ("--toolset", "fanout", "--engine", "scripted")
 
 
 def call(cli, tool, arguments, *options, **how):
-    """The exit code and the objects on stdout of a call."""
+    """Call a tool and return the exit code and the objects on stdout."""
     result = cli("call", tool, json.dumps(arguments), *FANOUT, *options, **how)
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 

@@ -1,4 +1,4 @@
-"""`call`, `tools` and `events` on the `nested` surface: its answers, its exit codes, a host's own ids."""
+"""Tests of `call`, `tools` and `events` with the toolset `nested`: answers, exit codes, ids of a host."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TASK = {"agent": "explorer", "task": "look"}
 
 
 def call(cli, arguments, *options, script=None, tool="spawn_subagent", **environ):
-    """The exit code and the one object on stdout of a call."""
+    """Call a tool and return the exit code and the object on stdout."""
     result = cli("call", tool, json.dumps(arguments), *NESTED, *options, script=script, **environ)
     (line,) = result.stdout.splitlines()
     return result.exit_code, json.loads(line)
 
 
-def told(cli, *arguments):
+def read_events(cli, *arguments):
     return [json.loads(line) for line in cli("events", *arguments, "--toolset", "nested").stdout.splitlines()]
 
 
@@ -43,13 +43,18 @@ def test_events_have_the_ids_given_by_the_host(cli):
     ids = {"subagentId": one["subagentId"], "parentToolUseId": "toolu_9"}
     start = {"type": "subagentStart", **ids, "agent": "explorer", "prompt": "look", "rootConversationId": "conv/7"}
     complete = {"type": "subagentComplete", **ids, "result": "done", "isError": False}
-    assert told(cli) == told(cli, "conv/7") == told(cli, one["subagentId"]) == [start, complete]
+    assert read_events(cli) == read_events(cli, "conv/7") == read_events(cli, one["subagentId"]) == [start, complete]
 
 
 def test_events_of_two_calls_are_in_one_conversation(cli):
     for number in (1, 2):
         call(cli, TASK, "--root", "c1", "--tool-call", f"toolu_{number}")
-    assert [event["parentToolUseId"] for event in told(cli, "c1")] == ["toolu_1", "toolu_1", "toolu_2", "toolu_2"]
+    assert [event["parentToolUseId"] for event in read_events(cli, "c1")] == [
+        "toolu_1",
+        "toolu_1",
+        "toolu_2",
+        "toolu_2",
+    ]
 
 
 def test_calls_of_one_conversation_are_not_bounded_by_max_spawns(cli):

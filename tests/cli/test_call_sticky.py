@@ -1,4 +1,4 @@
-"""`call` and `tools` on the `sticky` surface: its answers, its exit codes, its sessions across processes."""
+"""Tests of `call` and `tools` with the toolset `sticky`: answers, exit codes, sessions across processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STICKY = ("--toolset", "sticky", "--engine", "scripted")
 
 
 def call(cli, *, script=None, **arguments):
-    """The exit code and the one object on stdout of a call."""
+    """Call the tool and return the exit code and the object on stdout."""
     result = cli(
         "call", "subagent", json.dumps({"agent": "explorer", "task": "look", **arguments}), *STICKY, script=script
     )

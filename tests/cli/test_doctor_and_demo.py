@@ -1,4 +1,4 @@
-"""`doctor` and `demo`: the first things a newcomer, and someone in trouble, sees."""
+"""Tests of `doctor` and `demo`."""
 
 from __future__ import annotations
 

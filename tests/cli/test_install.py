@@ -1,4 +1,4 @@
-"""`retinue install` and `uninstall`: what is shown, what is asked, what is told."""
+"""Tests of `install` and `uninstall`, and of the check of installations by `doctor`."""
 
 from __future__ import annotations
 
@@ -124,19 +124,19 @@ def test_install_project_writes_the_file_of_the_project(cli, place, config):
     assert not (place / ".mcp.json").exists()
 
 
-def installed_in(done) -> list[list[str]]:
-    """The lines of `doctor` about hosts, word by word."""
+def host_lines(done) -> list[list[str]]:
+    """Return the lines of `doctor` about hosts, split into words."""
     return [line.split() for line in done.stdout.partition("Installed in\n")[2].partition("\n\n")[0].splitlines()]
 
 
 def test_doctor_starts_retinue_as_each_host_does_and_counts_its_tools(cli):
-    assert installed_in(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
+    assert host_lines(cli("doctor")) == [["no", "other", "program", "(retinue", "install)"]]
     cli("install", "pi", "--yes", "--", "--engine", "offline")
     cli("install", "claude", "--yes", "--", "--engine", "offline")
     cli("install", "codex", "--yes", "--toolset", "nested", "--", "--engine", "offline")
     done = cli("doctor")
     assert done.exit_code == 0
-    assert [(line[0], line[1], line[-6:]) for line in installed_in(done)] == [
+    assert [(line[0], line[1], line[-6:]) for line in host_lines(done)] == [
         ("✓", "pi", ["4", "tools", "when", "it", "is", "started"]),
         ("✓", "Claude", ["5", "tools", "when", "it", "is", "started"]),
         ("✓", "Codex", ["2", "tools", "when", "it", "is", "started"]),
@@ -154,7 +154,7 @@ def test_doctor_reports_entries_that_do_not_start_retinue(cli, config):
     config.write_text(config.read_text().replace(own_command()[0], "/nowhere/retinue"))
     done = cli("doctor")
     assert done.exit_code == 1
-    assert installed_in(done)[0][:3] == ["✗", "Claude", "Code"]
+    assert host_lines(done)[0][:3] == ["✗", "Claude", "Code"]
     assert (
         "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
         in done.stdout
@@ -181,7 +181,7 @@ def test_doctor_starts_only_this_installation(cli, place):
     entry = {"command": str(trap), "args": ["mcp", "--engine", "offline"]}
     (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"retinue": entry}}))
     done = cli("doctor")
-    assert installed_in(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tried"]
+    assert host_lines(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tried"]
     assert not (place / "sprung").exists()
 
 

@@ -1,4 +1,4 @@
-"""The command as a whole: its help, what it imports, and how it ends whatever happens."""
+"""Tests of the whole command: help, imports, completion, errors and streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMANDS = {name: entry for section in COMMAND_SECTIONS.values() for name, entry
 
 
 def every_command(command, path=()):
-    """Each command with the words that call it, groups and what is in them."""
+    """Yield each command with its path, groups and their commands included."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -69,7 +69,7 @@ def test_help_imports_nothing_heavy():
     assert found.stderr.strip() == "[]"
 
 
-def test_nothing_heavy_is_imported_before_signals_are_handled():
+def test_signals_are_handled_before_heavy_imports():
     code = "import sys; import retinue.__main__; print([name for name in ('click', 'anyio') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -109,7 +109,7 @@ def test_completion_prints_a_script_for_each_shell(cli, shell):
 
 
 def test_shell_completes_commands_and_agents(process):
-    def completed(*words):
+    def complete(*words):
         environ = {
             "_RETINUE_COMPLETE": "bash_complete",
             "COMP_WORDS": " ".join(("retinue", *words)),
@@ -117,8 +117,8 @@ def test_shell_completes_commands_and_agents(process):
         }
         return process.run(environ=environ).stdout.split()
 
-    assert "plain,sessions" in completed("sess")
-    assert "plain,explorer" in completed("run", "expl")
+    assert "plain,sessions" in complete("sess")
+    assert "plain,explorer" in complete("run", "expl")
 
 
 # -- how it ends -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`run`, `delegate` and `chain`: what stands where, in which shape, and with which exit code."""
+"""Tests of `run`, `delegate` and `chain`: output, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_terminal_escapes_in_an_answer_are_removed(cli):
 def test_task_is_read_from_stdin_a_file_or_an_escaped_at_sign(cli, place):
     (place / "task.md").write_bytes("\ufeffin a file\r\nwith two lines\r\n".encode())
 
-    def asked(task, stdin=None):
+    def ask(task, stdin=None):
         return cli("run", "explorer", task, *SCRIPTED, "-q", stdin=stdin, script=[{"say": "{task}"}]).stdout
 
-    assert asked("-", stdin="by a pipe\n") == "by a pipe\n"
-    assert asked("@task.md") == "in a file\nwith two lines\n"
-    assert asked("@@someone") == "@someone\n"
+    assert ask("-", stdin="by a pipe\n") == "by a pipe\n"
+    assert ask("@task.md") == "in a file\nwith two lines\n"
+    assert ask("@@someone") == "@someone\n"
 
 
 @pytest.mark.parametrize(

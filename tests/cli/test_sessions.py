@@ -1,4 +1,4 @@
-"""`sessions` and `events`: what earlier runs did, and going on from there."""
+"""Tests of `sessions` and `events`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from tests.cli.conftest import PATIENCE, wait_for
+from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 
 from retinue.cli.commands.sessions import render_list
 from retinue.sessions.store import RunSummary, SessionState, SessionSummary
@@ -19,7 +19,7 @@ DEAD = "deadbeef" * 4
 
 @pytest.fixture
 def session(cli):
-    """The id of a session with one answer."""
+    """Return the id of a session with one answer."""
     script = [{"call": "ls", "args": {"path": "src"}, "returns": "a.py"}, {"say": "The answer\x1b[31m."}]
     return json.loads(cli("run", "explorer", "Where?", *SCRIPTED, "--json", script=script).stdout)["session"]
 
@@ -111,7 +111,7 @@ PLAY = {
 
 @pytest.fixture
 def tree(cli, place):
-    """The id of a session that asked for two others, one of which asked for one more; there is another beside it."""
+    """Return the id of a session with two child sessions, one of which has one more, beside an unrelated session."""
     agents = place / ".retinue" / "agents"
     agents.mkdir(parents=True)
     for name in ("lead", "mid"):
@@ -371,7 +371,7 @@ def test_events_follow_waits_until_it_is_interrupted(process):
     following = process.start("events", "--follow")
     wait_for(following, '"type":"run_ended"', "stdout")
     following.send_signal(signal.SIGINT)
-    assert following.wait(PATIENCE) == 130
+    assert following.wait(PROCESS_TIMEOUT) == 130
     assert "Traceback" not in following.stderr.read()
 
 

@@ -1,4 +1,4 @@
-"""`retinue setup`: what is found, what is written, what is tried."""
+"""Tests of `setup`: engines, the settings file, and the trial task."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_setup_without_a_model_writes_nothing_and_uses_the_offline_engine(cli, p
 
 def test_setup_writes_and_tries_the_requested_engine(cli, config):
     done = cli("setup", "--engine", "scripted", "--yes", "--json", script=[{"say": "Here."}])
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["engine"], told["changed"], told["file"]) == (0, "scripted", True, str(config))
-    assert told["result"]["text"] == "Here."
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["engine"], report["changed"], report["file"]) == (0, "scripted", True, str(config))
+    assert report["result"]["text"] == "Here."
     assert config.read_text() == 'engine = "scripted"\n'
     assert '+engine = "scripted"' in done.stderr
     again = json.loads(cli("setup", "--engine", "scripted", "--json", "--no-run").stdout)
@@ -69,10 +69,10 @@ def test_setup_follows_a_link_and_keeps_it(cli, config, place):
 
 
 def test_setup_without_a_task_reports_the_written_file(cli, config):
-    told = f"{config} is written. Next: "
-    assert told in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
-    assert told not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
-    assert told not in cli("setup", "--engine", "scripted", "--dry-run").stderr
+    message = f"{config} is written. Next: "
+    assert message in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert message not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
+    assert message not in cli("setup", "--engine", "scripted", "--dry-run").stderr
 
 
 def test_setup_without_a_choice_leaves_the_file_unchanged(cli, config):

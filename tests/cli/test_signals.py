@@ -1,4 +1,4 @@
-"""Runs that are stopped from outside, and terminals: real processes, real signals."""
+"""Tests of signals, blocked streams and terminals with real processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from tests.cli.conftest import PATIENCE, wait_for
+from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 from tests.support.cli_terminal import ON_A_TERMINAL
 
 pytestmark = pytest.mark.process
@@ -18,7 +18,7 @@ HANGS = [
     {"event": {"type": "text", "text": "what there was"}},
     {"hang": True},
 ]
-"""Says something, but never ends its message."""
+"""Writes text, but never ends its message."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -26,7 +26,7 @@ def test_signal_stops_the_runs_and_prints_their_partial_answers(process, number)
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.send_signal(number)
-    out, err = running.communicate(timeout=PATIENCE)
+    out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert running.returncode == 130
     assert out == "what there was\n"
     assert "Stopping; what the runs had is kept." in err
@@ -44,7 +44,7 @@ def test_signal_stops_running_and_queued_runs_of_a_plan(process):
     running.stdin = None
     wait_for(running, "what there was")
     running.send_signal(signal.SIGINT)
-    out, _ = running.communicate(timeout=PATIENCE)
+    out, _ = running.communicate(timeout=PROCESS_TIMEOUT)
     assert running.returncode == 130
     assert [result["failure"]["code"] for result in json.loads(out)["results"]] == ["aborted"] * 6
 
@@ -54,18 +54,18 @@ def test_stopped_call_still_prints_its_object(process):
     running = process.start("call", "subagent", given, *SCRIPTED, "--stream", script=HANGS)
     wait_for(running, "what there was", "stdout")
     running.send_signal(signal.SIGINT)
-    *_, last = running.communicate(timeout=PATIENCE)[0].splitlines()
+    *_, last = running.communicate(timeout=PROCESS_TIMEOUT)[0].splitlines()
     assert running.returncode == 130
     assert json.loads(last)["details"]["error"]["message"] == "Subagent execution was cancelled by user."
 
 
 TALKATIVE = 600
-"""Calls that fill a pipe which nobody reads."""
+"""Tool calls whose events fill a pipe that nobody reads."""
 
 
 @pytest.fixture
-def talkative(process, place):
-    """Starts a command whose run tells more than an unread pipe holds, and ends with this step."""
+def start_verbose_run(process, place):
+    """Return a function that starts a run with more events than an unread pipe holds, ending with this step."""
 
     def start(*command, end):
         calls = [{"call": "bash", "args": {"command": f"{number} {'x' * 150}"}} for number in range(TALKATIVE)]
@@ -75,31 +75,31 @@ def talkative(process, place):
     return start
 
 
-def test_blocked_stderr_does_not_delay_the_answer(talkative):
-    running = talkative("run", "explorer", "x", end={"say": "the answer"})
-    assert running.wait(PATIENCE) == 0
+def test_blocked_stderr_does_not_delay_the_answer(start_verbose_run):
+    running = start_verbose_run("run", "explorer", "x", end={"say": "the answer"})
+    assert running.wait(PROCESS_TIMEOUT) == 0
     assert running.stdout.read() == "the answer\n"
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_signal_ends_a_command_with_a_blocked_stderr(process, talkative, signals):
-    running = talkative("run", "explorer", "x", end={"hang": True})
+def test_signal_ends_a_command_with_a_blocked_stderr(process, start_verbose_run, signals):
+    running = start_verbose_run("run", "explorer", "x", end={"hang": True})
     wait_for_events(process, "tool_returned", TALKATIVE)
     for _ in range(signals):
         running.send_signal(signal.SIGTERM)
-    assert running.wait(PATIENCE) == 130
+    assert running.wait(PROCESS_TIMEOUT) == 130
 
 
-def test_closed_or_blocked_stdout_does_not_end_a_call(process, talkative):
+def test_closed_or_blocked_stdout_does_not_end_a_call(process, start_verbose_run):
     given = '{"agent": "explorer", "task": "x"}'
-    gone = talkative("call", "subagent", given, "--stream", end={"say": "the answer"})
+    gone = start_verbose_run("call", "subagent", given, "--stream", end={"say": "the answer"})
     gone.stdout.close()
     gone.stdout = None
-    gone.wait(PATIENCE)
+    gone.wait(PROCESS_TIMEOUT)
     assert gone.stderr.read() == ""
-    stuck = talkative("call", "subagent", given, "--stream", "--timeout", "1", end={"hang": True})
+    stuck = start_verbose_run("call", "subagent", given, "--stream", "--timeout", "1", end={"hang": True})
     wait_for_events(process, "run_ended", 1)
-    assert json.loads(stuck.communicate(timeout=PATIENCE)[0].splitlines()[-1])["details"]["error"]["code"] == (
+    assert json.loads(stuck.communicate(timeout=PROCESS_TIMEOUT)[0].splitlines()[-1])["details"]["error"]["code"] == (
         "SUBAGENT_TIMEOUT"
     )
     assert stuck.returncode == 124
@@ -108,7 +108,7 @@ def test_closed_or_blocked_stdout_does_not_end_a_call(process, talkative):
 
 
 def wait_for_events(process, kind, count):
-    """Looks at the record until it holds so many events of a kind."""
+    """Wait until the stored session has this many events of a kind."""
     for _ in range(100):
         if process.run("events").stdout.count(f'"type":"{kind}"') >= count:
             return
@@ -119,7 +119,7 @@ def test_run_of_a_killed_process_is_reported_at_the_next_start(process):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.kill()
-    running.wait(PATIENCE)
+    running.wait(PROCESS_TIMEOUT)
     for looking in (("sessions",), ("doctor",), ("events",), ("agents",), ("sessions", "prune", "--dry-run")):
         process.run(*looking)  # who only looks takes the news from nobody
     told = process.run("run", "explorer", "x", *SCRIPTED).stderr
@@ -140,18 +140,18 @@ def test_windows_are_drawn_on_a_terminal_and_their_last_state_stays(process, ter
     assert "ls → src" in drawn
     running.send_signal(signal.SIGINT)
     rest = terminal.read_to_end()
-    assert running.wait(PATIENCE) == 130
+    assert running.wait(PROCESS_TIMEOUT) == 130
     assert running.stdout.read() == "what there was\n"
     assert rest.rindex("\x1b[?25h") > rest.find("\x1b[?25l")
     assert "✗ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
     assert "Session: " in rest
 
 
-def test_messages_on_a_terminal_are_broken_between_words(process, terminal):
+def test_messages_on_a_terminal_are_wrapped_at_spaces(process, terminal):
     words = [f"word{number}" for number in range(30)]
     command = ("run", "explorer", f"@{' '.join(words)}")
     running = process.start(*command, environ={**ON_A_TERMINAL, "COLUMNS": "40"}, stderr=terminal.device)
-    assert running.wait(PATIENCE) == 2
+    assert running.wait(PROCESS_TIMEOUT) == 2
     lines = terminal.read_to_end().splitlines()
     assert max(map(len, lines)) <= 40
     assert [word for line in lines for word in line.split()][: len(words)] == words
@@ -160,7 +160,7 @@ def test_messages_on_a_terminal_are_broken_between_words(process, terminal):
 def test_dumb_terminal_gets_lines(process, terminal):
     environ = {**ON_A_TERMINAL, "TERM": "dumb"}
     running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
-    assert running.wait(PATIENCE) == 0
+    assert running.wait(PROCESS_TIMEOUT) == 0
     seen = terminal.read_to_end()
     assert "✓ done" in seen
     assert "\x1b" not in seen
@@ -180,7 +180,7 @@ def test_run_on_a_terminal_asks_for_trust(process, terminal, place, answer, code
         assert words in asked
     terminal.type(answer)
     terminal.read_to_end()
-    assert running.wait(PATIENCE) == code
+    assert running.wait(PROCESS_TIMEOUT) == code
     assert process.run(*command).returncode == code
 
 
@@ -195,7 +195,7 @@ def test_delete_on_a_terminal_asks_first(process, terminal, place, answer, is_ke
     assert "fixer.md?" in asked
     terminal.type(answer)
     terminal.read_to_end()
-    assert running.wait(PATIENCE) == int(is_kept)
+    assert running.wait(PROCESS_TIMEOUT) == int(is_kept)
     assert file.exists() is is_kept
 
 
@@ -204,7 +204,7 @@ def test_ctrl_c_while_reading_stdin_is_reported_in_the_form_of_the_command(proce
     running = process.start(*command, "-", environ=ON_A_TERMINAL, stdin=terminal.device)
     wait_for(running, "Reading from the terminal")
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=PATIENCE)
+    out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert running.returncode == 130
     assert err.strip() == "Cancelled."
     assert (json.loads(out)["content"][0]["text"] if out else None) == printed

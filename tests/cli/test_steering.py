@@ -6,7 +6,7 @@ import json
 import signal
 
 import pytest
-from tests.cli.conftest import PATIENCE, wait_for
+from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 from tests.support import fake_pi
 
 pytestmark = pytest.mark.process
@@ -37,7 +37,7 @@ def test_steer_sends_a_message_to_an_agent_of_another_process(process, start_wai
     done = process.run("steer", session[:8], "mind the gap")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (f"Run {session[:8]} has been told; its agent reads it before it asks its model again.\n")
-    out, err = running.communicate(timeout=PATIENCE)
+    out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert (running.returncode, out) == (0, "I was told: mind the gap\n")
     assert "» mind the gap" in err
     shown = process.run("sessions", "show", session)
@@ -52,7 +52,7 @@ def test_steer_reads_the_text_from_stdin_or_a_file(process, start_waiting, place
     assert done.returncode == 0
     printed = json.loads(done.stdout)
     assert (printed["run"], printed["session"], printed["pid"]) == (session, session, running.pid)
-    assert running.communicate(timeout=PATIENCE)[0] == "I was told: mind\nthe gap\n"
+    assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: mind\nthe gap\n"
 
 
 def test_extend_adds_time_to_a_run_of_another_process(process, start_waiting):
@@ -69,7 +69,7 @@ def test_extend_adds_time_to_a_run_of_another_process(process, start_waiting):
     }
     assert done.stderr == f"Run {session[:8]} was given 300s more: its timeout is 900s.\n"
     process.run("steer", session, "go on")
-    _, err = running.communicate(timeout=PATIENCE)
+    _, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert "given 300s more: its timeout is 900s" in err
     assert "timeout 900s" in process.run("sessions", "show", session).stdout
 
@@ -82,7 +82,7 @@ def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
         assert done.returncode == 2
         assert done.stderr.startswith(f'There is no run and no session "{near}". Did you mean {session[:8]}? ')
     assert process.run("steer", session, "go on").returncode == 0
-    running.communicate(timeout=PATIENCE)
+    running.communicate(timeout=PROCESS_TIMEOUT)
     for command in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
         done = process.run(*command, "--json")
         assert done.returncode == 2
@@ -133,7 +133,7 @@ def test_steer_of_a_stopped_process_prints_what_to_do(process, start_waiting):
     assert json.loads(done.stdout)["exitCode"] == 1
     running.send_signal(signal.SIGCONT)
     assert process.run("steer", session, "x").returncode == 0
-    assert running.wait(PATIENCE) == 0
+    assert running.wait(PROCESS_TIMEOUT) == 0
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_empty_steering_text_is_refused(process, start_waiting):
     assert (done.returncode, done.stderr) == (2, "The text is empty: say what the agent should know\n")
     done = process.run("steer", session, "\x1b[31mred\x1b[0m")
     assert done.returncode == 0
-    assert running.communicate(timeout=PATIENCE)[0] == "I was told: red\n"
+    assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: red\n"
 
 
 def test_shell_completion_lists_active_runs(process, start_waiting):
@@ -176,5 +176,5 @@ def test_shell_completion_lists_active_runs(process, start_waiting):
     commands = ("steer", "extend", "cancel", "watch")
     assert [command for command in commands if completes(command)] == [*commands]
     process.run("steer", session, "go on")
-    running.communicate(timeout=PATIENCE)
+    running.communicate(timeout=PROCESS_TIMEOUT)
     assert not any(map(completes, commands))

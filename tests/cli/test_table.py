@@ -1,4 +1,4 @@
-"""Rows in columns: whatever the terminal, each row can be told from the next."""
+"""Tests of tables: aligned columns on terminals of any width."""
 
 from __future__ import annotations
 

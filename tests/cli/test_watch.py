@@ -13,7 +13,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import PATIENCE, scripted, wait_for
+from tests.cli.conftest import PROCESS_TIMEOUT, encode_script, wait_for
 from tests.support.cli_terminal import without_escapes
 
 pytestmark = pytest.mark.process
@@ -44,7 +44,7 @@ def test_run_cancelled_from_another_process_keeps_its_output(process, start_hang
     done = process.run("cancel", session[:8])
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"Run {session[:8]} has stopped; what it had is kept.\n"
-    out, err = running.communicate(timeout=PATIENCE)
+    out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert (running.returncode, out) == (130, "what there was\n")
     assert "✗ aborted" in err
     again = process.run("cancel", session[:8])
@@ -59,7 +59,7 @@ def test_cancel_all_stops_the_runs_of_all_processes(process, start_hanging):
     runs = json.loads(done.stdout)["runs"]
     assert {each["session"] for each in runs} == {session for _, session in started}
     assert {each["pid"] for each in runs} == {running.pid for running, _ in started}
-    assert [running.wait(PATIENCE) for running, _ in started] == [130, 130]
+    assert [running.wait(PROCESS_TIMEOUT) for running, _ in started] == [130, 130]
     assert process.run("cancel", "--all").stderr == (
         "Nothing is running. `retinue watch --follow` waits for what begins.\n"
     )
@@ -70,7 +70,7 @@ def test_cancel_of_an_inactive_run_prints_the_reason(process, start_hanging):
     done = process.run("cancel", "deadbeef", session)
     assert done.returncode == 2
     assert 'There is no run and no session "deadbeef".' in done.stderr
-    assert running.wait(PATIENCE) == 130
+    assert running.wait(PROCESS_TIMEOUT) == 130
     assert process.run("cancel").returncode == 2
     assert process.run("cancel", "--all", "x").returncode == 2
 
@@ -91,7 +91,7 @@ def test_watch_prints_earlier_and_new_events_until_the_run_ends(process, start_h
     watching = process.start("watch")
     wait_for(watching, "what there was", "stdout")
     assert process.run("cancel", session).returncode == 0
-    rest, err = watching.communicate(timeout=PATIENCE)
+    rest, err = watching.communicate(timeout=PROCESS_TIMEOUT)
     assert "✗ aborted" in rest
     assert (watching.returncode, err) == (0, "")
 
@@ -101,7 +101,7 @@ def test_watch_json_prints_the_stored_events(process, start_hanging):
     watching = process.start("watch", session[:8], "--json")
     wait_for(watching, "what there was", "stdout")
     process.run("cancel", session)
-    rest = watching.communicate(timeout=PATIENCE)[0]
+    rest = watching.communicate(timeout=PROCESS_TIMEOUT)[0]
     stored = process.run("events", session).stdout
     assert stored.endswith(rest)
     assert json.loads(rest.splitlines()[-1])["type"] == "run_ended"
@@ -114,7 +114,7 @@ def test_watch_of_one_run_shows_no_other_and_ends_with_it(process, start_hanging
     seen = wait_for(watching, "what there was", "stdout")
     assert "mine" in seen
     process.run("cancel", session)
-    rest = watching.communicate(timeout=PATIENCE)[0]
+    rest = watching.communicate(timeout=PROCESS_TIMEOUT)[0]
     assert "other" not in seen + rest
     assert other.poll() is None
 
@@ -127,7 +127,7 @@ def test_watch_follow_shows_runs_that_start_later(process, start_hanging):
     wait_for(watching, "✗ aborted", "stdout")
     assert watching.poll() is None
     watching.send_signal(signal.SIGTERM)
-    assert watching.wait(PATIENCE) == 0
+    assert watching.wait(PROCESS_TIMEOUT) == 0
 
 
 def test_killed_process_ends_its_run_in_watch_and_leaves_no_socket(process, start_hanging):
@@ -135,8 +135,8 @@ def test_killed_process_ends_its_run_in_watch_and_leaves_no_socket(process, star
     watching = process.start("watch")
     wait_for(watching, "what there was", "stdout")
     running.kill()
-    running.wait(PATIENCE)
-    rest = watching.communicate(timeout=PATIENCE)[0]
+    running.wait(PROCESS_TIMEOUT)
+    rest = watching.communicate(timeout=PROCESS_TIMEOUT)[0]
     assert "✗ interrupted" in rest
     process.run("run", "explorer", "x", *SCRIPTED)
     assert list(Path(f"/tmp/retinue-{os.getuid()}").glob(f"{running.pid}-*")) == []
@@ -149,7 +149,7 @@ def test_watch_exits_when_its_reader_has_exited(process, start_hanging):
         wait_for(watching, "what there was", "stdout")
         watching.stdout.close()
         watching.stdout = None
-        assert watching.wait(PATIENCE) == 0
+        assert watching.wait(PROCESS_TIMEOUT) == 0
     assert running.poll() is None
 
 
@@ -183,7 +183,7 @@ def test_watch_keys_select_read_cancel_and_quit(process, terminal, start_hanging
     assert running.poll() is None
     terminal.type("y")
     terminal.read_until(f"Run {session[:8]} has stopped")
-    assert running.wait(PATIENCE) == 130
+    assert running.wait(PROCESS_TIMEOUT) == 130
     terminal.type("q")
     rest = terminal.read_until("[exit 0]")
     assert rest.index("\x1b[?25h") < rest.index("\x1b[?1049l") < rest.rindex("Session: ")
@@ -244,7 +244,7 @@ def test_real_terminal_shows_windows_after_being_resized(tmux, place, size):
         {"call": "ls", "args": {"path": "src/"}, "returns": "a\nb\nc/"},
         {"event": {"type": "text", "text": hostile}},
     ]
-    (place / "script.json").write_text(json.dumps(json.loads(scripted([*steps, {"hang": True}]))))
+    (place / "script.json").write_text(json.dumps(json.loads(encode_script([*steps, {"hang": True}]))))
     tasks = [{"name": f"task-{number}", "agent": "explorer", "prompt": "x"} for number in range(16)]
     (place / "tasks.json").write_text(json.dumps({"tasks": tasks}))
     command = f"{sys.executable} -m retinue delegate tasks.json --engine scripted --max-concurrency 16"

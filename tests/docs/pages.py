@@ -1,14 +1,14 @@
-"""The documents as tests read them: pages, their blocks and links, and a walk through the blocks of a page.
+"""Pages with their blocks and links, and a reader that runs the blocks of a page.
 
-How a block is meant is told by its fence and by the line above it:
+The fence of a block and the line above it decide how it is checked:
 
-    console     commands after `$ `, continued after `> `; what they print stands below them and is looked for in their
-                output, in this order. Numbers and ids may differ, `…` stands for anything. An id that was shown means
-                the real one from then on. A command must succeed, unless `$ echo $?` follows and says otherwise.
+    console     commands after `$ `, continued after `> `; the lines below them must be in their output in this order.
+                Numbers and ids may differ, `…` matches anything. An id that was printed is replaced by the real one
+                from then on. A command must succeed, unless `$ echo $?` follows with another exit code.
     sh          commands that must succeed
     python      a program that must succeed
-    output      what the sh or python block before it prints, looked for in the same way
-    text        what cannot be run here, and pictures made of characters
+    output      lines that the sh or python block before it prints, compared in the same way
+    text        examples that cannot be run here, and drawings
 
 A block below a line that ends with a file's name in backticks and a colon is that file's content.
 """
@@ -29,7 +29,7 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
     ]
 )
-PATIENCE = 60.0
+COMMAND_TIMEOUT = 60.0
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"`([\w./-]+)`:\s*\Z")
@@ -39,7 +39,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
-class Block(NamedTuple):
+class PageBlock(NamedTuple):
     page: str
     line: int
     language: str
@@ -50,13 +50,13 @@ class Block(NamedTuple):
         return f"{self.page}:{self.line}"
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path) -> list[PageBlock]:
     text = page.read_text("utf-8")
     found = []
     for fence in _FENCE.finditer(text):
         named = _FILE.search(text, 0, fence.start())
         line = text.count("\n", 0, fence.start()) + 1
-        found.append(Block(str(page.relative_to(ROOT)), line, fence[1], fence[2], named[1] if named else None))
+        found.append(PageBlock(str(page.relative_to(ROOT)), line, fence[1], fence[2], named[1] if named else None))
     return found
 
 
@@ -69,57 +69,57 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of the headings as GitHub makes them."""
     titles = (
         re.sub(r"[^\w\- ]", "", title.replace("`", "").strip().lower()) for title in _HEADING.findall(prose(page))
     )
     return {title.replace(" ", "-") for title in titles}
 
 
-class Command(NamedTuple):
+class ConsoleCommand(NamedTuple):
     text: str
     shown: tuple[str, ...]
 
 
-def commands(block: Block) -> list[Command]:
-    """The commands of a console block, each with the lines shown below it."""
-    found: list[Command] = []
+def commands(block: PageBlock) -> list[ConsoleCommand]:
+    """Return the commands of a console block, each with the lines shown below it."""
+    found: list[ConsoleCommand] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
-            found.append(Command(line[2:], ()))
+            found.append(ConsoleCommand(line[2:], ()))
         elif line.startswith("> ") and not found[-1].shown:
-            found[-1] = Command(f"{found[-1].text}\n{line[2:]}", ())
+            found[-1] = ConsoleCommand(f"{found[-1].text}\n{line[2:]}", ())
         else:
-            found[-1] = Command(found[-1].text, (*found[-1].shown, line))
+            found[-1] = ConsoleCommand(found[-1].text, (*found[-1].shown, line))
     return found
 
 
-class Walk:
-    """One reader who tries the blocks of a page in order, in one directory."""
+class PageReader:
+    """Runs the blocks of a page in order, in one directory."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
         self._environment = environment
         self._ids: dict[str, str] = {}
-        """As shown in the page → as they are here."""
+        """Ids in the page → ids printed by the commands."""
         self._printed = ""
-        """By the last block that ran."""
+        """Output of the last block that ran."""
 
-    def take(self, block: Block) -> None:
+    def run_block(self, block: PageBlock) -> None:
         if block.file:
             path = self._folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, "utf-8")
         elif block.language == "console":
-            self._converse(block)
+            self._run_console(block)
         elif block.language == "sh":
-            self._succeed(block, ["bash", "-e", "-c", block.text])
+            self._run_program(block, ["bash", "-e", "-c", block.text])
         elif block.language == "python":
-            self._succeed(block, [sys.executable, "-W", "error", "-c", block.text])
+            self._run_program(block, [sys.executable, "-W", "error", "-c", block.text])
         elif block.language == "output":
             self._compare(block, block.text.splitlines(), self._printed)
 
-    def _converse(self, block: Block) -> None:
+    def _run_console(self, block: PageBlock) -> None:
         status = 0
         for command, following in _with_next(commands(block)):
             if command.text == "echo $?":
@@ -132,7 +132,7 @@ class Walk:
             )
             self._compare(block, command.shown, done.stdout)
 
-    def _compare(self, block: Block, expected: Sequence[str], output: str) -> None:
+    def _compare(self, block: PageBlock, expected: Sequence[str], output: str) -> None:
         lines = iter(output.splitlines())
         for shown in expected:
             wanted = re.compile(self._pattern(shown))
@@ -144,11 +144,11 @@ class Walk:
     def _pattern(self, shown: str) -> str:
         parts, at = [], 0
         for found in _ID.finditer(shown):
-            parts += [_loosely(shown[at : found.start()]), f"([0-9a-f]{{{len(found[0])}}})"]
+            parts += [_number_pattern(shown[at : found.start()]), f"([0-9a-f]{{{len(found[0])}}})"]
             at = found.end()
-        return "".join([*parts, _loosely(shown[at:].rstrip())])
+        return "".join([*parts, _number_pattern(shown[at:].rstrip())])
 
-    def _succeed(self, block: Block, argv: list[str]) -> None:
+    def _run_program(self, block: PageBlock, argv: list[str]) -> None:
         done = self._run(argv)
         self._printed = done.stdout
         assert done.returncode == 0, f"{block}\n{_short(done.stdout)}"
@@ -162,21 +162,21 @@ class Walk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=COMMAND_TIMEOUT,
             check=False,
         )
 
 
 def _short(output: str) -> str:
-    """As much of an output as a message needs."""
+    """Shorten an output for a message."""
     return "\n".join(line[:200] for line in output.splitlines()[:50])
 
 
-def _loosely(text: str) -> str:
-    """A pattern for the text, whatever its numbers are."""
+def _number_pattern(text: str) -> str:
+    """Return a pattern for the text with any numbers."""
     parts = (_NUMBER.sub(r"\\d+", re.escape(part)) for part in text.split("…"))
     return ".*".join(parts)
 
 
-def _with_next(found: list[Command]) -> Iterator[tuple[Command, Command | None]]:
+def _with_next(found: list[ConsoleCommand]) -> Iterator[tuple[ConsoleCommand, ConsoleCommand | None]]:
     return zip(found, [*found[1:], None], strict=True)

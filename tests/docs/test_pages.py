@@ -1,4 +1,4 @@
-"""The documents: what they show is run and seen, what they link to is there, what they list is complete."""
+"""Tests of the documents: blocks run, links have targets, lists are complete."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from docs._generate.live_view import PICTURE, svg
 from docs._generate.pi_extension import FILE, toolsets_file
 from docs._generate.reference import FOLDER, page
 from docs._generate.reference import PAGES as REFERENCE
-from tests.docs.pages import PAGES, ROOT, Walk, anchors, blocks, commands, links, prose
+from tests.docs.pages import PAGES, ROOT, PageReader, anchors, blocks, commands, links, prose
 from tests.test_layers import LAYERS
 
 from retinue.agents.search_paths import PROJECT_FOLDERS, SearchPaths
@@ -35,7 +35,7 @@ READ_BY: Mapping[str, Callable[[str], object]] = {
 }
 LANGUAGES = {*RUNNABLE, *READ_BY, "output", "text", "markdown"}
 WRITTEN = [page for page in PAGES if page.parent != FOLDER]
-"""Pages that people write."""
+"""Pages that are not generated."""
 COPIED = ("src", "tests", "examples", "docs", "README.md", "pyproject.toml", ".gitignore")
 
 
@@ -45,7 +45,7 @@ def name(page: Path) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A copy of this repository: pages may write where they say they are."""
+    """Return a copy of this repository, in which the commands of a page may write."""
     ignored = shutil.ignore_patterns("__pycache__")
     for each in COPIED:
         if (ROOT / each).is_dir():
@@ -69,9 +69,9 @@ def test_blocks_of_every_page_run_and_print_what_they_show(page, place, scratch_
         "TERM": "dumb",
         "COLUMNS": "120",
     }
-    walk = Walk(place, environment)
+    reader = PageReader(place, environment)
     for block in blocks(page):
-        walk.take(block)
+        reader.run_block(block)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
@@ -158,8 +158,8 @@ def test_architecture_page_names_only_existing_modules():
 
 def test_architecture_page_has_the_layers_of_the_layer_test():
     (layers,) = (block for block in blocks(ROOT / "docs" / "architecture.md") if block.text.startswith("13  "))
-    told = {int(line[:2]): set(line[2:].split()) for line in layers.text.splitlines()}
-    assert told == dict(enumerate(LAYERS))
+    documented = {int(line[:2]): set(line[2:].split()) for line in layers.text.splitlines()}
+    assert documented == dict(enumerate(LAYERS))
 
 
 def test_events_page_names_every_stored_event():
@@ -176,9 +176,9 @@ def test_results_page_names_every_key_of_a_result(tmp_path):
 
 def test_result_in_the_readme_has_only_real_keys(tmp_path):
     (shown,) = (block for block in blocks(ROOT / "README.md") if block.language == "json")
-    told, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=make_run_spec(tmp_path)))
-    assert told.keys() <= real.keys()
-    assert told["actual"].keys() <= real["actual"].keys()
+    documented, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=make_run_spec(tmp_path)))
+    assert documented.keys() <= real.keys()
+    assert documented["actual"].keys() <= real["actual"].keys()
 
 
 def test_picture_is_small_and_self_contained():

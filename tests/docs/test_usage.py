@@ -1,4 +1,4 @@
-"""What reference pages claim of unused settings, keys and codes is read from the sources, and is so."""
+"""Tests of the unused settings, keys and codes that the reference pages list."""
 
 import pytest
 from docs._generate.reference import page
@@ -16,8 +16,8 @@ from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
 
 
-async def planned(home, **fields) -> RunSpec:
-    """The run of a task by an agent with these fields."""
+async def plan_run(home, **fields) -> RunSpec:
+    """Plan a task for an agent with these fields and return the spec of its run."""
     agent = Agent(name="scout", tools=("read",), **fields)
     async with stage(home, reply("ok"), agents=[agent]) as retinue:
         plan = Plan(tasks=(Task(agent="scout", prompt="Look."),))
@@ -32,16 +32,16 @@ def test_unused_settings_keys_and_codes_are_found_in_the_sources():
 
 
 def test_agent_keys_page_marks_exactly_the_unused_keys():
-    said = {line.split("`")[1] for line in page("agent-keys.md").splitlines() if line.endswith(f"{UNUSED} |")}
-    assert said == unused_agent_fields()
+    marked = {line.split("`")[1] for line in page("agent-keys.md").splitlines() if line.endswith(f"{UNUSED} |")}
+    assert marked == unused_agent_fields()
     assert "without effect" not in page("settings.md")
     assert "Reserved" not in page("failures.md")
 
 
 @pytest.mark.parametrize("field", sorted(unused_agent_fields() - {"default_progress"}))
 async def test_unused_agent_key_changes_nothing_of_a_run(scratch_home, field):
-    plain, changed = await planned(scratch_home), await planned(scratch_home, **{field: "x"})
-    # What a run does not apply, it names.
+    plain, changed = await plan_run(scratch_home), await plan_run(scratch_home, **{field: "x"})
+    # Preferences that are not applied are named.
     same = {"run": "", "session": "", "lineage": plain.lineage, "agent": plain.agent, "unsupported_preferences": ()}
     assert structs.replace(changed, **same) == structs.replace(plain, **same)
 
@@ -50,7 +50,7 @@ async def test_default_reads_and_environment_reach_the_run(scratch_home):
     (scratch_home / "NOTES.md").write_text("Mind the gap.\n")
     specs: list[RunSpec] = []
 
-    def noted(spec: RunSpec) -> Script:
+    def record_spec(spec: RunSpec) -> Script:
         specs.append(spec)
         return (reply("ok"),)
 
@@ -60,7 +60,7 @@ async def test_default_reads_and_environment_reach_the_run(scratch_home):
         environ={"HOME": str(scratch_home), "PROJECT_MODE": "fast", "OTHER": "x"},
         store=MemoryStore(),
         engine="scripted",
-        engines=scripted(ScriptedEngine(noted)),
+        engines=scripted(ScriptedEngine(record_spec)),
         agents=[agent],
     )
     async with retinue:

@@ -1,7 +1,7 @@
-"""Installs the programs that Retinue is installed into, for the tests beside this file: `make test-hosts`.
+"""Install the host programs for the tests in this folder: `make test-hosts`.
 
-python -m tests.hosts.install .tools          as the lock says
-python -m tests.hosts.install --lock          writes the lock anew
+python -m tests.hosts.install .tools          installs the locked versions
+python -m tests.hosts.install --lock          updates the lock
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Inside the real Claude Code, as `retinue install claude` leaves it: its model calls our tools and reads the answers."""
+"""Tests in the real Claude Code after `retinue install claude`: its model calls our tools and reads the answers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def claude() -> None:
     need_claude()
 
 
-async def answers(place: Path, *steps: tuple[str, dict[str, Any]], arguments: tuple[str, ...] = ()) -> list[str]:
-    """What the model of Claude Code reads when it uses these tools; `@` is the last id it has read."""
+async def read_results(place: Path, *steps: tuple[str, dict[str, Any]], arguments: tuple[str, ...] = ()) -> list[str]:
+    """Run Claude Code with these tool calls and return the results its model reads; `@` is the last id in them."""
 
     def decide(request: Any) -> dict[str, Any]:
         turn = sum(message.role == "assistant" for message in request.messages)
@@ -66,12 +66,12 @@ async def answers(place: Path, *steps: tuple[str, dict[str, Any]], arguments: tu
 
 
 async def test_model_of_claude_code_reads_the_answer_of_an_agent(tmp_path):
-    (said,) = await answers(tmp_path, ("subagent", TASK))
+    (said,) = await read_results(tmp_path, ("subagent", TASK))
     assert ANSWER in said
 
 
 async def test_model_of_claude_code_fetches_the_answers_of_many_agents_by_session(tmp_path):
-    delegated, fetched, profiles = await answers(
+    delegated, fetched, profiles = await read_results(
         tmp_path,
         ("delegate_to_subagents", TASKS),
         ("get_subagent_output", {"sessionId": "@"}),
@@ -84,7 +84,7 @@ async def test_model_of_claude_code_fetches_the_answers_of_many_agents_by_sessio
 
 
 async def test_model_of_claude_code_starts_background_work_and_waits_for_it(tmp_path):
-    started, waited = await answers(
+    started, waited = await read_results(
         tmp_path, ("subagent_start", TASK), ("subagent_wait", {"id": "@"}), arguments=("--background",)
     )
     assert '"id":"' in started

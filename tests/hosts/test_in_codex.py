@@ -1,4 +1,4 @@
-"""Inside the real Codex, as `retinue install codex` leaves it: its model calls our tools and reads the answers."""
+"""Tests in the real Codex after `retinue install codex`: its model calls our tools and reads the answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.hosts.test_programs import PROGRAMS_BY_NAME, Place
+from tests.hosts.test_programs import PROGRAMS_BY_NAME, HostHome
 from tests.support.model_server import ModelServer
 
 pytestmark = [pytest.mark.process, pytest.mark.real]
@@ -39,7 +39,7 @@ def decide(request: Any) -> dict[str, Any]:
 
 
 async def test_model_of_codex_reads_the_answer_of_an_agent(tmp_path: Path) -> None:
-    place = Place(PROGRAMS_BY_NAME["codex"], tmp_path)
+    place = HostHome(PROGRAMS_BY_NAME["codex"], tmp_path)
     async with ModelServer() as server:
         server.script = decide
         place.file.parent.mkdir(parents=True)

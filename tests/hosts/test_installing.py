@@ -1,4 +1,4 @@
-"""Our entry in real configurations of every host: put in, found, taken out, and nothing else touched."""
+"""Tests of our entry in real configurations of every host: added, found and removed, nothing else changed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ each_host = pytest.mark.parametrize("host", HOSTS.values(), ids=list(HOSTS))
 each_real_file = pytest.mark.parametrize("host", SPEAK_MCP, ids=[host.name for host in SPEAK_MCP])
 
 
-def real(host: Host) -> bytes:
-    """A configuration of the host's current version."""
+def sample_config(host: Host) -> bytes:
+    """Return a configuration written by the current version of the host."""
     return next(FILES.glob(f"{host.name}.*")).read_bytes()
 
 
-def parsed(host: Host, content: bytes) -> Any:
+def parse_config(host: Host, content: bytes) -> Any:
     return tomllib.loads(content.decode()) if host.name == "codex" else json.loads(content)
 
 
 def servers(host: Host, content: bytes) -> Any:
     key = {"codex": "mcp_servers", "opencode": "mcp", "vscode": "servers"}.get(host.name, "mcpServers")
-    return parsed(host, content)[key]
+    return parse_config(host, content)[key]
 
 
 def install(host: Host, file: Path, **more: Any) -> ConfigChange:
@@ -59,7 +59,7 @@ def file(tmp_path, host):
     path = tmp_path / "deep" / Path(host.project_path).name
     if host.speaks_mcp:
         path.parent.mkdir()
-        path.write_bytes(real(host))
+        path.write_bytes(sample_config(host))
         path.chmod(0o640)
     return path
 
@@ -140,7 +140,7 @@ def test_unreadable_file_is_left_unchanged(host, tmp_path):
 
 def test_install_keeps_a_link(tmp_path):
     host, elsewhere = HOSTS["claude"], tmp_path / "dotfiles.json"
-    elsewhere.write_bytes(real(host))
+    elsewhere.write_bytes(sample_config(host))
     (tmp_path / "link.json").symlink_to(elsewhere)
     install(host, tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
@@ -149,7 +149,7 @@ def test_install_keeps_a_link(tmp_path):
 
 def test_file_that_changes_between_plan_and_write_is_left_unchanged(tmp_path):
     host, file = HOSTS["claude"], tmp_path / ".claude.json"
-    file.write_bytes(real(host))
+    file.write_bytes(sample_config(host))
     change = plan_install(file, host.editor, host.make_entry(COMMAND, None, ()))
     file.write_text("{}")
     with pytest.raises(UnsupportedConfigError, match="changed meanwhile"):

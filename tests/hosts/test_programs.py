@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 from tests.hosts.install import FOLDER, PROGRAMS
-from tests.hosts.test_installing import real
+from tests.hosts.test_installing import sample_config
 from tests.real.install import MissingError, node_and_npm, skip
 
 from retinue.engines.claude.installation import find_claude
@@ -28,18 +28,18 @@ TOOLS = Path(__file__).parents[2] / ".tools"
 MODULES = TOOLS / FOLDER / "node_modules"
 PATIENCE = 120.0
 REQUIRED = "RETINUE_REQUIRE_HOSTS"
-"""Is set by `make test-hosts`: then nothing is skipped."""
+"""Set by `make test-hosts`: then nothing is skipped."""
 
 
-class Program(Struct, frozen=True, kw_only=True):
-    """A host's program, and what it says of a server it sees."""
+class HostProgram(Struct, frozen=True, kw_only=True):
+    """The program of a host, and its output about a server it can use."""
 
     name: str
     file: str
-    """Of the program, below the folder of modules."""
+    """Path of the program below the folder of modules."""
     sees: str
     of_project: str | None = None
-    """What it says where the server is a project's; None: the same."""
+    """Its output about a server of a project; None if it is the same."""
     environ: Mapping[str, str] = {}
     needs_node: bool = False
 
@@ -47,27 +47,27 @@ class Program(Struct, frozen=True, kw_only=True):
 PROGRAMS_BY_NAME = {
     program.name: program
     for program in (
-        Program(
+        HostProgram(
             name="claude",
             file="@anthropic-ai/claude-code-*/claude",
             sees=r"retinue: \S+ mcp - ✔ Connected",
             of_project=r"retinue: \S+ mcp - ⏸ Pending approval",
             environ={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
         ),
-        Program(
+        HostProgram(
             name="codex",
             file="@openai/codex/bin/codex.js",
             sees=r"retinue +\S+ +mcp +- +- +enabled",
             needs_node=True,
         ),
-        Program(
+        HostProgram(
             name="gemini",
             file="@google/gemini-cli/bundle/gemini.js",
             sees=r"✓ retinue: \S+ mcp \(stdio\) - Connected",
             environ={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
             needs_node=True,
         ),
-        Program(
+        HostProgram(
             name="opencode",
             file="opencode-*/bin/opencode",
             sees=r"✓ retinue .*connected",
@@ -76,15 +76,15 @@ PROGRAMS_BY_NAME = {
     )
 }
 NOWHERE = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1"}
-"""Whatever a program would fetch or tell, it does not leave this machine."""
+"""Keeps requests of the programs on this machine."""
 
 
 @pytest.fixture(params=PROGRAMS_BY_NAME)
-def program(request) -> Program:
+def program(request) -> HostProgram:
     return PROGRAMS_BY_NAME[request.param]
 
 
-def command(program: Program) -> list[str]:
+def command(program: HostProgram) -> list[str]:
     found = sorted(MODULES.glob(program.file)) if PROGRAMS.is_in(TOOLS) else []
     if not found and program.name == "claude" and (bundled := find_claude({"PATH": ""})):
         return [str(bundled)]
@@ -97,10 +97,10 @@ def command(program: Program) -> list[str]:
         skip(str(error))
 
 
-class Place:
-    """A home, and a project in it, of a user of the program."""
+class HostHome:
+    """A home folder with a project for one program."""
 
-    def __init__(self, program: Program, place: Path) -> None:
+    def __init__(self, program: HostProgram, place: Path) -> None:
         self.command = command(program)
         self.name = program.name
         self.home, self.project = place / "home", place / "home" / "project"
@@ -114,8 +114,8 @@ class Place:
         self.environ = {**own, **NOWHERE, **program.environ}
         self.file = HOSTS[program.name].config_path(HostMachine(self.environ), None)
 
-    def says(self) -> str:
-        """What the program lists."""
+    def list_servers(self) -> str:
+        """Return the servers the program lists."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self._run(*self.command, "mcp", "list"))
 
     def retinue(self, verb: str, *more: str) -> None:
@@ -129,46 +129,46 @@ class Place:
 
 
 def test_program_lists_retinue_while_it_is_installed(program, tmp_path):
-    place = Place(program, tmp_path)
-    assert "retinue" not in place.says()
+    place = HostHome(program, tmp_path)
+    assert "retinue" not in place.list_servers()
     place.retinue("install")
-    assert re.search(program.sees, said := place.says()), said
+    assert re.search(program.sees, said := place.list_servers()), said
     place.retinue("uninstall")
-    assert "retinue" not in place.says()
+    assert "retinue" not in place.list_servers()
 
 
 def test_program_lists_retinue_in_a_trusted_project(program, tmp_path):
-    place = Place(program, tmp_path)
+    place = HostHome(program, tmp_path)
     if program.name == "codex":
         place.file.parent.mkdir()
         place.file.write_text(f'[projects."{place.project}"]\ntrust_level = "trusted"\n')
     place.retinue("install", "--project")
-    assert re.search(program.of_project or program.sees, said := place.says()), said
+    assert re.search(program.of_project or program.sees, said := place.list_servers()), said
     place.retinue("uninstall", "--project")
-    assert "retinue" not in place.says()
+    assert "retinue" not in place.list_servers()
 
 
 @pytest.mark.parametrize("program", ["gemini", "opencode"], indirect=True)
 def test_program_lists_retinue_in_a_file_with_comments(program, tmp_path):
-    place = Place(program, tmp_path)
+    place = HostHome(program, tmp_path)
     place.file.parent.mkdir(parents=True, exist_ok=True)
     place.file.write_text('{\n  // mine\n  "theme": "dark" /* for now */\n}\n')
-    place.says()  # whatever it writes into its own file it has written now
+    place.list_servers()  # whatever it writes into its own file it has written now
     before = place.file.read_bytes()
     place.retinue("install")
-    assert re.search(program.sees, said := place.says()), said
+    assert re.search(program.sees, said := place.list_servers()), said
     assert b"// mine" in place.file.read_bytes()
     place.retinue("uninstall")
     assert place.file.read_bytes() == before
 
 
 def test_file_read_by_the_program_is_restored_byte_for_byte(program, tmp_path):
-    place = Place(program, tmp_path)
+    place = HostHome(program, tmp_path)
     place.file.parent.mkdir(parents=True, exist_ok=True)
-    place.file.write_bytes(real(HOSTS[program.name]))
-    place.says()  # whatever it writes into its own file it has written now
+    place.file.write_bytes(sample_config(HOSTS[program.name]))
+    place.list_servers()  # whatever it writes into its own file it has written now
     before = place.file.read_bytes()
     place.retinue("install")
-    place.says()
+    place.list_servers()
     place.retinue("uninstall")
     assert place.file.read_bytes() == before

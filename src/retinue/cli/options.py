@@ -177,21 +177,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
     def settings(self) -> dict[str, Any]:
         """Return the options that are settings, by name."""
-        return {name: value for name in _SETTING_NAMES if (value := getattr(self, name)) is not None}
-
-
-_SETTING_NAMES = (
-    "engine",
-    "model",
-    "timeout",
-    "max_depth",
-    "max_concurrency",
-    "max_turns",
-    "max_cost",
-    "allow_write",
-    "project_agents",
-    "policy",
-)
+        names = (name for name in self.__struct_fields__ if name not in {"cwd", "as_json", "quiet"})
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class TextType(click.ParamType[str]):

@@ -39,7 +39,7 @@ from retinue.support.signals import list_stop_signals
 from retinue.support.stdio_streams import is_blocked
 from retinue.toolsets.base import REFUSED_EXIT_CODE, compute_exit_status
 from retinue.tui.keys import KeyboardReader, KeyHandler
-from retinue.tui.live_view import EngineNote, EventView, LinesView, is_screen, run_view, storage_losses
+from retinue.tui.live_view import EngineNote, EventView, LinesView, LiveView, is_screen, run_view, storage_losses
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
@@ -81,37 +81,18 @@ MAX_NAMED = 3
 WorkResult = TypeVar("WorkResult")
 
 
-def run_with_live_view(
-    retinue: Retinue,
-    work: Callable[[], Awaitable[WorkResult]],
-    options: RunOptions,
-    *,
-    toolset: str,
-    shows_progress: bool = True,
-) -> WorkResult:
-    """Run `work` in an open Retinue, show its events on stderr, and stop its runs on a signal.
-
-    Raises:
-        RefusedError: nothing was started.
-    """
-    view = _make_view(retinue, toolset, options, shows_progress=shows_progress)
-    with _log_to_view(view):
-        result = anyio.run(_run_watched, retinue, work, view, toolset, options)
-    if is_blocked(sys.stderr) and not sys.stderr.isatty():
-        # Nobody has read for as long as closing the view may take: later messages must not block either.
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - a device, for the rest of the process
-    if isinstance(result, RefusedError):
-        raise result
-    return result
-
-
-async def _run_watched(
+async def run_watched(
     retinue: Retinue,
     work: Callable[[], Awaitable[WorkResult]],
     view: EventView,
     toolset: str,
     options: RunOptions,
-) -> WorkResult | RefusedError:
+) -> WorkResult:
+    """Run `work` in an open Retinue, send its events to the view, and stop its runs on a signal.
+
+    Raises:
+        RefusedError: nothing was started.
+    """
     result: WorkResult | RefusedError
     keyboard = KeyboardReader(sys.stdin)
     # Signals are handled until the view is closed: a reader that has stopped reading must not block the process.
@@ -129,10 +110,34 @@ async def _run_watched(
                 result = refusal
             showing.cancel_scope.cancel()
         listening.cancel_scope.cancel()
+    if isinstance(result, RefusedError):
+        raise result
     return result
 
 
 # -- the view --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def live_view(
+    retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool = True
+) -> Iterator[EventView]:
+    """Make the view of a command on stderr; log messages go to it, as they would break its screen."""
+
+    class ViewLogHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            view.show_message(record.getMessage())
+
+    view = _make_view(retinue, toolset, options, shows_progress=shows_progress)
+    logger, handler = logging.getLogger("retinue"), ViewLogHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield view
+    finally:
+        logger.removeHandler(handler)
+        if is_blocked(sys.stderr) and not sys.stderr.isatty():
+            # Nobody has read for as long as closing the view may take: later messages must not block either.
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the rest of the process
 
 
 def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool) -> EventView:
@@ -146,28 +151,10 @@ def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_pro
     if not shows_progress:
         return LinesView(stream, note, storage_losses)
     if is_screen(stream, os.environ):
-        from retinue.tui.live_view import LiveView
-
         return LiveView(stream, settings.max_lines_per_window, note, storage_losses)
     from retinue.tui.event_lines import EventLineFormatter
 
     return LinesView(stream, note, EventLineFormatter())
-
-
-@contextmanager
-def _log_to_view(view: EventView) -> Iterator[None]:
-    """Send log messages to the view: printed directly they would break its screen and ignore --quiet."""
-
-    class ViewLogHandler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            view.show_message(record.getMessage())
-
-    logger, handler = logging.getLogger("retinue"), ViewLogHandler(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
@@ -232,7 +219,8 @@ def run_plan(
     call = structs.replace(retinue.call(toolset), records_refusals=False)
     only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
-        results = run_with_live_view(retinue, lambda: retinue.run_plan(plan, call), options, toolset=toolset)
+        with live_view(retinue, toolset, options) as view:
+            results = anyio.run(run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options)
     except RefusedError as refusal:
         raise _refused_error(refusal.failure, retinue, only_task) from refusal
     if only_task and (failure := results[0].failure) and not results[0].was_started:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Process, wait_for
+from tests.cli.conftest import ProcessStarter, wait_for
 
 pytestmark = pytest.mark.process
 
@@ -24,7 +24,7 @@ SCRIPTED = ("--engine", "scripted")
 class ServerProcess:
     """A `retinue serve` process and requests to it."""
 
-    def __init__(self, process: Process, *arguments: str, script: Any = None) -> None:
+    def __init__(self, process: ProcessStarter, *arguments: str, script: Any = None) -> None:
         self.process = process.start("serve", "--port", "0", "--json", *SCRIPTED, *arguments, script=script or HANGS)
         assert self.process.stdout
         self.printed = json.loads(self.process.stdout.readline())
@@ -63,9 +63,9 @@ class ServerProcess:
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessStarter]:
     monkeypatch.chdir(tmp_path)
-    started = Process(tmp_path)
+    started = ProcessStarter(tmp_path)
     yield started
     started.end()
 

@@ -107,11 +107,7 @@ def edit(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
     path = _find_agent_file(retinue.roster(), name)
     click.edit(filename=str(path))
     _, found = check_files(retinue, [path]) if path.exists() else (0, [])
-    if as_json:
-        print_json({"name": name, "file": str(path), "problems": [to_json(remark) for remark in found]})
-    else:
-        # One line each, so that the name of a file cannot forge a line.
-        print_lines(to_one_line(str(remark), MAX_COLUMNS) for remark in found)
+    _print_diagnostics(found, {"name": name, "file": str(path)}, as_json=as_json)
     print_hint(f"{to_one_line(str(path), MAX_COLUMNS)} {_describe_file(path, len(found))}.")
     if waiting := retinue.roster().find_awaiting_trust(name):
         print_hint(
@@ -174,11 +170,7 @@ def _find_agent_file(roster: AgentSet, name: str) -> Path:
     if files := [path for path in (*sound, *broken) if path.is_file()]:
         return files[0]
     if not entries:
-        unknown = roster.find(name)
-        assert isinstance(unknown, Failure)  # it has no definition
-        raise CommandRefusedError(
-            unknown, suggest_spelling(name, roster.names()).strip() or "`retinue agents` lists them."
-        )
+        raise _unknown_agent_error(roster, name)
     raise CommandRefusedError(Failure(ErrorCode.INVALID_INPUT, _explain_not_editable(entries[0].agent)))
 
 
@@ -189,6 +181,14 @@ def _explain_not_editable(agent: Agent) -> str:
         return f"{agent.name} is built in, so it has no file of yours. {hint}"
     place = Path(agent.source).parent if agent.source else agent.layer
     return f"{agent.name} is of the {agent.layer} ({place}): change it there."
+
+
+def _print_diagnostics(diagnostics: Sequence[Diagnostic], facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json({**facts, "problems": [to_json(diagnostic) for diagnostic in diagnostics]})
+    else:
+        # One line each, so that the name of a file cannot forge a line.
+        print_lines(to_one_line(str(diagnostic), MAX_COLUMNS) for diagnostic in diagnostics)
 
 
 def _describe_file(path: Path, problems: int) -> str:
@@ -358,11 +358,8 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
     """
     retinue = Retinue(cwd=cwd)
     checked, found = check_files(retinue, paths) if paths else check_agents(retinue.roster())
-    if as_json:
-        print_json({"checked": checked, "problems": [to_json(remark) for remark in found]})
-    else:
-        # One line each, so that the name of a file cannot forge a line.
-        print_lines(to_one_line(str(remark), MAX_COLUMNS) for remark in found)
+    _print_diagnostics(found, {"checked": checked}, as_json=as_json)
+    if not as_json:
         print_hint(f"{pluralize(checked, 'agent')} checked, {len(found)} to mend.")
     ctx.exit(1 if found else 0)
 
@@ -520,11 +517,5 @@ def _describe_precedence(before: Agent | Failure, after: Agent | Failure, path: 
 
 
 def _find_project_agent(roster: AgentSet, name: str) -> Agent | None:
-    return next(
-        (
-            entry.agent
-            for entry in roster.list_definitions()
-            if entry.agent.name == name and entry.agent.layer == "project"
-        ),
-        None,
-    )
+    agents = (entry.agent for entry in roster.list_definitions() if entry.agent.name == name)
+    return next((agent for agent in agents if agent.layer is SourceLayer.PROJECT), None)

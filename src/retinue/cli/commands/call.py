@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Lock, Thread
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import click
 import msgspec
@@ -22,7 +23,7 @@ from retinue.cli.options import (
     run_options,
 )
 from retinue.cli.printing import OutputError, encode_json_line, help_examples, print_json_line
-from retinue.cli.runner import hint_stored_answers, make_retinue, run_with_live_view
+from retinue.cli.runner import hint_stored_answers, live_view, make_retinue, run_watched
 from retinue.client import Retinue
 from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import ToolResult
@@ -72,13 +73,9 @@ def call(
     async def call_tool() -> ToolResult:
         return await _call_tool(retinue, toolset, tool, arguments, tool_call, printer if stream else None)
 
-    result = run_with_live_view(
-        retinue,
-        call_tool,
-        options,
-        toolset=toolset if toolset in retinue.toolsets else "single",
-        shows_progress=False,
-    )
+    known_toolset = toolset if toolset in retinue.toolsets else "single"
+    with live_view(retinue, known_toolset, options, shows_progress=False) as view:
+        result = anyio.run(run_watched, retinue, call_tool, view, known_toolset, options)
     with hint_stored_answers(_find_session_ids(result)):
         printer.print_final(result)
     ctx.exit(result.exit_code)

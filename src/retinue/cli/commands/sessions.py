@@ -5,6 +5,7 @@ All commands but `resume` and `prune` only read: they recover no interrupted run
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import takewhile
@@ -103,7 +104,8 @@ def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) 
 
 def summary_json(summary: SessionSummary) -> dict[str, Any]:
     """Return a session as JSON: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
-    return {**_camel_keys(to_json(summary)), "latest": _camel_keys(to_json(summary.latest))}
+    fields = {**to_json(summary), "latest": _camel_keys(to_json(summary.latest))}
+    return _camel_keys(fields)
 
 
 def describe_state(summary: SessionSummary) -> str:
@@ -182,12 +184,7 @@ def _render_rows(*rows: list[str]) -> list[str]:
 
 
 def _camel_keys(fields: dict[str, Any]) -> dict[str, Any]:
-    return {_to_camel(name): value for name, value in fields.items()}
-
-
-def _to_camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    return {re.sub(r"_(\w)", lambda match: match[1].upper(), name): value for name, value in fields.items()}
 
 
 ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)

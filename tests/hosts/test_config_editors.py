@@ -1,4 +1,4 @@
-"""Entries put into JSON and TOML as text, whatever the text looks like."""
+"""Tests of the editors for JSON and TOML: entries are added and removed, everything else stays."""
 
 from __future__ import annotations
 
