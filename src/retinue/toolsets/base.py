@@ -1,13 +1,13 @@
-"""The contract of a toolset, and the parts all toolsets share: results, input fields, notices, partial results.
+"""The contract of a toolset, and the parts all toolsets share: results, refusals, notices, partial results.
 
 A toolset decodes tool input into a plan and renders results in its own words; it decides nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import anyio
@@ -16,11 +16,11 @@ from msgspec import Struct, structs
 from retinue.agents.agent import SourceLayer
 from retinue.agents.registry import AgentListing, DefinitionStatus
 from retinue.model.agents import ToolPolicy
-from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord
-from retinue.model.results import RunResult
+from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.runs import ToolUse
-from retinue.model.tasks import CallContext, Plan
+from retinue.model.tasks import CallContext, Plan, Task
 from retinue.output.untrusted_text import (
     defang_markup,
     map_strings,
@@ -32,8 +32,8 @@ from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunView
 from retinue.support.tasks import BackgroundTasks
-
-JsonObject = Mapping[str, Any]
+from retinue.toolsets import inputs
+from retinue.toolsets.inputs import JsonObject
 
 FINAL_UPDATE_TIMEOUT = 1.0
 """Seconds a host has to take the last partial result before it gets the final one."""
@@ -44,8 +44,6 @@ MAX_AGENTS = 100
 """Agents listed in the description of a tool."""
 MAX_DESCRIPTION_CHARS = 200
 """Characters of one agent's description."""
-MAX_IGNORED_CHARS = 200
-"""Characters of the notice that names ignored input fields."""
 
 REFUSED_EXIT_CODE = 2
 """Exit status of a call that was refused before anything ran."""
@@ -145,80 +143,6 @@ def add_skipped_file(failure: Failure, sentence: str) -> str:
     return f"{sentence}. Its file was found and skipped: {broken}" if broken else sentence
 
 
-# -- input -------------------------------------------------------------------------------------------
-
-_TYPES: Mapping[str, Any] = {"string": str, "number": int | float, "integer": int | float, "array": list}
-_TYPE_NOUNS = {"string": "a string", "number": "a number", "integer": "a number", "array": "an array"}
-
-
-def invalid_input(message: str) -> RefusedError:
-    return refuse(ErrorCode.INVALID_INPUT, message)
-
-
-def require_object(arguments: Any, tool: str, fields: str = "") -> dict[str, Any]:
-    """Return the arguments if they are a JSON object; `fields` names the fields it should have.
-
-    Raises:
-        RefusedError: `invalid_input`.
-    """
-    if not isinstance(arguments, dict):
-        raise invalid_input(f"The input of {tool} must be an object{fields}")
-    return arguments
-
-
-def require_text(arguments: JsonObject, name: str) -> str:
-    """Return a string field that must be given.
-
-    Raises:
-        RefusedError: `invalid_input`, naming the field.
-    """
-    return str(decode_fields({name: {"type": "string"}}, arguments, required=(name,))[name])
-
-
-def decode_fields(
-    properties: JsonObject,
-    arguments: JsonObject,
-    *,
-    required: Sequence[str] = (),
-    where: str = "",
-    nouns: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return the fields of a JSON schema that the arguments give, checked by type.
-
-    Null counts as absent, and so does an empty string where a string is expected: models fill in fields they mean to
-    leave out. `where` precedes the names in messages, `nouns` replaces what they say a field must be.
-
-    Raises:
-        RefusedError: `invalid_input`, naming the field.
-    """
-    fields: dict[str, Any] = {}
-    for name, schema in properties.items():
-        value, kind = arguments.get(name), schema["type"]
-        if value is None or (value == "" and kind == "string"):
-            if name in required:
-                raise invalid_input(f"Missing required parameter: {where}{name}")
-        elif isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
-            noun = (nouns or {}).get(name, _TYPE_NOUNS[kind])
-            raise invalid_input(f"Parameter {where}{name} must be {noun}")
-        elif kind == "integer" and (value != value // 1 or value < 1):
-            raise invalid_input(f"Parameter {where}{name} must be a whole number, at least 1")
-        else:
-            fields[name] = int(value) if kind == "integer" else value
-    return fields
-
-
-def unknown_fields(known: Collection[str], arguments: JsonObject, where: str = "") -> Iterator[str]:
-    """Yield the names of input fields that are not among the known ones."""
-    return (f"{where}{name}" for name in arguments if name not in known)
-
-
-def ignored_notice(names: Iterable[str], supported: str = "") -> tuple[str, ...]:
-    """Return the sentence that names ignored input fields, as a tuple; an empty one if there are none."""
-    named = to_one_line(", ".join(dict.fromkeys(names)), MAX_IGNORED_CHARS)
-    more = f". Supported parameters: {supported}" if supported else ""
-    return (f"Ignored parameters: {named}{more}",) if named else ()
-
-
 # -- agents ------------------------------------------------------------------------------------------
 
 
@@ -287,11 +211,6 @@ def compute_exit_status(results: Sequence[RunResult]) -> int:
     if codes and codes <= {ErrorCode.TIMEOUT, ErrorCode.IDLE_TIMEOUT}:
         return 124
     return 1 if codes else 0
-
-
-def cache_sanitized(clean: Sanitize) -> Sanitize:
-    """Return the function with a cache: every partial result repeats the texts before it."""
-    return lru_cache(maxsize=2 * MAX_ITEMS)(clean)
 
 
 # -- calls -------------------------------------------------------------------------------------------
@@ -399,6 +318,87 @@ class OrchestratedToolset:
             with anyio.move_on_after(FINAL_UPDATE_TIMEOUT), suppress(SubscriberLaggedError):
                 await publish(subscription.drain())
         return results, progress
+
+
+class SubagentToolset(OrchestratedToolset):
+    """A toolset with one tool, `subagent`, that runs one task of one agent."""
+
+    description: str
+    schema: JsonObject
+    needs_agents = True
+    """Whether the tool is registered only if there is an agent to call."""
+
+    def __init__(self, orchestrator: Orchestrator, home: str) -> None:
+        super().__init__(orchestrator)
+        self._home = home
+
+    @property
+    def handlers(self) -> Mapping[str, RunTool]:
+        return {"subagent": self.run_subagent}
+
+    def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
+        if call.lineage.depth > 0:
+            return ()  # a child never registers the tool, whatever depth the settings allow
+        try:
+            self._orchestrator.authorize(call)
+        except RefusedError:
+            return ()
+        agents = self.list_agents(call)
+        if self.needs_agents and not agents:
+            return ()
+        text = "\n".join([self.description, "", "Agents:", *agents])
+        return (ToolDefinition(name="subagent", description=text, input_schema=self.schema, run=self.run_subagent),)
+
+    async def run_subagent(
+        self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
+    ) -> ToolResult:
+        """Run one task and return its answer when it has ended; a failure is an answer, too."""
+        # Every partial result repeats the texts before it: each is sanitized once.
+        clean = lru_cache(maxsize=2 * MAX_ITEMS)(partial(self.sanitize, cwd=call.cwd))
+        try:
+            self._orchestrator.authorize(call)
+            given = inputs.require_object(arguments, "subagent", " with agent and task")
+            fields = inputs.decode_fields(self.schema["properties"], given, required=self.schema["required"])
+            plan = Plan(tasks=(self.make_task(fields),))
+            notices = self.check_unknown_fields(inputs.unknown_fields(self.schema["properties"], given))
+            (result,) = await self.run_plan(
+                plan,
+                self.prepare_call(structs.replace(call, notices=(*call.notices, *notices))),
+                lambda progress: self.render_partial(next(iter(progress.runs.values())), clean),
+                update,
+            )
+        except RefusedError as refusal:
+            return self.refusal_result(refusal.failure, call, "subagent")
+        failure = result.failure
+        if failure is None:
+            return self.append_notices(self.completed_result(result), notices)
+        # A later attempt may not have started; the answers of the earlier ones are kept.
+        if failure.code in REFUSAL_CODES and result.answer is AnswerStatus.NONE:
+            return self.refusal_result(failure, call, "subagent")
+        return self.append_notices(self.failed_result(result, failure), notices)
+
+    def make_task(self, fields: JsonObject) -> Task:
+        return Task(agent=fields["agent"], prompt=fields["task"])
+
+    def check_unknown_fields(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the notices on unknown input fields, or refuse the call."""
+        raise NotImplementedError
+
+    def prepare_call(self, call: CallContext) -> CallContext:
+        """Return the call with the options of the toolset."""
+        return call
+
+    def sanitize(self, text: str, cwd: str = "") -> str:
+        return sanitize_text(text)
+
+    def render_partial(self, view: RunView, clean: Sanitize) -> ToolResult:
+        raise NotImplementedError
+
+    def completed_result(self, result: RunResult) -> ToolResult:
+        raise NotImplementedError
+
+    def failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
+        raise NotImplementedError
 
 
 def _belongs_to_call(call: CallContext, record: EventRecord) -> bool:

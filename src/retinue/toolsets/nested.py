@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import structs
@@ -14,12 +14,12 @@ from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.runtime.active_run import ABORTED
-from retinue.runtime.progress import CallProgress, RunState
+from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunState
+from retinue.toolsets import inputs
 from retinue.toolsets.base import (
     CANCELLED_EXIT_CODE,
     REFUSAL_CODES,
     REFUSED_EXIT_CODE,
-    JsonObject,
     OnPartialResult,
     OrchestratedToolset,
     RunTool,
@@ -27,18 +27,12 @@ from retinue.toolsets.base import (
     ToolDefinition,
     ToolResult,
     add_skipped_file,
-    cache_sanitized,
     compute_exit_status,
-    decode_fields,
     find_newest_text,
-    ignored_notice,
-    invalid_input,
     requested_tools,
-    require_object,
-    require_text,
     storage_warning,
-    unknown_fields,
 )
+from retinue.toolsets.inputs import JsonObject
 
 SPAWN_TOOL, INFO_TOOL = "spawn_subagent", "agent_info"
 
@@ -131,7 +125,9 @@ class NestedToolset(OrchestratedToolset):
     async def spawn(self, arguments: Any, call: CallContext, update: OnPartialResult | None = None) -> ToolResult:
         """Run the tasks and return their answers when all have ended; a failure is an answer, too."""
         mode, order = _guess_mode(arguments), list[str]()
-        render = partial(_render_partial, mode=mode, order=order, clean=cache_sanitized(sanitize_text))
+        render = partial(
+            _render_partial, mode=mode, order=order, clean=lru_cache(maxsize=2 * MAX_ITEMS)(sanitize_text)
+        )
         try:
             self._orchestrator.authorize(call)
             plan = _decode_plan(arguments)
@@ -154,14 +150,14 @@ class NestedToolset(OrchestratedToolset):
         """Return what another model may know of an agent: never its persona, its memory or its key."""
         try:
             self._orchestrator.authorize(call)
-            name = require_text(require_object(arguments, INFO_TOOL, " with agent"), "agent")
+            name = inputs.require_text(inputs.require_object(arguments, INFO_TOOL, " with agent"), "agent")
         except RefusedError as refusal:
             found: AgentProfile | Failure = refusal.failure
         else:
             found = self._orchestrator.load_agents(call).find_profile(name)
         if isinstance(found, Failure):
             return self.refusal_result(found, call, INFO_TOOL)
-        notices = ignored_notice(unknown_fields(INFO_SCHEMA["properties"], arguments), "agent")
+        notices = inputs.ignored_notice(inputs.unknown_fields(INFO_SCHEMA["properties"], arguments), "agent")
         return self.append_notices(self._render_agent(found), notices)
 
     def _render_agent(self, agent: AgentProfile) -> ToolResult:
@@ -205,30 +201,30 @@ def _decode_plan(arguments: Any) -> Plan:
     Raises:
         RefusedError: `invalid_input`, naming the field.
     """
-    given = require_object(arguments, SPAWN_TOOL, " with agent and task, or with tasks")
-    fields = decode_fields({"mode": {"type": "string"}, **_SINGLE_SCHEMA}, given)
+    given = inputs.require_object(arguments, SPAWN_TOOL, " with agent and task, or with tasks")
+    fields = inputs.decode_fields({"mode": {"type": "string"}, **_SINGLE_SCHEMA}, given)
     mode, tasks = _guess_mode(given), given.get("tasks")
     if fields.get("mode", mode) != mode:
-        raise invalid_input(f"Unknown mode: {fields['mode']}. Modes: {', '.join(_MODES)}")
+        raise inputs.invalid_input(f"Unknown mode: {fields['mode']}. Modes: {', '.join(_MODES)}")
     if tasks is not None:
         for name in _SINGLE_FIELDS:
             if name in fields:
-                raise invalid_input(f"Give agent and task, or tasks: not both {name} and tasks")
+                raise inputs.invalid_input(f"Give agent and task, or tasks: not both {name} and tasks")
     if mode is Mode.SINGLE:
         if tasks is not None:
-            raise invalid_input("Mode single takes agent and task; tasks needs mode chain or parallel")
+            raise inputs.invalid_input("Mode single takes agent and task; tasks needs mode chain or parallel")
         return Plan(tasks=(_decode_task(_SINGLE_SCHEMA, given),), mode=mode)
     if tasks is None:
-        raise invalid_input(f"Missing required parameter: tasks. Mode {mode} takes a list of them")
+        raise inputs.invalid_input(f"Missing required parameter: tasks. Mode {mode} takes a list of them")
     if not isinstance(tasks, list):
-        raise invalid_input("Parameter tasks must be a list of objects with agent and task")
+        raise inputs.invalid_input("Parameter tasks must be a list of objects with agent and task")
     return Plan(tasks=tuple(_decode_numbered_task(number, task) for number, task in enumerate(tasks, 1)), mode=mode)
 
 
 def _decode_numbered_task(number: int, task: Any) -> Task:
     try:
         if not isinstance(task, dict):
-            raise invalid_input("It must be an object with agent and task")
+            raise inputs.invalid_input("It must be an object with agent and task")
         return _decode_task(_TASK_SCHEMA, task)
     except RefusedError as refusal:
         failure = refusal.failure
@@ -236,15 +232,15 @@ def _decode_numbered_task(number: int, task: Any) -> Task:
 
 
 def _decode_task(properties: JsonObject, given: JsonObject) -> Task:
-    fields = decode_fields(properties, given, required=_SINGLE_FIELDS, nouns=_TASK_NOUNS)
+    fields = inputs.decode_fields(properties, given, required=_SINGLE_FIELDS, nouns=_TASK_NOUNS)
     return Task(agent=fields["agent"], prompt=fields["task"], cwd=fields.get("cwd"), timeout=fields.get("timeout"))
 
 
 def _describe_ignored_fields(arguments: JsonObject) -> tuple[str, ...]:
-    unknown = [*unknown_fields(_INPUT_FIELDS, arguments)]
+    unknown = [*inputs.unknown_fields(_INPUT_FIELDS, arguments)]
     for task in arguments.get("tasks") or ():
-        unknown += unknown_fields(_TASK_SCHEMA, task, "tasks.")
-    return ignored_notice(unknown, f"{', '.join(_INPUT_FIELDS)}; in tasks: {', '.join(_TASK_SCHEMA)}")
+        unknown += inputs.unknown_fields(_TASK_SCHEMA, task, "tasks.")
+    return inputs.ignored_notice(unknown, f"{', '.join(_INPUT_FIELDS)}; in tasks: {', '.join(_TASK_SCHEMA)}")
 
 
 # -- results -----------------------------------------------------------------------------------------

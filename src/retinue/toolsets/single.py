@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from retinue.model.errors import ErrorCode, Failure, RefusedError
+from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.runs import ToolUse
-from retinue.model.tasks import CallContext, Plan, Task
+from retinue.model.tasks import CallContext
 from retinue.output.redaction.redactor import sanitize_for_display
 from retinue.output.truncate import read_on, truncate_text
 from retinue.output.untrusted_text import sanitize_text
-from retinue.runtime.orchestrator import Orchestrator
-from retinue.runtime.progress import CallProgress
+from retinue.runtime.progress import RunView
 from retinue.toolsets.base import (
-    REFUSAL_CODES,
     REFUSED_EXIT_CODE,
-    JsonObject,
-    OnPartialResult,
-    OrchestratedToolset,
-    RunTool,
     Sanitize,
-    ToolDefinition,
+    SubagentToolset,
     ToolResult,
     add_skipped_file,
-    cache_sanitized,
     compute_exit_status,
-    decode_fields,
     find_newest_text,
-    invalid_input,
-    require_object,
     storage_warning,
     to_display_items,
-    unknown_fields,
 )
+from retinue.toolsets.inputs import JsonObject, invalid_input
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -67,71 +57,54 @@ FAILED_CODE = "SUBAGENT_FAILED"
 TRUNCATED_CODE = "SUBAGENT_OUTPUT_TRUNCATED"
 
 
-class SingleToolset(OrchestratedToolset):
+class SingleToolset(SubagentToolset):
     """One tool, `subagent {agent, task}`."""
 
     name = "single"
-
-    def __init__(self, orchestrator: Orchestrator, home: str) -> None:
-        super().__init__(orchestrator)
-        self._home = home
-
-    @property
-    def handlers(self) -> Mapping[str, RunTool]:
-        return {"subagent": self.run_subagent}
-
-    def list_tools(self, call: CallContext) -> tuple[ToolDefinition, ...]:
-        if call.lineage.depth > 0:
-            return ()  # a child never registers the tool, whatever depth the settings allow
-        try:
-            self._orchestrator.authorize(call)
-        except RefusedError:
-            return ()
-        description = "\n".join([DESCRIPTION, "", "Agents:", *self.list_agents(call)])
-        return (ToolDefinition(name="subagent", description=description, input_schema=SCHEMA, run=self.run_subagent),)
+    description = DESCRIPTION
+    schema = SCHEMA
+    needs_agents = False
 
     def failure_text(self, failure: Failure, call: CallContext) -> str:
-        return self._sanitize(self._orchestrator.redact(_render_failure(failure)))
+        return self.sanitize(self._orchestrator.redact(_render_failure(failure)))
 
-    async def run_subagent(
-        self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
-    ) -> ToolResult:
-        """Run one task and return its answer when it has ended; a failure is an answer, too."""
-        render = partial(_render_partial, clean=cache_sanitized(partial(self._sanitize, cwd=call.cwd)))
-        try:
-            self._orchestrator.authorize(call)
-            plan = Plan(tasks=(_decode_task(arguments),))
-            (result,) = await self.run_plan(plan, call, render, update)
-        except RefusedError as refusal:
-            return self.refusal_result(refusal.failure, call, "subagent")
-        return self._render_answer(result, call)
+    def check_unknown_fields(self, names: Iterable[str]) -> tuple[str, ...]:
+        for name in names:
+            raise invalid_input(f"Unknown parameter: {name}. Supported parameters: agent, task")
+        return ()
 
-    def _render_answer(self, result: RunResult, call: CallContext) -> ToolResult:
-        failure = result.failure
-        if failure is None:
-            return self._completed_result(result)
-        # A later attempt may not have started; the answers of the earlier ones are kept.
-        if failure.code in REFUSAL_CODES and result.answer is AnswerStatus.NONE:
-            return self.refusal_result(failure, call, "subagent")
-        return self._failed_result(result, failure)
+    def render_partial(self, view: RunView, clean: Sanitize) -> ToolResult:
+        text = find_newest_text(view)
+        return ToolResult(
+            text=clean(text) if text else "(running...)",
+            details={
+                "mode": "single",
+                "results": [],
+                "streaming": {
+                    "displayItems": to_display_items(view.display_items(), clean),
+                    "usage": _render_usage(view.usage),
+                    "turnCount": view.turns,
+                },
+            },
+        )
 
     def refusal_result(self, failure: Failure, call: CallContext, tool: str) -> ToolResult:
         mode = "management" if failure.code is ErrorCode.DEPTH_EXCEEDED else "single"
-        message = self._sanitize(self._orchestrator.redact(add_skipped_file(failure, failure.message)))
+        message = self.sanitize(self._orchestrator.redact(add_skipped_file(failure, failure.message)))
         details = {"mode": mode, "results": [], "error": _error_details(failure, message)}
         return ToolResult(text=message, details=details, exit_code=REFUSED_EXIT_CODE)
 
-    def _completed_result(self, result: RunResult) -> ToolResult:
-        output = self._sanitize(result.text, result.spec.cwd)
+    def completed_result(self, result: RunResult) -> ToolResult:
+        output = self.sanitize(result.text, result.spec.cwd)
         cut = truncate_text(output, rest=_describe_rest(result))
         details = self._render_details(result, output)
         if cut.truncated:
             details["error"] = {"code": TRUNCATED_CODE, "message": f"Output truncated: showing {cut.extent}"}
         return ToolResult(text="\n\n".join(filter(None, [cut.text, *storage_warning([result])])), details=details)
 
-    def _failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
-        message = self._sanitize(_render_failure(failure), result.spec.cwd)
-        output = self._sanitize(result.text, result.spec.cwd)
+    def failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
+        message = self.sanitize(_render_failure(failure), result.spec.cwd)
+        output = self.sanitize(result.text, result.spec.cwd)
         details = self._render_details(result, output, error=message)
         details["error"] = _error_details(failure, message)
         text = "\n\n".join([*_failure_sections(result, message, output), *storage_warning([result])])
@@ -151,36 +124,11 @@ class SingleToolset(OrchestratedToolset):
         if output:
             single["output"] = output
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
-            single["displayItems"] = to_display_items(result.items, partial(self._sanitize, cwd=result.spec.cwd))
+            single["displayItems"] = to_display_items(result.items, partial(self.sanitize, cwd=result.spec.cwd))
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
 
-    def _sanitize(self, text: str, cwd: str = "") -> str:
+    def sanitize(self, text: str, cwd: str = "") -> str:
         return sanitize_for_display(sanitize_text(text), self._home, cwd)
-
-
-def _decode_task(arguments: Any) -> Task:
-    given = require_object(arguments, "subagent", " with agent and task")
-    fields = decode_fields(SCHEMA["properties"], given, required=SCHEMA["required"])
-    for name in unknown_fields(SCHEMA["properties"], given):
-        raise invalid_input(f"Unknown parameter: {name}. Supported parameters: agent, task")
-    return Task(agent=fields["agent"], prompt=fields["task"])
-
-
-def _render_partial(progress: CallProgress, *, clean: Sanitize) -> ToolResult:
-    view = next(iter(progress.runs.values()))
-    text = find_newest_text(view)
-    return ToolResult(
-        text=clean(text) if text else "(running...)",
-        details={
-            "mode": "single",
-            "results": [],
-            "streaming": {
-                "displayItems": to_display_items(view.display_items(), clean),
-                "usage": _render_usage(view.usage),
-                "turnCount": view.turns,
-            },
-        },
-    )
 
 
 def _error_details(failure: Failure, message: str) -> dict[str, str]:

@@ -26,17 +26,13 @@ from retinue.sessions.store import SessionSummary
 from retinue.support.formatting import pluralize
 from retinue.toolsets.base import (
     REFUSAL_CODES,
-    JsonObject,
     OnPartialResult,
     RunTool,
     ToolDefinition,
     ToolResult,
-    decode_fields,
-    invalid_input,
     refusal_result,
-    require_object,
-    require_text,
 )
+from retinue.toolsets.inputs import JsonObject, decode_fields, invalid_input, require_object, require_text
 
 SHOWN_ID_LENGTH = 16
 """Characters of a session id that clients get."""

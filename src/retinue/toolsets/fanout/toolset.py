@@ -15,21 +15,17 @@ from retinue.output.truncate import LineRange, select_lines
 from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.sessions.store import SessionState, SessionSummary
+from retinue.toolsets import inputs
 from retinue.toolsets.base import (
-    JsonObject,
     OnPartialResult,
     OrchestratedToolset,
     RunTool,
     ToolDefinition,
     ToolResult,
-    decode_fields,
-    ignored_notice,
-    invalid_input,
-    require_object,
-    unknown_fields,
 )
 from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
+from retinue.toolsets.inputs import JsonObject
 from retinue.transcripts.fanout import find_latest_text, render_transcript
 
 PATH_SCHEMA = {"type": "string", "description": "Relative to the task's cwd, or absolute"}
@@ -173,7 +169,7 @@ class FanoutToolset(OrchestratedToolset):
         """Run the tasks and return a line for each when all have ended; a failed task is an answer, too."""
         settings = self._orchestrator.authorize(call).settings
         plan = Plan(tasks=_decode_tasks(arguments), mode=Mode.PARALLEL)
-        notices = ignored_notice(_find_unknown_fields(arguments))
+        notices = inputs.ignored_notice(_find_unknown_fields(arguments))
         noted_call = structs.replace(call, notices=(*call.notices, *notices))
         windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), settings.max_lines_per_window)
         results, progress = await self.follow_plan(
@@ -255,9 +251,9 @@ def _decode_flat_input(schema: JsonObject, arguments: Any, tool: str) -> tuple[d
     Raises:
         RefusedError: `invalid_input`, naming the field.
     """
-    given = require_object(arguments, tool)
-    fields = decode_fields(schema["properties"], given, required=schema.get("required", ()))
-    return fields, ignored_notice(unknown_fields(schema["properties"], given))
+    given = inputs.require_object(arguments, tool)
+    fields = inputs.decode_fields(schema["properties"], given, required=schema.get("required", ()))
+    return fields, inputs.ignored_notice(inputs.unknown_fields(schema["properties"], given))
 
 
 def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
@@ -266,8 +262,8 @@ def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
     Raises:
         RefusedError: `invalid_input`, naming the field.
     """
-    given = require_object(arguments, "delegate_to_subagents")
-    fields = decode_fields(DELEGATE_FIELDS, given, required=("tasks",), nouns=ARRAY_NOUNS)
+    given = inputs.require_object(arguments, "delegate_to_subagents")
+    fields = inputs.decode_fields(DELEGATE_FIELDS, given, required=("tasks",), nouns=ARRAY_NOUNS)
     return tuple(
         _decode_task(task, f"tasks[{number}]", fields.get("profile")) for number, task in enumerate(fields["tasks"])
     )
@@ -275,8 +271,8 @@ def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
 
 def _decode_task(given: Any, where: str, profile: str | None) -> Task:
     if not isinstance(given, dict):
-        raise invalid_input(f"Parameter {where} must be an object with name and prompt")
-    fields = decode_fields(
+        raise inputs.invalid_input(f"Parameter {where} must be an object with name and prompt")
+    fields = inputs.decode_fields(
         TASK_SCHEMA["properties"], given, required=TASK_SCHEMA["required"], where=f"{where}.", nouns=ARRAY_NOUNS
     )
     return Task(
@@ -296,17 +292,17 @@ def _decode_file(given: Any, where: str) -> FileSlice:
     if isinstance(given, str):
         given = {"path": given}
     if not isinstance(given, dict):
-        raise invalid_input(f"Parameter {where} must be a path, or an object with a path")
-    return FileSlice(**decode_fields(FILE_PROPERTIES, given, required=("path",), where=f"{where}."))
+        raise inputs.invalid_input(f"Parameter {where} must be a path, or an object with a path")
+    return FileSlice(**inputs.decode_fields(FILE_PROPERTIES, given, required=("path",), where=f"{where}."))
 
 
 def _find_unknown_fields(arguments: JsonObject) -> Iterator[str]:
-    yield from unknown_fields(DELEGATE_FIELDS, arguments)
+    yield from inputs.unknown_fields(DELEGATE_FIELDS, arguments)
     for number, task in enumerate(arguments["tasks"]):
-        yield from unknown_fields(TASK_SCHEMA["properties"], task, f"tasks[{number}].")
+        yield from inputs.unknown_fields(TASK_SCHEMA["properties"], task, f"tasks[{number}].")
         for index, file in enumerate(task.get("files") or ()):
             if isinstance(file, dict):
-                yield from unknown_fields(FILE_PROPERTIES, file, f"tasks[{number}].files[{index}].")
+                yield from inputs.unknown_fields(FILE_PROPERTIES, file, f"tasks[{number}].files[{index}].")
 
 
 # -- results -----------------------------------------------------------------------------------------
@@ -316,7 +312,7 @@ def _select_lines(text: str, start: int | None, count: int | None) -> LineRange:
     try:
         return select_lines(text, start, count)
     except IndexError as error:
-        raise invalid_input(f"Parameter {error}") from None
+        raise inputs.invalid_input(f"Parameter {error}") from None
 
 
 def _render_range(part: LineRange) -> str:
