@@ -1,7 +1,7 @@
-"""`python -m benchmarks [WORDS…] [--pairs N]`: measures, prints a table, writes the result as JSON.
+"""`python -m benchmarks [WORDS…] [--pairs N]`: measure, print a table, and write the result as JSON.
 
 Each case runs its two sides in turn, so that a busy machine slows both; the ratio is the median over the pairs. The
-last committed result stands beside the new one. A miss is said and fails nothing: machines differ.
+last committed result is printed beside the new one. A missed goal is printed and fails nothing: machines differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES, BenchmarkCase
 from benchmarks.measure import run
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,7 +25,7 @@ REGRESSION = 1.25
 """A ratio this much worse than the committed one is marked."""
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class CaseResult(Struct, frozen=True, kw_only=True):
     name: str
     ratio: float
     goal: float
@@ -40,11 +40,11 @@ class Row(Struct, frozen=True, kw_only=True):
     """The smallest and the largest ratio seen."""
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class BenchmarkResult(Struct, frozen=True, kw_only=True):
     python: str
     machine: str
     cores: int
-    rows: list[Row]
+    rows: list[CaseResult]
 
 
 def main() -> None:
@@ -58,9 +58,9 @@ def main() -> None:
     print(f"{'':44}{'ours':>12}{'floor':>12}{'ratio':>9}{'goal':>9}{'before':>9}")
     rows = []
     for case in cases:
-        rows.append(_measured(case, chosen.pairs or case.pairs))
+        rows.append(_measure_case(case, chosen.pairs or case.pairs))
         print(_line(rows[-1], before.get(case.name)), flush=True)
-    result = Result(
+    result = BenchmarkResult(
         python=platform.python_version(),
         machine=platform.machine(),
         cores=os.cpu_count() or 1,
@@ -76,13 +76,13 @@ def main() -> None:
     print(f"written to {path.relative_to(RESULTS.parents[1])}")
 
 
-def _measured(case: Case, pairs: int) -> Row:
+def _measure_case(case: BenchmarkCase, pairs: int) -> CaseResult:
     run(*case.ours)  # byte code and page cache, for both sides
     measured = [(run(*case.ours), run(*case.floor)) for _ in range(pairs)]
     ratios = [case.ratio(ours, floor) for ours, floor in measured]
     ratio = statistics.median(ratios)
     scale = {"ms": 1e3, "µs": 1e6, "KB": 1 / 1024, "×": 1}[case.unit]
-    return Row(
+    return CaseResult(
         name=case.name,
         ratio=round(ratio, 3),
         goal=case.goal,
@@ -97,7 +97,7 @@ def _measured(case: Case, pairs: int) -> Row:
     )
 
 
-def _line(row: Row, before: Row | None) -> str:
+def _line(row: CaseResult, before: CaseResult | None) -> str:
     mark = " " if row.met else "!"
     sign = "≥" if row.is_rate else "≤"
     compared = ""
@@ -109,10 +109,10 @@ def _line(row: Row, before: Row | None) -> str:
     return f"{row.name + ' (' + unit + ')':44}{figures}{compared:>9}"
 
 
-def _before() -> dict[str, Row]:
+def _before() -> dict[str, CaseResult]:
     if not COMMITTED.exists():
         return {}
-    return {row.name: row for row in msgspec.json.decode(COMMITTED.read_bytes(), type=Result).rows}
+    return {row.name: row for row in msgspec.json.decode(COMMITTED.read_bytes(), type=BenchmarkResult).rows}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured: our side, its floor, and the goal for their ratio."""
+"""The benchmark cases: Retinue's side, its floor, and the goal for their ratio."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.measure import Cost
+from benchmarks.measure import ProcessCost
 
-Figure = Callable[[Cost], float]
+Figure = Callable[[ProcessCost], float]
 
 
-def cpu(cost: Cost) -> float:
+def cpu(cost: ProcessCost) -> float:
     return cost.cpu
 
 
-def wall(cost: Cost) -> float:
+def wall(cost: ProcessCost) -> float:
     return cost.wall
 
 
-def grown(cost: Cost) -> float:
+def grown(cost: ProcessCost) -> float:
     return max(float(cost.grown_bytes), 1.0)
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class BenchmarkCase(Struct, frozen=True, kw_only=True):
     """One comparison: the ratio of two workloads' figures, as a median over interleaved pairs."""
 
     name: str
@@ -37,107 +37,115 @@ class Case(Struct, frozen=True, kw_only=True):
     unit: str = "ms"
     per: str = ""
     is_rate: bool = False
-    """Then the ratio is the floor's cost over ours: how much of its rate is left."""
+    """The ratio is then the floor's cost divided by Retinue's: the part of the floor's rate that is left."""
     pairs: int = 5
 
-    def ratio(self, ours: Cost, floor: Cost) -> float:
+    def ratio(self, ours: ProcessCost, floor: ProcessCost) -> float:
         a, b = self.figure(ours), self.figure(floor)
         return b / a if self.is_rate else a / b
 
 
-def _ours(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.ours", work, str(count))
+def _retinue(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.retinue_bench", work, str(count))
 
 
-def _floor(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.floor", work, str(count))
+def _baseline(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.asyncio_baseline", work, str(count))
 
 
-def _on_pi(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_pi", work, str(count))
+def _pi(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.pi_bench", work, str(count))
 
 
-def _on_claude(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_claude", work, str(count))
+def _claude(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.claude_bench", work, str(count))
 
 
-def _on_home(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_home", work, str(count))
+def _delegation(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.delegation_bench", work, str(count))
 
 
-def _on_nesting(engine: str, how: str) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_nesting", engine, how, "4")
+def _nesting(engine: str, how: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.nesting_bench", engine, how, "4")
 
 
-def _on_mcp(work: str, count: int, *which: str) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_mcp", work, str(count), *which)
+def _mcp(work: str, count: int, *which: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.mcp_bench", work, str(count), *which)
 
 
-def _on_http(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_http", work, str(count))
+def _http(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.http_bench", work, str(count))
 
 
-def _on_dashboard(work: str, count: int) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_dashboard", work, str(count))
+def _dashboard(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.dashboard_bench", work, str(count))
 
 
-def _on_bridge(work: str, count: int, *which: str) -> tuple[str, ...]:
-    return ("-m", "benchmarks.on_bridge", work, str(count), *which)
+def _bridge(work: str, count: int, *which: str) -> tuple[str, ...]:
+    return ("-m", "benchmarks.bridge_bench", work, str(count), *which)
 
 
-def _beside_the_sdk(name: str, work: str, count: int, goal: float, **more: Any) -> Case:
-    """The server of ours beside the least one the SDK makes."""
-    return Case(name=name, ours=_on_mcp(work, count), floor=_on_mcp(work, count, "minimal"), goal=goal, **more)
+def _mcp_case(name: str, work: str, count: int, goal: float, **more: Any) -> BenchmarkCase:
+    """Return a case that compares the MCP server with a minimal server of the SDK."""
+    return BenchmarkCase(name=name, ours=_mcp(work, count), floor=_mcp(work, count, "minimal"), goal=goal, **more)
 
 
 def _constant(**figures: float) -> tuple[str, ...]:
-    """A floor that is a number, not work."""
+    """Return a floor that is a number, not work."""
     return ("-c", f"print({json.dumps(json.dumps(figures))})")
 
 
 BARE = ("-c", "pass")
 
 CASES = (
-    Case(name="import retinue", ours=("-c", "import retinue"), floor=BARE, goal=3.0, pairs=15),
-    Case(name="retinue --help", ours=("-m", "retinue", "--help"), floor=BARE, goal=6.0, pairs=15),
-    Case(
+    BenchmarkCase(name="import retinue", ours=("-c", "import retinue"), floor=BARE, goal=3.0, pairs=15),
+    BenchmarkCase(name="retinue --help", ours=("-m", "retinue", "--help"), floor=BARE, goal=6.0, pairs=15),
+    BenchmarkCase(
         name="start to the first model request",
-        ours=_ours("first_request", 0),
-        floor=_floor("first_request", 0),
+        ours=_retinue("first_request", 0),
+        floor=_baseline("first_request", 0),
         goal=2.0,
         pairs=15,
     ),
-    Case(
+    BenchmarkCase(
         name="one delegation",
-        ours=_ours("delegations", 200),
-        floor=_floor("delegations", 200),
+        ours=_retinue("delegations", 200),
+        floor=_baseline("delegations", 200),
         goal=15.0,
         per="run",
     ),
-    Case(name="16 at once", ours=_ours("parallel", 16), floor=_floor("parallel", 16), goal=15.0, per="run"),
-    Case(name="64 at once", ours=_ours("parallel", 64), floor=_ours("parallel", 16), goal=1.2, per="run"),
-    Case(name="256 at once", ours=_ours("parallel", 256), floor=_ours("parallel", 16), goal=1.2, per="run"),
-    Case(name="1,000 at once", ours=_ours("parallel", 1000), floor=_ours("parallel", 16), goal=1.2, per="run"),
-    Case(
+    BenchmarkCase(
+        name="16 at once", ours=_retinue("parallel", 16), floor=_baseline("parallel", 16), goal=15.0, per="run"
+    ),
+    BenchmarkCase(
+        name="64 at once", ours=_retinue("parallel", 64), floor=_retinue("parallel", 16), goal=1.2, per="run"
+    ),
+    BenchmarkCase(
+        name="256 at once", ours=_retinue("parallel", 256), floor=_retinue("parallel", 16), goal=1.2, per="run"
+    ),
+    BenchmarkCase(
+        name="1,000 at once", ours=_retinue("parallel", 1000), floor=_retinue("parallel", 16), goal=1.2, per="run"
+    ),
+    BenchmarkCase(
         name="a delegation that calls home: 1,000 a second",
-        ours=_on_home("called", 2000),
+        ours=_delegation("called", 2000),
         floor=_constant(wall=0.001),
         goal=1.0,
         figure=wall,
         per="run",
     ),
-    Case(
+    BenchmarkCase(
         name="calling home over asking directly",
-        ours=_on_home("called", 2000),
-        floor=_on_home("direct", 2000),
+        ours=_delegation("called", 2000),
+        floor=_delegation("direct", 2000),
         goal=1.5,
         per="run",
     ),
     *(
-        Case(
+        BenchmarkCase(
             name=f"nesting on {engine}: a level over a run alone",
-            ours=_on_nesting(engine, "nested"),
-            floor=_on_nesting(engine, "alone"),
+            ours=_nesting(engine, "nested"),
+            floor=_nesting(engine, "alone"),
             goal=1.1,
             figure=wall,
             per="run",
@@ -145,60 +153,62 @@ CASES = (
         )
         for engine in ("scripted", "loop", "pi")
     ),
-    Case(
+    BenchmarkCase(
         name="memory of a run",
-        ours=_ours("held", 500),
-        floor=_floor("held", 500),
+        ours=_retinue("held", 500),
+        floor=_baseline("held", 500),
         goal=3.0,
         figure=grown,
         unit="KB",
         per="run",
     ),
-    Case(name="100,000 deltas, 50 MB", ours=_ours("deltas", 100_000), floor=_floor("deltas", 100_000), goal=10.0),
-    Case(
+    BenchmarkCase(
+        name="100,000 deltas, 50 MB", ours=_retinue("deltas", 100_000), floor=_baseline("deltas", 100_000), goal=10.0
+    ),
+    BenchmarkCase(
         name="deltas grow linearly",
-        ours=_ours("deltas", 100_000),
-        floor=_ours("deltas", 25_000),
+        ours=_retinue("deltas", 100_000),
+        floor=_retinue("deltas", 25_000),
         goal=4.8,
     ),
-    Case(
+    BenchmarkCase(
         name="memory of 100,000 deltas over 1,000",
-        ours=_ours("deltas", 100_000),
+        ours=_retinue("deltas", 100_000),
         floor=_constant(grown_bytes=20 * 2**20),
         goal=1.0,
         figure=grown,
         unit="KB",
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="100,000 deltas, masked for a watcher",
-        ours=_ours("watched_deltas", 100_000),
-        floor=_floor("deltas", 100_000),
+        ours=_retinue("watched_deltas", 100_000),
+        floor=_baseline("deltas", 100_000),
         goal=50.0,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         # Of one core, over the same work that nobody looks at.
         name="drawing 16 agents, 1,000 lines a second",
-        ours=("-m", "benchmarks.drawing", "3"),
+        ours=("-m", "benchmarks.drawing_bench", "3"),
         floor=("-c", "print('{\"cpu\": 1.0}')"),
         goal=0.05,
         per="s",
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="durable events",
-        ours=_ours("appended", 20_000),
-        floor=_floor("appended", 20_000),
+        ours=_retinue("appended", 20_000),
+        floor=_baseline("appended", 20_000),
         goal=0.2,
         unit="µs",
         per="event",
         is_rate=True,
     ),
     *(
-        Case(
+        BenchmarkCase(
             name=f"{count} tasks that think, of the time it must take",
-            ours=_ours("thinking", count),
+            ours=_retinue("thinking", count),
             floor=_constant(wall=-(-count // 4) * 0.2),
             goal=1.1,
             figure=wall,
@@ -206,62 +216,62 @@ CASES = (
         )
         for count in (16, 64, 256)
     ),
-    Case(
+    BenchmarkCase(
         name="first screen of a session of 50 MB",
-        ours=_ours("first_screen", 10_000),
-        floor=_ours("last_bytes", 10_000),
+        ours=_retinue("first_screen", 10_000),
+        floor=_retinue("last_bytes", 10_000),
         goal=3.0,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="listing a session of 100,000 events",
-        ours=_ours("listed", 100_000),
-        floor=_ours("listed", 10),
+        ours=_retinue("listed", 100_000),
+        floor=_retinue("listed", 10),
         goal=1.5,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="answer and tail of 100,000 events",
-        ours=_ours("tailed", 100_000),
-        floor=_ours("tailed", 20),
+        ours=_retinue("tailed", 100_000),
+        floor=_retinue("tailed", 20),
         goal=1.5,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="pi: one delegation, cold",
-        ours=_on_pi("cold", 5),
-        floor=_on_pi("bare", 1),
+        ours=_pi("cold", 5),
+        floor=_pi("bare", 1),
         goal=1.05,
         figure=wall,
         pairs=7,
     ),
-    Case(name="pi: our own CPU in it", ours=_on_pi("cold", 5), floor=_on_pi("bare", 1), goal=0.03, pairs=7),
-    Case(
+    BenchmarkCase(name="pi: our own CPU in it", ours=_pi("cold", 5), floor=_pi("bare", 1), goal=0.03, pairs=7),
+    BenchmarkCase(
         name="pi: one delegation, warm",
-        ours=_on_pi("warm", 20),
-        floor=_on_pi("bare", 1),
+        ours=_pi("warm", 20),
+        floor=_pi("bare", 1),
         goal=0.25,
         figure=wall,
     ),
-    Case(
+    BenchmarkCase(
         name="pi: 16 at once, time",
-        ours=_on_pi("many", 16),
-        floor=_on_pi("bare", 16),
+        ours=_pi("many", 16),
+        floor=_pi("bare", 16),
         goal=0.2,
         figure=wall,
     ),
-    Case(name="pi: 16 at once, CPU", ours=_on_pi("many", 16), floor=_on_pi("bare", 16), goal=0.2),
-    Case(
+    BenchmarkCase(name="pi: 16 at once, CPU", ours=_pi("many", 16), floor=_pi("bare", 16), goal=0.2),
+    BenchmarkCase(
         name="pi: 50 MB of updates read",
-        ours=_on_pi("streamed", 50 * 2**20),
-        floor=_on_pi("split", 50 * 2**20),
+        ours=_pi("streamed", 50 * 2**20),
+        floor=_pi("split", 50 * 2**20),
         goal=0.6,
         figure=wall,
         is_rate=True,
     ),
-    Case(
+    BenchmarkCase(
         name="pi: memory of 50 MB over 20 MB",
-        ours=_on_pi("streamed", 50 * 2**20),
+        ours=_pi("streamed", 50 * 2**20),
         floor=_constant(grown_bytes=20 * 2**20),
         goal=1.0,
         figure=grown,
@@ -269,9 +279,9 @@ CASES = (
         pairs=3,
     ),
     *(
-        Case(
+        BenchmarkCase(
             name=f"pi: {count} that think, of the time it must take",
-            ours=_on_pi("thinking", count),
+            ours=_pi("thinking", count),
             floor=_constant(wall=-(-count // 4) * 0.2),
             goal=1.1,
             figure=wall,
@@ -279,114 +289,114 @@ CASES = (
         )
         for count in (16, 64, 256)
     ),
-    Case(
+    BenchmarkCase(
         name="pi: 64 stopped, of 2 s",
-        ours=_on_pi("obeying", 64),
+        ours=_pi("obeying", 64),
         floor=_constant(wall=2.0),
         goal=1.0,
         figure=wall,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="pi: 64 that do not listen, of 10 s",
-        ours=_on_pi("ignoring", 64),
+        ours=_pi("ignoring", 64),
         floor=_constant(wall=10.0),
         goal=1.0,
         figure=wall,
         pairs=1,
     ),
-    Case(
+    BenchmarkCase(
         name="claude: one delegation, of the SDK's query",
-        ours=_on_claude("compared", 25),
+        ours=_claude("compared", 25),
         floor=_constant(wall=1.0),
         goal=1.05,
         figure=wall,
         unit="×",
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="claude: a delegation by a run on it",
-        ours=_on_claude("nested", 7),
-        floor=_on_claude("delegated", 8),
+        ours=_claude("nested", 7),
+        floor=_claude("delegated", 8),
         goal=1.25,
         figure=wall,
         per="run",
     ),
-    _beside_the_sdk("mcp: start to the first answer", "start", 0, 1.5, figure=wall, pairs=9),
-    _beside_the_sdk("mcp: a call that does nothing", "calls", 500, 1.3, figure=wall, per="call"),
-    _beside_the_sdk("mcp: 200 calls in flight", "in_flight", 200, 1.3, figure=wall, per="call"),
-    _beside_the_sdk("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
-    Case(
+    _mcp_case("mcp: start to the first answer", "start", 0, 1.5, figure=wall, pairs=9),
+    _mcp_case("mcp: a call that does nothing", "calls", 500, 1.3, figure=wall, per="call"),
+    _mcp_case("mcp: 200 calls in flight", "in_flight", 200, 1.3, figure=wall, per="call"),
+    _mcp_case("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
+    BenchmarkCase(
         name="bridge: start to the tools, over opening directly",
-        ours=_on_bridge("start", 0),
-        floor=_on_bridge("start", 0, "direct"),
+        ours=_bridge("start", 0),
+        floor=_bridge("start", 0, "direct"),
         goal=1.3,
         figure=wall,
         pairs=9,
     ),
-    Case(
+    BenchmarkCase(
         # CPU: the time is that of two syncs to the disk on both sides.
         name="bridge: a delegation, over calling directly",
-        ours=_on_bridge("calls", 300),
-        floor=_on_bridge("calls", 300, "direct"),
+        ours=_bridge("calls", 300),
+        floor=_bridge("calls", 300, "direct"),
         goal=1.5,
         per="call",
     ),
-    Case(
+    BenchmarkCase(
         name="serve: start, over the least server",
-        ours=_on_http("start", 0),
-        floor=_on_http("echo_start", 0),
+        ours=_http("start", 0),
+        floor=_http("echo_start", 0),
         goal=2.0,
         figure=wall,
         pairs=7,
     ),
-    Case(
+    BenchmarkCase(
         # The floor is the least SSE server's, and the 100 ms more that an event may take through us.
         name="serve: an event until it is read",
-        ours=_on_http("latency", 100),
-        floor=_on_http("echoed", 100),
+        ours=_http("latency", 100),
+        floor=_http("echoed", 100),
         goal=1.0,
         figure=wall,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         # The same in a browser, until it is painted; the floor's page only adds a line to a list.
         name="serve: an event until it is painted",
-        ours=_on_dashboard("dashboard", 100),
-        floor=_on_dashboard("echoed", 100),
+        ours=_dashboard("dashboard", 100),
+        floor=_dashboard("echoed", 100),
         goal=1.0,
         figure=wall,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="serve: a run of 100 readers, one stalled",
-        ours=("-m", "benchmarks.on_watching", "3", "100"),
-        floor=("-m", "benchmarks.on_watching", "3", "0"),
+        ours=("-m", "benchmarks.watcher_bench", "3", "100"),
+        floor=("-m", "benchmarks.watcher_bench", "3", "0"),
         goal=1.05,
         figure=wall,
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="serve: 10,000 runs, over the query",
-        ours=_on_http("listing", 10_000),
+        ours=_http("listing", 10_000),
         floor=_constant(wall=1.0),
         goal=3.0,
         figure=wall,
         unit="×",
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="serve: their first page, over the same",
-        ours=_on_http("page", 10_000),
+        ours=_http("page", 10_000),
         floor=_constant(wall=1.0),
         goal=1.0,
         figure=wall,
         unit="×",
         pairs=3,
     ),
-    Case(
+    BenchmarkCase(
         name="serve: the dashboard, packed",
-        ours=_on_http("weight", 0),
+        ours=_http("weight", 0),
         floor=_constant(grown_bytes=100 * 1024),
         goal=1.0,
         figure=grown,

@@ -1,4 +1,4 @@
-"""What a process of its own cost: CPU, wall time and peak memory of one workload."""
+"""Measure CPU, wall time and peak memory of one workload in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import msgspec
 from msgspec import Struct
 
 ROOT = Path(__file__).parents[1]
-PATIENCE = 300.0
+WORK_TIMEOUT = 300.0
 """Seconds a workload may take before it counts as hung."""
 
 
-class Cost(Struct, frozen=True, kw_only=True):
-    """What a workload used, as it says itself; or, where it says nothing, its whole process."""
+class ProcessCost(Struct, frozen=True, kw_only=True):
+    """The cost of a workload as it reports it, or else of its whole process."""
 
     cpu: float
     wall: float
     peak_bytes: int
     grown_bytes: int = 0
-    """Memory beyond what the process had before the work."""
+    """Memory that the process gained during the work."""
 
 
-class Report(Struct, frozen=True):
+class WorkloadReport(Struct, frozen=True):
     """The last line a workload prints."""
 
     cpu: float | None = None
@@ -35,8 +35,8 @@ class Report(Struct, frozen=True):
     grown_bytes: int = 0
 
 
-def run(*argv: str) -> Cost:
-    """Runs `python …` once, in a scratch home, with byte code allowed, and says what it cost."""
+def run(*argv: str) -> ProcessCost:
+    """Run `python …` once in a temporary home, with byte code allowed, and return its cost."""
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch, tempfile.TemporaryFile() as output:
         start = time.monotonic()
         process = subprocess.Popen(
@@ -53,20 +53,20 @@ def run(*argv: str) -> Cost:
         printed = output.read()
     if process.returncode:
         raise SystemExit(f"{' '.join(argv)} ended with status {process.returncode}:\n{printed.decode()}")
-    said = _report(printed)
-    return Cost(
-        cpu=usage.ru_utime + usage.ru_stime if said.cpu is None else said.cpu,
-        wall=wall if said.wall is None else said.wall,
+    report = _report(printed)
+    return ProcessCost(
+        cpu=usage.ru_utime + usage.ru_stime if report.cpu is None else report.cpu,
+        wall=wall if report.wall is None else report.wall,
         peak_bytes=usage.ru_maxrss * 1024,
-        grown_bytes=said.grown_bytes,
+        grown_bytes=report.grown_bytes,
     )
 
 
-def _report(printed: bytes) -> Report:
+def _report(printed: bytes) -> WorkloadReport:
     last = printed.strip().split(b"\n")[-1]
-    return msgspec.json.decode(last, type=Report) if last.startswith(b"{") else Report()
+    return msgspec.json.decode(last, type=WorkloadReport) if last.startswith(b"{") else WorkloadReport()
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    return {**kept, "HOME": scratch, "BENCH_SCRATCH": scratch, "PYTHONHASHSEED": "0"}
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return {**inherited, "HOME": scratch, "BENCH_SCRATCH": scratch, "PYTHONHASHSEED": "0"}

@@ -1,4 +1,4 @@
-"""The least server the MCP SDK makes: one tool that does nothing, on stdio. The floor of `on_mcp`."""
+"""A minimal server of the MCP SDK: one tool that does nothing, on stdio. The floor of `mcp_bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The least SSE server: sends on what it is posted. `python -m benchmarks.sse_echo`; its port is its first line."""
+"""A minimal SSE server that sends what is posted to it. `python -m benchmarks.sse_echo` prints its port first."""
 
 from __future__ import annotations
 

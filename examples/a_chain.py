@@ -1,4 +1,4 @@
-"""A chain: each step reads what the one before said, inside a frame that marks it as data."""
+"""A chain: each step gets the answer of the previous one, framed as data."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""An agent made in Python, and a session that goes on: the second run knows what the first one said."""
+"""An agent defined in Python, and a continued session: the second run knows the first one's answer."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Many tasks at once: four run together, the others wait; one that fails does not stop its siblings."""
+"""Parallel tasks: four run at a time, the others wait; a failed task does not stop the others."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""One agent, one task: ask the explorer where something is, and look at what really happened."""
+"""One agent, one task: ask the explorer where something is, and print what was executed."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Tests of your own without a model: the scripted engine plays what you say, here a provider that fails once."""
+"""Tests without a model: the scripted engine plays steps, here a provider that fails once."""
 
 import anyio
 

@@ -1,4 +1,4 @@
-"""Events while agents work: the same stream that the live view, and later the dashboard, are drawn from."""
+"""Events of running agents: the stream behind the live view and the dashboard."""
 
 import anyio
 

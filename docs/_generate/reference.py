@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import click
 import msgspec
-from benchmarks.__main__ import COMMITTED, Result, Row
+from benchmarks.__main__ import COMMITTED, BenchmarkResult, CaseResult
 from docs._generate.command_page import cli_page
 from docs._generate.pi_extension import FILE as TOOLSETS
 from docs._generate.pi_extension import toolsets_file
@@ -249,7 +249,7 @@ def benchmarks_page() -> str:
 def _figures() -> str:
     if not COMMITTED.exists():
         return "No result has been committed yet. `make bench` measures on your machine and prints the table.\n"
-    result = msgspec.json.decode(COMMITTED.read_bytes(), type=Result)
+    result = msgspec.json.decode(COMMITTED.read_bytes(), type=BenchmarkResult)
     rows = [(row.name, _figure(row, row.ours), _figure(row, row.floor), *_ratio(row)) for row in result.rows]
     return (
         f"The last committed result: Python {result.python}, {result.machine}, {result.cores} cores.\n\n"
@@ -257,12 +257,12 @@ def _figures() -> str:
     )
 
 
-def _figure(row: Row, value: float) -> str:
+def _figure(row: CaseResult, value: float) -> str:
     per = f"/{row.per}" if row.per else ""
     return f"{value:.2f} {row.unit}{per}"
 
 
-def _ratio(row: Row) -> tuple[str, str, str]:
+def _ratio(row: CaseResult) -> tuple[str, str, str]:
     return f"{row.ratio:.2f}", f"{'≥' if row.is_rate else '≤'} {row.goal:g}", "yes" if row.met else "no"
 
 

@@ -49,7 +49,7 @@ def read_step(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def hook_marker(project, tmp_path):
-    """A file that exists once a hook or server of the user or the project has run."""
+    """Return a file that exists once a hook or server of the user or the project has run."""
     hook_marker = tmp_path / "hooked"
     hook = {"matcher": "*", "hooks": [{"type": "command", "command": f"touch {hook_marker}"}]}
     settings = json.dumps(

@@ -401,7 +401,7 @@ async def test_pi_in_print_mode_ends_after_its_answer(extended_pi, pi):
 
 @pytest.fixture
 async def screen(extended_pi, pi, tmp_path):
-    """A terminal with pi that is ready for input."""
+    """Start pi on a terminal and wait until it is ready for input."""
     if shutil.which("tmux") is None:
         pytest.skip("There is no tmux to look at a screen with.")
     extension = str(extended_pi.home / "agent" / "extensions" / "retinue.js")

@@ -1,4 +1,4 @@
-"""A stage for tests of the core: Retinue on scripted engines, the memory store, and time that costs nothing."""
+"""Factories for tests: Retinue on scripted engines, with a memory store and virtual time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from retinue.runtime.planner import PlannedRun
 from retinue.sessions.memory import MemoryStore
 
 VIRTUAL_TIME = pytest.mark.parametrize("anyio_backend", ["virtual"], indirect=True)
-"""Time jumps to the next deadline whenever everyone waits: 600 seconds pass in no time."""
+"""Time jumps to the next deadline whenever all tasks wait: 600 seconds pass at once."""
 
 
 def scripted(engine: ScriptedEngine, capabilities: EngineCapabilities = CAPABILITIES) -> Mapping[str, EngineInfo]:
-    """A table of engines with this one in it."""
+    """Return a table of engines with this one only."""
     kind = EngineInfo(
         name="scripted", capabilities=capabilities, make=lambda: engine, not_installed_reason=lambda: None
     )
@@ -29,7 +29,7 @@ def scripted(engine: ScriptedEngine, capabilities: EngineCapabilities = CAPABILI
 
 
 def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: Any) -> Retinue:
-    """Retinue in an empty home whose agents do what the script says."""
+    """Return a Retinue in an empty home whose agents play the script."""
     options.setdefault("store", MemoryStore())
     options.setdefault("engines", scripted(ScriptedEngine(*script)))
     options.setdefault("engine", "scripted")
@@ -37,6 +37,6 @@ def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: An
 
 
 async def plan_of(retinue: Retinue, plan: Plan, call: CallContext) -> list[PlannedRun]:
-    """What the planner makes of a plan, without carrying it out."""
+    """Return the planned runs of a plan without running them."""
     planner = retinue._orchestrator._planner
     return await planner.plan(plan, planner.authorize(call))

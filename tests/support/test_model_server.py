@@ -1,4 +1,4 @@
-"""What the model server does with scripts, with failures that are asked for, and with requests that make no sense."""
+"""The model server: scripts, scripted failures and malformed requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.model_server.server import MAX_CONNECTIONS
 from tests.support.retinue_factory import VIRTUAL_TIME
 
 
-async def test_the_prompt_carries_the_script_and_the_conversation_says_the_step():
+async def test_script_in_the_prompt_is_played_by_the_position_in_the_conversation():
     script = script64([{"tool": "read", "args": {"path": "a"}}, ScriptedTurn(text="Done.")])
     conversation = [*user(f"Do. {script}"), {"role": "assistant"}, {"role": "tool", "content": "x"}]
     async with ModelServer([ScriptedTurn(text="not this")]) as server:
@@ -33,7 +33,7 @@ async def test_the_prompt_carries_the_script_and_the_conversation_says_the_step(
     assert said(third) == "END OF SCRIPT (step 2)"
 
 
-async def test_the_last_script_of_a_message_and_of_a_conversation_is_played():
+async def test_last_script_of_a_message_and_of_a_conversation_is_played():
     one, two, three = (script64([ScriptedTurn(text=text)]) for text in ("one", "two", "three"))
     async with ModelServer() as server:
         merged = await post(server, CHAT, asked(f"{one} {two}"))
@@ -41,14 +41,14 @@ async def test_the_last_script_of_a_message_and_of_a_conversation_is_played():
     assert (said(merged), said(later)) == ("two", "three")
 
 
-async def test_a_script_of_the_server_begins_anew_with_each_user_message():
+async def test_script_of_the_server_restarts_with_each_user_message():
     conversation = [*user("a"), {"role": "assistant"}, {"role": "assistant"}, *user("b"), {"role": "assistant"}]
     async with ModelServer([ScriptedTurn(text="first"), ScriptedTurn(text="second")]) as server:
         assert said(await post(server, CHAT, {"stream": True, "messages": conversation[:1]})) == "first"
         assert said(await post(server, CHAT, {"stream": True, "messages": conversation})) == "second"
 
 
-async def test_a_function_decides_by_the_request():
+async def test_function_returns_the_step_for_a_request():
     def decide(request: ChatRequest) -> ScriptedTurn:
         return ScriptedTurn(text=f"{request.model} was asked {request.prompt}")
 
@@ -56,12 +56,12 @@ async def test_a_function_decides_by_the_request():
         assert said(await post(server, CHAT, asked("why"))) == "m was asked why"
 
 
-async def test_without_a_script_the_prompt_is_repeated():
+async def test_model_without_a_script_repeats_the_prompt():
     async with ModelServer() as server:
         assert said(await post(server, CHAT, asked("Hello there."))) == "ECHO: Hello there."
 
 
-async def test_a_tool_that_is_not_offered_is_called_only_by_force():
+async def test_tool_that_is_not_offered_is_called_only_with_force():
     async with ModelServer() as server:
         side = await post(server, CHAT, asked(script64([{"tool": "bash"}]), stream=False))
         forced = script64([{"tools": [{"tool": "bash", "force": True}]}])
@@ -70,7 +70,7 @@ async def test_a_tool_that_is_not_offered_is_called_only_by_force():
     assert made_up.value["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "bash"
 
 
-async def test_requests_are_remembered_as_they_came():
+async def test_requests_are_stored_unchanged():
     body = asked("Hi", tools=("read", "bash"), reasoning_effort="low")
     async with ModelServer() as server:
         await post(server, CHAT + "?beta=true", body, {"X-Trace": "7"})
@@ -91,7 +91,7 @@ async def test_requests_are_remembered_as_they_came():
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
-async def test_a_step_fails_as_often_as_it_says_and_then_works(path):
+async def test_step_fails_as_often_as_scripted_and_then_succeeds(path):
     step = ScriptedTurn(
         text="fine", fail=ScriptedError(status=429, times=2, headers={"retry-after": "3"}, message="slow down")
     )
@@ -105,13 +105,13 @@ async def test_a_step_fails_as_often_as_it_says_and_then_works(path):
     assert other.status == 429
 
 
-async def test_a_step_can_fail_always():
+async def test_step_with_unlimited_failures_always_fails():
     async with ModelServer([ScriptedTurn(fail=ScriptedError(times=-1))]) as server:
         assert {(await post(server, CHAT, asked("a"))).status for _ in range(5)} == {500}
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_cut_drops_the_connection_in_the_middle(stream):
+async def test_cut_step_drops_the_connection_in_the_middle(stream):
     async with ModelServer([ScriptedTurn(text="one two three", cut=True)]) as server:
         with pytest.raises((IncompleteRead, ConnectionError)) as broken:
             await post(server, CHAT, asked("Go.", stream=stream))
@@ -122,7 +122,7 @@ async def test_a_cut_drops_the_connection_in_the_middle(stream):
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_model_that_hangs_is_gone_with_the_block(anyio_backend, stream):
+async def test_hanging_model_ends_with_the_block(anyio_backend, stream):
     ends = []
 
     async def ask(server: ModelServer) -> None:
@@ -145,7 +145,7 @@ async def test_a_model_that_hangs_is_gone_with_the_block(anyio_backend, stream):
 
 
 @VIRTUAL_TIME
-async def test_a_model_takes_the_time_its_step_says():
+async def test_delay_and_pace_of_a_step_are_respected():
     async with ModelServer([ScriptedTurn(text="one two three", delay=600, tps=0.01)]) as server:
         started = anyio.current_time()
         assert said(await post(server, CHAT, asked("Go."))) == "one two three"
@@ -175,7 +175,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_request_that_makes_no_sense_is_answered_by_a_sentence(case):
+async def test_malformed_request_gets_an_error_message(case):
     path, body, status, sentence = BAD[case]
     async with ModelServer() as server:
         reply = await post(server, path, body)
@@ -198,7 +198,7 @@ RAW = {
 
 
 async def raw(server: ModelServer, sent: bytes) -> bytes:
-    """What comes back until the server closes."""
+    """Return the reply until the server closes the connection."""
     received = b""
     async with await anyio.connect_tcp(*address(server)) as stream:
         await stream.send(sent)
@@ -215,7 +215,7 @@ def address(server: ModelServer) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("case", RAW)
-async def test_what_is_no_http_is_answered_and_the_connection_closed(case):
+async def test_invalid_http_gets_a_reply_and_a_closed_connection(case):
     sent, status, sentence = RAW[case]
     async with ModelServer() as server:
         with anyio.fail_after(5):
@@ -224,7 +224,7 @@ async def test_what_is_no_http_is_answered_and_the_connection_closed(case):
     assert sentence in received
 
 
-async def test_a_body_may_come_in_chunks_and_after_a_pause_for_leave():
+async def test_chunked_body_and_expect_continue_are_supported():
     body = json.dumps(asked("Hi", stream=False)).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\nconnection: close\r\n"
     chunks = b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n%x;x=y\r\n%s\r\n0\r\n\r\n"
@@ -234,7 +234,7 @@ async def test_a_body_may_come_in_chunks_and_after_a_pause_for_leave():
     assert b"ECHO: Hi" in received
 
 
-async def test_a_connection_serves_one_request_after_another():
+async def test_connection_serves_several_requests():
     def several(url: str) -> list[int]:
         connection = HTTPConnection(url.removeprefix("http://"), timeout=10)
         statuses = []
@@ -255,7 +255,7 @@ async def test_a_connection_serves_one_request_after_another():
         assert await to_thread.run_sync(several, server.url) == [200, 200, 200, 200]
 
 
-async def test_connections_beyond_the_limit_are_told_so():
+async def test_connections_beyond_the_limit_get_an_error():
     async with ModelServer() as server:
         held = [socket.create_connection(address(server)) for _ in range(MAX_CONNECTIONS)]
         try:
@@ -269,7 +269,7 @@ async def test_connections_beyond_the_limit_are_told_so():
 
 
 @pytest.mark.process
-def test_people_run_it_by_its_name(tmp_path):
+def test_model_server_runs_as_a_program(tmp_path):
     command = [sys.executable, "-m", "tests.support.model_server", "--log", str(tmp_path / "log")]
     script = ["--script", '[{"text": "Hello."}]']
     with subprocess.Popen([*command, *script], stdout=subprocess.PIPE, text=True, env=os.environ) as process:

@@ -1,4 +1,4 @@
-"""How the model server spells an answer in each API."""
+"""The model server's encoding of a turn in each API."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_chat_completions_stream_thinking_and_parallel_tool_calls():
     assert choices[-1]["finish_reason"] == "tool_calls"
 
 
-async def test_chat_completions_come_whole_where_no_stream_is_asked_for():
+async def test_chat_completions_are_sent_whole_without_streaming():
     async with ModelServer([STEP]) as server:
         reply = await post(server, CHAT, asked("Look.", stream=False, tools=("read", "ls")))
     message = reply.value["choices"][0]["message"]
@@ -73,7 +73,7 @@ async def test_messages_stream_blocks_of_thinking_text_and_tool_use():
     ] == b"event: message_start"
 
 
-async def test_responses_stream_the_items_they_end_with():
+async def test_responses_stream_the_items_of_their_final_event():
     tools = [{"type": "function", "name": "read"}, {"type": "namespace", "name": "files", "tools": [{"name": "ls"}]}]
     body = {"model": "m", "stream": True, "input": "Look.", "tools": tools}
     step = ScriptedTurn(
@@ -94,7 +94,7 @@ async def test_responses_stream_the_items_they_end_with():
     assert [event["sequence_number"] for event in streamed.events] == list(range(len(streamed.events)))
 
 
-async def test_every_api_says_in_its_words_that_the_output_limit_was_reached():
+async def test_every_api_reports_the_output_limit():
     async with ModelServer([ScriptedTurn(text="Half an", length=True)]) as server:
         chat = await post(server, CHAT, asked("Answer.", stream=False))
         messages = await post(server, MESSAGES, {"model": "m", "messages": user("Answer.")})
@@ -109,13 +109,13 @@ async def test_every_api_says_in_its_words_that_the_output_limit_was_reached():
     ("status", "kind"),
     [(400, "invalid_request_error"), (403, "permission_error"), (413, "request_too_large"), (502, "api_error")],
 )
-async def test_failures_of_messages_have_the_names_anthropic_gives_them(status, kind):
+async def test_errors_of_messages_have_the_names_of_anthropic(status, kind):
     async with ModelServer([{"fail": {"status": status}}]) as server:
         reply = await post(server, MESSAGES, {"model": "m", "messages": user("Answer.")})
     assert (reply.status, reply.value["error"]["type"]) == (status, kind)
 
 
-async def test_every_api_is_read_into_the_same_conversation():
+async def test_every_api_is_parsed_into_the_same_conversation():
     spoken = (
         ChatMessage("user", "Hi"),
         ChatMessage("assistant", "Hello"),
@@ -145,5 +145,5 @@ async def test_every_api_is_read_into_the_same_conversation():
 
 
 @given(st.text())
-def test_the_words_of_a_text_are_the_text(text):
+def test_tokens_of_a_text_join_to_the_text(text):
     assert "".join(split_tokens(text)) == text

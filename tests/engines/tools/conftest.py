@@ -19,7 +19,7 @@ Call = Callable[..., Awaitable[ToolOutcome]]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A working directory beneath another folder, so that there is an outside."""
+    """Make a working directory beneath another folder, so that there is an outside."""
     root = tmp_path / "outside" / "tree"
     root.mkdir(parents=True)
     return root
@@ -27,7 +27,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def ripgrep_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a real `rg`: the installed one, or Claude Code, which is ripgrep when it is called so."""
+    """Return a folder with a real `rg`: the installed one, or Claude Code, which contains ripgrep under that name."""
     found = shutil.which("rg") or find_claude({"PATH": os.environ["PATH"]})
     if found is None:
         pytest.skip("There is neither ripgrep nor a Claude Code that contains it.")
@@ -38,7 +38,7 @@ def ripgrep_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(params=["ripgrep", "walk"])
 def search_path(request: pytest.FixtureRequest) -> str | None:
-    """The PATH on which the tools look for ripgrep; None: they use the plain search."""
+    """Return the PATH on which the tools look for ripgrep; None for the plain search."""
     return str(request.getfixturevalue("ripgrep_folder")) if request.param == "ripgrep" else None
 
 

@@ -1,12 +1,12 @@
-"""A model on loopback that says what a script says, for trying agent programs without a network.
+"""A scripted model server on loopback, for running agent programs without a network.
 
     async with ModelServer() as server:
         # point a program at server.url, and let its prompt carry script64([Step(text="Hello.")])
         assert server.requests[0].tools == ("read", "bash")
 
-It speaks OpenAI chat completions, OpenAI responses and Anthropic messages, streaming or not. What it says is
-carried by the prompt, or given to the server; any number of agents can share one.
-`python -m tests.support.model_server` runs it for people.
+It speaks OpenAI chat completions, OpenAI responses and Anthropic messages, streaming or not. The script is
+in the prompt, or set on the server; any number of agents can share one.
+`python -m tests.support.model_server` runs it from a shell.
 """
 
 from tests.support.model_server.request import ApiKind, ChatMessage, ChatRequest

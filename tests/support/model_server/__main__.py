@@ -1,7 +1,7 @@
-"""The model server for people: `python -m tests.support.model_server [--port N] [--log DIR]`.
+"""The model server as a program: `python -m tests.support.model_server [--port N] [--log DIR]`.
 
-Prints its address and runs until Ctrl-C. `--script JSON` gives every prompt the same steps, as
-`[{"text": "Hello."}]`; without it a prompt that carries no script is repeated.
+Prints its address and runs until Ctrl-C. `--script JSON` plays the same steps for every prompt, such as
+`[{"text": "Hello."}]`; without it a prompt without a script is repeated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.support.model_server", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="any free one if not given")
-    parser.add_argument("--log", type=Path, metavar="DIR", help="writes every request into this folder")
-    parser.add_argument("--script", type=_steps, metavar="JSON", help="what the model says to every prompt")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: any free one)")
+    parser.add_argument("--log", type=Path, metavar="DIR", help="write every request into this folder")
+    parser.add_argument("--script", type=_steps, metavar="JSON", help="steps that the model plays for every prompt")
     return parser
 
 

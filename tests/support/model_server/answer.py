@@ -1,4 +1,4 @@
-"""What the model says in one turn, before an API has spelled it."""
+"""One turn of the model, before it is encoded for an API."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ServerSentEvent(Struct, frozen=True):
     data: Mapping[str, Any] | str
     event: str = ""
     is_word: bool = False
-    """Carries a word of the text: what is paced, and after which a cut comes."""
+    """Contains a word of the text: words are paced, and a cut comes after one."""
 
     def encode(self) -> bytes:
         data = self.data.encode() if isinstance(self.data, str) else msgspec.json.encode(self.data)
@@ -55,7 +55,7 @@ class ServerSentEvent(Struct, frozen=True):
 
 
 class ApiDialect(Struct, frozen=True):
-    """How an API says an answer."""
+    """How one API encodes a turn."""
 
     whole: Callable[[ModelTurn], Mapping[str, Any]]
     stream: Callable[[ModelTurn], Iterator[ServerSentEvent]]
@@ -63,7 +63,7 @@ class ApiDialect(Struct, frozen=True):
 
 
 def build_turn(step: ScriptedTurn, request: ChatRequest, number: int) -> ModelTurn:
-    """What a step says to a request.
+    """Return the turn that a step gives for a request.
 
     A tool the request does not offer is named in the text instead: programs send side requests, for titles and the
     like, that hold the same prompt and offer nothing.
@@ -84,7 +84,7 @@ def build_turn(step: ScriptedTurn, request: ChatRequest, number: int) -> ModelTu
 
 
 def split_tokens(text: str) -> list[str]:
-    """A text in the pieces in which it is streamed; together they are the text."""
+    """Split a text into the pieces in which it is streamed."""
     return re.findall(r"\s*\S+\s*|\s+", text)
 
 

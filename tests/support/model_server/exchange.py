@@ -1,4 +1,4 @@
-"""As much of HTTP/1.1 as a model server needs: requests with a body, JSON replies, event streams."""
+"""The part of HTTP/1.1 that a model server needs: requests with a body, JSON replies, event streams."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.model_server.answer import ServerSentEvent
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 32 * 2**20
-"""A long conversation with images is some megabytes."""
+"""Bytes of a request: a long conversation with images has some megabytes."""
 
 
 class UnreadableError(ValueError):
-    """What came is no request that can be answered; the connection ends with the reply."""
+    """A malformed request; the connection ends with the reply."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -44,11 +44,11 @@ class HttpConnection:
         self._wants_body = True
 
     async def read_request(self) -> HttpRequest:
-        """The next request.
+        """Read the next request.
 
         Raises:
-            UnreadableError: it is none.
-            EndOfStream, IncompleteRead: the other side is gone.
+            UnreadableError: it is malformed.
+            EndOfStream, IncompleteRead: the client has disconnected.
         """
         try:
             head = (await self._incoming.receive_until(b"\r\n\r\n", MAX_HEAD_BYTES)).decode("latin-1")
@@ -88,13 +88,13 @@ class HttpConnection:
     async def reply(
         self, status: int, value: object, headers: Mapping[str, str] | None = None, *, half: bool = False
     ) -> None:
-        """Sends a whole reply; or, for one that is to break off, only half of what it announces."""
+        """Send a reply, or half of it to simulate a broken connection."""
         data = msgspec.json.encode(value)
         fields = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
         sent = len(data) // 2 if half else len(data)
         await self._stream.send(_encode_head(status, fields) + (data[:sent] if self._wants_body else b""))
 
-    async def begin_events(self) -> None:
+    async def start_events(self) -> None:
         fields = {"content-type": "text/event-stream", "cache-control": "no-cache", "transfer-encoding": "chunked"}
         await self._stream.send(_encode_head(HTTPStatus.OK, fields))
 
@@ -106,7 +106,7 @@ class HttpConnection:
         await self._stream.send(b"0\r\n\r\n")
 
     async def wait_closed(self) -> None:
-        """Returns when the other side has left."""
+        """Wait until the client disconnects."""
         try:
             while True:
                 await self._incoming.receive()
@@ -114,13 +114,13 @@ class HttpConnection:
             return
 
     async def drop(self) -> None:
-        """Ends the connection in the middle of whatever it was."""
+        """Close the connection at once."""
         await anyio.aclose_forcefully(self._stream)
 
 
 def _parse_headers(fields: list[str]) -> Mapping[str, str]:
-    parted = (field.partition(":") for field in fields)
-    return {name.strip().lower(): value.strip() for name, _, value in parted}
+    pairs = (field.partition(":") for field in fields)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
 def _encode_head(status: int, fields: Mapping[str, Any]) -> bytes:

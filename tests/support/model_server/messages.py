@@ -17,7 +17,7 @@ from tests.support.model_server.answer import (
 )
 
 SIGNATURE = "c2NyaXB0ZWQ="
-"""Thinking is signed by the provider and sent back as it was; programs only want one to be there."""
+"""Signature of thinking blocks, which programs send back unchanged; any value will do."""
 ERRORS = {
     401: "authentication_error",
     402: "billing_error",
@@ -28,7 +28,7 @@ ERRORS = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""What Anthropic calls them; others are the request's fault or the server's."""
+"""Anthropic's names of errors by status; others are `invalid_request_error` or `api_error`."""
 
 
 def encode_turn(answer: ModelTurn) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ def _encode_tool_use(call: ToolCall) -> dict[str, Any]:
 
 
 def _block_stream(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A block as it begins, and what is added to it."""
+    """Return a block as it starts, and its deltas."""
     match block["type"]:
         case "thinking":
             thoughts = [{"type": "thinking_delta", "thinking": word} for word in split_tokens(block["thinking"])]

@@ -1,4 +1,4 @@
-"""What a program asked the model, read from the three APIs into one value."""
+"""Requests to the model, parsed from the three APIs into one value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 
 class BadRequestError(ValueError):
-    """The server cannot make sense of a request; the message says why."""
+    """A request that cannot be parsed; the message names the reason."""
 
 
 class ApiKind(StrEnum):
@@ -38,24 +38,24 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     model: str
     stream: bool
     tools: tuple[str, ...]
-    """Names of the tools that were offered, in their order."""
+    """Names of the offered tools, in order."""
     system: str
     messages: tuple[ChatMessage, ...]
     reasoning: str
-    """The effort that was asked for, in the API's own words; "" where nothing was said."""
+    """The requested effort, in the API's own words; empty if none."""
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers with names in lower case."""
     body: Json
-    """All of it, as it came."""
+    """The whole decoded body."""
 
     @property
     def prompt(self) -> str:
-        """What the user said last."""
+        """The last message of the user."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
 
 def read_request(path: str, headers: Mapping[str, str], content: bytes) -> ChatRequest:
-    """The request in a body.
+    """Parse a request from its body.
 
     Raises:
         BadRequestError: it is no JSON object, or not what the API of this path takes.

@@ -100,7 +100,7 @@ def _encode_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _item_stream(item: dict[str, Any]) -> tuple[dict[str, Any], Deltas]:
-    """An item as it begins, and the events that complete it."""
+    """Return an item as it starts, and the events that complete it."""
     match item["type"]:
         case "reasoning":
             return {**item, "summary": []}, _reasoning_deltas(item["summary"][0])

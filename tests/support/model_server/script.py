@@ -1,7 +1,7 @@
-"""What the model is to say: steps, one per model turn, and how a prompt carries them.
+"""Scripts of the model: steps, one per turn, and their encoding in a prompt.
 
 The step played is the number of assistant turns after the user message that the script belongs to, so the server
-keeps no conversation: resumed sessions, retries and agents side by side all find their place.
+stores no conversation: resumed sessions, retries and concurrent agents all find their step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.model_server.request import BadRequestError, ChatMessage, Cha
 SCRIPT_MARK = "SCRIPT64:"
 SCRIPT_PATTERN = re.compile(SCRIPT_MARK + r"([A-Za-z0-9+/]+={0,2})")
 MAX_ECHO_CHARS = 60
-"""Characters of the last user message that are repeated where no script says anything."""
+"""Characters of the last user message that are repeated without a script."""
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -28,15 +28,15 @@ class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tool: str
     args: Mapping[str, Any] = field(default_factory=dict)
     force: bool = False
-    """Calls the tool even if the request does not offer it, as models that make tools up do."""
+    """Call the tool even if the request does not offer it, as models that invent tools do."""
 
 
 class ScriptedError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An answer by an error status, some times before the step is played."""
+    """An error response, given a number of times before the step is played."""
 
     status: Annotated[int, Meta(ge=400, le=599)] = 500
     times: int = 1
-    """-1 is always."""
+    """Number of failures; -1: always."""
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
 
@@ -46,7 +46,7 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     text: str = ""
     thinking: str = ""
-    """Comes before the text."""
+    """Thinking before the text."""
     tool: str = ""
     """One tool call after the text, with `args`."""
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     delay: Annotated[float, Meta(ge=0)] = 0.0
     """Seconds before the first byte."""
     tps: Annotated[float, Meta(ge=0)] = 0.0
-    """Words per second; 0 is as fast as it goes."""
+    """Words per second; 0: no pacing."""
     hang: bool = False
-    """Begins to answer and never goes on."""
+    """Start to answer and never continue."""
     cut: bool = False
-    """Drops the connection after the first word."""
+    """Drop the connection after the first word."""
     length: bool = False
-    """Says that its text ended at the model's output limit."""
+    """Report that the text ended at the output limit."""
     fail: ScriptedError | None = None
 
     @property
@@ -71,23 +71,23 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 Steps = Sequence[ScriptedTurn | Mapping[str, Any]]
 Decide = Callable[[ChatRequest], ScriptedTurn | Mapping[str, Any]]
-"""Looks at a request and says what the model does."""
+"""Returns the step for a request."""
 Script = Steps | Decide
 
 
 def script64(steps: Steps) -> str:
-    """A script as a prompt carries it: one word to be put anywhere into it."""
+    """Encode a script as one word that can be anywhere in a prompt."""
     return SCRIPT_MARK + base64.b64encode(msgspec.json.encode([_to_step(step) for step in steps])).decode()
 
 
 def step_for(request: ChatRequest, script: Script | None) -> ScriptedTurn:
-    """What the model does now: as the prompt says, else as the server was told, else it repeats the prompt.
+    """Return the next step: from the prompt, else from the server's script, else one that repeats the prompt.
 
     Raises:
-        BadRequestError: the prompt carries a script that cannot be read.
+        BadRequestError: the script in the prompt cannot be decoded.
     """
-    if carried := _find_script(request.messages):
-        steps, since = carried
+    if found := _find_script(request.messages):
+        steps, since = found
         return _select_step(steps, request.messages[since + 1 :])
     if script is None:
         return ScriptedTurn(text=f"ECHO: {request.prompt[-MAX_ECHO_CHARS:].strip()}")
@@ -98,7 +98,7 @@ def step_for(request: ChatRequest, script: Script | None) -> ScriptedTurn:
 
 def _find_script(messages: Sequence[ChatMessage]) -> tuple[Sequence[ScriptedTurn], int] | None:
     for at in range(len(messages) - 1, -1, -1):
-        # A program may merge user messages: the last script is the one that was asked for last.
+        # A program may merge user messages: the last script belongs to the last one.
         if messages[at].role == "user" and (found := SCRIPT_PATTERN.findall(messages[at].text)):
             return _decode_script(found[-1]), at
     return None

@@ -1,4 +1,4 @@
-"""The server: connections on loopback, each request answered as its script says, all of it gone with the block."""
+"""The model server: connections on loopback and scripted replies, for the duration of a block."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tests.support.model_server.script import Script, ScriptedTurn, step_for
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 256
 MAX_STORED_REQUESTS = 1000
-"""The requests remembered; older ones are forgotten."""
+"""Requests that are stored; older ones are dropped."""
 SECRET_HEADERS = {"authorization", "x-api-key"}
-"""Headers that are not written down."""
+"""Headers that are not logged."""
 MODELS = ("scripted-1", "scripted-2")
 API_DIALECTS = {ApiKind.CHAT: CHAT, ApiKind.RESPONSES: RESPONSES, ApiKind.MESSAGES: MESSAGES}
 DISCONNECT_ERRORS = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class ModelServer(anyio.AsyncContextManagerMixin):
-    """A scripted model, up while its block runs.
+    """A scripted model that runs for the duration of its block.
 
     A script in the prompt wins. Else `script` is played: steps that begin anew with each user message, or a function
     that looks at the request and says the step; what it raises ends the block. Without any script the model repeats
@@ -41,9 +41,9 @@ class ModelServer(anyio.AsyncContextManagerMixin):
     """
 
     def __init__(self, script: Script | None = None, *, port: int = 0, log: Path | None = None) -> None:
-        """`port` 0 takes any that is free; `log` is a folder that gets every request as a file."""
+        """Configure the server: `port` 0 is any free port, `log` a folder that gets every request as a file."""
         self.script = script
-        """May be changed while it is up."""
+        """The script; may be changed while the server runs."""
         self._port = port
         self._log = log
         self._requests: deque[ChatRequest] = deque(maxlen=MAX_STORED_REQUESTS)
@@ -53,12 +53,12 @@ class ModelServer(anyio.AsyncContextManagerMixin):
 
     @property
     def url(self) -> str:
-        """Where it is. For an OpenAI client `/v1` is added to it, for an Anthropic one nothing."""
+        """The base URL. OpenAI clients append `/v1`, Anthropic clients nothing."""
         return f"http://{HOST}:{self._port}"
 
     @property
     def requests(self) -> list[ChatRequest]:
-        """What the model was asked, oldest first."""
+        """The requests to the model, oldest first."""
         return list(self._requests)
 
     @asynccontextmanager
@@ -133,7 +133,7 @@ class ModelServer(anyio.AsyncContextManagerMixin):
             await _send_turn(exchange, request, step, build_turn(step, request, number))
 
     async def _fail_if_scripted(self, exchange: HttpConnection, request: ChatRequest, step: ScriptedTurn) -> bool:
-        """Fails as often as the step says for one and the same place of a conversation."""
+        """Fail as often as the step requires at one position of a conversation."""
         if (fail := step.fail) is None:
             return False
         place = msgspec.json.encode([step, request.prompt, len(request.messages)])
@@ -166,7 +166,7 @@ async def _send_turn(exchange: HttpConnection, request: ChatRequest, step: Scrip
         if step.cut:
             await exchange.drop()
         return
-    await exchange.begin_events()
+    await exchange.start_events()
     for event in dialect.stream(answer):
         if event.is_word and step.tps:
             await anyio.sleep(1 / step.tps)

@@ -1,4 +1,4 @@
-"""For workloads: measure a stretch of work inside the process and print it."""
+"""Helpers for workloads: measure work inside the process and print its cost."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 
 @contextmanager
-def gauged(*, times: int = 1) -> Iterator[None]:
-    """Prints what the block cost, divided by `times`, as the last line."""
+def print_cost(*, times: int = 1) -> Iterator[None]:
+    """Print the cost of the block, divided by `times`, as the last line."""
     gc.collect()
     before, cpu, wall = resident_bytes(), time.process_time(), time.monotonic()
     yield
@@ -33,5 +33,5 @@ def resident_bytes() -> int:
 
 
 def scratch() -> str:
-    """A folder of this workload's own, removed afterwards."""
+    """Return the temporary folder of this workload."""
     return os.environ["BENCH_SCRATCH"]

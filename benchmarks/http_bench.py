@@ -1,4 +1,4 @@
-"""`retinue serve` beside what it stands on. `python -m benchmarks.on_http WORK N`.
+"""`retinue serve` compared with a minimal server and raw queries. `python -m benchmarks.http_bench WORK N`.
 
 The client is this process, so that what is measured is the server.
 """
@@ -19,21 +19,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gauge import scratch
+from benchmarks.workload import scratch
 from retinue.model.event_codec import EventRecord, EventSource, to_line
 from retinue.model.events import PersistedEvent, RunEnded, RunQueued, RunStarted
 from retinue.model.results import AnswerStatus
 from retinue.servers.http.assets import AssetFolder
 
 ECHO = ("-m", "benchmarks.sse_echo")
-"""An SSE server that sends back what it is posted, and nothing else."""
-PATIENCE = 60.0
+"""An SSE server that only sends back what is posted to it."""
+WORK_TIMEOUT = 60.0
 MAY = 0.1
-"""Seconds an event may take longer through us."""
+"""Seconds an event may take longer through Retinue."""
 APART = {"wait": 0.03}
-"""Between two events."""
+"""Seconds between two events."""
 PAGE = 1_000
-"""Runs in one answer."""
+"""Runs per response."""
 
 
 PAGES = """
@@ -42,27 +42,27 @@ WHERE updated <= :seen AND (updated < :seen OR session > :session) ORDER BY upda
 """
 
 
-class Server:
+class HttpServer:
     """`retinue serve` in a process of its own, and requests to it."""
 
     def __init__(self, *arguments: str, script: Any = None) -> None:
-        self._begun = time.monotonic()
-        given = {"RETINUE_SCRIPT": json.dumps({"steps": script})} if script else {}
+        self._started = time.monotonic()
+        scripted = {"RETINUE_SCRIPT": json.dumps({"steps": script})} if script else {}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "retinue", "serve", "--port", "0", "--json", "--engine", "scripted", *arguments],
-            env={**os.environ, **given, "RETINUE_STATE": str(state())},
+            env={**os.environ, **scripted, "RETINUE_STATE": str(state())},
             cwd=scratch(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         assert self.process.stdout
-        told = json.loads(self.process.stdout.readline())
-        self.port: int = told["port"]
+        announcement = json.loads(self.process.stdout.readline())
+        self.port: int = announcement["port"]
         self.headers = {
-            "Authorization": f"Bearer {Path(told['tokenFile']).read_text().strip()}",
+            "Authorization": f"Bearer {Path(announcement['tokenFile']).read_text().strip()}",
             "Content-Type": "application/json",
         }
-        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WORK_TIMEOUT)
 
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
         self._connection.request(
@@ -71,9 +71,9 @@ class Server:
         return self._connection.getresponse().read()
 
     def first(self) -> float:
-        """Seconds from its start to its first answer."""
+        """Return the seconds from the start to the first response."""
         assert b'"ok"' in self.ask("GET", "health")
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started
 
     def leave(self) -> None:
         self.process.terminate()
@@ -81,9 +81,9 @@ class Server:
 
 
 @contextmanager
-def watching(port: int, headers: dict[str, str], path: str = "/api/v1/events") -> Iterator[Any]:
-    """The stream of a server for the block, as a file."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+def open_stream(port: int, headers: dict[str, str], path: str = "/api/v1/events") -> Iterator[Any]:
+    """Open the event stream of a server as a file, for the block."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WORK_TIMEOUT)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     answer.readline()
@@ -98,7 +98,7 @@ def state() -> Path:
 
 
 def fill(count: int) -> None:
-    """So many ended sessions, as the store writes them."""
+    """Write this many ended sessions, as the store does."""
     for number in range(count):
         run = f"{number:08x}{number:024x}"
         origin = EventSource(run=run, session=run, root=f"{number // 5:032x}", parent_tool_use_id=f"call-{number}")
@@ -115,7 +115,7 @@ def fill(count: int) -> None:
         (folder / "session.jsonl").write_bytes(header + b"".join(map(to_line, events)))
 
 
-def told(**figures: float) -> None:
+def print_figures(**figures: float) -> None:
     print(json.dumps(figures))
 
 
@@ -123,9 +123,9 @@ def told(**figures: float) -> None:
 
 
 def listing(count: int) -> None:
-    """All runs, page by page, over the raw query: SQL for the same pages in the same order, their rows fetched."""
+    """Measure the list of all runs, page by page, against SQL for the same pages in the same order."""
     fill(count)
-    server = Server()
+    server = HttpServer()
     server.ask("GET", "runs?limit=1")
     ratios: list[float] = []
     for _ in range(15):
@@ -140,13 +140,13 @@ def listing(count: int) -> None:
         assert seen == count
         ratios.append(ours / _raw(count, PAGE))
     server.leave()
-    told(wall=statistics.median(ratios))
+    print_figures(wall=statistics.median(ratios))
 
 
 def page(count: int) -> None:
-    """The first page of the activity, over the raw query of all runs: it must not read them all."""
+    """Measure the first page of the activity against the raw query of all runs, which it must not read."""
     fill(count)
-    server = Server()
+    server = HttpServer()
     server.ask("GET", "activity")
     took = []
     for _ in range(15):
@@ -154,11 +154,11 @@ def page(count: int) -> None:
         assert b'"groups"' in server.ask("GET", "activity")
         took.append(time.perf_counter() - began)
     server.leave()
-    told(wall=statistics.median(took) / statistics.median(_raw(count, count) for _ in range(5)))
+    print_figures(wall=statistics.median(took) / statistics.median(_raw(count, count) for _ in range(5)))
 
 
 def _raw(count: int, size: int) -> float:
-    """Seconds for the rows of so many runs, as they stand in the index, in pages of a size."""
+    """Return the seconds to fetch the index rows of this many runs in pages of this size."""
     began = time.perf_counter()
     with closing(sqlite3.connect(state() / "index.sqlite")) as database:
         found, updated, session = 0, float("inf"), ""
@@ -174,27 +174,27 @@ def _raw(count: int, size: int) -> float:
 
 
 def latency(count: int) -> None:
-    """Seconds from an event's being committed to a watcher's having it: the median of so many."""
+    """Measure the median time from storing an event to its arrival at a subscriber."""
     steps = [step for number in range(count) for step in ({"event": {"type": "text", "text": str(number)}}, APART)]
-    server = Server(script=[*steps, {"say": "done"}])
+    server = HttpServer(script=[*steps, {"say": "done"}])
     took: list[float] = []
-    with watching(server.port, server.headers) as stream:
+    with open_stream(server.port, server.headers) as stream:
         server.ask("POST", "runs", {"agent": "explorer", "task": "talk"})
         while len(took) < count:
             line = stream.readline()
             if b'"type":"text"' in line:
                 took.append(time.time() - json.loads(line.partition(b": ")[2])["event"]["time"])
     server.leave()
-    told(wall=statistics.median(took))
+    print_figures(wall=statistics.median(took))
 
 
 def echoed(count: int) -> None:
-    """The same of the least server there is, and the tenth of a second that ours may take longer."""
+    """Measure the same for the minimal server, plus the extra time Retinue may take."""
     process = subprocess.Popen([sys.executable, *ECHO], stdout=subprocess.PIPE)
     assert process.stdout
     port, took = int(process.stdout.readline()), []
-    posting = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    with watching(port, {}, "/") as stream:
+    posting = http.client.HTTPConnection("127.0.0.1", port, timeout=WORK_TIMEOUT)
+    with open_stream(port, {}, "/") as stream:
         for _ in range(count):
             posting.request("POST", "/", f"data: {time.time()!r}\n\n")
             while not (line := stream.readline()).startswith(b"data:"):
@@ -204,33 +204,33 @@ def echoed(count: int) -> None:
             time.sleep(APART["wait"])
     process.kill()
     process.communicate()
-    told(wall=statistics.median(took) + MAY)
+    print_figures(wall=statistics.median(took) + MAY)
 
 
 # -- the rest --------------------------------------------------------------------------------------
 
 
 def start(_: int) -> None:
-    server = Server()
-    told(wall=server.first())
+    server = HttpServer()
+    print_figures(wall=server.first())
     server.leave()
 
 
 def echo_start(_: int) -> None:
-    """The same of the least server."""
+    """Measure the start of the minimal server."""
     began = time.monotonic()
     process = subprocess.Popen([sys.executable, *ECHO], stdout=subprocess.PIPE)
     assert process.stdout
-    connection = http.client.HTTPConnection("127.0.0.1", int(process.stdout.readline()), timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", int(process.stdout.readline()), timeout=WORK_TIMEOUT)
     connection.request("POST", "/", "data: x\n\n")
     connection.getresponse().read()
-    told(wall=time.monotonic() - began)
+    print_figures(wall=time.monotonic() - began)
     process.kill()
     process.communicate()
 
 
 def weight(_: int) -> None:
-    """KB of everything a browser loads to show the first page, as it is sent."""
+    """Measure the KB that a browser loads for the first page, as sent."""
     assets = AssetFolder()
     sizes = []
     for name in assets.list_names():
@@ -238,7 +238,7 @@ def weight(_: int) -> None:
         assert asset
         if not name.startswith("login"):
             sizes.append(len(asset.gzipped or gzip.compress(asset.body)))
-    told(grown_bytes=sum(sizes))
+    print_figures(grown_bytes=sum(sizes))
 
 
 WORKS: dict[str, Callable[[int], None]] = {

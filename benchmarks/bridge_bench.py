@@ -1,4 +1,4 @@
-"""`retinue bridge`, and the same asked of the surface directly. `python -m benchmarks.on_bridge WORK N [direct]`.
+"""`retinue bridge`, and the same calls in process. `python -m benchmarks.bridge_bench WORK N [direct]`.
 
 The extension is this process: it writes and reads lines, so that what is measured is the bridge.
 """
@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gauge import scratch
+from benchmarks.workload import scratch
 
 TOOL = "delegate_to_subagents"
 TASKS: dict[str, Any] = {"tasks": [{"name": "a", "prompt": "look", "profile": "explorer"}]}
-"""One agent that says one sentence, in a session of its own."""
+"""One agent that answers with one sentence, in a session of its own."""
 Figures = dict[str, float]
 
 
-class Extension:
-    """One bridge, and the lines between it and us."""
+class BridgeExtension:
+    """One bridge process and the messages to and from it."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -45,13 +45,13 @@ class Extension:
         return said
 
     def first(self) -> float:
-        """Seconds from its start until it has told which tools there are."""
+        """Return the seconds from the start to the list of tools."""
         self.ask(type="tools", id="0")
         assert self.answer("tools")["tools"]
         return time.monotonic() - self._started
 
     def cpu(self) -> float:
-        """Seconds of CPU it has used."""
+        """Return the CPU seconds of the bridge."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -59,12 +59,12 @@ class Extension:
         self.process.communicate()
 
 
-def start(extension: Extension, _: int) -> Figures:
+def start(extension: BridgeExtension, _: int) -> Figures:
     return {"wall": extension.first()}
 
 
-def calls(extension: Extension, count: int) -> Figures:
-    """One after the other, each told of while it runs, as the extension for pi asks for it."""
+def calls(extension: BridgeExtension, count: int) -> Figures:
+    """Measure sequential calls with partial results, as the pi extension makes them."""
     extension.first()
     cpu = extension.cpu()
     for number in range(count):
@@ -74,7 +74,7 @@ def calls(extension: Extension, count: int) -> Figures:
 
 
 def directly(work: str, count: int) -> Figures:
-    """The same, asked of the surface in this process; a start is the whole of it."""
+    """Measure the same calls in this process, or its start."""
     import anyio
 
     from retinue.client import Retinue
@@ -102,7 +102,7 @@ def main() -> None:
     if which:
         figures = directly(work, int(count))
     else:
-        extension = Extension()
+        extension = BridgeExtension()
         figures = WORKS[work](extension, int(count))
         extension.leave()
     print(json.dumps(figures))

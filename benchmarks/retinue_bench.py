@@ -1,6 +1,6 @@
-"""Our side of the same work: the whole product, durable session, bus and guards included.
+"""Retinue's side of the same work, with durable sessions, event bus and guards.
 
-`python -m benchmarks.ours WORK N`
+`python -m benchmarks.retinue_bench WORK N`
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from benchmarks.gauge import gauged, resident_bytes, scratch
+from benchmarks.workload import print_cost, resident_bytes, scratch
 from retinue.client import Retinue
 from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest, OnDelta, run_agent_loop
 from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
@@ -27,12 +27,12 @@ TASK = ("explorer", "do it")
 
 
 async def read(path: str) -> str:
-    """Reads."""
+    """Read a file."""
     return f"content of {path}"
 
 
 class LoopEngine:
-    """Our agent loop over a model of the benchmark's own."""
+    """The agent loop over a model of the benchmark."""
 
     def __init__(self, model: ChatModel) -> None:
         self._model = model
@@ -43,7 +43,7 @@ class LoopEngine:
 
 
 class InstantModel:
-    """Wants one tool, then answers."""
+    """Calls one tool, then answers."""
 
     name = "instant"
 
@@ -53,7 +53,7 @@ class InstantModel:
         return ModelReply(content=(Text("done"),))
 
 
-def opened(model: Any, **settings: Any) -> Retinue:
+def make_retinue(model: Any, **settings: Any) -> Retinue:
     kind = EngineInfo(
         name="bench",
         capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
@@ -65,32 +65,32 @@ def opened(model: Any, **settings: Any) -> Retinue:
 
 
 async def delegations(count: int) -> None:
-    async with opened(InstantModel()) as retinue:
+    async with make_retinue(InstantModel()) as retinue:
         for _ in range(20):
             await retinue.run(*TASK)
-        with gauged(times=count):
+        with print_cost(times=count):
             for _ in range(count):
                 result = await retinue.run(*TASK)
                 assert result.failure is None
 
 
 async def parallel(count: int) -> None:
-    async with opened(InstantModel()) as retinue:
+    async with make_retinue(InstantModel()) as retinue:
         await retinue.run(*TASK)
-        with gauged(times=count):
+        with print_cost(times=count):
             results = await retinue.delegate([TASK] * count)
         assert all(result.failure is None for result in results)
 
 
 TURN = 0.05
-"""Seconds a model thinks."""
+"""Seconds per model turn."""
 TURNS = 4
 SLOTS = 4
 """The default."""
 
 
 async def thinking(count: int) -> None:
-    """Tasks that each think four times for 50 ms, four at once."""
+    """Measure tasks of four turns of 50 ms, four at a time."""
 
     class ThinkingModel:
         name = "thinking"
@@ -104,15 +104,15 @@ async def thinking(count: int) -> None:
                 )
             return ModelReply(content=(Text("done"),))
 
-    async with opened(ThinkingModel(), max_concurrency=SLOTS) as retinue:
+    async with make_retinue(ThinkingModel(), max_concurrency=SLOTS) as retinue:
         await retinue.run(*TASK)
-        with gauged():
+        with print_cost():
             results = await retinue.delegate([TASK] * count)
         assert all(result.failure is None for result in results)
 
 
 async def held(count: int) -> None:
-    """Memory of runs that have all their events at the moment before the last."""
+    """Measure the memory of runs just before their last event."""
     ready, go = 0, anyio.Event()
 
     class WaitingModel:
@@ -129,7 +129,7 @@ async def held(count: int) -> None:
             await go.wait()
             return ModelReply(content=(Text("done"),))
 
-    async with opened(WaitingModel()) as retinue:
+    async with make_retinue(WaitingModel()) as retinue:
         before = resident_bytes()
         async with anyio.create_task_group() as group:
             group.start_soon(retinue.delegate, [TASK] * count)
@@ -140,12 +140,12 @@ async def held(count: int) -> None:
 
 
 async def deltas(count: int) -> None:
-    """A stream of deltas of 500 bytes, with nobody watching."""
+    """Measure a stream of deltas of 500 bytes without subscribers."""
     await _deltas(count, watched=False)
 
 
 async def watched_deltas(count: int) -> None:
-    """The same, masked and shown to a watcher."""
+    """Measure the same stream, redacted and sent to a subscriber."""
     await _deltas(count, watched=True)
 
 
@@ -159,8 +159,8 @@ async def _deltas(count: int, *, watched: bool) -> None:
                 await say(TextDelta(text))
             return ModelReply(content=(Text("done"),))
 
-    async with opened(StreamingModel(), idle_timeout=180.0) as retinue:
-        with gauged():
+    async with make_retinue(StreamingModel(), idle_timeout=180.0) as retinue:
+        with print_cost():
             if watched:
                 async with retinue.events() as events, anyio.create_task_group() as group:
 
@@ -177,9 +177,9 @@ async def _deltas(count: int, *, watched: bool) -> None:
 
 
 async def appended(count: int) -> None:
-    """Events through the whole core into the durable store."""
+    """Measure events through the whole runtime into the durable store."""
 
-    class Talking:
+    class StreamingModel:
         async def run(self, spec: RunSpec, emit: Emit) -> None:
             for number in range(count):
                 await emit(ToolCalled(f"c{number}", "read", {"path": "x" * 60, "n": number}))
@@ -188,11 +188,11 @@ async def appended(count: int) -> None:
     kind = EngineInfo(
         name="bench",
         capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
-        make=Talking,
+        make=StreamingModel,
         not_installed_reason=lambda: None,
     )
     async with Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="bench", engines={"bench": kind}) as retinue:
-        with gauged(times=count):
+        with print_cost(times=count):
             result = await retinue.run(*TASK)
         assert result.failure is None, result.failure
 
@@ -206,7 +206,7 @@ class InstantEnd:
 
 
 async def first_request(_: int) -> None:
-    """From the start of the program to the first model request, the session being durable."""
+    """Measure the time from the program's start to the first model request of a durable session."""
     import time
 
     class ProbeModel:
@@ -216,12 +216,12 @@ async def first_request(_: int) -> None:
             print(f'{{"cpu": {time.process_time()}}}')
             return ModelReply(content=(Text("done"),))
 
-    async with opened(ProbeModel()) as retinue:
+    async with make_retinue(ProbeModel()) as retinue:
         await retinue.run(*TASK)
 
 
 async def session_of(count: int, size: int = 200) -> str:
-    """A stored session with this many events of this size; returns its id."""
+    """Store a session with this many events of this size and return its id."""
     async with JsonlStore(state()) as store:
         session = store.claim()
         spec = RunSpec(
@@ -257,20 +257,20 @@ def state() -> Any:
 
 
 async def listed(count: int) -> None:
-    """Lists a state folder whose one session has `count` events, its index fresh each time."""
+    """Measure listing a state folder with one session of `count` events and a new index."""
     await session_of(count)
     async with JsonlStore(state()) as store:
-        with gauged(times=20):
+        with print_cost(times=20):
             for _ in range(20):
                 (state() / "index.sqlite").unlink(missing_ok=True)
                 assert len(await store.list()) == 1
 
 
 async def tailed(count: int) -> None:
-    """The answer and the last 20 events of a session with `count` events."""
+    """Measure reading the answer and the last 20 events of a session with `count` events."""
     session = await session_of(count)
     async with JsonlStore(state()) as store:
-        with gauged(times=50):
+        with print_cost(times=50):
             for _ in range(50):
                 summary = await store.summary(session)
                 assert summary and summary.preview == "the answer"
@@ -278,17 +278,17 @@ async def tailed(count: int) -> None:
 
 
 async def first_screen(count: int) -> None:
-    """The last 12 events of a session of so many messages of 5 KB, as a screen shows them first."""
+    """Measure reading the last 12 events of a session of `count` messages of 5 KB."""
     session = await session_of(count, 5000)
     async with JsonlStore(state()) as store:
         await store.tail(session, 12)
-        with gauged(times=20):
+        with print_cost(times=20):
             for _ in range(20):
                 assert len(await store.tail(session, 12)) == 12
 
 
 async def last_bytes(count: int) -> None:
-    """The last 64 KB of the same session's file, read and decoded in a thread: a program must not wait for it."""
+    """Measure reading and decoding the last 64 KB of the same session's file in a thread."""
     import os
 
     import anyio.to_thread
@@ -304,7 +304,7 @@ async def last_bytes(count: int) -> None:
             from_line(line)
 
     await anyio.to_thread.run_sync(read)
-    with gauged(times=20):
+    with print_cost(times=20):
         for _ in range(20):
             await anyio.to_thread.run_sync(read)
 

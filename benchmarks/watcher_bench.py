@@ -1,4 +1,4 @@
-"""What being watched costs a run. `python -m benchmarks.on_watching SECONDS WATCHERS`.
+"""The cost of subscribers for a run. `python -m benchmarks.watcher_bench SECONDS WATCHERS`.
 
 One run tells 1,000 durable events a second in the process of the server. The watchers are another process: it reads
 all their streams but one, which it never reads.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.gauge import scratch
+from benchmarks.workload import scratch
 from retinue.client import Retinue
 from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
 from retinue.model.events import MessageEnded, Text, ToolCalled, ToolReturned
@@ -25,12 +25,12 @@ from retinue.servers.asgi.serving import bind_socket, serve_http
 from retinue.servers.http.serving import open_server
 
 RATE = 1_000
-"""Events a second."""
+"""Events per second."""
 PACE = 0.02
 
 
-class Talkative:
-    """Says so much a second, for so long."""
+class StreamingEngine:
+    """Emits text at a fixed rate for a fixed time."""
 
     def __init__(self, seconds: float) -> None:
         self._count = int(seconds * RATE)
@@ -48,11 +48,11 @@ class Talkative:
 
 
 async def measure(seconds: float, count: int) -> float:
-    """Seconds that the run took while so many watched."""
+    """Return the duration of the run with this many subscribers."""
     kind = EngineInfo(
         name="bench",
         capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
-        make=lambda: Talkative(seconds),
+        make=lambda: StreamingEngine(seconds),
         not_installed_reason=lambda: None,
     )
     retinue = Retinue(
@@ -71,8 +71,8 @@ async def measure(seconds: float, count: int) -> float:
         ):
             group.start_soon(serve_http, server.app, bound)
             token = server.authenticator.token_file.read_text().strip()
-            watching = await anyio.open_process(
-                [sys.executable, "-m", "benchmarks.on_watching", "watch", str(port), token, str(count)]
+            open_stream = await anyio.open_process(
+                [sys.executable, "-m", "benchmarks.watcher_bench", "watch", str(port), token, str(count)]
             )
             while server.feed.watchers < count:
                 await anyio.sleep(0.01)
@@ -80,14 +80,14 @@ async def measure(seconds: float, count: int) -> float:
             result = await retinue.run("explorer", "work")
             took = time.monotonic() - began
             assert result.failure is None, result.failure
-            watching.kill()
-            await watching.aclose()
+            open_stream.kill()
+            await open_stream.aclose()
             group.cancel_scope.cancel()
     return took
 
 
 def watch(port: int, token: str, count: int) -> None:
-    """Reads the streams of so many watchers for ever, but never the first."""
+    """Read the streams of this many subscribers for ever, except for the first."""
     request = (
         f"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     )

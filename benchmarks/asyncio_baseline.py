@@ -1,6 +1,6 @@
-"""The floor: the same work in plain asyncio with nothing around it. `python -m benchmarks.floor WORK N`.
+"""The baseline: the same work in plain asyncio. `python -m benchmarks.asyncio_baseline WORK N`.
 
-It makes the same files, writes the same lines and syncs as often, so that what is compared is Python, not the disk.
+It makes the same files, writes the same lines and syncs as often, so that Python is compared, not the disk.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from benchmarks.gauge import gauged, resident_bytes, scratch
+from benchmarks.workload import print_cost, resident_bytes, scratch
 
 LINE = {"v": 1, "run": "a" * 32, "session": "a" * 32, "root": "b" * 32, "parentToolUseId": "call-" + "c" * 16}
 
 
-class Session:
-    """What a durable session costs the system: a folder, a record, a lease, a log, two syncs of the record."""
+class PlainSession:
+    """The system calls of a durable session: a folder, a record, a lease, a log, two syncs of the record."""
 
     def __init__(self, number: int, log: int) -> None:
         self._folder = f"{scratch()}/sessions/{number:08x}"
@@ -55,14 +55,14 @@ class Session:
 
 
 def folders() -> int:
-    """Makes the folders and opens the log they share."""
+    """Make the folders and open their common log."""
     for name in ("sessions", "leases", "roots"):
         os.mkdir(f"{scratch()}/{name}")
     return os.open(f"{scratch()}/roots/events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 async def model(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Wants one tool, then answers."""
+    """Call one tool, then answer."""
     await asyncio.sleep(0)
     if messages[-1]["role"] == "user":
         return {"role": "assistant", "calls": [{"id": "c1", "name": "read", "args": {"path": "x"}}]}
@@ -74,8 +74,8 @@ async def tool(args: dict[str, Any]) -> str:
 
 
 async def delegation(number: int, log: int) -> list[dict[str, Any]]:
-    """One delegation with one tool call and one answer; returns its events."""
-    session = Session(number, log)
+    """Run one delegation with one tool call and one answer, and return its events."""
+    session = PlainSession(number, log)
     events = [session.write("run_queued", task="do it"), session.write("run_started")]
     session.begin()
     messages: list[dict[str, Any]] = [{"role": "user", "text": "do it"}]
@@ -100,7 +100,7 @@ async def delegations(count: int) -> None:
     log = folders()
     for number in range(20):
         await delegation(10**6 + number, log)
-    with gauged(times=count):
+    with print_cost(times=count):
         for number in range(count):
             await delegation(number, log)
 
@@ -108,15 +108,15 @@ async def delegations(count: int) -> None:
 async def parallel(count: int) -> None:
     log = folders()
     await delegation(10**6, log)
-    with gauged(times=count):
+    with print_cost(times=count):
         await asyncio.gather(*(delegation(number, log) for number in range(count)))
 
 
 async def held(count: int) -> None:
-    """Memory of tasks that hold the events of a run, field by field, at the moment before the last."""
+    """Measure the memory of tasks that hold the events of a run, just before the last event."""
     ready, go = 0, asyncio.Event()
 
-    def happened() -> list[dict[str, Any]]:
+    def make_events() -> list[dict[str, Any]]:
         facts = {"name": "explorer", "agent": "explorer", "task": "do it", "cwd": "/", "surface": "fanout"}
         events: list[dict[str, Any]] = [
             {**stamp(1), "type": "run_queued", **facts, "engine": "bench", "timeout": 600.0, "tools": ["read"]},
@@ -135,7 +135,7 @@ async def held(count: int) -> None:
 
     async def one() -> list[dict[str, Any]]:
         nonlocal ready
-        events = happened()
+        events = make_events()
         ready += 1
         await go.wait()
         return events
@@ -156,8 +156,8 @@ def stamp(seq: int) -> dict[str, Any]:
 
 
 async def deltas(count: int) -> None:
-    """A stream of deltas of 500 bytes: made by a model, told apart, counted, the first 8 MiB kept."""
-    kept: list[str] = []
+    """Measure a stream of deltas of 500 bytes: generated, classified, counted, the first 8 MiB stored."""
+    answer_parts: list[str] = []
     size = 0
 
     async def stream() -> AsyncIterator[dict[str, str]]:
@@ -167,18 +167,18 @@ async def deltas(count: int) -> None:
             if number % 32 == 0:
                 await asyncio.sleep(0)
 
-    with gauged():
+    with print_cost():
         async for event in stream():
             if event["type"] == "text_delta":
                 size += len(event["text"])
                 if size <= 8 * 2**20:
-                    kept.append(event["text"])
-        answer = "".join(kept)
+                    answer_parts.append(event["text"])
+        answer = "".join(answer_parts)
     assert answer
 
 
 async def appended(count: int) -> None:
-    """Encodes and writes event lines, with a sync and a write to the shared log after each hundred."""
+    """Encode and write event lines, with a sync and a write to the shared log after each hundred."""
     from retinue.model.event_codec import EventRecord, EventSource, to_line
     from retinue.model.events import ToolCalled
 
@@ -186,7 +186,7 @@ async def appended(count: int) -> None:
     file = os.open(f"{scratch()}/plain.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     origin = EventSource(run="a" * 32, session="a" * 32, root="b" * 32, parent_tool_use_id="call-1")
     held: list[bytes] = []
-    with gauged(times=count):
+    with print_cost(times=count):
         for number in range(count):
             event = ToolCalled(f"c{number}", "read", {"path": "x" * 60, "n": number})
             line = to_line(EventRecord(origin, number, 1.5, event))
@@ -204,7 +204,7 @@ async def first_request(_: int) -> None:
     import time
 
     log = folders()
-    session = Session(1, log)
+    session = PlainSession(1, log)
     session.write("run_queued", task="do it")
     session.write("run_started")
     session.begin()

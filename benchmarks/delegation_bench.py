@@ -1,6 +1,6 @@
-"""Runs that do nothing, delegated by the socket on which children call home; and the same asked for directly.
+"""Empty runs, delegated over the control socket, and the same plans run directly.
 
-`python -m benchmarks.on_home called|direct N`
+`python -m benchmarks.delegation_bench called|direct N`
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.gauge import gauged, scratch
+from benchmarks.workload import print_cost, scratch
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.base import EngineInfo
@@ -21,7 +21,7 @@ from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
 
 LINES = 4
-"""Calls at once."""
+"""Concurrent calls."""
 SPAWN = "spawn_subagent"
 LEAD = Agent(name="lead", tools=("read", "subagent"))
 
@@ -49,8 +49,8 @@ for thread in threads: thread.join()
 """
 
 
-class Bench:
-    """A lead at work, in whose place the benchmark delegates."""
+class DelegationBench:
+    """A running lead agent, in whose name the benchmark delegates."""
 
     def __init__(self) -> None:
         kind = EngineInfo(
@@ -84,7 +84,7 @@ class Bench:
             group.start_soon(self.retinue.run_plan, lead, self.retinue.call("nested"))
             await self._begun.wait()
             assert self.home is not None
-            with gauged(times=count):
+            with print_cost(times=count):
                 # From a process of its own, as children are.
                 given = json.dumps([self.home.address, self.home.token.reveal()]).encode()
                 await anyio.run_process(
@@ -100,12 +100,12 @@ class Bench:
                 for turn in range(count // LINES):
                     await spawn({"agent": "explorer", "task": f"{number} {turn}"}, call, None)
 
-            with gauged(times=count):
+            with print_cost(times=count):
                 async with anyio.create_task_group() as group:
                     for number in range(LINES):
                         group.start_soon(line, number)
 
 
 if __name__ == "__main__":
-    bench = Bench()
+    bench = DelegationBench()
     anyio.run({"called": bench.called, "direct": bench.direct}[sys.argv[1]], int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser beside the least page there is. `python -m benchmarks.on_dashboard WORK N`.
+"""The dashboard in a real browser compared with a minimal page. `python -m benchmarks.dashboard_bench WORK N`.
 
 Both are painted by the same browser and observed by the same script: what was added to the page, and the next frame
 after that. The clock of the page is compared with ours.
@@ -19,7 +19,7 @@ from playwright.sync_api import Page, Route, sync_playwright
 from tests.servers.dashboard.conftest import FLAGS
 from tests.servers.dashboard.install import ADVICE, find
 
-from benchmarks.on_http import APART, ECHO, MAY, PATIENCE, Server, told
+from benchmarks.http_bench import APART, ECHO, MAY, WORK_TIMEOUT, HttpServer, print_figures
 
 OBSERVE = """(count) => {
   const painted = new Map();
@@ -48,7 +48,7 @@ new EventSource("/").onmessage = ({ data }) => {
 
 
 @contextmanager
-def browsing() -> Iterator[Page]:
+def open_page() -> Iterator[Page]:
     program = find()
     if not program:
         raise SystemExit(f"There is no browser. {ADVICE}")
@@ -58,15 +58,15 @@ def browsing() -> Iterator[Page]:
         browser.close()
 
 
-def painted_within(page: Page, committed: Callable[[], dict[str, float]]) -> float:
-    """The median of the seconds from an event's being committed to its being painted."""
-    ahead = _ahead(page)
+def measure_paint_delay(page: Page, committed: Callable[[], dict[str, float]]) -> float:
+    """Return the median seconds from storing an event to painting it."""
+    ahead = _clock_offset(page)
     painted: dict[str, float] = page.evaluate("window.painted")
     return statistics.median(painted[number] - ahead - when for number, when in committed().items())
 
 
-def _ahead(page: Page) -> float:
-    """Seconds that the page's clock is ahead of ours, by the exchange that took the least time."""
+def _clock_offset(page: Page) -> float:
+    """Return the seconds that the page's clock is ahead, by the fastest exchange."""
     exchanges: list[tuple[float, float]] = []
     for _ in range(20):
         began = time.time()
@@ -77,10 +77,10 @@ def _ahead(page: Page) -> float:
 
 
 def dashboard(count: int) -> None:
-    """So many pieces of text on the page of a run that says them."""
+    """Measure this many deltas on the page of their run."""
     said = [{"event": {"type": "text", "text": f"painted {number}"}} for number in range(count)]
     steps = [step for one in said for step in (one, APART)]
-    server = Server(script=[{"hear": True}, *steps, {"say": "done"}])
+    server = HttpServer(script=[{"hear": True}, *steps, {"say": "done"}])
     run = json.loads(server.ask("POST", "runs", {"agent": "explorer", "task": "talk"}))["run"]["run"]
 
     def committed() -> dict[str, float]:
@@ -88,28 +88,28 @@ def dashboard(count: int) -> None:
         texts = [event for event in events if event["type"] == "text" and event["text"].startswith("painted")]
         return {event["text"].split()[1]: event["time"] for event in texts}
 
-    with browsing() as page:
+    with open_page() as page:
         page.goto(json.loads(server.ask("POST", "links", {}))["link"])
         page.get_by_role("link", name="explorer, running").click()
         page.get_by_role("textbox", name="Tell explorer").wait_for()
         page.evaluate(OBSERVE, count)
         server.ask("POST", f"runs/{run}/steer", {"text": "begin"})
-        told(wall=painted_within(page, committed))
+        print_figures(wall=measure_paint_delay(page, committed))
     server.leave()
 
 
 def echoed(count: int) -> None:
-    """The same of the least server and the least page, and the tenth of a second that ours may take longer."""
+    """Measure the same for the minimal server and page, plus the extra time Retinue may take."""
     process = subprocess.Popen([sys.executable, *ECHO], stdout=subprocess.PIPE)
     assert process.stdout
     port = int(process.stdout.readline())
-    posting = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    posting = http.client.HTTPConnection("127.0.0.1", port, timeout=WORK_TIMEOUT)
     address = f"http://127.0.0.1:{port}/page"
 
     def answer(route: Route) -> None:
         route.fulfill(content_type="text/html", body=LEAST)
 
-    with browsing() as page:
+    with open_page() as page:
         page.route(address, answer)
         with page.expect_response(f"http://127.0.0.1:{port}/"):
             page.goto(address)
@@ -120,7 +120,7 @@ def echoed(count: int) -> None:
             posting.request("POST", "/", f"data: painted {number}\n\n")
             posting.getresponse().read()
             time.sleep(APART["wait"])
-        told(wall=painted_within(page, lambda: committed) + MAY)
+        print_figures(wall=measure_paint_delay(page, lambda: committed) + MAY)
     process.kill()
     process.communicate()
 

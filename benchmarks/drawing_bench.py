@@ -1,6 +1,6 @@
-"""What looking costs: CPU per second of drawing 16 busy agents on 200×60, over the same work that nobody sees.
+"""The cost of the live view: CPU per second of drawing 16 busy agents on 200×60, over the same work undrawn.
 
-`python -m benchmarks.drawing SECONDS`
+`python -m benchmarks.drawing_bench SECONDS`
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TextIO
 
 import anyio
 
-from benchmarks.gauge import scratch
+from benchmarks.workload import scratch
 from retinue.client import Retinue
 from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
 from retinue.model.events import MessageEnded, Text, TextDelta, ToolCalled, ToolReturned
@@ -22,13 +22,13 @@ from retinue.tui.live_view import LiveView, run_view
 
 AGENTS = 16
 LINES = 1_000
-"""A second, of all of them together."""
+"""Lines per second of all agents together."""
 SIZE = {"COLUMNS": "200", "LINES": "60"}
 PACE = 0.05
 
 
-class Busy:
-    """Says so many lines a second, some as tools, most word by word, and goes on for so long."""
+class BusyEngine:
+    """Emits lines at a fixed rate, some as tool calls, most as deltas, for a fixed time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -38,12 +38,12 @@ class Busy:
         while (passed := time.monotonic() - start) < self._seconds:
             while number < passed * LINES / AGENTS:
                 number += 1
-                await self._say(number, emit)
+                await self._emit_line(number, emit)
             await anyio.sleep(PACE)
         await emit(Text("done"))
         await emit(MessageEnded(stop_reason="stop"))
 
-    async def _say(self, number: int, emit: Emit) -> None:
+    async def _emit_line(self, number: int, emit: Emit) -> None:
         if number % 5 == 0:
             await emit(ToolCalled(f"c{number}", "ls", {"path": f"src/{number}"}))
             await emit(ToolReturned(f"c{number}", "ls", "a.py\nb.py\nlib/"))
@@ -52,11 +52,11 @@ class Busy:
 
 
 async def cost(seconds: float, screen: TextIO, *, drawn: bool) -> float:
-    """CPU seconds per second of 16 agents at work."""
+    """Return the CPU seconds per second of 16 running agents."""
     kind = EngineInfo(
         name="bench",
         capabilities=EngineCapabilities(tools=frozenset({"read", "grep", "find", "ls"})),
-        make=lambda: Busy(seconds),
+        make=lambda: BusyEngine(seconds),
         not_installed_reason=lambda: None,
     )
     settings = {"max_concurrency": AGENTS, "looping_tool_count": 0}

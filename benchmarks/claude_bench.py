@@ -1,6 +1,6 @@
 """Delegation to the real Claude Code, and the same work by the SDK's own `query`.
 
-`python -m benchmarks.on_claude WORK N`. A scripted model on loopback, in a process of its own, answers both sides:
+`python -m benchmarks.claude_bench WORK N`. A scripted model on loopback, in a process of its own, answers both sides:
 one read, one answer.
 """
 
@@ -20,7 +20,7 @@ import anyio
 from tests.real.claude_install import claude_environ
 from tests.support.model_server import script64
 
-from benchmarks.gauge import gauged, scratch
+from benchmarks.workload import print_cost, scratch
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.claude.launch import CLAUDE_VARIABLES
@@ -39,7 +39,7 @@ def main() -> None:
 
 @contextmanager
 def environment() -> Iterator[dict[str, str]]:
-    """What a Claude Code needs to reach the scripted model."""
+    """Return the environment in which Claude Code reaches the scripted model."""
     file().write_text("the secret word is XYZZY\n")
     command = [sys.executable, "-m", "tests.support.model_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -89,7 +89,7 @@ async def _query(environ: dict[str, str]) -> None:
 # -- ours --------------------------------------------------------------------------------------------
 
 
-def opened(environ: dict[str, str]) -> Retinue:
+def make_retinue(environ: dict[str, str]) -> Retinue:
     return Retinue(
         cwd=scratch(),
         state=f"{scratch()}/state",
@@ -101,17 +101,17 @@ def opened(environ: dict[str, str]) -> Retinue:
 
 
 async def compared(environ: dict[str, str], count: int) -> None:
-    """A delegation and a query in turn: how many times as long the one takes. A busy machine slows both."""
-    async with opened(environ) as retinue:
+    """Measure the ratio of a delegation to a query, alternately, so that a busy machine slows both."""
+    async with make_retinue(environ) as retinue:
         await _run(retinue)  # what a program does once: imports, the guardian
         await _query(environ)
-        ratios = [await _timed(_run, retinue) / await _timed(_query, environ) for _ in range(count)]
+        ratios = [await _time_call(_run, retinue) / await _time_call(_query, environ) for _ in range(count)]
     print(json.dumps({"wall": statistics.median(ratios)}))
 
 
-async def _timed(work: Callable[..., Awaitable[None]], *given: Any) -> float:
+async def _time_call(work: Callable[..., Awaitable[None]], *args: Any) -> float:
     start = time.monotonic()
-    await work(*given)
+    await work(*args)
     return time.monotonic() - start
 
 
@@ -121,27 +121,27 @@ async def _run(retinue: Retinue) -> None:
 
 
 async def delegated(environ: dict[str, str], count: int) -> None:
-    """Delegations one after the other."""
-    async with opened(environ) as retinue:
+    """Measure sequential delegations."""
+    async with make_retinue(environ) as retinue:
         await _run(retinue)
-        with gauged(times=count):
+        with print_cost(times=count):
             for _ in range(count):
                 await _run(retinue)
 
 
 async def nested(environ: dict[str, str], count: int) -> None:
-    """Delegations one after the other by an agent that is on Claude Code itself, its own run among them."""
-    async with opened(environ) as retinue:
+    """Measure sequential delegations by an agent on Claude Code, including its own run."""
+    async with make_retinue(environ) as retinue:
         call = retinue.call("nested")
         await retinue.run_plan(leading(1), call)
-        with gauged(times=count + 1):
+        with print_cost(times=count + 1):
             (result,) = await retinue.run_plan(leading(count), call)
         assert result.text == "Done.", result.failure
         assert result.actual.nested_usage.turns == 2 * count
 
 
 def leading(count: int) -> Plan:
-    """So many tasks, each its own: the same one again and again would be a loop."""
+    """Return a plan of this many different tasks: a repeated task would be a loop."""
     prompts = [f"{number}. {prompt()}" for number in range(count)]
     asks = [{"description": "d", "subagent_type": "worker", "prompt": each} for each in prompts]
     steps: list[dict[str, Any]] = [*({"tool": "Agent", "args": args} for args in asks), {"text": "Done."}]

@@ -1,4 +1,4 @@
-"""Delegation to the real pi, and the same work done by bare pi processes. `python -m benchmarks.on_pi WORK N`.
+"""Delegation to the real pi, and the same work done by bare pi processes. `python -m benchmarks.pi_bench WORK N`.
 
 A scripted model on loopback, in a process of its own, answers both sides: one read, one answer. Needs the pi that
 `make test` installs into `.tools`.
@@ -23,7 +23,7 @@ from tests.real.pi_install import PiInstall, find_pi
 from tests.support import fake_pi
 from tests.support.model_server import script64
 
-from benchmarks.gauge import resident_bytes, scratch
+from benchmarks.workload import resident_bytes, scratch
 from retinue.client import Retinue
 from retinue.engines.json_lines import LineSplitter
 from retinue.model.events import MessageEnded
@@ -40,7 +40,7 @@ def main() -> None:
     WORKS[work](count)
 
 
-def installed() -> PiInstall:
+def find_installed_pi() -> PiInstall:
     if not PI.is_in(TOOLS):
         raise SystemExit("There is no real pi: `make test` installs it into .tools.")
     cache = TOOLS / "node-cache"  # as on a machine where pi was used before
@@ -50,23 +50,23 @@ def installed() -> PiInstall:
 
 @contextmanager
 def environment() -> Iterator[dict[str, str]]:
-    """What a pi needs to reach the scripted model; `a.txt` is in the working directory."""
+    """Return the environment in which pi reaches the scripted model; `a.txt` is in the working directory."""
     Path(scratch(), "a.txt").write_text("the secret word is XYZZY\n")
     command = [sys.executable, "-m", "tests.support.model_server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
         try:
-            yield installed().environ_in(Path(scratch(), "home"), url)
+            yield find_installed_pi().environ_in(Path(scratch(), "home"), url)
         finally:
             server.kill()
 
 
-class Spent:
-    """CPU of this process, of those it has waited for, and time, since it was made."""
+class CpuUsage:
+    """CPU of this process and its ended children, and wall time, since creation."""
 
     def __init__(self) -> None:
-        self._own, self._others, self._wall = time.process_time(), _waited_for(), time.monotonic()
+        self._own, self._others, self._wall = time.process_time(), _children_cpu(), time.monotonic()
 
     @property
     def own(self) -> float:
@@ -74,14 +74,14 @@ class Spent:
 
     @property
     def cpu(self) -> float:
-        return self.own + _waited_for() - self._others
+        return self.own + _children_cpu() - self._others
 
     @property
     def wall(self) -> float:
         return time.monotonic() - self._wall
 
 
-def _waited_for() -> float:
+def _children_cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -94,11 +94,11 @@ def report(**figures: float) -> None:
 
 
 def bare(count: int) -> None:
-    """So many processes at once, each started for one task."""
+    """Measure this many concurrent processes, each started for one task."""
     with environment() as environ:
         command = ["pi", "--mode", "json", "-p", "--model", MODEL, "--tools", "read,grep,find,ls", "--no-session"]
         executable = f"{environ['PATH'].split(os.pathsep)[0]}/pi"
-        spent = Spent()
+        spent = CpuUsage()
         started = [
             subprocess.Popen(
                 [executable, *command[1:], "--", PROMPT],
@@ -118,21 +118,21 @@ def bare(count: int) -> None:
 # -- ours --------------------------------------------------------------------------------------------
 
 
-def opened(environ: dict[str, str], **settings: Any) -> Retinue:
+def make_retinue(environ: dict[str, str], **settings: Any) -> Retinue:
     many = {"model": MODEL, "max_concurrency": 64, "max_tasks": 64, **settings}
     return Retinue(cwd=scratch(), state=f"{scratch()}/state", engine="pi", environ=environ, settings=many)
 
 
 def cold(count: int) -> None:
-    """Delegations one after the other, each with a process of its own."""
+    """Measure sequential delegations, each with a new process."""
     with environment() as environ:
         anyio.run(_cold, environ, count)
 
 
 async def _cold(environ: dict[str, str], count: int) -> None:
-    async with opened(environ, warm_pool=False) as retinue:
+    async with make_retinue(environ, warm_pool=False) as retinue:
         await retinue.run(*TASK)  # what a program does once: imports, the guardian
-        spent = Spent()
+        spent = CpuUsage()
         for _ in range(count):
             result = await retinue.run(*TASK)
             assert result.text == "It is XYZZY.", result.failure
@@ -140,30 +140,30 @@ async def _cold(environ: dict[str, str], count: int) -> None:
 
 
 def warm(count: int) -> None:
-    """Delegations one after the other, once a process runs."""
+    """Measure sequential delegations to a warm process."""
     with environment() as environ:
         anyio.run(_warm, environ, count)
 
 
 async def _warm(environ: dict[str, str], count: int) -> None:
-    async with opened(environ) as retinue:
+    async with make_retinue(environ) as retinue:
         for _ in range(3):
             await retinue.run(*TASK)
-        spent = Spent()
+        spent = CpuUsage()
         for _ in range(count):
             assert (await retinue.run(*TASK)).failure is None
         report(cpu=spent.own / count, wall=spent.wall / count)
 
 
 def many(count: int) -> None:
-    """Delegations all at once; nothing runs before."""
+    """Measure concurrent delegations without warm processes."""
     with environment() as environ:
         anyio.run(_many, environ, count)
 
 
 async def _many(environ: dict[str, str], count: int) -> None:
-    spent = Spent()
-    async with opened(environ) as retinue:
+    spent = CpuUsage()
+    async with make_retinue(environ) as retinue:
         results = await retinue.delegate([TASK] * count)
         assert all(result.text == "It is XYZZY." for result in results)
         wall = spent.wall
@@ -177,7 +177,7 @@ UPDATE = 8192
 
 
 def streaming(size: int) -> str:
-    """A task in which a fake pi writes so many bytes of updates."""
+    """Return a task in which a fake pi writes this many bytes of updates."""
     whole = {"type": "message_update", "message": {"role": "assistant", "content": "x" * UPDATE}}
     update = {**whole, "assistantMessageEvent": {"type": "text_delta", "contentIndex": 0, "delta": "word "}}
     line = msgspec.json.encode(update).decode() + "\n"
@@ -185,22 +185,22 @@ def streaming(size: int) -> str:
 
 
 def streamed(size: int) -> None:
-    """Read by the engine, event by event."""
+    """Measure the engine as it reads the updates."""
     program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
-    anyio.run(_streamed, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, size)
+    anyio.run(_stream, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, size)
 
 
-async def _streamed(environ: dict[str, str], size: int) -> None:
-    async with opened(environ, model=None) as retinue:
+async def _stream(environ: dict[str, str], size: int) -> None:
+    async with make_retinue(environ, model=None) as retinue:
         await retinue.run("explorer", streaming(2**20))
-        before, spent = resident_bytes(), Spent()
+        before, spent = resident_bytes(), CpuUsage()
         result = await retinue.run("explorer", streaming(size))
         assert result.text == "done", result
         report(cpu=spent.own, wall=spent.wall, grown_bytes=max(resident_bytes() - before, 0))
 
 
 def split(size: int) -> None:
-    """Read from the pipe in large chunks and split into lines, no more."""
+    """Measure reading the pipe in large chunks and splitting lines only."""
     program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     with subprocess.Popen(
         [program, "--mode", "json", "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -211,7 +211,7 @@ def split(size: int) -> None:
         process.stdin.close()
         lines = LineSplitter()
         lines.feed(os.read(process.stdout.fileno(), 256 * 1024))
-        spent = Spent()  # from its first words on: ours is measured on a process that runs already
+        spent = CpuUsage()  # from its first words on: ours is measured on a process that runs already
         while chunk := os.read(process.stdout.fileno(), 256 * 1024):
             lines.feed(chunk)
         report(cpu=spent.own, wall=spent.wall)
@@ -224,7 +224,7 @@ TURN = 0.05
 
 
 def thinking(count: int) -> None:
-    """Tasks for fake children that each think four times for 50 ms, four at once, on processes that run already."""
+    """Measure tasks of four turns of 50 ms each, four at a time, on warm fake processes."""
     program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     anyio.run(_thinking, {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}, count)
 
@@ -232,9 +232,9 @@ def thinking(count: int) -> None:
 async def _thinking(environ: dict[str, str], count: int) -> None:
     turn = (fake_pi.action("pause", TURN), fake_pi.action("call", "read", {"path": "a.txt"}, returns="x"))
     task = fake_pi.encode_script(*turn * 3, fake_pi.action("pause", TURN), fake_pi.action("say", "done"))
-    async with opened(environ, model=None, max_concurrency=SLOTS, max_tasks=count) as retinue:
+    async with make_retinue(environ, model=None, max_concurrency=SLOTS, max_tasks=count) as retinue:
         await retinue.delegate([("explorer", task)] * SLOTS)
-        spent = Spent()
+        spent = CpuUsage()
         results = await retinue.delegate([("explorer", task)] * count)
         assert all(result.text == "done" for result in results)
         report(cpu=spent.own / count, wall=spent.wall)
@@ -244,26 +244,26 @@ async def _thinking(environ: dict[str, str], count: int) -> None:
 
 
 def obeying(count: int) -> None:
-    """From the word to stop until nothing of so many processes is left."""
-    anyio.run(_stopped, fake_pi.encode_script(BEGUN, fake_pi.action("hang")), count)
+    """Measure the time from cancelling until none of this many processes is left."""
+    anyio.run(_cancel_runs, fake_pi.encode_script(BEGUN, fake_pi.action("hang")), count)
 
 
 def ignoring(count: int) -> None:
-    """The same with processes that do not listen."""
+    """Measure the same with processes that ignore SIGTERM."""
     deaf = (fake_pi.action("ignore", "TERM"), BEGUN, fake_pi.action("hang", deaf=True))
-    anyio.run(_stopped, fake_pi.encode_script(*deaf), count)
+    anyio.run(_cancel_runs, fake_pi.encode_script(*deaf), count)
 
 
 BEGUN = fake_pi.action("say", "begun", stop="toolUse")
 
 
-async def _stopped(task: str, count: int) -> None:
+async def _cancel_runs(task: str, count: int) -> None:
     program = fake_pi.install_fake_pi(Path(scratch(), "bin"))
     environ = {"PATH": f"{program.parent}:/usr/bin:/bin", "HOME": scratch()}
     before = len(os.listdir("/proc/self/fd"))
-    spent = Spent()
+    spent = CpuUsage()
     results: tuple[RunResult, ...] = ()
-    async with opened(environ, model=None) as retinue, anyio.create_task_group() as group:
+    async with make_retinue(environ, model=None) as retinue, anyio.create_task_group() as group:
 
         async def work() -> None:
             nonlocal results
@@ -276,7 +276,7 @@ async def _stopped(task: str, count: int) -> None:
                 begun += isinstance(stamped.event, MessageEnded)
                 if begun == count:
                     break
-        spent = Spent()
+        spent = CpuUsage()
         retinue.stop_all()
     assert [result.text for result in results] == ["begun"] * count
     assert len(os.listdir("/proc/self/fd")) <= before + 1, "a descriptor leaked"

@@ -1,4 +1,4 @@
-"""`retinue mcp` and the SDK's least server, driven alike. `python -m benchmarks.on_mcp WORK N [minimal]`.
+"""`retinue mcp` and a minimal server under the same load. `python -m benchmarks.mcp_bench WORK N [minimal]`.
 
 The client is this process: it writes and reads lines, so that what is measured is the server.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gauge import scratch
+from benchmarks.workload import scratch
 
 OURS = ("-m", "retinue", "mcp", "--engine", "scripted")
 MINIMAL = ("-m", "benchmarks.minimal_mcp")
@@ -25,11 +25,11 @@ ENVELOPE = {
     }
 }
 NOTHING: dict[str, Any] = {"name": "get_subagent_output", "arguments": {"sessionId": "0123456789abcdef"}, **ENVELOPE}
-"""A call that does next to nothing: there is no such session."""
+"""A call that does almost nothing: there is no such session."""
 
 
-class Host:
-    """One server, and the lines between it and us."""
+class McpHost:
+    """One server process and the messages to and from it."""
 
     def __init__(self, argv: tuple[str, ...]) -> None:
         self._started = time.monotonic()
@@ -53,7 +53,7 @@ class Host:
         return json.loads(self.process.stdout.readline())
 
     def first(self) -> float:
-        """Seconds from its start to its first answer."""
+        """Return the seconds from the start to the first response."""
         self.ask(0, "tools/list", ENVELOPE)
         assert self.answer()["result"]["tools"]
         return time.monotonic() - self._started
@@ -66,17 +66,17 @@ class Host:
         self.process.communicate()
 
 
-def start(host: Host, _: int) -> None:
+def start(host: McpHost, _: int) -> None:
     print(json.dumps({"wall": host.first()}))
 
 
-def memory(host: Host, _: int) -> None:
+def memory(host: McpHost, _: int) -> None:
     host.first()
     print(json.dumps({"grown_bytes": host.resident_bytes()}))
 
 
-def calls(host: Host, count: int) -> None:
-    """One after the other."""
+def calls(host: McpHost, count: int) -> None:
+    """Measure sequential calls."""
     host.first()
     begun = time.monotonic()
     for number in range(count):
@@ -85,8 +85,8 @@ def calls(host: Host, count: int) -> None:
     print(json.dumps({"wall": (time.monotonic() - begun) / count}))
 
 
-def in_flight(host: Host, count: int) -> None:
-    """All before the first answer is read; none is lost."""
+def in_flight(host: McpHost, count: int) -> None:
+    """Send all calls before reading the first response, and check that none is lost."""
     host.first()
     begun = time.monotonic()
     for number in range(count):
@@ -95,7 +95,7 @@ def in_flight(host: Host, count: int) -> None:
     print(json.dumps({"wall": (time.monotonic() - begun) / count}))
 
 
-WORKS: dict[str, Callable[[Host, int], None]] = {
+WORKS: dict[str, Callable[[McpHost, int], None]] = {
     "start": start,
     "memory": memory,
     "calls": calls,
@@ -105,7 +105,7 @@ WORKS: dict[str, Callable[[Host, int], None]] = {
 
 def main() -> None:
     work, count, *which = sys.argv[1:]
-    host = Host(MINIMAL if which else OURS)
+    host = McpHost(MINIMAL if which else OURS)
     WORKS[work](host, int(count))
     host.leave()
 
