@@ -43,14 +43,8 @@ ORDER BY max(updated) DESC, root LIMIT :limit
 """
 _UNDER = "SELECT summary FROM sessions WHERE root = :under ORDER BY {which} DESC, updated DESC, session LIMIT :most"
 _COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
-_CONDITIONS = {
-    "root": "root = :root",
-    "begun_in": "begun_in = :begun_in",
-    "agent": "agent = :agent",
-    "engine": "engine = :engine",
-    "state": "state = :state",
-    "text": "instr(searchable, :text) > 0",
-}
+_CONDITIONS = {name: f"{name} = :{name}" for name in ("root", "begun_in", "agent", "engine", "state")}
+_CONDITIONS["text"] = "instr(searchable, :text) > 0"
 _BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
 MAX_DECODED_SUMMARIES = 20_000

@@ -73,7 +73,7 @@ def test_unconfirmed_process_handle_is_closed():
         (held,) = open_handles([process.pid], lambda: {process.pid})
         process.kill()
         process.wait()
-        held.signal(signal.SIGTERM)  # gone, whoever has its number now
+        held.signal(signal.SIGTERM)  # no effect, even if its pid was reused
         held.close()
         assert open_handles([process.pid], lambda: {process.pid}) == []
     finally:

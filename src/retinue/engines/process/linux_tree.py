@@ -211,7 +211,7 @@ class OrphanTracker:
         self._children = children
         self._started = started
 
-    def unclaimed(self, table: Iterable[ProcInfo]) -> set[int]:
+    def find_unclaimed(self, table: Iterable[ProcInfo]) -> set[int]:
         """Return the orphans that end with the last child: which child they came from is unknown."""
         if len(self._children) > 1:
             return set()
@@ -310,7 +310,7 @@ class LinuxProcessTree:
     def _select_processes(self, table: list[ProcInfo]) -> list[ProcInfo]:
         found = {process.pid for process in table if self._belongs_to_tree(process)}
         if self._orphans:
-            found |= self._orphans.unclaimed(table)
+            found |= self._orphans.find_unclaimed(table)
         found = add_descendants(found | {self._root.pid}, {process.pid: process.parent for process in table})
         return [process for process in table if process.pid in found]
 
