@@ -36,7 +36,7 @@ from retinue.runtime.event_bus import EventSubscription
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.restore import PastRun, restore_session
 from retinue.runtime.validation import wrong_type
-from retinue.sessions.client_sessions import make_client_root
+from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
 from retinue.toolsets.base import Toolset

@@ -27,8 +27,7 @@ from retinue.runtime.event_bus import EventBus
 from retinue.runtime.executor import LocalExecutor
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.runtime.planner import Planner
-from retinue.sessions.client_sessions import ClientStore
-from retinue.sessions.jsonl import JsonlStore
+from retinue.sessions.jsonl import ClientStore, JsonlStore
 from retinue.sessions.store import SessionStore
 from retinue.toolsets.base import Toolset
 

@@ -6,7 +6,7 @@ from tests.support.retinue_factory import scripted
 
 from retinue.client import Retinue
 from retinue.engines.scripted import ScriptedEngine, reply
-from retinue.sessions.client_sessions import make_client_root
+from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import SessionFilter
 
 ALICE, BOB = "client-a1", "client-b2"

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
+from msgspec.structs import replace
 
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
@@ -59,6 +60,7 @@ from retinue.sessions.store import (
     PruneReport,
     SessionFilter,
     SessionSummary,
+    group_conversations,
 )
 from retinue.sessions.writer import PendingLine, UnsyncedFiles, WriterLimits
 
@@ -387,6 +389,41 @@ class JsonlStore:
     def _forget_record(self, session: str, root: str, vault: str | None) -> None:
         self._records.pop(session, None)
         self._logs.close(root, vault)
+
+
+class ClientStore(JsonlStore):
+    """Finds and lists the sessions of one client only.
+
+    The root conversation of a session tells its client: the roots of a client begin with its name.
+    """
+
+    def __init__(self, folder: Path, client: str) -> None:
+        super().__init__(folder)
+        self._roots = make_client_root(client, "")
+
+    async def find(self, name: str) -> str | None:
+        session = await super().find(name)
+        return session if session and await self.summary(session) else None
+
+    async def summary(self, session: str) -> SessionSummary | None:
+        found = await super().summary(session)
+        return found if found and found.root.startswith(self._roots) else None
+
+    async def list(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, refresh: bool = True
+    ) -> Sequence[SessionSummary]:
+        every = await super().list(replace(session_filter, limit=None), refresh=refresh)
+        return [each for each in every if each.root.startswith(self._roots)][: session_filter.limit]
+
+    async def conversations(
+        self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int, refresh: bool = True
+    ) -> Sequence[Conversation]:
+        return group_conversations(await self.list(refresh=refresh), session_filter, max_sessions)
+
+
+def make_client_root(client: str | None, conversation: str) -> str:
+    """Return the id of a root conversation of a client, or of the user's own without a client."""
+    return f"{client}-{conversation}" if client else conversation
 
 
 class FileRecord:
