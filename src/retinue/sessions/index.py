@@ -216,11 +216,7 @@ def _all_of(conditions: list[str]) -> str:
 def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | None]:
     seen, name = session_filter.before or (None, None)
     return {
-        "root": session_filter.root,
-        "begun_in": session_filter.begun_in,
-        "agent": session_filter.agent,
-        "engine": session_filter.engine,
-        "state": session_filter.state and session_filter.state.value,
+        **{name: getattr(session_filter, name) for name in _CONDITIONS},
         "text": None if session_filter.text is None else session_filter.text.casefold().encode("utf-8", "replace"),
         "limit": -1 if session_filter.limit is None else session_filter.limit,
         "seen": seen,

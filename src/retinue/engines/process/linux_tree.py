@@ -85,9 +85,7 @@ class ProcessTree(Protocol):
 
 def read_process(pid: int) -> ProcInfo | None:
     """Return the entry of a process; None if there is none with this pid."""
-    text = _read_proc_file(f"/proc/{pid}/stat", 1024)
-    # The name is in parentheses and may contain spaces and parentheses itself.
-    fields = text[text.rfind(b")") + 2 :].split(None, 20)
+    fields = _read_stat_fields(pid)
     if len(fields) < 20:  # noqa: PLR2004 - the start is the 20th after the name
         return None
     parent, group, session, start = (int(fields[i]) for i in (1, 2, 3, 19))
@@ -123,8 +121,7 @@ def has_no_children(pid: int) -> bool:
     # In this order: a child that is not listed by now was reaped.
     if any(process.parent == pid for process in list_processes()):
         return False
-    text = _read_proc_file(f"/proc/{pid}/stat", 1024)
-    fields = text[text.rfind(b")") + 2 :].split(None, 11)
+    fields = _read_stat_fields(pid)
     # The page faults, minor and major, of reaped children: no process exits without one.
     return len(fields) > 11 and fields[8] == fields[10] == b"0"  # noqa: PLR2004 - as numbered in proc(5)
 
@@ -132,6 +129,13 @@ def has_no_children(pid: int) -> bool:
 def is_in_cgroup(pid: int, name: str) -> bool:
     """Return whether a process, or a zombie before it exited, is in a control group whose path contains the name."""
     return name.encode() in _read_proc_file(f"/proc/{pid}/cgroup", _MAX_PROC_BYTES)
+
+
+def _read_stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the name; empty if there is no such process."""
+    text = _read_proc_file(f"/proc/{pid}/stat", 1024)
+    # The name is in parentheses and may contain spaces and parentheses itself.
+    return text[text.rfind(b")") + 2 :].split(None, 20)
 
 
 def _read_proc_file(path: str, max_bytes: int) -> bytes:
