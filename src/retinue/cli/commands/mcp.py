@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import click
@@ -13,6 +13,9 @@ from retinue.cli.options import InvalidInputError, RunOptions, server_options
 from retinue.cli.printing import help_examples, print_hint
 from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message
+
+if TYPE_CHECKING:
+    from retinue.servers.mcp.serving import MountOptions
 
 
 class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
@@ -130,7 +133,7 @@ def mcp(
     ctx.exit(code)
 
 
-def _serve_http(mount: Any, port: int, clients: tuple[str, ...], options: RunOptions) -> int:
+def _serve_http(mount: MountOptions, port: int, clients: tuple[str, ...], options: RunOptions) -> int:
     from retinue.servers.asgi.tokens import load_client_token
     from retinue.servers.mcp.http_auth import PATH
     from retinue.servers.mcp.serving import serve_http_clients

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -268,11 +269,7 @@ class BackgroundToolset:
     async def _start(self, arguments: Any, call: CallContext) -> ToolResult:
         """Start a run and return its id as soon as it is recorded."""
         plan, background_run = Plan(tasks=(decode_start(arguments),)), BackgroundRun()
-
-        async def run(background_run: BackgroundRun) -> None:
-            await self._run_plan(plan, self._detached_context(call), background_run)
-
-        await self._jobs.start(background_run, run)
+        await self._jobs.start(background_run, partial(self._run_plan, plan, self._detached_context(call)))
         if refusal := background_run.refusal or start_failure(background_run.run):
             raise RefusedError(refusal)
         assert background_run.run is not None

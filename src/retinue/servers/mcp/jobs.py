@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -259,12 +260,8 @@ class TaskRegistry:
         Raises:
             OSError: the task cannot be stored; its work is cancelled.
         """
-
-        async def run(running: RunningTask) -> None:
-            await self._run_work(work, running)
-
         running = RunningTask()
-        await self._jobs.start(running, run)
+        await self._jobs.start(running, partial(self._run_work, work))
         if answer := running.task.answer:
             return answer
         try:

@@ -77,7 +77,7 @@ class ToolServer:
         self._tracker = tracker
         self._toolsets = toolsets
         self._roots = tuple(roots)
-        self._tools = {name: (surface, run) for surface in toolsets for name, run in surface.handlers.items()}
+        self._tools = {name: (toolset, run) for toolset in toolsets for name, run in toolset.handlers.items()}
         self._delegation_tool = next((tool for tool in DELEGATION_TOOLS if tool in self._tools), None)
         self._max_calls = max_calls
         self._output_schemas = output_schemas
