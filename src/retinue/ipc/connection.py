@@ -49,7 +49,7 @@ async def handle_connection(stream: SocketStream, server: ControlServer) -> None
         return
     receiver = BufferedByteReceiveStream(CancelSafeReceiveStream(stream))
     hello: Command | ErrorReply | None = None
-    with server.unauthenticated():
+    with server.limit_handshake():
         hello = await read_command(receiver, messages.MAX_HELLO_BYTES)
     if not isinstance(hello, messages.HelloCommand) or hello.v != VERSION:
         await stream.send(encode_line(ErrorReply(OTHER_VERSION)))
@@ -203,7 +203,7 @@ def _list_agents(run: DelegatingRun, orchestrator: Orchestrator) -> Reply:
 
 async def _serve_client(stream: SocketStream, receiver: BufferedByteReceiveStream, server: ControlServer) -> None:
     while (command := await read_command(receiver)) is not None:
-        with server.in_flight():
+        with server.delay_closing():
             if isinstance(command, messages.WatchCommand):
                 await _stream_events(stream, receiver, command, server)
                 return

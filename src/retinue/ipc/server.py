@@ -118,7 +118,7 @@ class ControlServer:
         return self._make_toolset()
 
     @contextmanager
-    def unauthenticated(self) -> Iterator[None]:
+    def limit_handshake(self) -> Iterator[None]:
         """Limit the time of a handshake in the block; too many handshakes at once end the oldest."""
         with anyio.move_on_after(HANDSHAKE_TIMEOUT) as scope:
             self._handshakes.append(scope)
@@ -140,7 +140,7 @@ class ControlServer:
             self._client_count -= 1
 
     @contextmanager
-    def in_flight(self) -> Iterator[None]:
+    def delay_closing(self) -> Iterator[None]:
         """Make the closing server wait for the end of the block."""
         self._in_flight_count += 1
         try:

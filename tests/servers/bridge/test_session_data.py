@@ -18,8 +18,8 @@ from retinue.servers.bridge.session_data import (
     MAX_CALL_BYTES,
     MAX_TASK_BYTES,
     MessageLog,
-    encoded_bytes,
-    past_run,
+    count_encoded_bytes,
+    to_past_run,
 )
 
 pytestmark = pytest.mark.process
@@ -151,7 +151,7 @@ def test_session_data_has_answer_and_newest_messages_within_256_kib():
         "stopReason": "stop",
     }
     data = SessionData(session_id="0" * 16, task_name="n", prompt="p", status="completed", messages=messages)
-    assert encoded_bytes(data) <= MAX_TASK_BYTES + 1_000
+    assert count_encoded_bytes(data) <= MAX_TASK_BYTES + 1_000
 
 
 def test_answer_beyond_the_limit_keeps_its_beginning():
@@ -315,7 +315,7 @@ def test_invalid_messages_in_restored_data_are_left_out():
         started_at=1e300,
         messages=(*odd, {"role": "assistant", "content": "Half."}),
     )
-    run = past_run(data)
+    run = to_past_run(data)
     *events, ended = run.events
     assert events == [Text("Half."), MessageEnded(stop_reason="stop")]
     assert isinstance(ended, RunEnded)

@@ -23,7 +23,7 @@ from retinue.model.events import RunEnded, RunQueued
 from retinue.model.tasks import CallContext
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
-from retinue.servers.bridge.session_data import SessionLog, past_run
+from retinue.servers.bridge.session_data import SessionLog, to_past_run
 from retinue.servers.bridge.view_builder import ViewBuilder
 from retinue.servers.delegation_hint import is_hint_enabled, render_hint
 from retinue.servers.lifecycle import run_until_signal
@@ -172,7 +172,7 @@ class StdioBridge:
     async def _restore(self, request: messages.RestoreRequest, done: anyio.Event) -> None:
         try:
             session = request.sessions[0].session_id if request.sessions else ""
-            runs = [past_run(data) for data in request.sessions if data.session_id == session]
+            runs = [to_past_run(data) for data in request.sessions if data.session_id == session]
             await self._retinue.restore(self._toolset.name, session, runs)
         except RefusedError as refusal:  # the call that names the session will fail with "not found"
             self._outgoing.send(RefusalMessage(message=refusal.failure.message))

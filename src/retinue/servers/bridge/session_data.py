@@ -96,25 +96,25 @@ class SessionLog:
             exit_code=ended.exit_code,
             model=ended.actual.model or view.model,
             stop_reason=view.stop_reason,
-            error_message=cut(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
+            error_message=cut_text(ended.failure.message, MAX_ERROR_BYTES) if ended.failure else None,
         )
-        size = encoded_bytes(data)
+        size = count_encoded_bytes(data)
         data = structs.replace(data, messages=log.newest(ended, share - 2 * size))  # it is stored at the start, too
-        self._bytes_left -= encoded_bytes(data) - size
+        self._bytes_left -= count_encoded_bytes(data) - size
         return data
 
     def _make_data(self, view: RunView) -> SessionData:
         data = SessionData(
             session_id=view.session[:SHOWN_ID_LENGTH],
-            task_name=cut(view.name, MAX_NAME_BYTES),
-            prompt=cut(view.task, min(MAX_PROMPT_BYTES, max(self._bytes_left, 0) // PROMPT_SHARE)),
+            task_name=cut_text(view.name, MAX_NAME_BYTES),
+            prompt=cut_text(view.task, min(MAX_PROMPT_BYTES, max(self._bytes_left, 0) // PROMPT_SHARE)),
             cwd=self._cwds[view.run],
-            profile_name=None if view.agent == DEFAULT_AGENT else cut(view.agent, MAX_NAME_BYTES),
+            profile_name=None if view.agent == DEFAULT_AGENT else cut_text(view.agent, MAX_NAME_BYTES),
             status="running",
             model=view.model,
             started_at=round((view.started or view.queued) * 1000),
         )
-        self._bytes_left -= encoded_bytes(data)
+        self._bytes_left -= count_encoded_bytes(data)
         return data
 
 
@@ -130,19 +130,19 @@ class MessageLog:
     def add(self, event: Event) -> None:
         match event:
             case Text(text) if text.strip():
-                self._content.append(_text(text))
+                self._content.append(_text_block(text))
             case ToolCalled(call, name, args):
-                self._content.append({"type": "toolCall", "id": call, "name": name, "arguments": _bounded_args(args)})
+                self._content.append({"type": "toolCall", "id": call, "name": name, "arguments": _limit_args(args)})
             case ToolReturned(call, name, text, is_error):
                 self._close()
-                content = [_text(cut(text, MAX_RESULT_BYTES))]
+                content = [_text_block(cut_text(text, MAX_RESULT_BYTES))]
                 result = {"role": "toolResult", "toolCallId": call, "toolName": name, "content": content}
                 self._put({**result, "isError": is_error})
             case MessageEnded(stop_reason=reason, model=model, error=error):
                 self._close(reason, model, error)
             case SteeringDelivered(text):
                 self._close()
-                self._put({"role": "user", "content": [_text(text)]})
+                self._put({"role": "user", "content": [_text_block(text)]})
             case _:
                 pass
 
@@ -152,10 +152,10 @@ class MessageLog:
         messages = [message for message, _ in self._messages]
         if ended.text and ended.answer in ANSWERS:
             is_last = messages and messages[-1]["role"] == "assistant" and not _has_calls(messages[-1])
-            messages.append(_answer(messages.pop() if is_last else {"role": "assistant"}, ended.text, max_bytes))
+            messages.append(_cut_answer(messages.pop() if is_last else {"role": "assistant"}, ended.text, max_bytes))
         kept: list[JsonMessage] = []
         for message in reversed(messages):
-            max_bytes -= encoded_bytes(message) + 1
+            max_bytes -= count_encoded_bytes(message) + 1
             if max_bytes < 0:
                 break
             kept.append(message)
@@ -169,30 +169,30 @@ class MessageLog:
         facts = {
             "model": model,
             "stopReason": TOOL_USE if reason == "tool_use" else reason,
-            "errorMessage": error and cut(error, MAX_ERROR_BYTES),
+            "errorMessage": error and cut_text(error, MAX_ERROR_BYTES),
         }
         self._content = []
         self._put(message | {name: value for name, value in facts.items() if value})
 
     def _put(self, message: JsonMessage) -> None:
-        size = encoded_bytes(message)
+        size = count_encoded_bytes(message)
         self._messages.append((message, size))
         self._bytes += size
         while len(self._messages) > 1 and (len(self._messages) > MAX_MESSAGES or self._bytes > MAX_TASK_BYTES):
             self._bytes -= self._messages.popleft()[1]
 
 
-def _answer(message: JsonMessage, text: str, max_bytes: int) -> JsonMessage:
+def _cut_answer(message: JsonMessage, text: str, max_bytes: int) -> JsonMessage:
     """Return the message with this text alone, cut until the message fits."""
     size = max_bytes
     while True:
-        message = {**message, "content": [_text(cut(text, size))]}
-        if size <= 0 or encoded_bytes(message) <= max_bytes:
+        message = {**message, "content": [_text_block(cut_text(text, size))]}
+        if size <= 0 or count_encoded_bytes(message) <= max_bytes:
             return message
         size = size * 9 // 10  # escapes make it longer
 
 
-def cut(text: str, max_bytes: int) -> str:
+def cut_text(text: str, max_bytes: int) -> str:
     """Return the beginning of the text that fits, with a mark where something is missing."""
     text = replace_surrogates(text)
     if len(text.encode()) <= max_bytes:
@@ -201,11 +201,11 @@ def cut(text: str, max_bytes: int) -> str:
     return text.encode()[: max(max_bytes - len(mark.encode()), 0)].decode("utf-8", "ignore") + mark
 
 
-def encoded_bytes(value: Any) -> int:
+def count_encoded_bytes(value: Any) -> int:
     return len(encode_json(value))
 
 
-def _text(text: str) -> JsonMessage:
+def _text_block(text: str) -> JsonMessage:
     return {"type": "text", "text": text}
 
 
@@ -213,10 +213,10 @@ def _has_calls(message: JsonMessage) -> bool:
     return any(block["type"] == "toolCall" for block in message["content"])
 
 
-def _bounded_args(args: Any) -> Any:
+def _limit_args(args: Any) -> Any:
     """Return the arguments with long texts cut; an empty object if they are still too large."""
     bounded = map_strings(args, lambda text: replace_surrogates(text[:MAX_ARGUMENT_CHARS]))
-    return bounded if encoded_bytes(bounded) <= MAX_ARGUMENTS_BYTES else {}
+    return bounded if count_encoded_bytes(bounded) <= MAX_ARGUMENTS_BYTES else {}
 
 
 # -- from the log ------------------------------------------------------------------------------------
@@ -241,11 +241,11 @@ class LoggedBlock(Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-def past_run(data: SessionData) -> PastRun:
+def to_past_run(data: SessionData) -> PastRun:
     """Return the run that the data records; parts of it that are not understood are left out."""
-    failure = _failure(data)
-    events = [event for message in data.messages for event in _events(message)]
-    text = _last_text(events)
+    failure = _to_failure(data)
+    events = [event for message in data.messages for event in _to_events(message)]
+    text = _find_last_text(events)
     ended = RunEnded(
         text=text,
         answer=(AnswerStatus.PARTIAL if failure else AnswerStatus.FINAL) if text else AnswerStatus.NONE,
@@ -254,8 +254,8 @@ def past_run(data: SessionData) -> PastRun:
         actual=ExecutionReport(model=data.model),
     )
     return PastRun(
-        name=cut(data.task_name, MAX_NAME_BYTES),
-        agent=data.profile_name and cut(data.profile_name, MAX_NAME_BYTES),
+        name=cut_text(data.task_name, MAX_NAME_BYTES),
+        agent=data.profile_name and cut_text(data.profile_name, MAX_NAME_BYTES),
         task=data.prompt,
         cwd=data.cwd,
         started=min(max(data.started_at / 1000, 0.0), time.time()),
@@ -263,7 +263,7 @@ def past_run(data: SessionData) -> PastRun:
     )
 
 
-def _failure(data: SessionData) -> Failure | None:
+def _to_failure(data: SessionData) -> Failure | None:
     match data.status:
         case "completed":
             return None
@@ -274,10 +274,10 @@ def _failure(data: SessionData) -> Failure | None:
             return INTERRUPTED if message == INTERRUPTED.message else Failure(ErrorCode.ENGINE, message, "restored")
 
 
-def _events(given: Any) -> Iterator[PersistedEvent]:
+def _to_events(given: Any) -> Iterator[PersistedEvent]:
     try:
         message = msgspec.convert(given, LoggedMessage)
-        content = [_text(message.content)] if isinstance(message.content, str) else message.content
+        content = [_text_block(message.content)] if isinstance(message.content, str) else message.content
         blocks = [msgspec.convert(block, LoggedBlock) for block in content]
     except (msgspec.ValidationError, RecursionError):
         return
@@ -309,7 +309,7 @@ def _join_text(blocks: Sequence[LoggedBlock]) -> str:
     return "\n".join(block.text for block in blocks if block.type == "text")
 
 
-def _last_text(events: Sequence[PersistedEvent]) -> str:
+def _find_last_text(events: Sequence[PersistedEvent]) -> str:
     """Return the text of the newest assistant message that has any."""
     texts: list[str] = []
     for event in reversed(events):
