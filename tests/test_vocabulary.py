@@ -1,48 +1,100 @@
-"""The language of the sources: no metaphors in names, exceptions end in Error, functions stay short."""
+"""Tests of the language of the repository: plain names, imperative docstrings, short functions, clear test names."""
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parents[1]
+SOURCES, TESTS = "src/retinue", "tests"
 
-SOURCE = Path(__file__).parents[1] / "src" / "retinue"
-MODULES = [path for path in sorted(SOURCE.rglob("*.py")) if path.parent.name != "testing"]
-
-MAX_FUNCTION_LINES = 90
-METAPHORS = re.compile(
-    r"^_?(tell|told|say|said|hear|heard|guest|lodger|household|purse|reins|door|desk|errand|farewell|goodbye|deed)s?$",
+BANNED_WORDS = re.compile(
+    r"(tell|told|say|said|hear|heard|speak|spoken|guest|lodger|household|purse|reins|door|desk|errand|"
+    r"greeting|farewell|goodbye|newcomer|deed)s?",
     re.IGNORECASE,
 )
-ERROR_BASES = ("Exception", "ValueError", "RuntimeError", "OSError", "TypeError", "KeyError")
+"""Words for which the field has its own: report, print, send, receive, text, client, budget, control, server."""
+PARTICIPLES = re.compile(
+    r"told|said|heard|kept|held|shown|begun|given|taken|asked|meant|lent|found|made|written|known|seen|gone|done"
+)
+"""Names of functions that do not say what the function does."""
+QUESTIONS = re.compile(
+    r"(What|Whether|Where|How|Who|Whose|Whom|Which|Why|When|Whoever|Whatever|Those|It|Nobody|Nothing|That)\b"
+)
+"""First words of a docstring that describes an answer instead of an action."""
+LEANING = re.compile(
+    r"test_(what|one|it|its|those|neither|nothing|all|who|whose|whoever|nobody|they|that|this|so|and|but|none|some|"
+    r"others?)_"
+)
+"""Beginnings of test names that need the file name or the test above to be understood."""
+
+MAX_QUESTION_SHARE = 0.03
+"""Share of docstrings; a class may well be described by what it is not."""
+MAX_BANNED_TEST_NAMES = 82
+MAX_LEANING_TEST_NAMES = 49
+"""A test may be about what is said, or about nothing, all or one; the limits only go down."""
+MAX_FUNCTION_LINES = 60
+LONG_FUNCTIONS = {"src/retinue/composition.py:available_engines": "the table of engines"}
+"""Functions that may be longer, with the reason."""
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+ERROR_BASES = ("Exception", "Error")
 
 
-def definitions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node
+@cache
+def definitions(folder: str) -> tuple[tuple[str, Definition], ...]:
+    """Return every class and function below a folder with its file and name."""
+    return tuple(
+        (f"{path.relative_to(ROOT).as_posix()}:{node.name}", node)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, Definition)
+    )
 
 
-def words_of(name: str) -> list[str]:
+def split_words(name: str) -> list[str]:
     return re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+", name.strip("_"))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_names_use_no_metaphors(path):
-    names = [node.name for node in definitions(path)]
-    assert [name for name in names if any(METAPHORS.match(word) for word in words_of(name))] == []
+def has_banned_word(node: Definition) -> bool:
+    return any(BANNED_WORDS.fullmatch(word) for word in split_words(node.name))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_exceptions_end_in_error(path):
-    classes = [node for node in definitions(path) if isinstance(node, ast.ClassDef)]
-    raised = [node for node in classes if any(ast.unparse(base).endswith(ERROR_BASES) for base in node.bases)]
-    assert [node.name for node in raised if not node.name.endswith(("Error", "Exit", "Warning"))] == []
+def test_names_in_sources_use_no_banned_words():
+    assert [name for name, node in definitions(SOURCES) if has_banned_word(node)] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_functions_have_at_most_90_lines(path):
-    functions = [node for node in definitions(path) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in functions}
-    assert {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES} == {}
+def test_names_in_tests_use_few_banned_words():
+    names = [name for name, node in definitions(TESTS) if has_banned_word(node)]
+    assert len(names) <= MAX_BANNED_TEST_NAMES, names
+
+
+def test_functions_are_not_named_by_a_participle():
+    functions = [(name, node) for name, node in definitions(SOURCES) if not isinstance(node, ast.ClassDef)]
+    assert [name for name, node in functions if PARTICIPLES.fullmatch(node.name.strip("_"))] == []
+
+
+def test_exceptions_end_in_error():
+    classes = [(name, node) for name, node in definitions(SOURCES) if isinstance(node, ast.ClassDef)]
+    exceptions = [
+        (name, node) for name, node in classes if any(ast.unparse(base).endswith(ERROR_BASES) for base in node.bases)
+    ]
+    assert [name for name, node in exceptions if not node.name.endswith(("Error", "Exit", "Warning"))] == []
+
+
+def test_docstrings_rarely_start_with_a_question():
+    docstrings = {name: text for name, node in definitions(SOURCES) if (text := ast.get_docstring(node))}
+    questions = [name for name, text in docstrings.items() if QUESTIONS.match(text)]
+    assert len(questions) <= MAX_QUESTION_SHARE * len(docstrings), questions
+
+
+def test_functions_have_at_most_60_lines():
+    functions = [(name, node) for name, node in definitions(SOURCES) if not isinstance(node, ast.ClassDef)]
+    lengths = {name: (node.end_lineno or 0) - node.lineno + 1 for name, node in functions}
+    long = {name for name, length in lengths.items() if length > MAX_FUNCTION_LINES}
+    assert sorted(long - LONG_FUNCTIONS.keys()) == []
+
+
+def test_test_names_are_understood_without_their_file():
+    names = [name for name, node in definitions(TESTS) if LEANING.match(node.name)]
+    assert len(names) <= MAX_LEANING_TEST_NAMES, names

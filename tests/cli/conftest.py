@@ -62,6 +62,7 @@ class ProcessStarter:
             env=environ,
             text=True,
             encoding="utf-8",
+            errors="replace",  # a killed process may end within a character
             **streams,
             **how,
         )

@@ -30,7 +30,7 @@ def config() -> Path:
 
 
 def test_setup_without_a_model_writes_nothing_and_uses_the_offline_engine(cli, place, config):
-    (place / "README.md").write_text("# Lamp\n\nSwitches lamps.\n")
+    (place / "README.md").write_text("# Lamp\n\nThe main entry point switches lamps.\n")
     done = cli("setup", "--yes")
     assert done.exit_code == 0
     assert "No model can be reached from here yet" in done.stderr
