@@ -1,7 +1,7 @@
-"""Installs axe-core, which judges the pages of the dashboard beside our own looks.
+"""Installs axe-core, which checks the accessibility of the dashboard beside our own `looks.js`.
 
-python -m tests.servers.dashboard.axe .tools          as the lock says
-python -m tests.servers.dashboard.axe --lock          writes the lock anew
+python -m tests.servers.dashboard.axe .tools          the locked version
+python -m tests.servers.dashboard.axe --lock          write the lock again
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AXE = Installation(
 
 
 def program(tools: Path) -> str:
-    """Its script; empty where it is not installed."""
+    """Return the script of axe-core; empty if it is not installed."""
     return (tools / FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text() if AXE.is_in(tools) else ""
 
 

@@ -1,4 +1,4 @@
-"""A real browser in front of a real `retinue serve`. What it must never do is watched in every test."""
+"""A real browser with a real `retinue serve`. Every test also checks what a page must never do."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-PATIENCE = 20_000
-"""Milliseconds an expectation may take on a machine that is busy."""
-WATCH_POLICY = """
+EXPECT_TIMEOUT = 20_000
+"""Milliseconds for an expectation on a busy machine."""
+REPORT_POLICY_VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
 """
 DESKTOP = {"width": 1280, "height": 800}
@@ -37,8 +37,8 @@ Script = dict[str, Any]
 Step = dict[str, Any]
 
 
-class Served:
-    """`retinue serve` in a process of its own, with a home and a project of its own."""
+class DashboardServer:
+    """A `retinue serve` process with its own home and project."""
 
     def __init__(self, folder: Path, engine: str, environ: dict[str, str]) -> None:
         self.project = folder / "project"
@@ -52,7 +52,7 @@ class Served:
         self.cookies: Any = None
 
     def start(self) -> None:
-        """Starts it, on the port it had before."""
+        """Start the server, again on its former port."""
         command = [sys.executable, "-m", "retinue", "serve", "--json", "--port", str(self._port)]
         self._process = subprocess.Popen(
             [*command, "--engine", self._engine],
@@ -66,8 +66,8 @@ class Served:
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, self._process.communicate()[1]
-        told = json.loads(line)
-        self._port, self.link, self.token_file = told["port"], told["link"], Path(told["tokenFile"])
+        address = json.loads(line)
+        self._port, self.link, self.token_file = address["port"], address["link"], Path(address["tokenFile"])
 
     def stop(self) -> None:
         if self._process:
@@ -80,7 +80,7 @@ class Served:
         return f"http://127.0.0.1:{self._port}"
 
     def popen(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        """Another Retinue process of the same user, on the same engine."""
+        """Start another Retinue process of the same user, with the same engine."""
         return subprocess.Popen(
             [sys.executable, "-m", "retinue", *arguments],
             cwd=self.project,
@@ -92,40 +92,40 @@ class Served:
         )
 
     def run(self, *arguments: str) -> str:
-        """What such a process answers, once it has ended well."""
+        """Return the output of another Retinue process that succeeds."""
         with self.popen(*arguments) as process:
-            said, complaint = process.communicate(timeout=60)
-        assert process.returncode == 0, complaint
-        return said.strip()
+            output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        return output.strip()
 
 
-class Watch:
-    """What a page did that it must not do: complaints of the console, requests to others, code that was not ours."""
+class PageMonitor:
+    """Records violations of a page: console errors, requests to other hosts, dialogs."""
 
     def __init__(self, page: Page, base: str) -> None:
         self.faults: list[str] = []
         self._allowed: list[str] = []
         self._base = base
-        page.on("console", lambda said: self._note(said.text) if said.type in {"error", "warning"} else None)
-        page.on("pageerror", lambda error: self._note(f"uncaught: {error}"))
-        page.on("dialog", self._asked_back)
-        page.on("request", lambda request: self._asked(request.url))
-        page.add_init_script(WATCH_POLICY)
+        page.on("console", lambda message: self._add(message.text) if message.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: self._add(f"uncaught: {error}"))
+        page.on("dialog", self._dismiss_dialog)
+        page.on("request", lambda request: self._check_request(request.url))
+        page.add_init_script(REPORT_POLICY_VIOLATIONS)
 
     def allow(self, pattern: str) -> None:
-        """A complaint that the test itself brings about."""
+        """Allow a violation that the test itself causes."""
         self._allowed.append(pattern)
 
-    def _note(self, fault: str) -> None:
+    def _add(self, fault: str) -> None:
         self.faults.append(fault)
 
-    def _asked_back(self, dialog: Dialog) -> None:
-        self._note(f"dialog: {dialog.message}")
+    def _dismiss_dialog(self, dialog: Dialog) -> None:
+        self._add(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    def _asked(self, url: str) -> None:
+    def _check_request(self, url: str) -> None:
         if not url.startswith((self._base + "/", "data:")):
-            self._note(f"request to {url}")
+            self._add(f"request to {url}")
 
     def check(self) -> None:
         left = [fault for fault in self.faults if not any(re.search(pattern, fault) for pattern in self._allowed)]
@@ -134,12 +134,12 @@ class Watch:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Of one module: while Playwright is open, no other loop can run in this thread."""
+    """Open a browser per module: while Playwright is open, no other event loop can run in this thread."""
     program = install.find()
     if not program:
         skip(f"There is no browser. {install.ADVICE}")
     home = str(tmp_path_factory.mktemp("browser"))
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=EXPECT_TIMEOUT)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(
             executable_path=program, args=FLAGS, env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": home}
@@ -149,15 +149,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Served]]:
-    """`serve(agent=[steps…])`: a server whose agents play these steps, or one on another engine, for one module."""
-    started: list[Served] = []
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., DashboardServer]]:
+    """Return `serve(agent=[steps…])`, which starts a server with scripted agents or another engine, per module."""
+    started: list[DashboardServer] = []
 
-    def start(*, engine: str = "scripted", environ: dict[str, str] | None = None, **agents: list[Step]) -> Served:
+    def start(
+        *, engine: str = "scripted", environ: dict[str, str] | None = None, **agents: list[Step]
+    ) -> DashboardServer:
         folder = tmp_path_factory.mktemp("served")
         script = folder / "script.json"
         script.write_text(json.dumps({"agents": agents}))
-        served = Served(folder, engine, {"RETINUE_SCRIPT": str(script), **(environ or {})})
+        served = DashboardServer(folder, engine, {"RETINUE_SCRIPT": str(script), **(environ or {})})
         served.start()
         started.append(served)
         return served
@@ -169,29 +171,29 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """`visit(served)`: a page that is signed in; whatever it must not have done fails the test at its end."""
-    opened: list[tuple[BrowserContext, Watch]] = []
+    """Return `visit(server)`, which opens a signed-in page; violations of the page fail the test at its end."""
+    opened: list[tuple[BrowserContext, PageMonitor]] = []
 
-    def go(served: Served, path: str = "/", *, signed_in: bool = True, **options: Any) -> Page:
+    def go(served: DashboardServer, path: str = "/", *, signed_in: bool = True, **options: Any) -> Page:
         context = browser.new_context(**{"viewport": DESKTOP, "reduced_motion": "reduce", **options})
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(EXPECT_TIMEOUT)
         page = context.new_page()
-        watch = Watch(page, served.base)
-        opened.append((context, watch))
-        page.watch = watch  # type: ignore[attr-defined]
+        monitor = PageMonitor(page, served.base)
+        opened.append((context, monitor))
+        page.monitor = monitor  # type: ignore[attr-defined]
         if signed_in:
             sign_in(page, served)
             page.goto(served.base + path)
         return page
 
     yield go
-    for context, watch in opened:
+    for context, monitor in opened:
         context.close()
-        watch.check()
+        monitor.check()
 
 
-def sign_in(page: Page, served: Served) -> None:
-    """By the link, which works once; by what it gave from then on."""
+def sign_in(page: Page, served: DashboardServer) -> None:
+    """Sign in with the link, which works once, and with its cookies from then on."""
     if served.cookies:
         page.context.add_cookies(served.cookies)
         return
@@ -201,7 +203,7 @@ def sign_in(page: Page, served: Served) -> None:
 
 
 def start_run(page: Page, agent: str, task: str) -> None:
-    """Starts a run by the form, and waits for its page."""
+    """Start a run with the form and wait for its page."""
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_label("Agent").select_option(agent)
@@ -211,5 +213,5 @@ def start_run(page: Page, agent: str, task: str) -> None:
 
 
 def state_of(page: Page) -> Any:
-    """Where the page of a run says how it goes."""
+    """Return the element with the state of the run."""
     return page.locator(".titles .state")

@@ -1,9 +1,9 @@
-"""Finds a Chromium for the tests beside this file, or installs the one of the system's packages.
+"""Find a Chromium for the dashboard tests, or install the package of the system.
 
     python -m tests.servers.dashboard.install .tools
 
-On Debian and its kin, as root, it installs the package `chromium`; elsewhere it says what to install and leaves the tests
-to be skipped. With CI or RETINUE_REQUIRE_REAL set it fails instead.
+On Debian and its derivatives, as root, it installs the package `chromium`; elsewhere it prints what to install, and the
+tests are skipped. With CI or RETINUE_REQUIRE_REAL set, it fails instead.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from tests.real.install import MissingError, required
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 VARIABLE = "RETINUE_TEST_BROWSER"
-"""Names another program of the same kind."""
+"""Environment variable with the path of another Chromium."""
 STAMP = ".browser"
-PATIENCE = 600.0
-"""Seconds for the packages; they take about a minute."""
+INSTALL_TIMEOUT = 600.0
+"""Seconds for installing the packages, which takes about a minute."""
 ADVICE = f"Install Chromium or Chrome, or name one in {VARIABLE}."
 
 
 def find() -> str | None:
-    """The browser's program; None if there is none."""
+    """Return the path of the browser; None if there is none."""
     return os.environ.get(VARIABLE) or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def install(tools: Path) -> None:
-    """Makes sure that there is a browser.
+    """Install a browser if there is none.
 
     Raises:
-        MissingError: there is none, and none can be installed here.
+        MissingError: there is no browser, and none can be installed.
     """
     if not find():
-        _from_packages()
+        _install_package()
     if not find():
         raise MissingError(f"its package brought no program. {ADVICE}")
     tools.mkdir(parents=True, exist_ok=True)
     (tools / STAMP).touch()
 
 
-def _from_packages() -> None:
+def _install_package() -> None:
     apt = shutil.which("apt-get")
     if not apt or not hasattr(os, "geteuid") or os.geteuid() != 0:
         raise MissingError(f"this needs root on a system with apt-get. {ADVICE}")
@@ -55,7 +55,9 @@ def _from_packages() -> None:
 def _run(command: list[str]) -> None:
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=INSTALL_TIMEOUT, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MissingError(f"apt-get did not run to its end ({error}). {ADVICE}") from error
     if done.returncode != 0:

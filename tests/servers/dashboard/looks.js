@@ -1,4 +1,4 @@
-// What a screen reader, a keyboard and weak eyes need of the page as it stands; returns what is wrong, in words.
+// Checks the accessibility of the current page for screen readers, keyboards and low vision; returns the violations.
 
 () => {
   const faults = [];

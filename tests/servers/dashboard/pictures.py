@@ -1,7 +1,7 @@
-"""Takes the pictures of the dashboard that the documents show: `python -m tests.servers.dashboard.pictures`.
+"""Take the screenshots of the dashboard for the documentation: `python -m tests.servers.dashboard.pictures`.
 
-A real server, a real browser, and agents that play a story, so that no key and no model are needed. The pictures
-differ from run to run, so no test compares them.
+Uses a real server, a real browser and scripted agents, so that no API key and no model are needed. Screenshots differ
+from run to run, so no test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 from playwright.sync_api import Page, ViewportSize, sync_playwright
-from tests.servers.dashboard.conftest import FLAGS, Served, Step
+from tests.servers.dashboard.conftest import FLAGS, DashboardServer, Step
 from tests.servers.dashboard.install import find
 
 ROOT = Path(__file__).parents[3]
@@ -57,13 +57,13 @@ def call(tool: str, returns: str, seconds: float = 0.4, **args: Any) -> list[Ste
     return [{"call": tool, "args": args, "returns": returns}, {"wait": seconds}]
 
 
-def told(tokens: int, cost: float, stop: str = "tool_use") -> Step:
+def message_ended(tokens: int, cost: float, stop: str = "tool_use") -> Step:
     usage = {"input": tokens, "output": tokens // 9, "cost": cost, "turns": 1}
     return {"event": {"type": "message_ended", "stopReason": stop, "usage": usage}}
 
 
 def begins(tool: str, **args: Any) -> list[Step]:
-    """A call that takes longer than anyone looks."""
+    """Return a tool call that outlasts the screenshot."""
     return [{"event": {"type": "tool_called", "call": "last", "name": tool, "args": args}}, {"hang": True}]
 
 
@@ -78,34 +78,34 @@ STORY: dict[str, list[Step]] = {
         *call("ls", "__init__.py\nfacade.py\nindex.py\nqueue.py", path="atlas/search"),
         *call("read", FACADE, path="atlas/search/facade.py"),
         {"event": {"type": "text", "text": PLAN}},
-        told(8200, 0.031),
+        message_ended(8200, 0.031),
         {"spawn": {"mode": "parallel", "tasks": QUESTIONS}},
         {"say": "Done."},
     ],
     "explorer": [
         *call("grep", "atlas/api/views.py:12\natlas/jobs/reindex.py:40", 1.5, pattern="SearchIndex("),
         *call("read", "…", 1.0, path="atlas/jobs/reindex.py"),
-        told(21400, 0.064),
+        message_ended(21400, 0.064),
         {"say": "Two callers go around it: `atlas/jobs/reindex.py:40` and `atlas/api/views.py:12`."},
     ],
     "reviewer": [
         *call("read", "…", 1.2, path="atlas/search/queue.py"),
-        told(9100, 0.027),
+        message_ended(9100, 0.027),
         *begins("grep", pattern="ack(", path="atlas/search/queue.py"),
     ],
     "tester": [
         *call("find", "…", 0.8, pattern="test_*queue*"),
-        told(4300, 0.013),
+        message_ended(4300, 0.013),
         *begins("read", path="tests/search/test_queue.py"),
     ],
     "implementer": [
         *call("read", "…", 1.8, path="atlas/importer.py"),
-        told(15800, 0.047),
+        message_ended(15800, 0.047),
         {"raise": "The provider answered 529, overloaded. What was written is kept: resume the session later."},
     ],
     "researcher": [
         *call("read", "…", 2.4, path="docs/streams.md"),
-        told(30100, 0.09),
+        message_ended(30100, 0.09),
         {"say": "Server-sent events fit: one way, and the browser itself asks for what it missed."},
     ],
 }
@@ -113,7 +113,7 @@ STORY: dict[str, list[Step]] = {
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        served = prepared(Path(folder) / "ada")
+        served = prepare_server(Path(folder) / "ada")
         served.start()
         served.run("run", "researcher", "Compare three ways to stream events to a browser, with numbers")
         with served.popen("run", "implementer", "Make the importer resumable") as failing:
@@ -142,12 +142,12 @@ def shoot(page: Page, picture: Path) -> None:
     click.echo(picture.relative_to(ROOT))
 
 
-def prepared(folder: Path) -> Served:
-    """A server in a home of its own, with one agent more."""
+def prepare_server(folder: Path) -> DashboardServer:
+    """Return a server with its own home and an additional agent."""
     agents = folder / ".config" / "retinue" / "agents"
     agents.mkdir(parents=True)
     (agents / "architect.md").write_text(LEAD)
-    served = Served(folder, "scripted", {"RETINUE_SCRIPT": json.dumps({"agents": STORY})})
+    served = DashboardServer(folder, "scripted", {"RETINUE_SCRIPT": json.dumps({"agents": STORY})})
     (served.project / ".git").mkdir()
     return served
 

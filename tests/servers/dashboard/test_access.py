@@ -1,4 +1,4 @@
-"""For everyone: by keyboard alone, read aloud, in light and dark, and on a phone."""
+"""Accessibility: keyboard, screen readers, light and dark theme, small screens."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def served(serve):
 
 
 def judged(page: Page) -> list[str]:
-    """What is wrong with the page as it stands, by our own looks and, where it is installed, by axe-core."""
+    """Return the accessibility violations of the page, by `looks.js` and, if installed, axe-core."""
     found: list[str] = page.evaluate(LOOKS)
     if script := axe.program(TOOLS):
         page.evaluate(script)
@@ -64,7 +64,7 @@ def judged(page: Page) -> list[str]:
     return found
 
 
-def test_axe_judges_too():
+def test_axe_core_is_installed_where_the_dashboard_tests_run():
     if not axe.AXE.is_in(TOOLS):
         skip("There is no axe-core. `make test` installs it where a package registry can be reached.")
     assert "axe" in axe.program(TOOLS)
@@ -72,7 +72,7 @@ def test_axe_judges_too():
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("screen", SCREENS)
-def test_every_view_can_be_read_by_everyone(served, visit, screen):
+def test_every_view_passes_the_accessibility_checks(served, visit, screen):
     page = visit(served, **screen)
     start_run(page, "explorer", "Find it, wherever it may be, and say so. " * 20)
     expect(state_of(page)).to_have_text("Done")
@@ -110,7 +110,7 @@ def test_every_view_can_be_read_by_everyone(served, visit, screen):
     assert {view: found for view, found in faults.items() if found} == {}
 
 
-def test_everything_is_done_by_keyboard_alone(served, visit):
+def test_every_action_works_by_keyboard_alone(served, visit):
     page = visit(served)
     expect(page.get_by_role("searchbox")).to_be_visible()
     page.keyboard.press("n")
@@ -140,7 +140,7 @@ def test_everything_is_done_by_keyboard_alone(served, visit):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_what_the_keyboard_reaches_is_hidden_by_nothing(serve, visit):
+def test_focused_element_is_never_covered(serve, visit):
     reads = {"call": "read", "args": {"path": "x.py"}, "returns": "x"}
     page = visit(serve(explorer=[*[{**reads, "args": {"path": f"{number}.py"}} for number in range(40)], ANSWER]))
     start_run(page, "explorer", "Read a lot")
@@ -150,7 +150,7 @@ def test_what_the_keyboard_reaches_is_hidden_by_nothing(serve, visit):
         assert page.evaluate(IN_SIGHT), page.evaluate("document.activeElement.textContent")
 
 
-def test_keys_of_one_letter_can_be_switched_off(served, visit):
+def test_single_key_shortcuts_can_be_disabled(served, visit):
     page = visit(served)
     expect(page.get_by_role("searchbox")).to_be_visible()
     page.keyboard.press("?")
@@ -162,7 +162,7 @@ def test_keys_of_one_letter_can_be_switched_off(served, visit):
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
 
 
-def test_a_change_of_state_is_said_politely(served, visit):
+def test_state_change_is_announced_politely(served, visit):
     page = visit(served)
     start_run(page, "tester", "Wait for a word")
     page.get_by_role("textbox", name=re.compile("Tell tester")).fill("now")
@@ -170,7 +170,7 @@ def test_a_change_of_state_is_said_politely(served, visit):
     expect(page.locator("[aria-live=polite][role=status].unseen")).to_have_text("tester: Done")
 
 
-def test_light_and_dark_follow_the_system_until_one_is_chosen(served, visit):
+def test_theme_follows_the_system_until_the_user_chooses(served, visit):
     page = visit(served, color_scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(paper)
@@ -183,7 +183,7 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(served, visit):
     assert page.evaluate(paper) == dark
 
 
-def test_a_reader_who_scrolled_up_is_left_there(serve, visit):
+def test_transcript_keeps_its_position_after_scrolling_up(serve, visit):
     lines = {"event": {"type": "text", "text": "\n".join(f"line {number}" for number in range(80))}}
     page = visit(serve(explorer=[lines, {"hear": True}, lines, {"hear": True}, lines, {"hang": True}]))
     start_run(page, "explorer", "Talk")

@@ -1,4 +1,4 @@
-"""The activity: runs of every process as they change, found again by search, filters and pages."""
+"""The activity view: live runs of all processes, search, filters and pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def served(serve):
     )
 
 
-def test_fifty_live_runs_of_another_process_are_watched_to_their_end(served, visit):
+def test_fifty_live_runs_of_another_process_are_shown_until_they_end(served, visit):
     page = visit(served)
     plan = {"tasks": [{"agent": "reviewer", "prompt": f"Part {number}"} for number in range(MANY)]}
     (served.project / "tasks.json").write_text(json.dumps(plan))
@@ -50,14 +50,14 @@ def test_fifty_live_runs_of_another_process_are_watched_to_their_end(served, vis
     expect(page.locator(".row.error")).to_have_count(MANY)
 
 
-def test_what_an_agent_delegates_stands_below_it(served, visit):
+def test_child_runs_are_listed_below_their_parent(served, visit):
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "lead.md").write_text("---\nname: lead\ndescription: Leads\ntools: [spawn_subagent]\n---\nYou lead.\n")
     page = visit(served)
     asked = json.dumps({"mode": "single", "agent": "lead", "task": "Make a whole"})
-    said = served.run("call", "spawn_subagent", asked, "--toolset", "nested", "--project-agents", "allow")
-    assert "All parts are there." in said
+    output = served.run("call", "spawn_subagent", asked, "--toolset", "nested", "--project-agents", "allow")
+    assert "All parts are there." in output
     group = page.get_by_role("group", name="3 runs, first: lead")
     expect(group.locator(".row")).to_have_count(3)
     levels = [row.get_attribute("aria-level") for row in group.locator(".row").all()]
@@ -75,7 +75,7 @@ def test_what_an_agent_delegates_stands_below_it(served, visit):
     ).to_be_visible()
 
 
-def test_search_and_filters_find_and_stay_after_a_reload_and_on_the_way_back(served, visit):
+def test_search_and_filters_survive_a_reload_and_the_back_button(served, visit):
     page = visit(served)
     start_run(page, "implementer", "Paint the bikeshed green")
     expect(state_of(page)).to_have_text("Done")
@@ -99,7 +99,7 @@ def test_search_and_filters_find_and_stay_after_a_reload_and_on_the_way_back(ser
     expect(page.get_by_role("link", name=re.compile("Paint the bikeshed green"))).to_be_visible()
 
 
-def test_a_session_that_goes_on_is_listed_once_live_and_after_a_reload(served, visit):
+def test_continued_session_is_listed_once_live_and_after_a_reload(served, visit):
     page = visit(served)
     session = json.loads(served.run("run", "tester", "The first question", "--json"))["session"]
     expect(page.get_by_role("link", name="tester, done, The first question")).to_be_visible()
@@ -110,7 +110,7 @@ def test_a_session_that_goes_on_is_listed_once_live_and_after_a_reload(served, v
         page.reload()
 
 
-def test_what_any_run_of_a_session_asked_for_stands_below_it_live_and_after_a_reload(served, visit):
+def test_child_runs_of_every_run_of_a_session_are_listed_below_it(served, visit):
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "lead.md").write_text("---\nname: lead\ndescription: Leads\ntools: [spawn_subagent]\n---\nYou lead.\n")
@@ -119,8 +119,8 @@ def test_what_any_run_of_a_session_asked_for_stands_below_it_live_and_after_a_re
     goes_on: dict[str, str] = {}
     for name in ("First part", "Second part", "Third part"):
         task = {"name": name, "profile": "lead", "prompt": "Make a whole", **goes_on}
-        said = served.run("call", "delegate_to_subagents", json.dumps({"tasks": [task]}), *options)
-        goes_on = {"resume": json.loads(said)["details"]["sessionIds"][0]}
+        output = served.run("call", "delegate_to_subagents", json.dumps({"tasks": [task]}), *options)
+        goes_on = {"resume": json.loads(output)["details"]["sessionIds"][0]}
     group = page.get_by_role("group", name="7 runs, first: Third part")
     for _ in range(2):
         expect(group.locator(".row")).to_have_count(7)
@@ -131,7 +131,7 @@ def test_what_any_run_of_a_session_asked_for_stands_below_it_live_and_after_a_re
     expect(page.locator(".trail")).to_contain_text("run 2 of 3 in its session")
 
 
-def test_older_runs_come_page_by_page_and_none_twice(serve, visit):
+def test_older_runs_are_loaded_by_page_without_duplicates(serve, visit):
     page = visit(serve(tester=[{"say": "Tested: {task}"}]))
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     assert set(page.evaluate(START, 45)) == {202}
@@ -145,7 +145,7 @@ def test_older_runs_come_page_by_page_and_none_twice(serve, visit):
     assert sorted(tasks) == sorted(f"Question {number}" for number in range(45))
 
 
-def test_the_agents_are_shown_with_their_layers_problems_and_trust(served, visit):
+def test_agents_view_shows_layers_problems_and_trust(served, visit):
     folder = served.project / ".pi" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "deployer.md").write_text(
@@ -166,13 +166,13 @@ def test_the_agents_are_shown_with_their_layers_problems_and_trust(served, visit
     expect(page.get_by_role("dialog", name="New run").get_by_label("Agent")).to_have_value("deployer")
 
 
-def test_an_agent_whose_file_changes_behind_the_question_is_not_accepted(served, visit):
+def test_agent_file_changed_during_approval_is_not_approved(served, visit):
     folder = served.project / ".pi" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "shifty.md"
     file.write_text("---\nname: shifty\ndescription: Ships\ntools: bash\nenvironment: [TOKEN]\n---\nShip it.\n")
     page = visit(served, "/#/agents/shifty")
-    page.watch.allow("409")
+    page.monitor.allow("409")
     agent = page.locator(".agent").filter(has_text="shifty")
     agent.get_by_role("button", name="Look at it and accept…").click()
     sure = page.get_by_role("dialog", name="Accept this agent?")
@@ -185,7 +185,7 @@ def test_an_agent_whose_file_changes_behind_the_question_is_not_accepted(served,
     expect(agent.locator(".tag.warn")).to_have_count(1)
 
 
-def test_engines_settings_and_the_server_are_shown(served, visit):
+def test_system_view_shows_engines_settings_and_server(served, visit):
     page = visit(served, "/#/system")
     for title in ("Engines", "Settings", "Server"):
         expect(page.get_by_role("heading", name=title)).to_be_visible()

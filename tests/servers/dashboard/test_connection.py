@@ -1,4 +1,4 @@
-"""A connection that is lost: the picture stays, says so, and goes on where it was."""
+"""A lost connection: the page stays, shows a banner and continues after reconnecting."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SCRIPT = [
 ]
 
 
-def test_a_run_goes_on_in_the_browser_after_the_server_was_away(serve, visit):
+def test_run_page_continues_after_a_server_restart(serve, visit):
     served = serve(explorer=SCRIPT)
     page = visit(served)
-    page.watch.allow(GONE)
+    page.monitor.allow(GONE)
     process = served.popen("run", "explorer", "Hold on", "--quiet")
     page.get_by_role("link", name=re.compile("explorer, running, Hold on")).click()
     expect(page.locator(".item.text")).to_have_text("Before.")
@@ -41,10 +41,10 @@ def test_a_run_goes_on_in_the_browser_after_the_server_was_away(serve, visit):
     expect(page.locator(".titles .state")).to_have_text("Done")
 
 
-def test_the_activity_comes_back_by_itself_with_what_it_missed(serve, visit):
+def test_activity_reconnects_and_shows_missed_runs(serve, visit):
     served = serve(tester=[{"say": "Tested."}])
     page = visit(served)
-    page.watch.allow(GONE)
+    page.monitor.allow(GONE)
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     served.stop()
     expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
@@ -55,10 +55,10 @@ def test_the_activity_comes_back_by_itself_with_what_it_missed(serve, visit):
     expect(page.locator(".row")).to_have_count(1)
 
 
-def test_a_page_without_a_stream_comes_back_by_itself(serve, visit):
+def test_page_without_a_stream_reconnects(serve, visit):
     served = serve()
     page = visit(served)
-    page.watch.allow(GONE)
+    page.monitor.allow(GONE)
     for state in ("Failed", "Done"):
         page.get_by_label("State").select_option(state)
         expect(page.get_by_text("No run matches.")).to_be_visible()
@@ -71,10 +71,10 @@ def test_a_page_without_a_stream_comes_back_by_itself(serve, visit):
     expect(page.locator(".banner")).to_be_hidden()
 
 
-def test_a_server_that_comes_back_with_another_token_asks_for_a_sign_in(serve, visit):
+def test_restarted_server_with_another_token_requires_a_sign_in(serve, visit):
     served = serve()
     page = visit(served)
-    page.watch.allow(f"{GONE}|401")
+    page.monitor.allow(f"{GONE}|401")
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     served.stop()
     expect(page.get_by_text("No connection to Retinue since")).to_be_visible()

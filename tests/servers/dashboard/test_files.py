@@ -1,4 +1,4 @@
-"""The files of the dashboard themselves: small, nobody else's, and without a way to make markup of text."""
+"""The files of the dashboard: small, without external hosts, and without code that turns text into markup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAKES_MARKUP = re.compile(
 )
 
 
-def test_the_pure_modules_do_what_their_own_tests_say():
+def test_unit_tests_of_the_javascript_modules_pass():
     try:
         node, _ = node_and_npm()
     except MissingError as why:
@@ -37,19 +37,19 @@ def test_the_pure_modules_do_what_their_own_tests_say():
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_no_script_makes_markup_of_text(path):
+def test_no_script_turns_text_into_markup(path):
     assert MAKES_MARKUP.findall(path.read_text()) == []
 
 
 @pytest.mark.parametrize("path", [path for path in OWN if path.suffix in LONGEST], ids=lambda path: path.name)
-def test_every_file_can_be_read_in_one_sitting(path):
+def test_every_file_is_short_and_starts_with_a_comment(path):
     lines = path.read_text().splitlines()
     assert len(lines) <= LONGEST[path.suffix]
     assert path.suffix == ".css" or lines[0].startswith("// ")
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_no_file_names_another_host(path):
+def test_no_file_names_an_external_host(path):
     hosts = set(
         re.findall(r"(?:https?:)?//([\w.-]+\.\w+)", re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.MULTILINE))
     )
@@ -57,24 +57,24 @@ def test_no_file_names_another_host(path):
 
 
 @pytest.mark.parametrize("name", ["index.html", "login.html"])
-def test_pages_hold_no_script_and_no_style_of_their_own(name):
+def test_pages_have_no_inline_script_or_style(name):
     page = (FOLDER / name).read_text()
     assert re.findall(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", page) == []
 
 
-def test_every_module_that_is_imported_is_there():
+def test_every_imported_module_exists():
     for path in SCRIPTS:
         for name in re.findall(r'from "\./([^"]+)"', path.read_text()):
             assert (FOLDER / name).is_file(), f"{path.name} imports {name}"
 
 
-def test_the_page_asks_for_all_its_files_at_once():
+def test_index_page_preloads_every_file():
     page = (FOLDER / "index.html").read_text()
     needed = {path.name for path in OWN if path.suffix in {".js", ".css"}} - {"login.js", "login.css"}
     assert set(re.findall(r'(?:href|src)="/([^"]+)"', page)) == needed | {"vendor/preact.js", "favicon.svg"}
 
 
-def test_the_first_page_is_small():
+def test_first_page_is_within_its_size_limit():
     loaded = [
         FOLDER / "index.html",
         FOLDER / "vendor" / "preact.js",
@@ -83,6 +83,6 @@ def test_the_first_page_is_small():
     assert sum(len(gzip.compress(path.read_bytes(), 9)) for path in loaded) <= FIRST_PAGE
 
 
-def test_what_is_not_ours_stands_with_its_licence():
+def test_vendored_code_has_its_licence():
     vendor = {path.name for path in (FOLDER / "vendor").iterdir()}
     assert vendor == {"preact.js", "LICENSE.htm", "LICENSE.preact"}

@@ -1,4 +1,4 @@
-"""Text of agents is text: whatever it holds, nothing of it runs, leads elsewhere, hides or turns a line around."""
+"""Hostile text of agents is shown as text: it cannot run, link elsewhere, hide or change the direction of a line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURNED = "invoice\u202egnp.exe \u2066isolated\u2069 zero\u200bwidth \u05e9\u05dc
 HUGE = "A" * 5_000_000 + "the very end"
 HOSTILE = f"{MARKUP}\n{LINKS}\n{ESCAPES}\n{TURNED}"
 ASKED = HOSTILE.replace("\x00", "")
-"""Tasks and definitions with a NUL byte are refused before anyone sees them."""
+"""Tasks and definitions with a NUL byte are refused by the server."""
 
 COUNTS = """() => ({
   executed: window.executed ?? false,
@@ -62,13 +62,13 @@ def page(served, visit):
 
 
 def opened(page):
-    """Opens everything that is folded."""
+    """Expand all collapsed elements."""
     for summary in page.locator(".transcript summary").all():
         summary.click()
     expect(page.locator(".inside")).to_have_count(page.locator("details.tool").count())
 
 
-def test_a_hostile_run_is_shown_as_text_in_every_view(page):
+def test_hostile_run_is_shown_as_text_in_every_view(page):
     start_run(page, "explorer", ASKED)
     expect(state_of(page)).to_have_text("Done")
     opened(page)
@@ -92,7 +92,7 @@ def test_a_hostile_run_is_shown_as_text_in_every_view(page):
     assert page.evaluate(UNSEEN) == 0
 
 
-def test_a_hostile_failure_is_shown_as_text(page):
+def test_hostile_failure_is_shown_as_text(page):
     start_run(page, "reviewer", "Fail")
     expect(state_of(page)).to_have_text("Failed")
     expect(page.locator(".failure")).to_contain_text("<script>")
@@ -100,7 +100,7 @@ def test_a_hostile_failure_is_shown_as_text(page):
     assert page.evaluate(UNSEEN) == 0
 
 
-def test_five_megabytes_in_a_line_show_their_ends_until_all_is_asked_for(page):
+def test_line_of_five_megabytes_shows_start_and_end_until_expanded(page):
     start_run(page, "tester", "Read it")
     expect(state_of(page)).to_have_text("Done")
     call = page.locator("details.tool")
@@ -115,7 +115,7 @@ def test_five_megabytes_in_a_line_show_their_ends_until_all_is_asked_for(page):
     expect(page.get_by_role("heading", name="Where it is")).to_be_visible()
 
 
-def test_a_hostile_definition_of_an_agent_is_shown_as_text(served, visit):
+def test_hostile_agent_definition_is_shown_as_text(served, visit):
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
     head = f'name: evil\ndescription: "<img src=x onerror={RUNS!r}>"\ntools: bash'

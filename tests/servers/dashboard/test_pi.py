@@ -1,4 +1,4 @@
-"""A run on the real pi, asked by a scripted model, in the browser."""
+"""Runs of the real pi with a scripted model, in the browser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def served(serve, tmp_path):
         served.stop()
 
 
-def test_a_run_on_the_real_pi_is_watched_and_continued(served, visit):
+def test_run_on_real_pi_is_shown_and_continued(served, visit):
     page = visit(served)
     start_run(page, "explorer", f"Find the word. {READS}")
     expect(state_of(page)).to_have_text("Done")
@@ -55,7 +55,7 @@ def test_a_run_on_the_real_pi_is_watched_and_continued(served, visit):
     expect(page.locator(".item.text")).to_have_text("Still XYZZY.")
 
 
-def test_a_run_on_the_real_pi_is_watched_while_it_works_reloaded_and_cancelled(served, visit):
+def test_run_on_real_pi_is_shown_live_reloaded_and_cancelled(served, visit):
     page = visit(served)
     start_run(page, "explorer", f"Find the word. {NEVER_ENDS}")
     expect(page.locator(".item.text").first).to_have_text("I look.")

@@ -1,4 +1,4 @@
-"""One run in the browser: started, watched while it goes on, stopped, steered, continued."""
+"""The page of a run: start, live updates, cancel, steer, continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def page(served, visit):
     return visit(served)
 
 
-def test_a_run_on_rules_is_started_from_the_form_and_watched_to_its_end(serve, visit):
+def test_offline_run_is_started_from_the_form_and_shown_until_its_end(serve, visit):
     served = serve(engine="offline")
     (served.project / "bus.py").write_text("class Bus:\n    '''Carries events to watchers.'''\n")
     page = visit(served)
@@ -66,7 +66,7 @@ def test_a_run_on_rules_is_started_from_the_form_and_watched_to_its_end(serve, v
     expect(page.locator(".row .engine")).to_have_text(re.compile("/project · offline"))
 
 
-def test_a_tool_call_opens_to_its_arguments_and_its_result(page):
+def test_tool_call_expands_to_arguments_and_result(page):
     start_run(page, "explorer", "Find the word")
     expect(state_of(page)).to_have_text("Done")
     call = page.locator("details.tool")
@@ -77,7 +77,7 @@ def test_a_tool_call_opens_to_its_arguments_and_its_result(page):
     expect(call.locator(".inside pre.output")).to_have_text("# Notes\nThe word is XYZZY.\n")
 
 
-def test_what_is_being_written_is_seen_and_a_reload_shows_the_same(page):
+def test_streamed_text_is_shown_also_after_a_reload(page):
     start_run(page, "researcher", "Look")
     expect(page.locator(".item.text")).to_have_text("First I look.")
     before = page.locator(".transcript ol").inner_text()
@@ -87,7 +87,7 @@ def test_what_is_being_written_is_seen_and_a_reload_shows_the_same(page):
     expect(state_of(page)).to_have_text("Running")
 
 
-def test_half_a_sentence_is_shown_also_after_a_reload_until_the_whole_one_takes_its_place(page):
+def test_partial_sentence_is_replaced_by_the_whole_one_also_after_a_reload(page):
     start_run(page, "writer", "Write")
     line = page.get_by_role("textbox", name=re.compile("Tell writer"))
     line.fill("begin")
@@ -102,7 +102,7 @@ def test_half_a_sentence_is_shown_also_after_a_reload_until_the_whole_one_takes_
     expect(page.locator(".item.now")).to_have_count(0)
 
 
-def test_a_running_agent_is_told_something(page):
+def test_running_agent_is_steered(page):
     start_run(page, "researcher", "Wait for me")
     line = page.get_by_role("textbox", name="Tell researcher something while it works")
     line.fill("go left")
@@ -113,7 +113,7 @@ def test_a_running_agent_is_told_something(page):
     expect(page.locator(".item.text")).to_have_count(2)
 
 
-def test_a_run_is_cancelled_only_after_being_asked(page):
+def test_run_is_cancelled_only_after_confirmation(page):
     start_run(page, "reviewer", "Never end")
     expect(page.locator("details.tool .icon.running")).to_be_visible()
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -131,7 +131,7 @@ def test_a_run_is_cancelled_only_after_being_asked(page):
     expect(page.locator("details.tool").last).to_contain_text("no result")
 
 
-def test_a_run_that_took_too_long_says_so(served, visit):
+def test_timed_out_run_shows_its_timeout(served, visit):
     with served.popen("run", "reviewer", "Take too long", "--timeout", "1", "--quiet") as process:
         process.communicate(timeout=60)
     page = visit(served)
@@ -140,7 +140,7 @@ def test_a_run_that_took_too_long_says_so(served, visit):
     expect(page.locator(".item.ended")).to_contain_text("Timed out after")
 
 
-def test_a_deadline_is_moved(page):
+def test_run_is_extended(page):
     start_run(page, "reviewer", "Take your time")
     expect(page.locator(".facts")).to_contain_text("/ 15m")
     page.get_by_role("button", name="Extend").click()
@@ -151,7 +151,7 @@ def test_a_deadline_is_moved(page):
     expect(page.locator(".item.extended")).to_contain_text("45m more")
 
 
-def test_a_session_goes_on_with_a_new_prompt(page):
+def test_session_is_continued_with_a_new_prompt(page):
     start_run(page, "implementer", "First question")
     line = page.get_by_role("textbox", name=re.compile("Go on with implementer"))
     line.fill("Second question")
@@ -162,7 +162,7 @@ def test_a_session_goes_on_with_a_new_prompt(page):
     expect(page.locator(".item.text")).to_have_text("An answer to: First question")
 
 
-def test_a_plan_is_started_from_the_form(page):
+def test_plan_is_started_from_the_form(page):
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_text("Chain").click()
@@ -178,7 +178,7 @@ def test_a_plan_is_started_from_the_form(page):
     expect(plan.get_by_role("link", name=re.compile("tester, done, Judge"))).to_be_visible()
 
 
-def test_an_agent_that_delegates_is_let_to_from_the_form(page):
+def test_form_allows_an_agent_to_delegate(page):
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_label("Agent").select_option("lead")
@@ -191,7 +191,7 @@ def test_an_agent_that_delegates_is_let_to_from_the_form(page):
     expect(page.locator(".item.text")).to_have_text("Led.")
 
 
-def test_what_was_written_is_there_again_after_looking_elsewhere(page):
+def test_form_keeps_its_draft_after_it_was_closed(page):
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_label("Agent").select_option("explorer")
@@ -212,8 +212,8 @@ def test_what_was_written_is_there_again_after_looking_elsewhere(page):
     expect(form.get_by_label("Task")).to_have_value("")
 
 
-def test_what_the_server_refuses_stands_in_the_form(page):
-    page.watch.allow("400")
+def test_refused_request_is_shown_in_the_form(page):
+    page.monitor.allow("400")
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_label("Agent").select_option("explorer")
@@ -229,7 +229,7 @@ def test_what_the_server_refuses_stands_in_the_form(page):
     expect(form.get_by_label("Task")).to_have_value("Go")
 
 
-def test_the_answer_is_copied_and_the_transcript_downloaded(served, visit):
+def test_answer_is_copied_and_transcript_downloaded(served, visit):
     page = visit(served, permissions=["clipboard-read", "clipboard-write"])
     start_run(page, "explorer", "Find the word")
     page.get_by_role("button", name="Copy result").click()
@@ -241,7 +241,7 @@ def test_the_answer_is_copied_and_the_transcript_downloaded(served, visit):
     assert "It is XYZZY." in download.value.path().read_text()
 
 
-def test_the_timeline_and_the_details_say_where_time_and_money_went(page):
+def test_timeline_and_details_show_time_and_cost(page):
     start_run(page, "explorer", "Find the word")
     expect(state_of(page)).to_have_text("Done")
     page.get_by_role("tab", name="Timeline").click()
@@ -262,9 +262,9 @@ def test_the_timeline_and_the_details_say_where_time_and_money_went(page):
     expect(page.get_by_role("tab", name="Details")).to_have_attribute("aria-selected", "true")
 
 
-def test_a_run_that_does_not_exist_is_a_sentence(served, visit):
+def test_missing_run_shows_a_message(served, visit):
     page = visit(served, "/#/runs/0123456789abcdef0123456789abcdef")
-    page.watch.allow("404")
+    page.monitor.allow("404")
     expect(page.get_by_role("heading", name="There is no such run.")).to_be_visible()
     page.get_by_role("link", name="To the activity").click()
     expect(page.get_by_role("searchbox")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Who gets to see the dashboard: whoever has the link, once, or the token; and nobody else."""
+"""Sign-in to the dashboard: by one-time link or token only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def served(serve):
     return serve()
 
 
-def test_the_link_signs_in_and_leaves_no_code_behind(serve, visit):
+def test_link_signs_in_and_leaves_no_code_in_the_history(serve, visit):
     served = serve()
     page = visit(served, signed_in=False)
     page.goto(served.link)
@@ -23,15 +23,15 @@ def test_the_link_signs_in_and_leaves_no_code_behind(serve, visit):
     page.reload()
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     other = visit(served, signed_in=False)
-    other.watch.allow("401")
+    other.monitor.allow("401")
     other.goto(served.link)
     expect(other.get_by_role("status")).to_contain_text("link")
     assert "#" not in other.url
 
 
-def test_without_a_sign_in_there_is_nothing_to_see(served, visit):
+def test_dashboard_shows_nothing_without_a_sign_in(served, visit):
     page = visit(served, signed_in=False)
-    page.watch.allow("401")
+    page.monitor.allow("401")
     page.goto(f"{served.base}/")
     expect(page.get_by_role("heading", name="Retinue")).to_be_visible()
     expect(page.get_by_label("Token")).to_be_visible()
@@ -39,9 +39,9 @@ def test_without_a_sign_in_there_is_nothing_to_see(served, visit):
     assert page.evaluate("fetch('/app.js').then((answer) => answer.status)") == 401
 
 
-def test_the_token_signs_in_where_a_wrong_one_does_not(served, visit):
+def test_only_the_right_token_signs_in(served, visit):
     page = visit(served, signed_in=False)
-    page.watch.allow("401")
+    page.monitor.allow("401")
     page.goto(f"{served.base}/login")
     page.get_by_label("Token").fill("not the token")
     page.get_by_role("button", name="Sign in").click()
@@ -52,9 +52,9 @@ def test_the_token_signs_in_where_a_wrong_one_does_not(served, visit):
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
 
 
-def test_a_page_whose_sign_in_ended_says_so(served, visit):
+def test_page_with_an_ended_sign_in_shows_a_banner(served, visit):
     page = visit(served)
-    page.watch.allow("401")
+    page.monitor.allow("401")
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     page.context.clear_cookies()
     page.get_by_role("link", name="System").click()

@@ -1,15 +1,15 @@
-// The pure modules of the dashboard, by the runner that comes with node; `test_files.py` calls it.
+// Unit tests of the dashboard's pure modules, run by node's test runner; `test_files.py` calls it.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { upToNow } from "../../../src/retinue/servers/http/dashboard/details.js";
+import { timesUntilNow } from "../../../src/retinue/servers/http/dashboard/details.js";
 import { Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
 import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
-import { asDiff, highlight, languageOf, pretty } from "../../../src/retinue/servers/http/dashboard/highlight.js";
-import { announcements, around, inTreeOrder, matching, withOlder, withRows } from "../../../src/retinue/servers/http/dashboard/store.js";
-import { ends, parts, pieces, plain } from "../../../src/retinue/servers/http/dashboard/text.js";
-import { gist } from "../../../src/retinue/servers/http/dashboard/tool.js";
+import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/retinue/servers/http/dashboard/highlight.js";
+import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, mergeRows } from "../../../src/retinue/servers/http/dashboard/store.js";
+import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
+import { mainArgument } from "../../../src/retinue/servers/http/dashboard/tool.js";
 
 const HOSTILE = [
   "<script>alert(1)</script>",
@@ -25,11 +25,11 @@ const HOSTILE = [
 
 const textOf = (found) => found.map((piece) => piece.text ?? piece.mark ?? piece.link).join("");
 
-test("text that is only text is one piece", () => {
+test("plain text is one piece", () => {
   assert.deepEqual(pieces("plain ünïcode 日本語\n\ttabs"), [{ text: "plain ünïcode 日本語\n\ttabs" }]);
 });
 
-test("nothing that cannot be seen is left unseen", () => {
+test("invisible characters become visible marks", () => {
   for (const text of HOSTILE) {
     const shown = textOf(pieces(text)).replace(/[\u200c\u200d]/g, "");
     // eslint-disable-next-line no-control-regex
@@ -37,19 +37,19 @@ test("nothing that cannot be seen is left unseen", () => {
   }
 });
 
-test("what turns a line around is named", () => {
+test("direction overrides are shown by name", () => {
   assert.deepEqual(pieces("a\u202eb"), [{ text: "a" }, { mark: "⟨RLO⟩", title: "U+202E" }, { text: "b" }]);
   assert.deepEqual(pieces("\u001b[1m"), [{ mark: "⟨ESC⟩", title: "U+001B" }, { text: "[1m" }]);
 });
 
-test("joiners stay where a script needs them, and are shown where they hide", () => {
+test("joiners are kept where a script needs them and marked elsewhere", () => {
   assert.deepEqual(pieces("👩‍💻"), [{ text: "👩‍💻" }]);
   assert.equal(textOf(pieces("pay\u200dpal")), "pay⟨ZWJ⟩pal");
   assert.deepEqual(pieces("❤️ 1️⃣ ©️"), [{ text: "❤️ 1️⃣ ©️" }]);
   assert.equal(textOf(pieces("a\ufe01❤\ufe0f\ufe02\u{e0101}")), "a⟨U+FE01⟩❤\ufe0f⟨U+FE02⟩⟨U+E0101⟩");
 });
 
-test("only addresses that lead where they say are links", () => {
+test("only unambiguous http addresses are links", () => {
   const links = (text) => pieces(text, { links: true }).filter((piece) => piece.link).map((piece) => piece.link);
   assert.deepEqual(links("see https://example.com/a?b=1#c. And (http://localhost:8080/x)."), [
     "https://example.com/a?b=1#c",
@@ -61,29 +61,29 @@ test("only addresses that lead where they say are links", () => {
   assert.deepEqual(links("https://exämple.com/"), []);
 });
 
-test("links do not change a text", () => {
+test("links do not change the text", () => {
   const text = "a https://example.com/x, b http://e.example! c";
   assert.equal(textOf(pieces(text, { links: true })), text);
 });
 
-test("one line stays one line", () => {
-  assert.equal(plain("a\n  b\r\nc\u0007"), "a b c⟨BEL⟩");
+test("one-line text has no line breaks", () => {
+  assert.equal(plainText("a\n  b\r\nc\u0007"), "a b c⟨BEL⟩");
 });
 
-test("long text shows its ends and loses nothing", () => {
+test("long text has a start and an end, and its parts lose nothing", () => {
   const text = "x".repeat(5_000_000);
-  const { head, cut, tail } = ends(text);
+  const { head, cut, tail } = headAndTail(text);
   assert.equal(head.length + cut + tail.length, text.length);
   assert.ok(head.length < 30_000);
-  assert.equal(parts(text).join(""), text);
-  assert.deepEqual(ends("short"), { head: "short", cut: 0, tail: "" });
+  assert.equal(splitIntoParts(text).join(""), text);
+  assert.deepEqual(headAndTail("short"), { head: "short", cut: 0, tail: "" });
 });
 
-test("a surrogate pair is never cut in two", () => {
+test("surrogate pairs are never split", () => {
   const text = "😀".repeat(20_001);
-  const { head, tail } = ends(text, 24_001, 4_001);
+  const { head, tail } = headAndTail(text, 24_001, 4_001);
   assert.ok(head.isWellFormed() && tail.isWellFormed());
-  assert.ok(parts(text, 7_001).every((part) => part.isWellFormed()));
+  assert.ok(splitIntoParts(text, 7_001).every((part) => part.isWellFormed()));
 });
 
 test("highlighting never changes a character", () => {
@@ -94,81 +94,81 @@ test("highlighting never changes a character", () => {
   }
 });
 
-test("blocks of code and tables in prose are seen, also one that is still being written", () => {
+test("code blocks and tables in prose are highlighted, also while streaming", () => {
   const kinds = (text) => highlight(text, "prose").map(({ kind, text: piece }) => `${kind}: ${piece}`);
   assert.deepEqual(kinds("a\n```js\nlet x\n```\nb\n| c | d |\n"), [": a\n", "fence: ```js\nlet x\n```\n", ": b\n", "table: | c | d |", ": \n"]);
   assert.deepEqual(kinds("a\n```\nhalf"), [": a\n", "fence: ```\nhalf"]);
 });
 
-test("languages are told by their look and by the file", () => {
-  assert.equal(languageOf('{"a": 1}'), "json");
-  assert.equal(languageOf("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n"), "diff");
-  assert.equal(languageOf("import x", "a/b.py"), "code");
-  assert.equal(languageOf("{ not json"), "");
-  assert.equal(pretty('{"a":1}'), '{\n  "a": 1\n}');
+test("language is detected by content and file name", () => {
+  assert.equal(detectLanguage('{"a": 1}'), "json");
+  assert.equal(detectLanguage("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n"), "diff");
+  assert.equal(detectLanguage("import x", "a/b.py"), "code");
+  assert.equal(detectLanguage("{ not json"), "");
+  assert.equal(formatJson('{"a":1}'), '{\n  "a": 1\n}');
   assert.equal(asDiff("one\ntwo\n", "three"), "-one\n-two\n+three");
 });
 
-test("numbers read as people say them", () => {
+test("numbers are formatted for people", () => {
   assert.deepEqual([0.04, 3.21, 59.7, 61, 3600, 7265].map(format.duration), ["0.0s", "3.2s", "1m 00s", "1m 01s", "1h 00m", "2h 01m"]);
-  assert.deepEqual([30, 90, 1800, 3600, 5400].map(format.limit), ["30s", "1m 30s", "30m", "1h", "1h 30m"]);
+  assert.deepEqual([30, 90, 1800, 3600, 5400].map(format.roundDuration), ["30s", "1m 30s", "30m", "1h", "1h 30m"]);
   assert.deepEqual([null, 0, 999, 1234, 52_300, 999_499, 3_400_000].map(format.count), ["—", "0", "999", "1.2k", "52k", "999k", "3.4M"]);
   assert.deepEqual([null, 0, 0.0001, 0.0341, 1.5].map(format.cost), ["—", "$0", "<$0.001", "$0.034", "$1.50"]);
-  assert.deepEqual([5, 65, 3700, 90_000].map((seconds) => format.ago(1e6 - seconds, 1e6)), ["now", "1m ago", "1h ago", "1d ago"]);
+  assert.deepEqual([5, 65, 3700, 90_000].map((seconds) => format.timeAgo(1e6 - seconds, 1e6)), ["now", "1m ago", "1h ago", "1d ago"]);
 });
 
-test("how a run ended is told by its look and in a word", () => {
+test("ending of a run has an icon and a label", () => {
   const ended = (code) => ({ state: "error", failure: code && { code } });
-  const told = (row) => `${format.look(row)} ${format.stateWord(row)}`;
+  const describe = (row) => `${format.appearance(row)} ${format.stateLabel(row)}`;
   assert.deepEqual(
-    [{ state: "queued" }, { state: "running" }, { state: "completed" }, ended("provider"), ended("aborted"), ended("interrupted"), ended("timeout"), ended("idle_timeout"), { state: "of tomorrow" }].map(told),
+    [{ state: "queued" }, { state: "running" }, { state: "completed" }, ended("provider"), ended("aborted"), ended("interrupted"), ended("timeout"), ended("idle_timeout"), { state: "of tomorrow" }].map(describe),
     ["queued Waiting", "running Running", "completed Done", "error Failed", "stopped Cancelled", "stopped Interrupted", "late Timed out", "late Timed out", "queued of tomorrow"],
   );
-  assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureWord({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
+  assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureLabel({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
 });
 
 const row = (run, more = {}) => ({ run, session: run, root: "r", parentSession: null, state: "running", created: 0, name: run, agent: "a", engine: "e", task: "", preview: "", ...more });
 
-test("parents stand before their children, also of a damaged tree", () => {
+test("parents are sorted before children, also in a damaged tree", () => {
   const rows = [row("c", { parentSession: "b", created: 3 }), row("b", { parentSession: "a", created: 2 }), row("d", { created: 1 }), row("a"), row("x", { parentSession: "gone" })];
   const circle = [row("y", { parentSession: "z" }), row("z", { parentSession: "y" })];
-  assert.deepEqual(inTreeOrder([...rows, ...circle]).map((one) => one.run), ["a", "b", "c", "x", "d", "y", "z"]);
+  assert.deepEqual(sortAsTree([...rows, ...circle]).map((one) => one.run), ["a", "b", "c", "x", "d", "y", "z"]);
 });
 
-test("a session that goes on has the children of all its runs", () => {
+test("continued session has the child runs of all its runs", () => {
   const below = ["first", "second", "third"].map((run, index) => row(`of ${run}`, { parentRun: run, parentSession: "first", created: index }));
   const rows = [...below, row("beside", { created: 9 }), row("third", { session: "first", created: 3 })];
-  assert.deepEqual(inTreeOrder(rows).map((one) => one.run), ["third", "of first", "of second", "of third", "beside"]);
+  assert.deepEqual(sortAsTree(rows).map((one) => one.run), ["third", "of first", "of second", "of third", "beside"]);
 });
 
-test("a row that arrives changes its place and nothing else", () => {
+test("arriving row replaces only its own row", () => {
   const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a")], more: 0 }];
-  const after = withRows(before, [row("a", { state: "completed" }), row("b", { parentSession: "a" })]);
+  const after = mergeRows(before, [row("a", { state: "completed" }), row("b", { parentSession: "a" })]);
   assert.equal(after[0], before[0]);
   assert.deepEqual(after[1].runs.map((one) => `${one.run} ${one.state}`), ["a completed", "b running"]);
-  assert.equal(withRows(before, []), before);
+  assert.equal(mergeRows(before, []), before);
 });
 
-test("a new root comes first, if it is what the filter asks for", () => {
+test("new root comes first if it matches the filter", () => {
   const before = [{ root: "r", runs: [row("a")], more: 0 }];
   const fresh = row("n", { root: "new", agent: "reviewer" });
-  assert.deepEqual(withRows(before, [fresh]).map((group) => group.root), ["new", "r"]);
-  assert.equal(withRows(before, [fresh], matching({ agent: "explorer" })), before);
-  assert.deepEqual(withOlder(before, [{ root: "r" }, { root: "o" }]).map((group) => group.root), ["r", "o"]);
+  assert.deepEqual(mergeRows(before, [fresh]).map((group) => group.root), ["new", "r"]);
+  assert.equal(mergeRows(before, [fresh], filterPredicate({ agent: "explorer" })), before);
+  assert.deepEqual(appendOlder(before, [{ root: "r" }, { root: "o" }]).map((group) => group.root), ["r", "o"]);
 });
 
-test("a session is listed once, by its latest run", () => {
+test("session is listed once, by its latest run", () => {
   const before = [{ root: "q", runs: [row("z", { root: "q" })], more: 0 }, { root: "r", runs: [row("a"), row("b")], more: 0 }];
   const again = row("a2", { session: "a", root: "new", created: 9 });
-  const told = (groups) => groups.map((group) => `${group.root}: ${group.runs.map((one) => one.run)}`);
-  assert.deepEqual(told(withRows(before, [again])), ["new: a2", "q: z", "r: b"]);
-  assert.deepEqual(told(withRows(before, [row("z2", { session: "z", created: 9 })])), ["r: a,b,z2"]);
-  assert.deepEqual(told(withRows(withRows(before, [again]), [row("b")])), ["new: a2", "q: z", "r: b"]);
-  assert.deepEqual(told(withRows(before, [row("a", { state: "completed" }), again])), ["new: a2", "q: z", "r: b"]);
-  assert.deepEqual(around(row("a"), [again, row("b", { created: 1 })]).map((one) => one.run), ["a", "b"]);
+  const describe = (groups) => groups.map((group) => `${group.root}: ${group.runs.map((one) => one.run)}`);
+  assert.deepEqual(describe(mergeRows(before, [again])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(describe(mergeRows(before, [row("z2", { session: "z", created: 9 })])), ["r: a,b,z2"]);
+  assert.deepEqual(describe(mergeRows(mergeRows(before, [again]), [row("b")])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(describe(mergeRows(before, [row("a", { state: "completed" }), again])), ["new: a2", "q: z", "r: b"]);
+  assert.deepEqual(treeAround(row("a"), [again, row("b", { created: 1 })]).map((one) => one.run), ["a", "b"]);
 });
 
-test("changes of state are told in words", () => {
+test("state changes are announced", () => {
   const before = [{ root: "r", runs: [row("a"), row("b", { state: "queued" })] }];
   const after = [{ root: "r", runs: [row("a", { state: "error" }), row("b"), row("c", { state: "queued" })] }];
   assert.deepEqual(announcements(before, after), ["a: Failed", "b: Running"]);
@@ -176,59 +176,59 @@ test("changes of state are told in words", () => {
 
 const event = (seq, type, more = {}) => ({ seq, type, time: seq, ...more });
 
-test("a call and its result are one item, and every event is taken once", () => {
-  const told = new Transcript();
+test("tool call and result are one item, and every event is applied once", () => {
+  const describe = new Transcript();
   const events = [
     event(1, "attempt_started", { number: 1, reason: "first" }),
     event(2, "tool_called", { call: "c", name: "read", args: { path: "x" } }),
     event(5, "tool_returned", { call: "c", name: "read", text: "found" }),
     event(6, "text", { text: "done" }),
   ];
-  for (const one of [...events, ...events]) told.add(one);
-  assert.deepEqual(told.items.map((item) => item.kind), ["attempt", "tool", "text"]);
-  assert.deepEqual([told.items[1].result, told.items[1].seconds, told.isInTool], ["found", 3, false]);
-  told.add(event(7, "tool_called", { call: "d", name: "bash", args: {} }));
-  assert.equal(told.isInTool, true);
+  for (const one of [...events, ...events]) describe.add(one);
+  assert.deepEqual(describe.items.map((item) => item.kind), ["attempt", "tool", "text"]);
+  assert.deepEqual([describe.items[1].result, describe.items[1].seconds, describe.isInTool], ["found", 3, false]);
+  describe.add(event(7, "tool_called", { call: "d", name: "bash", args: {} }));
+  assert.equal(describe.isInTool, true);
 });
 
-test("what is being written gives way to the whole block, and gaps can be seen", () => {
-  const told = new Transcript();
-  told.write({ type: "text_delta", text: "Hel", at: 0 });
-  told.write({ type: "text_delta", text: "lo", at: 3 });
-  assert.equal(told.writing.text.shown, "Hello");
-  told.write({ type: "text_delta", text: "world", at: 9 });
-  told.write({ type: "text_delta", text: "!", at: 14 });
-  assert.equal(told.writing.text.shown, "Hello…world!");
-  told.write({ type: "text_delta", text: "All of it", at: 0 });
-  assert.equal(told.writing.text.shown, "All of it");
-  told.add(event(9, "text", { text: "All of it." }));
-  assert.equal(told.writing.text.shown, "");
-  assert.equal(told.items.at(-1).text, "All of it.");
+test("streamed text is replaced by the whole block, and gaps are visible", () => {
+  const describe = new Transcript();
+  describe.write({ type: "text_delta", text: "Hel", at: 0 });
+  describe.write({ type: "text_delta", text: "lo", at: 3 });
+  assert.equal(describe.writing.text.shown, "Hello");
+  describe.write({ type: "text_delta", text: "world", at: 9 });
+  describe.write({ type: "text_delta", text: "!", at: 14 });
+  assert.equal(describe.writing.text.shown, "Hello…world!");
+  describe.write({ type: "text_delta", text: "All of it", at: 0 });
+  assert.equal(describe.writing.text.shown, "All of it");
+  describe.add(event(9, "text", { text: "All of it." }));
+  assert.equal(describe.writing.text.shown, "");
+  assert.equal(describe.items.at(-1).text, "All of it.");
 });
 
-test("time that no event has counted yet belongs to what is going on", () => {
+test("time since the last event counts for the current activity", () => {
   const spent = { queued: 1, model: 2, tools: 3, other: 0, cost: 0.5 };
-  const at = (state, isInTool) => upToNow({ spent, state, created: 100 }, isInTool, 110);
+  const at = (state, isInTool) => timesUntilNow({ spent, state, created: 100 }, isInTool, 110);
   assert.deepEqual(at("running", true), { ...spent, tools: 7 });
   assert.deepEqual(at("running", false), { ...spent, model: 6 });
   assert.deepEqual(at("queued", false), { ...spent, queued: 5 });
   assert.equal(at("completed", false), spent);
 });
 
-test("events of another version are passed over", () => {
-  const told = new Transcript();
-  assert.equal(told.add(event(1, "quantum_leaped", { far: true })), true);
-  assert.deepEqual(told.items, []);
+test("events of unknown types are ignored", () => {
+  const describe = new Transcript();
+  assert.equal(describe.add(event(1, "quantum_leaped", { far: true })), true);
+  assert.deepEqual(describe.items, []);
 });
 
-test("a tool call says in a few words what it does", () => {
-  assert.equal(gist({ path: "src/bus.py", limit: 5 }), "src/bus.py");
-  assert.equal(gist({ pattern: "loop", path: "." }), "loop");
-  assert.equal(gist({ path: "src", pattern: "loop" }), "loop in src");
-  assert.equal(gist({ pattern: "loop", glob: "*.py" }), "loop in *.py");
-  assert.equal(gist({ agent: "explorer", task: "Find it" }), "explorer: Find it");
-  assert.equal(gist({ mode: "parallel", tasks: [{ agent: "explorer" }, { agent: "tester" }, "odd"] }), "parallel: explorer, tester");
-  assert.equal(gist({ tasks: "odd" }), "odd");
-  assert.equal(gist({ odd: "x" }), "x");
-  assert.equal(gist(null), "");
+test("tool call is summarized by its main argument", () => {
+  assert.equal(mainArgument({ path: "src/bus.py", limit: 5 }), "src/bus.py");
+  assert.equal(mainArgument({ pattern: "loop", path: "." }), "loop");
+  assert.equal(mainArgument({ path: "src", pattern: "loop" }), "loop in src");
+  assert.equal(mainArgument({ pattern: "loop", glob: "*.py" }), "loop in *.py");
+  assert.equal(mainArgument({ agent: "explorer", task: "Find it" }), "explorer: Find it");
+  assert.equal(mainArgument({ mode: "parallel", tasks: [{ agent: "explorer" }, { agent: "tester" }, "odd"] }), "parallel: explorer, tester");
+  assert.equal(mainArgument({ tasks: "odd" }), "odd");
+  assert.equal(mainArgument({ odd: "x" }), "x");
+  assert.equal(mainArgument(null), "");
 });

@@ -1,24 +1,24 @@
-// The activity: every run under the root conversation that asked for it, newest first, as it changes.
+// The activity: all runs, grouped by root conversation, newest first, updated live.
 
 import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.js";
 import { get } from "./api.js";
-import { cell, useCell } from "./signal.js";
+import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
 import { Group } from "./rows.js";
-import { announcements, matching, withOlder, withRows } from "./store.js";
-import { openStream, untilReached } from "./stream.js";
+import { announcements, filterPredicate, appendOlder, mergeRows } from "./store.js";
+import { openStream, retryUntilReachable } from "./stream.js";
 import { announce } from "./live-region.js";
 
-const PAGE = 30; // roots
-const AT_ONCE = 8; // roots that are drawn in one frame
+const PAGE_SIZE = 30; // roots
+const ROOTS_PER_FRAME = 8; // roots added to the list per frame
 
 export function Activity({ onNew }) {
   const [filters, setFilters] = useFilters();
   const model = useRef(null);
-  model.current ??= activityModel();
-  const { groups, next, error, isLoading } = useCell(model.current.picture);
+  model.current ??= createActivityModel();
+  const { groups, next, error, isLoading } = useSignal(model.current.snapshot);
   useEffect(() => model.current.open(filters), [filters]);
-  const most = useGradually(groups?.length ?? 0, filters);
+  const most = useGradualCount(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
   return html`
     <main id="main" tabindex="-1" class="activity" aria-busy=${isLoading}>
@@ -29,7 +29,7 @@ export function Activity({ onNew }) {
       ${
         groups?.length === 0 &&
         !error &&
-        html`<${Nothing} isFiltered=${isFiltered} onNew=${onNew} onClear=${() => setFilters({})} />`
+        html`<${NoRuns} isFiltered=${isFiltered} onNew=${onNew} onClear=${() => setFilters({})} />`
       }
       ${!groups && !error && html`<${Skeleton} />`}
       ${next && html`<p class="older"><${Button} onClick=${model.current.older} disabled=${isLoading}>Older<//></p>`}
@@ -37,30 +37,30 @@ export function Activity({ onNew }) {
   `;
 }
 
-// How many roots are drawn by now: a few at first, and a few more with every frame, so that no frame takes long.
-function useGradually(length, list) {
+// Returns how many roots to draw: a few at first and more with every frame, so that no frame takes long.
+function useGradualCount(length, list) {
   const drawn = useRef({});
-  if (drawn.current.list !== list) drawn.current = { list, most: AT_ONCE };
+  if (drawn.current.list !== list) drawn.current = { list, most: ROOTS_PER_FRAME };
   const [, again] = useState(0);
   const { most } = drawn.current;
   useEffect(() => {
     if (most >= length) return undefined;
-    const frame = requestAnimationFrame(() => again((drawn.current.most = most + AT_ONCE)));
+    const frame = requestAnimationFrame(() => again((drawn.current.most = most + ROOTS_PER_FRAME)));
     return () => cancelAnimationFrame(frame);
   }, [most, length]);
   return most;
 }
 
-// What the view shows, kept up to date by the stream. Rows that arrive are taken in once per frame, the last of each.
-function activityModel() {
-  const picture = cell({ groups: null, next: null, error: null, isLoading: true });
+// The list and its updates from the stream. Arriving rows are applied once per frame, the last row of each run.
+function createActivityModel() {
+  const snapshot = createSignal({ groups: null, next: null, error: null, isLoading: true });
   const arrived = new Map();
   let filters = {};
   let close = () => {};
   let opening = null;
 
-  function open(wanted) {
-    filters = wanted;
+  function open(newFilters) {
+    filters = newFilters;
     opening?.abort();
     close();
     opening = new AbortController();
@@ -72,51 +72,51 @@ function activityModel() {
   }
 
   async function load(signal) {
-    picture.set((now) => ({ ...now, isLoading: true, error: null }));
+    snapshot.set((now) => ({ ...now, isLoading: true, error: null }));
     try {
       const { groups, next, cursor } = await page({}, signal);
       arrived.clear();
-      picture.set({ groups, next, error: null, isLoading: false });
-      close = openStream({ rows: true }, cursor, { on: heard, onResync: () => load(signal) });
+      snapshot.set({ groups, next, error: null, isLoading: false });
+      close = openStream({ rows: true }, cursor, { on: handleMessage, onResync: () => load(signal) });
     } catch (error) {
-      if (!signal.aborted) picture.set((now) => ({ ...now, error, isLoading: false }));
+      if (!signal.aborted) snapshot.set((now) => ({ ...now, error, isLoading: false }));
     }
   }
 
-  function heard(kind, row) {
+  function handleMessage(kind, row) {
     if (kind !== "row") return;
-    if (arrived.size === 0) requestAnimationFrame(take);
-    arrived.delete(row.run); // so that it stands where it came last
+    if (arrived.size === 0) requestAnimationFrame(applyRows);
+    arrived.delete(row.run); // keeps the order of the last arrivals
     arrived.set(row.run, row);
   }
 
-  function take() {
-    const { groups } = picture.get();
-    const after = withRows(groups, [...arrived.values()], matching(filters));
+  function applyRows() {
+    const { groups } = snapshot.get();
+    const after = mergeRows(groups, [...arrived.values()], filterPredicate(filters));
     arrived.clear();
     announce(announcements(groups, after));
-    picture.set((now) => ({ ...now, groups: after }));
+    snapshot.set((now) => ({ ...now, groups: after }));
   }
 
   async function older() {
-    const { signal } = opening; // what comes after the filters were changed belongs to another list
-    picture.set((now) => ({ ...now, isLoading: true }));
+    const { signal } = opening; // results for other filters must be ignored
+    snapshot.set((now) => ({ ...now, isLoading: true }));
     try {
-      const { groups, next } = await page({ before: picture.get().next }, signal);
-      picture.set((now) => ({ ...now, groups: withOlder(now.groups, groups), next, isLoading: false }));
+      const { groups, next } = await page({ before: snapshot.get().next }, signal);
+      snapshot.set((now) => ({ ...now, groups: appendOlder(now.groups, groups), next, isLoading: false }));
     } catch (error) {
-      if (!signal.aborted) picture.set((now) => ({ ...now, error, isLoading: false }));
+      if (!signal.aborted) snapshot.set((now) => ({ ...now, error, isLoading: false }));
     }
   }
 
   function page(more, signal) {
-    return untilReached(() => get("/activity", { limit: PAGE, ...filters, ...more }, signal), signal);
+    return retryUntilReachable(() => get("/activity", { limit: PAGE_SIZE, ...filters, ...more }, signal), signal);
   }
 
-  return { picture, open, older };
+  return { snapshot, open, older };
 }
 
-function Nothing({ isFiltered, onNew, onClear }) {
+function NoRuns({ isFiltered, onNew, onClear }) {
   if (isFiltered)
     return html`<${Empty} title="No run matches."><${Button} onClick=${onClear}>Clear the filters<//><//>`;
   return html`

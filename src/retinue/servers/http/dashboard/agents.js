@@ -1,12 +1,12 @@
-// The agents there are: whose, with which tools, what stands in the shadow of what, what is wrong, and who is trusted.
+// The list of agents: source, tools, shadowed definitions, problems and trust.
 
 import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon, loading } from "./ui.js";
 import { get } from "./api.js";
-import { useReturn } from "./connection.js";
+import { useReconnected } from "./connection.js";
 import { plural } from "./format.js";
 import { Refusal } from "./use-request.js";
 import { Block, Line } from "./untrusted-text.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 import { Terms, Trust, TRUST } from "./trust.js";
 
 export function Agents({ name, onStart }) {
@@ -14,7 +14,7 @@ export function Agents({ name, onStart }) {
   const [trusting, trust] = useState(null);
   const load = () => get("/agents").then(set, (error) => set({ error }));
   useEffect(() => void load(), []);
-  useReturn(load);
+  useReconnected(load);
   if (!found) return loading();
   if (found.error) return html`<main id="main" tabindex="-1"><${Failed} error=${found.error} again=${load} /></main>`;
   const { agents, problems, cwd } = found;
@@ -63,14 +63,14 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
   const [detail, know] = useState(null);
   const element = useRef();
   useEffect(() => void (isOpen && element.current.scrollIntoView()), [isOpen]);
-  const look = (event) => {
+  const toggle = (event) => {
     if (event.currentTarget.open && !detail)
       get(`/agents/${encodeURIComponent(agent.name)}`).then(know, (error) => know({ error }));
   };
   const isDoubtful = agent.trust === "untrusted" || agent.trust === "changed";
   return html`
     <li class="agent ${agent.runnable ? "" : "off"}" ref=${element}>
-      <details open=${isOpen} onToggle=${look}>
+      <details open=${isOpen} onToggle=${toggle}>
         <summary data-nav>
           <${Icon} name="chevron" />
           <span class="name"><${Line} text=${agent.name} /></span>
@@ -96,7 +96,7 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
             }
             ${!agent.enabled && html`<span class="tag">disabled</span>`}
             ${agent.shadowed.length > 0 && html`<span class="tag">shadows ${agent.shadowed.length}</span>`}
-            <span class="tag">${plain(agent.layer)}</span>
+            <span class="tag">${plainText(agent.layer)}</span>
           </span>
         </summary>
         <div class="inside">

@@ -1,6 +1,6 @@
-// Asks the server. What it refuses is an `ApiError` with the server's own code and sentence.
+// Requests to the server. A refused request throws an `ApiError` with the server's code and message.
 
-import { answered } from "./connection.js";
+import { noteResponse } from "./connection.js";
 
 const BASE = "/api/v1";
 
@@ -12,38 +12,38 @@ class ApiError extends Error {
 }
 
 export function get(path, query = {}, signal) {
-  return ask(address(path, query), { signal });
+  return request(address(path, query), { signal });
 }
 
 export function post(path, body = {}) {
-  return ask(address(path), {
+  return request(address(path), {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
 }
 
-// The address of something of the API; what is absent or empty is left out of the query.
+// Returns the URL of an API resource; absent and empty values are left out of the query.
 export function address(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value != null && value !== "" && value !== false);
-  const written = new URLSearchParams(given.map(([key, value]) => [key, value === true ? "1" : value])).toString();
-  return `${BASE}${path}${written && `?${written}`}`;
+  const entries = Object.entries(query).filter(([, value]) => value != null && value !== "" && value !== false);
+  const search = new URLSearchParams(entries.map(([key, value]) => [key, value === true ? "1" : value])).toString();
+  return `${BASE}${path}${search && `?${search}`}`;
 }
 
 export function runPath(id, rest = "") {
   return `/runs/${encodeURIComponent(id)}${rest}`;
 }
 
-async function ask(url, options) {
+async function request(url, options) {
   let answer;
   try {
     answer = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    answered(0);
+    noteResponse(0);
     throw new ApiError(0, "unreachable", "The server cannot be reached. Is `retinue serve` still running?");
   }
-  answered(answer.status);
+  noteResponse(answer.status);
   const body = await answer.json().catch(() => null);
   if (answer.ok && body) return body;
   const { code, message } = body?.error ?? {};

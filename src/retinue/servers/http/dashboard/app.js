@@ -1,21 +1,21 @@
-// The page: its head, the view the address names, and what stands above all of them.
+// The page: its header, the view selected by the URL, and the elements shared by all views.
 
 import { html, render, useEffect, useMemo, useRef, useState, Button, Icon } from "./ui.js";
 import { Activity } from "./activity.js";
 import { Agents } from "./agents.js";
-import { Announcer } from "./live-region.js";
-import { useCell } from "./signal.js";
+import { LiveRegion } from "./live-region.js";
+import { useSignal } from "./signal.js";
 import { connection } from "./connection.js";
 import { clock } from "./format.js";
 import { NewRun } from "./forms.js";
 import { Help, useKeys } from "./keys.js";
 import { back, go, useRoute } from "./route.js";
 import { Run } from "./run.js";
-import { keepAsking, reconnect } from "./stream.js";
+import { pollHealth, reconnect } from "./stream.js";
 import { System } from "./system.js";
 
 const VIEWS = { "": "Activity", agents: "Agents", system: "System" };
-const SOON = 700; // milliseconds a connection may be gone before anyone is told
+const BANNER_DELAY = 700; // milliseconds without a connection before the banner appears
 
 function App() {
   const parts = useRoute();
@@ -23,7 +23,7 @@ function App() {
   const draft = useRef(null);
   const close = () => show(null);
   const start = (agent = "") => show({ kind: "new", agent });
-  const acts = useMemo(
+  const actions = useMemo(
     () => ({
       new: () => start(),
       help: () => show({ kind: "help" }),
@@ -33,14 +33,14 @@ function App() {
     }),
     [parts],
   );
-  useKeys(acts);
-  useFocusOnMove(parts);
+  useKeys(actions);
+  useFocusOnNavigation(parts);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
-    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${acts.new} onHelp=${acts.help} />
+    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${actions.new} onHelp=${actions.help} />
     <${Banner} />
-    <${View} parts=${parts} onNew=${acts.new} onStart=${start} />
-    <${Announcer} />
+    <${View} parts=${parts} onNew=${actions.new} onStart=${start} />
+    <${LiveRegion} />
     ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} draft=${draft} onClose=${close} />`}
     ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
   `;
@@ -69,33 +69,33 @@ function Head({ view, onNew, onHelp }) {
       </nav>
       <div class="tools">
         <${Button} kind="primary new" icon="plus" label="New run" onClick=${onNew}>New run<//>
-        <${Button} kind="quiet" icon="theme" label="Light or dark" onClick=${otherTheme} />
+        <${Button} kind="quiet" icon="theme" label="Light or dark" onClick=${toggleTheme} />
         <${Button} kind="quiet help" icon="help" label="Keyboard help" onClick=${onHelp} />
       </div>
     </header>
   `;
 }
 
-// Calm: what is on the screen stays, and says how old it is.
+// While disconnected, the last state stays on the screen with its age.
 function Banner() {
-  const { state, since } = useCell(connection);
+  const { state, since } = useSignal(connection);
   const [isLate, late] = useState(false);
   useEffect(() => {
     late(false);
-    const timer = state === "lost" && setTimeout(() => late(true), SOON);
+    const timer = state === "lost" && setTimeout(() => late(true), BANNER_DELAY);
     return () => clearTimeout(timer);
   }, [state]);
   const isGone = state === "lost" && isLate;
   return html`
     <div class="banner" role="status" hidden=${!isGone && state !== "signedOut"}>
       <${Icon} name="warning" />
-      ${isGone && html`<${Gone} since=${since} />`} ${state === "signedOut" && html`<${SignedOut} />`}
+      ${isGone && html`<${ConnectionLost} since=${since} />`} ${state === "signedOut" && html`<${SignedOut} />`}
     </div>
   `;
 }
 
-function Gone({ since }) {
-  useEffect(keepAsking, []);
+function ConnectionLost({ since }) {
+  useEffect(pollHealth, []);
   const when = `No connection to Retinue since ${clock(since)}.`;
   return html`
     <span>${when} What you see is from then; it comes back by itself.</span>
@@ -110,15 +110,15 @@ function SignedOut() {
   `;
 }
 
-// A new view begins at its top, also for those who hear it.
-function useFocusOnMove(parts) {
+// Moves scroll position and focus to the top of a new view, also for screen readers.
+function useFocusOnNavigation(parts) {
   const before = useRef(parts);
   useEffect(() => {
     if (before.current === parts) return;
     before.current = parts;
     window.scrollTo(0, 0);
     if (parts[0] !== "runs") document.title = `${VIEWS[parts[0] ?? ""] ?? "Activity"} · Retinue`;
-    if (document.activeElement?.closest("input, textarea")) return; // someone is quicker than the view
+    if (document.activeElement?.closest("input, textarea")) return; // the user is already typing
     document.getElementById("main")?.focus({ preventScroll: true });
   }, [parts]);
 }
@@ -127,15 +127,15 @@ function search(parts, frames = 60) {
   if (parts.length) go("/");
   const field = document.getElementById("search");
   if (field) field.focus();
-  else if (frames > 0) requestAnimationFrame(() => search([], frames - 1)); // until the activity is there
+  else if (frames > 0) requestAnimationFrame(() => search([], frames - 1)); // until the activity view is mounted
 }
 
 function skip(event) {
-  event.preventDefault(); // the fragment is where the view is named
+  event.preventDefault(); // the fragment selects the view
   document.getElementById("main")?.focus();
 }
 
-function otherTheme() {
+function toggleTheme() {
   const root = document.documentElement;
   const isDark =
     (root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";

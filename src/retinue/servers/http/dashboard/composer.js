@@ -1,18 +1,18 @@
-// The line below a transcript: tells a running agent something, where its engine can hear, or goes on with its session.
+// The input below a transcript: steers a running agent if its engine supports that, or continues the session.
 
 import { html, useState, Button } from "./ui.js";
 import { post, runPath } from "./api.js";
 import { announce } from "./live-region.js";
 import { go } from "./route.js";
-import { Refusal, useSending } from "./use-request.js";
+import { Refusal, useRequest } from "./use-request.js";
 import { isLive } from "./store.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
 export function Composer({ row }) {
   const steers = isLive(row) && row.can?.steer;
   const resumes = !isLive(row) && row.can?.resume;
   const [text, write] = useState("");
-  const [send, failure, isSending] = useSending(async () => {
+  const [send, failure, isSending] = useRequest(async () => {
     if (steers) {
       await post(runPath(row.run, "/steer"), { text });
       announce([`${row.name} was told`]);
@@ -32,8 +32,8 @@ export function Composer({ row }) {
     if (event.key === "Escape") event.target.blur();
   };
   const [label, hint] = steers
-    ? [`Tell ${plain(row.name)} something while it works`, "Tell it something while it works"]
-    : [`Go on with ${plain(row.name)}: a new prompt in this session`, "A new prompt in this session"];
+    ? [`Tell ${plainText(row.name)} something while it works`, "Tell it something while it works"]
+    : [`Go on with ${plainText(row.name)}: a new prompt in this session`, "A new prompt in this session"];
   return html`
     <form class="composer" onSubmit=${submit} aria-label=${steers ? "Steer" : "Resume"}>
       <${Refusal} failure=${failure} />

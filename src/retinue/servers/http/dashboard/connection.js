@@ -1,9 +1,9 @@
-// Whether there is a server, and whether it knows us: what the banner says. A stream, where one is open, knows best.
+// The state of the connection, as the banner shows it. While an event stream is open, the stream determines it.
 
 import { useEffect } from "./vendor/preact.js";
-import { cell } from "./signal.js";
+import { createSignal } from "./signal.js";
 
-export const connection = cell({ state: "open", since: Date.now() / 1000 }); // open, lost or signedOut
+export const connection = createSignal({ state: "open", since: Date.now() / 1000 }); // open, lost or signedOut
 
 let streams = 0;
 
@@ -15,21 +15,22 @@ export function streamClosed() {
   streams -= 1;
 }
 
-export function become(state) {
+export function setConnectionState(state) {
   const before = connection.get().state;
-  const isKnown = before === state || (before === "signedOut" && state === "lost"); // the reason, not its echo
+  // A lost connection after a sign-out is its consequence.
+  const isKnown = before === state || (before === "signedOut" && state === "lost");
   if (!isKnown) connection.set({ state, since: Date.now() / 1000 });
 }
 
-// What a single answer tells: that there is none, that it is not for us, or that all is well.
-export function answered(status) {
-  if (status === 0) become("lost");
-  else if (status === 401) become("signedOut");
-  else if (streams === 0) become("open");
+// Updates the state from one response: none (0), unauthorized (401), or any other.
+export function noteResponse(status) {
+  if (status === 0) setConnectionState("lost");
+  else if (status === 401) setConnectionState("signedOut");
+  else if (streams === 0) setConnectionState("open");
 }
 
-// Calls back whenever a server that was gone, or did not know us, is there again.
-export function useReturn(act) {
+// Calls `act` whenever the connection is open again after it was lost or signed out.
+export function useReconnected(act) {
   useEffect(() => {
     let before = connection.get().state;
     return connection.watch(() => {

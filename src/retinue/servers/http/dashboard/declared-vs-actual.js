@@ -1,17 +1,21 @@
-// What was declared beside what really happened.
+// A table of what was declared for a run and what actually happened.
 
 import { html, Part } from "./ui.js";
-import { count, limit, toolNames } from "./format.js";
+import { count, roundDuration, toolNames } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 
-export function Compared({ detail: { declared: asked, actual } }) {
-  const declared = asked ?? {};
+export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } }) {
+  const declared = declaredOrNull ?? {};
   const facts = actual ?? {};
   const rows = [
     ["Engine", declared.engine, facts.engine],
     ["Model", declared.model, facts.model],
     ["Tools", toolNames(declared.tools), actual && toolNames(facts.toolsGranted)],
-    ["Timeout", declared.timeout && limit(declared.timeout), facts.limits && limit(facts.limits.timeout)],
+    [
+      "Timeout",
+      declared.timeout && roundDuration(declared.timeout),
+      facts.limits && roundDuration(facts.limits.timeout),
+    ],
     ["Thinking", declared.thinking, null],
   ].filter(([, one, other]) => one || other);
   const removed = (facts.toolsRemoved ?? []).map(({ tool, by }) => `${tool} (by ${by})`);

@@ -1,43 +1,43 @@
-// Beside the transcript: where time and money went, what was declared and what happened, attempts, files, notices.
+// The details tab: time and cost, declared and actual values, attempts, files, notices.
 
 import { html, Part } from "./ui.js";
 import { useNow } from "./signal.js";
-import { Compared } from "./declared-vs-actual.js";
-import { clock, cost, count, duration, firstLine, moment, plural, short } from "./format.js";
+import { DeclaredVsActual } from "./declared-vs-actual.js";
+import { clock, cost, count, duration, firstLine, dateTime, plural, shortId } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
-const SPENT = { queued: "Waiting", model: "Model", tools: "Tools", other: "Other" };
+const TIME_LABELS = { queued: "Waiting", model: "Model", tools: "Tools", other: "Other" };
 
 export function Details({ detail, isInTool }) {
   return html`
     <div class="details">
       <${Spent} detail=${detail} isInTool=${isInTool} />
-      <${Compared} detail=${detail} />
+      <${DeclaredVsActual} detail=${detail} />
       <${Attempts} detail=${detail} />
       <${Tools} detail=${detail} />
       <${Files} files=${detail.filesTouched ?? []} />
       <${Notices} detail=${detail} />
-      <${Place} detail=${detail} />
+      <${Location} detail=${detail} />
     </div>
   `;
 }
 
 function Spent({ detail, isInTool }) {
-  const spent = upToNow(detail, isInTool, useNow(isLive(detail)));
-  const named = Object.entries(SPENT).map(([key, word]) => [key, word, spent[key] ?? 0]);
-  const sum = named.reduce((all, [, , seconds]) => all + seconds, 0) || 1;
+  const spent = timesUntilNow(detail, isInTool, useNow(isLive(detail)));
+  const times = Object.entries(TIME_LABELS).map(([key, word]) => [key, word, spent[key] ?? 0]);
+  const sum = times.reduce((all, [, , seconds]) => all + seconds, 0) || 1;
   return html`
     <${Part} title="Where time and money went">
       <div class="stack" aria-hidden="true">
-        ${named.map(
+        ${times.map(
           ([key, , seconds]) => html`<i key=${key} class=${key} style=${{ width: `${(seconds / sum) * 100}%` }} />`,
         )}
       </div>
       <table class="sums">
         <tbody>
-          ${named.map(
+          ${times.map(
             ([key, word, seconds]) => html`
               <tr key=${key}>
                 <th scope="row">
@@ -63,10 +63,10 @@ function Spent({ detail, isInTool }) {
   `;
 }
 
-// The server counts up to the last event; what has gone on since then goes on.
-export function upToNow({ spent = {}, state, created }, isInTool, now) {
+// The server counts up to the last event; adds the time since then to the current activity.
+export function timesUntilNow({ spent = {}, state, created }, isInTool, now) {
   if (!isLive({ state })) return spent;
-  const counted = Object.keys(SPENT).reduce((sum, key) => sum + (spent[key] ?? 0), 0);
+  const counted = Object.keys(TIME_LABELS).reduce((sum, key) => sum + (spent[key] ?? 0), 0);
   const doing = state === "queued" ? "queued" : isInTool ? "tools" : "model";
   return { ...spent, [doing]: (spent[doing] ?? 0) + Math.max(0, now - created - counted) };
 }
@@ -80,7 +80,7 @@ function Attempts({ detail: { attempts = [], fallbacks = [] } }) {
           (one) => html`
             <li key=${one.number}>
               <b>${one.number}</b>
-              ${` ${plain([one.reason, one.model].filter(Boolean).join(", "))} `}
+              ${` ${plainText([one.reason, one.model].filter(Boolean).join(", "))} `}
               <span class="muted">${one.started && clock(one.started)}</span>
               ${one.failure && html`<div class="bad"><${Line} text=${firstLine(one.failure.message)} /></div>`}
             </li>
@@ -93,7 +93,7 @@ function Attempts({ detail: { attempts = [], fallbacks = [] } }) {
           (one) => html`
             <li key=${one.time}>
               <${Line} text=${`${one.from ?? "?"} → ${one.to}`} />
-              <span class="muted">${` (${plain(one.reason)})`}</span>
+              <span class="muted">${` (${plainText(one.reason)})`}</span>
             </li>
           `,
         )}
@@ -136,7 +136,7 @@ function Files({ files }) {
         ${files.map(
           (one) => html`
             <li key=${`${one.how} ${one.path}`}>
-              <span class="how ${one.how}">${plain(one.how)}</span>
+              <span class="how ${one.how}">${plainText(one.how)}</span>
               <${Line} text=${one.path} kind="mono" />
               ${one.count > 1 && html`<span class="muted">×${one.count}</span>`}
             </li>
@@ -158,14 +158,14 @@ function Notices({ detail: { notices = [] } }) {
   `;
 }
 
-function Place({ detail }) {
+function Location({ detail }) {
   const rows = [
     ["Run", detail.run],
     ["Session", detail.session],
     ["Root", detail.root],
     ["Surface", detail.surface],
     ["Works in", detail.cwd],
-    ["Asked for", moment(detail.created)],
+    ["Asked for", dateTime(detail.created)],
     detail.owner && [
       "Carried out by",
       `process ${detail.owner.pid}${detail.owner.here ? " (this server)" : ` on ${detail.owner.host}`}`,
@@ -176,7 +176,7 @@ function Place({ detail }) {
       <${Pairs} rows=${rows} kind="mono" />
       <p class="muted">
         In a terminal:${" "}
-        <code>${`retinue sessions show ${short(detail.session)}`}</code>
+        <code>${`retinue sessions show ${shortId(detail.session)}`}</code>
       </p>
     <//>
   `;

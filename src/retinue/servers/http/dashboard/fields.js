@@ -1,11 +1,11 @@
 // The fields of a task, and the options of a start.
 
 import { html, Button, Icon } from "./ui.js";
-import { limit, toolNames } from "./format.js";
+import { roundDuration, toolNames } from "./format.js";
 import { Line } from "./untrusted-text.js";
 
-const DEEPEST = 64; // levels: the run itself is the first, what it asks for the second
-const WEEK = 7 * 24 * 60; // minutes: no run may take longer
+const MAX_DEPTH = 64; // levels: the run itself is the first, its child runs the second
+const MAX_MINUTES = 7 * 24 * 60; // a week: no run may take longer
 
 export function TaskFields({ task, title, isFirst, known, onChange, onRemove }) {
   const agents = known?.agents ?? [];
@@ -45,7 +45,7 @@ export function TaskFields({ task, title, isFirst, known, onChange, onRemove }) 
   `;
 }
 
-// What the agent's file says, so that one knows what is about to happen.
+// The definition of the selected agent, to show what the run will be allowed to do.
 function Definition({ agent }) {
   const facts = [
     `tools: ${toolNames(agent.tools)}`,
@@ -53,7 +53,7 @@ function Definition({ agent }) {
     agent.delegates && "delegates where 2 levels of runs or more are allowed",
     agent.model,
     agent.engine,
-    agent.timeout && `at most ${limit(agent.timeout)}`,
+    agent.timeout && `at most ${roundDuration(agent.timeout)}`,
   ].filter(Boolean);
   return html`
     <p class="definition">
@@ -90,7 +90,7 @@ export function Options({ known, more, onChange }) {
         </label>
         <label class="field">
           <span>Timeout, minutes</span>
-          <input type="number" min="0.1" max=${WEEK} step="any" placeholder="as defined" ...${text("timeout")} />
+          <input type="number" min="0.1" max=${MAX_MINUTES} step="any" placeholder="as defined" ...${text("timeout")} />
         </label>
         <label class="field">
           <span>At most, turns</span>
@@ -98,7 +98,7 @@ export function Options({ known, more, onChange }) {
         </label>
         <label class="field">
           <span>At most, levels of runs</span>
-          <input type="number" min="1" max=${DEEPEST} step="1" placeholder="as set" ...${text("maxDepth")} />
+          <input type="number" min="1" max=${MAX_DEPTH} step="1" placeholder="as set" ...${text("maxDepth")} />
         </label>
         <label class="field">
           <span>Folder</span>

@@ -1,21 +1,21 @@
-// What of the activity is shown: search, state, agent, engine. Kept in the address, so that a reload shows the same.
+// The filters of the activity: search, state, agent, engine. Stored in the URL, so that a reload keeps them.
 
 import { html, useEffect, useRef, useState, Icon } from "./ui.js";
 import { get } from "./api.js";
-import { useReturn } from "./connection.js";
+import { useReconnected } from "./connection.js";
 import { STATES } from "./format.js";
 import { query, setQuery } from "./route.js";
 
 const NAMES = ["q", "state", "agent", "engine", "live"];
 const CHOICES = { "": "State", live: "Live", ...STATES };
-const TYPING = 200; // milliseconds of silence before a search is made
+const SEARCH_DELAY = 200; // milliseconds without typing before the search starts
 
 export function useFilters() {
-  const [filters, set] = useState(() => wanted(query()));
+  const [filters, set] = useState(() => parseFilters(query()));
   useEffect(() => {
-    const look = () => set((now) => (same(now, wanted(query())) ? now : wanted(query())));
-    window.addEventListener("hashchange", look);
-    return () => window.removeEventListener("hashchange", look);
+    const update = () => set((now) => (isEqual(now, parseFilters(query())) ? now : parseFilters(query())));
+    window.addEventListener("hashchange", update);
+    return () => window.removeEventListener("hashchange", update);
   }, []);
   return [
     filters,
@@ -32,20 +32,20 @@ export function Filters({ filters, onChange }) {
   const load = () =>
     Promise.all([get("/agents"), get("/engines")])
       .then(([{ agents }, { engines }]) => choose({ agents: names(agents), engines: names(engines) }))
-      .catch(() => {}); // the list below says what is wrong
+      .catch(() => {}); // the list below shows the error
   useEffect(() => void load(), []);
-  useReturn(load);
-  const asked = useRef(filters.q ?? ""); // what is typed is not taken back; what another changed is shown
+  useReconnected(load);
+  const asked = useRef(filters.q ?? ""); // keeps typed text, but shows changes from elsewhere
   useEffect(() => {
     if ((filters.q ?? "") !== asked.current) write((asked.current = filters.q ?? ""));
   }, [filters.q]);
   const change = (part) => {
     asked.current = words;
-    onChange(without({ ...filters, q: words, ...part }));
+    onChange(dropEmpty({ ...filters, q: words, ...part }));
   };
   useEffect(() => {
     if (words === asked.current) return undefined;
-    const timer = setTimeout(change, TYPING, {});
+    const timer = setTimeout(change, SEARCH_DELAY, {});
     return () => clearTimeout(timer);
   }, [words, filters]);
   const pick = (name) => (event) => change({ [name]: event.target.value });
@@ -77,13 +77,13 @@ export function Filters({ filters, onChange }) {
         <${Choice}
           label="Agent"
           value=${filters.agent}
-          options=${named("Agent", choices.agents, filters.agent)}
+          options=${withSelected("Agent", choices.agents, filters.agent)}
           onChange=${pick("agent")}
         />
         <${Choice}
           label="Engine"
           value=${filters.engine}
-          options=${named("Engine", choices.engines, filters.engine)}
+          options=${withSelected("Engine", choices.engines, filters.engine)}
           onChange=${pick("engine")}
         />
       </div>
@@ -104,7 +104,7 @@ function Choice({ label, value = "", options, onChange }) {
   `;
 }
 
-function named(all, choices, chosen) {
+function withSelected(all, choices, chosen) {
   const every = chosen && !choices.includes(chosen) ? [chosen, ...choices] : choices;
   return [["", all], ...every.map((name) => [name, name])];
 }
@@ -113,14 +113,14 @@ function names(list) {
   return list.map((one) => one.name);
 }
 
-function wanted(given) {
-  return without(Object.fromEntries(NAMES.map((name) => [name, given[name]])));
+function parseFilters(query) {
+  return dropEmpty(Object.fromEntries(NAMES.map((name) => [name, query[name]])));
 }
 
-function without(filters) {
+function dropEmpty(filters) {
   return Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
 }
 
-function same(one, other) {
+function isEqual(one, other) {
   return NAMES.every((name) => one[name] === other[name]);
 }

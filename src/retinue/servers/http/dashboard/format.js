@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them. Pure; unknown is "—", never zero.
+// Formats numbers, times and names for people. Pure functions; an unknown value is "—", never zero.
 
 export const UNKNOWN = "—";
 
@@ -12,16 +12,16 @@ export function duration(seconds) {
   return `${Math.floor(rounded / 3600)}h ${two(Math.floor((rounded % 3600) / 60))}m`;
 }
 
-// A limit is a round number: "30m", not "30m 00s".
-export function limit(seconds) {
+// Formats a limit as a round number: "30m", not "30m 00s".
+export function roundDuration(seconds) {
   if (!seconds) return UNKNOWN;
   if (seconds < 60) return `${Math.round(seconds)}s`;
   if (seconds % 60 || seconds < 3600) return seconds % 60 ? duration(seconds) : `${seconds / 60}m`;
   return seconds % 3600 ? duration(seconds) : `${seconds / 3600}h`;
 }
 
-// Whole seconds while it runs: tenths that change every second are noise.
-export function running(seconds) {
+// Formats the time of a running run in whole seconds: tenths would change with every update.
+export function wholeSeconds(seconds) {
   return seconds == null ? UNKNOWN : duration(seconds < 10 ? Math.floor(seconds) : seconds).replace(/\.0s$/, "s");
 }
 
@@ -51,8 +51,8 @@ export function tokens(usage) {
   return sum || null;
 }
 
-// What runs cost together, as far as it is known.
-export function costOf(rows) {
+// Returns the cost of several runs together, as far as it is known.
+export function totalCost(rows) {
   const known = rows.map((row) => row.usage?.cost).filter((one) => one != null);
   return known.length ? known.reduce((sum, one) => sum + one, 0) : null;
 }
@@ -61,7 +61,7 @@ export function clock(time) {
   return time == null ? UNKNOWN : new Date(time * 1000).toLocaleTimeString("en-GB");
 }
 
-export function moment(time) {
+export function dateTime(time) {
   return time == null ? UNKNOWN : `${day(time)}, ${clock(time)}`;
 }
 
@@ -69,8 +69,8 @@ function day(time) {
   return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
 }
 
-// How long ago, as short as a column needs it.
-export function ago(time, now) {
+// Formats how long ago a time was, short enough for a column.
+export function timeAgo(time, now) {
   const seconds = Math.max(0, now - time);
   if (seconds < 10) return "now";
   if (seconds < 60) return `${Math.floor(seconds)}s ago`;
@@ -84,16 +84,16 @@ export function plural(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// The end of a path, which tells folders apart.
-export function folder(path) {
+// Returns the end of a path, which distinguishes folders.
+export function lastFolders(path) {
   return String(path ?? "").split("/").filter(Boolean).slice(-2).join("/") || "/";
 }
 
-export function short(id) {
+export function shortId(id) {
   return String(id ?? "").slice(0, 8);
 }
 
-// Seconds a run has taken: frozen when it ended, counted from its start while it works, unknown while it waits.
+// Returns the seconds of a run: final when it has ended, counted from its start while it runs, unknown while queued.
 export function elapsed(row, now) {
   if (row.state === "running" && row.started != null) return Math.max(0, now - row.started);
   return row.elapsed ?? (row.started != null && row.ended != null ? row.ended - row.started : null);
@@ -101,7 +101,7 @@ export function elapsed(row, now) {
 
 export const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
 
-// Ends that are no failures of the agent, by their code: how they look, and what they are called.
+// Endings that are not the agent's failure, by code: their icon and their label.
 const ENDS = {
   aborted: ["stopped", "Cancelled"],
   interrupted: ["stopped", "Interrupted"],
@@ -109,27 +109,27 @@ const ENDS = {
   idle_timeout: ["late", "Timed out"],
 };
 
-// How a run looks: its state, and of one that did not complete whether it was stopped, was late, or failed.
-export function look(row) {
+// Returns the icon of a run: its state or, if it did not complete, whether it was stopped, timed out or failed.
+export function appearance(row) {
   return ENDS[row.failure?.code]?.[0] ?? (row.state in STATES ? row.state : "queued");
 }
 
-// What became of a run, in a word.
-export function stateWord(row) {
+// Returns the state of a run in a word.
+export function stateLabel(row) {
   return ENDS[row.failure?.code]?.[1] ?? STATES[row.state] ?? row.state;
 }
 
-// A failure, as a title.
-export function failureWord({ code }) {
+// Returns the title of a failure.
+export function failureLabel({ code }) {
   return ENDS[code]?.[1] ?? `Failed: ${String(code).replaceAll("_", " ")}`;
 }
 
-// What happened; the lines below it say what was kept and what to do.
+// Returns the first line of a message; the lines below say what was kept and what to do.
 export function firstLine(message) {
   return message.split("\n", 1)[0];
 }
 
-// The tools of a definition; without a list it has those of whoever calls it.
+// Formats the tools of a definition; without a list, the agent has the tools of its caller.
 export function toolNames(tools) {
   return tools == null ? "inherited" : tools.join(", ") || "none";
 }

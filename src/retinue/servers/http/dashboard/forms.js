@@ -1,28 +1,29 @@
-// Starts a run, or a plan of several, from a form made of the agents' definitions.
+// The form that starts a run or a plan of several runs.
 
 import { html, useEffect, useLayoutEffect, useState, Button, Dialog } from "./ui.js";
 import { get, post } from "./api.js";
 import { announce } from "./live-region.js";
-import { useReturn } from "./connection.js";
+import { useReconnected } from "./connection.js";
 import { Options, TaskFields } from "./fields.js";
 import { plural } from "./format.js";
 import { go } from "./route.js";
-import { Refusal, useSending } from "./use-request.js";
+import { Refusal, useRequest } from "./use-request.js";
 
 const MODES = {
   single: ["One run", ""],
   parallel: ["Parallel", "All at once; one that fails does not stop the others."],
   chain: ["Chain", "One after the other. Each step is given the answer before it; {previous} in a task says where."],
 };
-let last = 0; // for keys that stay with their task
+let last = 0; // keys that identify tasks
 
-// What is written into it stays in `draft`, a ref of whoever opens it, until it was started.
+// The input stays in `draft`, a ref of the opener, until the run is started.
 export function NewRun({ onClose, draft, agent = "" }) {
   const [known, know] = useState(null);
   const [mode, setMode] = useState(draft.current?.mode ?? "single");
-  const [tasks, setTasks] = useState(() => begun(draft.current?.tasks, agent));
+  const [tasks, setTasks] = useState(() => prepareTasks(draft.current?.tasks, agent));
   const [more, setMore] = useState(draft.current?.more ?? {});
-  useLayoutEffect(() => void (draft.current = { mode, tasks, more }), [mode, tasks, more]); // also right before it closes
+  // A layout effect, to store the input also right before the dialog closes.
+  useLayoutEffect(() => void (draft.current = { mode, tasks, more }), [mode, tasks, more]);
   const load = () =>
     Promise.all([get("/agents"), get("/engines")]).then(
       ([{ agents, cwd }, { engines, auto }]) =>
@@ -30,13 +31,13 @@ export function NewRun({ onClose, draft, agent = "" }) {
       (error) => know({ error }),
     );
   useEffect(() => void load(), []);
-  useReturn(load);
-  const [send, failure, isSending] = useSending(async () => {
+  useReconnected(load);
+  const [send, failure, isSending] = useRequest(async () => {
     const { engine, model, cwd } = more;
     const number = (name) => more[name] && Number(more[name]);
-    const whole = given({ engine, model, maxTurns: number("maxTurns"), maxDepth: number("maxDepth") });
+    const whole = dropEmpty({ engine, model, maxTurns: number("maxTurns"), maxDepth: number("maxDepth") });
     const each = (task) =>
-      given({ agent: task.agent, task: task.task, cwd, timeout: more.timeout && Number(more.timeout) * 60 });
+      dropEmpty({ agent: task.agent, task: task.task, cwd, timeout: more.timeout && Number(more.timeout) * 60 });
     if (mode === "single") {
       const { run } = await post("/runs", { ...each(tasks[0]), ...whole });
       go(`/runs/${run.run}`);
@@ -55,7 +56,7 @@ export function NewRun({ onClose, draft, agent = "" }) {
   };
   const add = ({ currentTarget: { form } }) => {
     setTasks([...tasks, blank(tasks.at(-1).agent)]);
-    requestAnimationFrame(() => [...form.querySelectorAll(".task-fields select")].at(-1).focus()); // once it is there
+    requestAnimationFrame(() => [...form.querySelectorAll(".task-fields select")].at(-1).focus()); // once it is mounted
   };
   const submit = (event) => {
     event.preventDefault();
@@ -118,8 +119,8 @@ export function NewRun({ onClose, draft, agent = "" }) {
   `;
 }
 
-// The tasks of a draft, the first of them for the agent that was asked for.
-function begun(tasks, agent) {
+// Returns the tasks of a draft, the first one for the requested agent.
+function prepareTasks(tasks, agent) {
   if (!tasks) return [blank(agent)];
   return agent ? tasks.with(0, { ...tasks[0], agent }) : tasks;
 }
@@ -128,6 +129,6 @@ function blank(agent) {
   return { key: ++last, agent, task: "" };
 }
 
-function given(fields) {
+function dropEmpty(fields) {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value != null && value !== ""));
 }

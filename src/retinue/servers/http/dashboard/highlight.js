@@ -1,6 +1,6 @@
-// A tiny highlighter: splits text into pieces with a kind each, and never changes a character. Pure.
+// A small syntax highlighter: splits text into pieces with a kind each and never changes a character. Pure functions.
 
-const MOST = 60_000; // characters: more is shown without colours
+const MAX_CHARS = 60_000; // longer text is not highlighted
 const STRING = String.raw`"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?`;
 const NUMBER = String.raw`\b(?:0x[\da-fA-F]+|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\b`;
 const WORDS =
@@ -21,7 +21,7 @@ const RULES = {
     ["word", String.raw`\b(?:${WORDS.replaceAll(" ", "|")}|true|false|null|True|False|None)\b`],
   ],
   prose: [
-    // Ends at the next fence, or with the text: it is also shown while it is being written.
+    // Ends at the next fence or with the text, which may still be streaming.
     ["fence", "^```[^\\n]*\\n[^]*?(?:^```[^\\n]*\\n?|(?![^]))"],
     ["table", String.raw`^\|[^\n]*\|[ \t]*$`],
     ["head", String.raw`^#{1,6} [^\n]*`],
@@ -35,13 +35,13 @@ const LINES = [
   ["added", /^\+/],
   ["removed", /^-/],
 ];
-const COMPILED = new Map();
+const compiledRules = new Map();
 
-// The pieces {text, kind} of a text; kind is "" where there is nothing to show.
+// Returns the pieces {text, kind} of a text; kind is "" for plain text.
 export function highlight(text, language) {
-  if (language === "diff") return text.length > MOST ? [{ text, kind: "" }] : diff(text);
-  if (!RULES[language] || text.length > MOST) return [{ text, kind: "" }];
-  const { pattern, kinds } = compiled(language);
+  if (language === "diff") return text.length > MAX_CHARS ? [{ text, kind: "" }] : diff(text);
+  if (!RULES[language] || text.length > MAX_CHARS) return [{ text, kind: "" }];
+  const { pattern, kinds } = compileRules(language);
   const found = [];
   let from = 0;
   for (const match of text.matchAll(pattern)) {
@@ -54,8 +54,8 @@ export function highlight(text, language) {
   return found;
 }
 
-// What a text is, by its look and the file it is about.
-export function languageOf(text, path = "") {
+// Guesses the language of a text from its content and its file name.
+export function detectLanguage(text, path = "") {
   const start = text.slice(0, 2000);
   if (/^(diff --git |--- \S|@@ -\d)/m.test(start) && /^[+-]/m.test(start) && /^@@ -\d/m.test(start)) return "diff";
   if (/^\s*[{[]/.test(start) && isJson(text)) return "json";
@@ -63,9 +63,9 @@ export function languageOf(text, path = "") {
   return path && /\.\w{1,5}$/.test(path) ? "code" : "";
 }
 
-// JSON as people read it; other text as it is.
-export function pretty(text) {
-  if (!/^\s*[{[]/.test(text) || text.length > MOST) return text;
+// Returns JSON with indentation, and other text unchanged.
+export function formatJson(text) {
+  if (!/^\s*[{[]/.test(text) || text.length > MAX_CHARS) return text;
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
@@ -73,7 +73,7 @@ export function pretty(text) {
   }
 }
 
-// An edit as a diff: what went, then what came.
+// Returns an edit as a diff: removed lines, then added lines.
 export function asDiff(before, after) {
   const lines = (text, sign) =>
     String(text)
@@ -84,7 +84,7 @@ export function asDiff(before, after) {
 }
 
 function isJson(text) {
-  if (text.length > MOST) return false;
+  if (text.length > MAX_CHARS) return false;
   try {
     JSON.parse(text);
     return true;
@@ -100,11 +100,11 @@ function diff(text) {
   }));
 }
 
-function compiled(language) {
-  if (!COMPILED.has(language)) {
+function compileRules(language) {
+  if (!compiledRules.has(language)) {
     const rules = RULES[language];
     const pattern = new RegExp(rules.map(([, source]) => `(${source})`).join("|"), "gm");
-    COMPILED.set(language, { pattern, kinds: rules.map(([kind]) => kind) });
+    compiledRules.set(language, { pattern, kinds: rules.map(([kind]) => kind) });
   }
-  return COMPILED.get(language);
+  return compiledRules.get(language);
 }

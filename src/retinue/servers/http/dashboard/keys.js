@@ -1,4 +1,4 @@
-// The keyboard: one key each, never while something is typed, and none at all if one does not want them.
+// Keyboard shortcuts: single keys, inactive while typing, and off if the user disables them.
 
 import { html, useEffect, useState, Dialog } from "./ui.js";
 
@@ -12,38 +12,39 @@ const HELP = [
   ["?", "this help"],
 ];
 
-// `acts` are what keys without a place of their own do: {new, help, back, search}.
-export function useKeys(acts) {
+// `actions` are the callbacks of the page: {new, help, back, search, home}.
+export function useKeys(actions) {
   useEffect(() => {
     const pressed = (event) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (document.querySelector("dialog[open]")) return; // the browser closes it on Escape
+      if (document.querySelector("dialog[open]")) return; // the browser closes the dialog on Escape
       if (event.target.closest("input, textarea, select")) {
         if (event.key === "Escape") event.target.blur();
         return;
       }
-      const act = areOn() || event.key === "Escape" || event.key.startsWith("Arrow") ? MEANT[event.key] : undefined;
-      if (act && act(acts, event) !== false) event.preventDefault();
+      const isAlwaysOn = event.key === "Escape" || event.key.startsWith("Arrow");
+      const act = isAlwaysOn || areEnabled() ? SHORTCUTS[event.key] : undefined;
+      if (act && act(actions, event) !== false) event.preventDefault();
     };
     document.addEventListener("keydown", pressed);
     return () => document.removeEventListener("keydown", pressed);
-  }, [acts]);
+  }, [actions]);
 }
 
-const MEANT = {
-  j: () => step(1),
-  k: () => step(-1),
-  ArrowDown: () => step(1),
-  ArrowUp: () => step(-1),
-  "/": (acts) => acts.search(),
-  n: (acts) => acts.new(),
-  g: (acts) => acts.home(),
-  "?": (acts) => acts.help(),
-  Escape: (acts) => acts.back(),
+const SHORTCUTS = {
+  j: () => moveFocus(1),
+  k: () => moveFocus(-1),
+  ArrowDown: () => moveFocus(1),
+  ArrowUp: () => moveFocus(-1),
+  "/": (actions) => actions.search(),
+  n: (actions) => actions.new(),
+  g: (actions) => actions.home(),
+  "?": (actions) => actions.help(),
+  Escape: (actions) => actions.back(),
 };
 
-// Moves the focus among what can be opened; without any of it, keys scroll as ever.
-function step(by) {
+// Moves the focus among the items of a list; returns false if there are none, so that keys scroll.
+function moveFocus(by) {
   const places = [...document.querySelectorAll("[data-nav], .transcript summary")].filter((one) =>
     one.checkVisibility(),
   );
@@ -57,7 +58,7 @@ function step(by) {
 }
 
 export function Help({ onClose }) {
-  const [on, set] = useState(areOn());
+  const [on, set] = useState(areEnabled());
   const toggle = (event) => {
     set(event.target.checked);
     localStorage.setItem("keys", event.target.checked ? "on" : "off");
@@ -82,6 +83,6 @@ export function Help({ onClose }) {
   `;
 }
 
-function areOn() {
+function areEnabled() {
   return localStorage.getItem("keys") !== "off";
 }

@@ -1,20 +1,20 @@
-// What changed, said politely to those who do not see it: one region, a sentence at a time.
+// The live region: announces changes to screen readers politely, a sentence at a time.
 
 import { html } from "./ui.js";
-import { cell, useCell } from "./signal.js";
-import { plain } from "./text.js";
+import { createSignal, useSignal } from "./signal.js";
+import { plainText } from "./text.js";
 
-const MOST = 3; // at once: fifty runs that end together are a number, not fifty names
+const MAX_SENTENCES = 3; // per announcement; more are counted: fifty runs may end together
 
-const said = cell("");
+const announcement = createSignal("");
 
 export function announce(sentences) {
   if (sentences.length === 0) return;
-  const rest = sentences.length - MOST;
-  const text = [...sentences.slice(0, MOST), ...(rest > 0 ? [`and ${rest} more`] : [])].join(". ");
-  said.set(plain(text));
+  const rest = sentences.length - MAX_SENTENCES;
+  const text = [...sentences.slice(0, MAX_SENTENCES), ...(rest > 0 ? [`and ${rest} more`] : [])].join(". ");
+  announcement.set(plainText(text));
 }
 
-export function Announcer() {
-  return html`<div class="unseen" role="status" aria-live="polite">${useCell(said)}</div>`;
+export function LiveRegion() {
+  return html`<div class="unseen" role="status" aria-live="polite">${useSignal(announcement)}</div>`;
 }

@@ -1,13 +1,13 @@
-// Signs in: by the code in the fragment of a one-time link, or by a token that is pasted.
+// Signs in with the code in the fragment of a one-time link, or with a pasted token.
 
-const said = document.getElementById("said");
+const message = document.getElementById("said");
 const form = document.getElementById("form");
 const token = document.getElementById("token");
 
 const code = location.hash.slice(1);
-if (location.hash) history.replaceState(null, "", location.pathname); // a code is not left in the history
+if (location.hash) history.replaceState(null, "", location.pathname); // keeps the code out of the history
 if (code) {
-  said.textContent = "Signing in…";
+  message.textContent = "Signing in…";
   signIn({ code });
 }
 
@@ -25,15 +25,15 @@ async function signIn(proof) {
     });
     if (answer.ok) return location.replace("/");
     const { error } = await answer.json();
-    refuse(error.message);
+    showError(error.message);
   } catch {
-    refuse("The server cannot be reached. Is `retinue serve` still running?");
+    showError("The server cannot be reached. Is `retinue serve` still running?");
   }
 }
 
-function refuse(sentence) {
-  said.textContent = sentence;
-  said.dataset.refused = "";
+function showError(sentence) {
+  message.textContent = sentence;
+  message.dataset.refused = "";
   token.value = "";
   token.focus();
 }

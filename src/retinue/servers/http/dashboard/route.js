@@ -1,17 +1,17 @@
-// Where in the page one is: the fragment of the address, `#/runs/ID?tab=timeline`. It never reaches the server.
+// The current view in the fragment of the URL, `#/runs/ID?tab=timeline`, which is never sent to the server.
 
 import { useEffect, useState } from "./vendor/preact.js";
 
 export function route() {
   const [path] = location.hash.slice(1).split("?");
-  return path.split("/").filter(Boolean).map(decoded);
+  return path.split("/").filter(Boolean).map(decodePart);
 }
 
 export function query() {
   return Object.fromEntries(new URLSearchParams(location.hash.split("?")[1] ?? ""));
 }
 
-// Changes the query in place: filters and tabs are no steps to go back through.
+// Replaces the query without a history entry: filters and tabs are no steps for the back button.
 export function setQuery(next) {
   const written = new URLSearchParams(next).toString();
   const [path] = (location.hash || "#/").split("?");
@@ -22,7 +22,7 @@ export function go(path) {
   location.hash = path;
 }
 
-// Where one came from, with its filters; the activity for those who came from elsewhere.
+// Goes back to the previous view with its filters, or to the activity if there is none.
 export function back() {
   if (window.navigation?.canGoBack) history.back();
   else go("/");
@@ -38,7 +38,7 @@ export function useRoute() {
   return parts;
 }
 
-function decoded(part) {
+function decodePart(part) {
   try {
     return decodeURIComponent(part);
   } catch {

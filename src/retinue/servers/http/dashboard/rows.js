@@ -1,23 +1,24 @@
-// A root conversation and its runs: a row each, parents before children.
+// A root conversation and its runs, one row each, parents before children.
 
 import { html, memo, memoWithHooks, useEffect, useState, Button, Elapsed, Icon } from "./ui.js";
 import { useNow } from "./signal.js";
-import { ago, cost, costOf, count, firstLine, folder, look, moment, plural, stateWord, tokens } from "./format.js";
+import { appearance, cost, count, dateTime, firstLine, lastFolders } from "./format.js";
+import { plural, stateLabel, timeAgo, tokens, totalCost } from "./format.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
-const FOLDED = 12; // rows of a root that has ended, before the rest is asked for
+const COLLAPSED_ROWS = 12; // visible rows of an ended root until it is expanded
 
 export const Group = memoWithHooks(({ group }) => {
   const { runs, more } = group;
   const live = runs.filter(isLive).length;
-  const [isOpen, open] = useState(live > 0); // what was seen at work is not folded when it ends
+  const [isOpen, open] = useState(live > 0); // a root that was live on the screen stays expanded
   useEffect(() => void (live > 0 && open(true)), [live > 0]);
-  const shown = isOpen || live > 0 || runs.length <= FOLDED + 2 ? runs : runs.slice(0, FOLDED);
+  const shown = isOpen || live > 0 || runs.length <= COLLAPSED_ROWS + 2 ? runs : runs.slice(0, COLLAPSED_ROWS);
   const base = Math.min(...runs.map((row) => row.depth));
   return html`
-    <section class="group" role="group" aria-label=${`${plural(runs.length + more, "run")}, first: ${plain(runs[0].name)}`}>
+    <section class="group" role="group" aria-label=${`${plural(runs.length + more, "run")}, first: ${plainText(runs[0].name)}`}>
       ${runs.length > 1 && html`<${Heading} runs=${runs} more=${more} live=${live} />`}
       <ul>
         ${shown.map(
@@ -37,33 +38,33 @@ export const Group = memoWithHooks(({ group }) => {
 
 function Heading({ runs, more, live }) {
   const [first] = runs;
-  const spent = costOf(runs);
+  const spent = totalCost(runs);
   const parts = [plural(runs.length + more, "run"), live > 0 && `${live} live`, spent != null && cost(spent)].filter(
     Boolean,
   );
   return html`
     <h2 class="heading">
       <span>
-        <${When} time=${first.created} />
+        <${RelativeTime} time=${first.created} />
         ${parts.map((part) => ` · ${part}`)}
       </span>
-      <span class="where" title=${plain(first.cwd)}><${Line} text=${folder(first.cwd)} /></span>
+      <span class="where" title=${plainText(first.cwd)}><${Line} text=${lastFolders(first.cwd)} /></span>
     </h2>
   `;
 }
 
-// Its link is its name and task, and reaches over all of the row; the rest stands beside it, so that it is read out, too.
-// One that stands alone has no heading to say where it works.
+// The link is name and task and covers the whole row; other cells are outside of it, so that they are read out, too.
+// A run that is alone in its group has no heading with its directory.
 export const Row = memo(({ row, depth = 0, isAlone = false }) => {
   const about = row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
   const model = row.model === row.engine ? "" : row.model;
-  const on = [isAlone && folder(row.cwd), row.engine, model].filter(Boolean);
+  const on = [isAlone && lastFolders(row.cwd), row.engine, model].filter(Boolean);
   return html`
-    <li aria-level=${depth + 1} class="row ${row.state} ${look(row)}" style=${{ "--depth": Math.min(depth, 6) }}>
-      <span class="state ${look(row)}"><${Icon} name=${look(row)} /></span>
+    <li aria-level=${depth + 1} class="row ${row.state} ${appearance(row)}" style=${{ "--depth": Math.min(depth, 6) }}>
+      <span class="state ${appearance(row)}"><${Icon} name=${appearance(row)} /></span>
       <a class="what" href=${`#/runs/${row.run}`} data-nav>
         <span class="name"><${Line} text=${row.name} /></span>
-        <span class="aloud">${`, ${stateWord(row).toLowerCase()}, `}</span>
+        <span class="aloud">${`, ${stateLabel(row).toLowerCase()}, `}</span>
         <span class="task"><${Line} text=${row.task} /></span>
       </a>
       <span class="doing"><${Line} text=${about} /></span>
@@ -88,12 +89,12 @@ export const Row = memo(({ row, depth = 0, isAlone = false }) => {
         }
       </span>
       <span class="number cost">${row.usage?.cost != null && cost(row.usage.cost)}</span>
-      <span class="when"><${When} time=${row.ended ?? row.created} /></span>
+      <span class="when"><${RelativeTime} time=${row.ended ?? row.created} /></span>
     </li>
   `;
 });
 
-function When({ time }) {
+function RelativeTime({ time }) {
   const now = useNow(Date.now() / 1000 - time < 3600);
-  return html`<time title=${moment(time)}>${ago(time, now)}</time>`;
+  return html`<time title=${dateTime(time)}>${timeAgo(time, now)}</time>`;
 }

@@ -1,15 +1,15 @@
-// What can be done with a run: cancel it, give it more time, copy its answer, download its transcript.
+// The actions of a run: cancel, extend, copy the answer, download the transcript.
 
 import { html, useState, Button, Copy, Dialog } from "./ui.js";
 import { address, get, post, runPath } from "./api.js";
 import { announce } from "./live-region.js";
-import { Refusal, useSending } from "./use-request.js";
+import { Refusal, useRequest } from "./use-request.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 
 const FORMATS = { md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)" };
 
-export function Acts({ row }) {
+export function RunActions({ row }) {
   const [asked, ask] = useState(null);
   const close = () => ask(null);
   const answer = async () => (await get(runPath(row.run, "/result"))).text;
@@ -51,7 +51,7 @@ function Downloads({ run }) {
 }
 
 function Cancel({ row, onClose }) {
-  const [send, failure, isSending] = useSending(async () => {
+  const [send, failure, isSending] = useRequest(async () => {
     await post(runPath(row.run, "/cancel"));
     announce([`Cancelling ${row.name}`]);
     onClose();
@@ -73,7 +73,7 @@ function Cancel({ row, onClose }) {
 
 function Extend({ row, onClose }) {
   const [minutes, set] = useState("15");
-  const [send, failure, isSending] = useSending(async () => {
+  const [send, failure, isSending] = useRequest(async () => {
     await post(runPath(row.run, "/extend"), { seconds: Number(minutes) * 60 });
     announce([`${row.name} has ${minutes} minutes more`]);
     onClose();

@@ -1,12 +1,12 @@
-// What stands above every view of a run: where it stands, what was asked, how it goes.
+// The header of a run: breadcrumbs, key facts, task and failure.
 
 import { html, useState, Elapsed } from "./ui.js";
-import { cost, count, failureWord, look, plural, short, tokens } from "./format.js";
+import { cost, count, failureLabel, appearance, plural, shortId, tokens } from "./format.js";
 import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
-export function Trail({ detail }) {
+export function Breadcrumbs({ detail }) {
   const others = (detail.runs ?? []).filter((one) => one.run !== detail.run);
   const place = (detail.runs ?? []).findIndex((one) => one.run === detail.run) + 1;
   return html`
@@ -19,7 +19,7 @@ export function Trail({ detail }) {
         `,
       )}
       <span aria-hidden="true">/</span>
-      <span class="mono">${short(detail.run)}</span>
+      <span class="mono">${shortId(detail.run)}</span>
       ${
         others.length > 0 &&
         html`
@@ -65,8 +65,8 @@ export function Facts({ detail, tree }) {
   `;
 }
 
-// The task is folded when it is long; the failure, if there is one, never is.
-export function Asked({ detail }) {
+// A long task is collapsed; the failure never is.
+export function TaskAndFailure({ detail }) {
   const task = detail.taskText ?? detail.task;
   const isLong = task.length > 400 || task.split("\n").length > 4;
   const [isOpen, open] = useState(false);
@@ -85,8 +85,8 @@ export function Asked({ detail }) {
     ${
       detail.failure &&
       html`
-        <div class="failure ${look(detail)}" role="note">
-          <b>${plain(failureWord(detail.failure))}</b>
+        <div class="failure ${appearance(detail)}" role="note">
+          <b>${plainText(failureLabel(detail.failure))}</b>
           <${Block} text=${detail.failure.message} language="plain" />
         </div>
       `

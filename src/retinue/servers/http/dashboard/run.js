@@ -1,57 +1,57 @@
-// One run: who it is and how it goes, what can be done, and its transcript, timeline and details behind tabs.
+// The page of one run: header, actions, and tabs with transcript, timeline and details.
 
 import { html, useEffect, useMemo, useRef, useState, Failed, loading, State } from "./ui.js";
-import { Asked, Facts, Trail } from "./run-details.js";
-import { Acts } from "./run-actions.js";
+import { TaskAndFailure, Facts, Breadcrumbs } from "./run-details.js";
+import { RunActions } from "./run-actions.js";
 import { Composer } from "./composer.js";
 import { Details } from "./details.js";
-import { useCell } from "./signal.js";
+import { useSignal } from "./signal.js";
 import { query, setQuery } from "./route.js";
-import { runModel } from "./run-model.js";
+import { createRunModel } from "./run-model.js";
 import { Line } from "./untrusted-text.js";
 import { Timeline } from "./timeline.js";
 import { TranscriptView } from "./transcript.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
 const TABS = { transcript: "Transcript", timeline: "Timeline", details: "Details" };
 
 export function Run({ id }) {
-  const model = useMemo(() => runModel(id), [id]);
+  const model = useMemo(() => createRunModel(id), [id]);
   useEffect(() => model.open(), [model]);
-  const picture = useCell(model.picture);
-  const { detail, error } = picture;
+  const snapshot = useSignal(model.snapshot);
+  const { detail, error } = snapshot;
   const [tab, setTab] = useTab();
   useEffect(() => {
-    if (detail) document.title = `${plain(detail.name)} · Retinue`;
+    if (detail) document.title = `${plainText(detail.name)} · Retinue`;
   }, [detail?.name]);
   useEffect(() => {
-    if (detail && tab === "details") model.lookAgain();
+    if (detail && tab === "details") model.refreshDetail();
   }, [tab]);
   if (error && !detail)
     return html`
       <main id="main" tabindex="-1">
-        ${error.status === 404 ? html`<${NotThere} />` : html`<${Failed} error=${error} again=${model.open} />`}
+        ${error.status === 404 ? html`<${RunNotFound} />` : html`<${Failed} error=${error} again=${model.open} />`}
       </main>
     `;
   if (!detail) return loading();
   return html`
     <main id="main" tabindex="-1" class="run">
-      <${Trail} detail=${detail} />
+      <${Breadcrumbs} detail=${detail} />
       <header class="about">
         <div class="titles">
           <h1><${Line} text=${detail.name} /></h1>
           <${State} row=${detail} />
         </div>
-        <${Acts} row=${detail} />
+        <${RunActions} row=${detail} />
       </header>
-      <div class="first"><${Asked} detail=${detail} /></div>
-      <${Facts} detail=${detail} tree=${picture.tree} />
-      <${Tabs} tab=${tab} onChange=${setTab} tree=${picture.tree} />
+      <div class="first"><${TaskAndFailure} detail=${detail} /></div>
+      <${Facts} detail=${detail} tree=${snapshot.tree} />
+      <${Tabs} tab=${tab} onChange=${setTab} tree=${snapshot.tree} />
       <div class="views">
         <div role="tabpanel" id="panel" aria-labelledby=${`tab-${tab}`} tabindex="-1">
-          ${tab === "transcript" && html`<${TranscriptView} ...${picture} />`}
-          ${tab === "timeline" && html`<${Timeline} rows=${picture.tree} current=${detail.run} />`}
-          ${tab === "details" && html`<${Details} detail=${detail} isInTool=${picture.transcript.isInTool} />`}
+          ${tab === "transcript" && html`<${TranscriptView} ...${snapshot} />`}
+          ${tab === "timeline" && html`<${Timeline} rows=${snapshot.tree} current=${detail.run} />`}
+          ${tab === "details" && html`<${Details} detail=${detail} isInTool=${snapshot.transcript.isInTool} />`}
         </div>
         <div hidden=${tab !== "transcript"} class="composing"><${Composer} row=${detail} /></div>
       </div>
@@ -59,7 +59,7 @@ export function Run({ id }) {
   `;
 }
 
-function NotThere() {
+function RunNotFound() {
   return html`
     <${Failed} error=${{ message: "There is no such run." }}>
       <p>Its session may have been deleted, or the address is not whole.</p>

@@ -1,35 +1,35 @@
-// A value that views watch. However often it changes, they are told once per frame, and less often where drawing takes
-// long: two thirds of the time are left for whoever types and scrolls.
+// Observable values. Watchers are notified once per frame at most, and less often where drawing takes long: two thirds
+// of the time are left for typing and scrolling.
 
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact.js";
 
 const FRAME = 16; // milliseconds
 
-export function cell(value) {
+export function createSignal(value) {
   const watchers = new Set();
-  let asked = false;
-  let next = 0; // not to be told before
+  let isScheduled = false;
+  let next = 0; // earliest time of the next notification
 
-  function tell() {
+  function notify() {
     const began = performance.now();
-    asked = false;
+    isScheduled = false;
     for (const watcher of [...watchers]) watcher();
-    setTimeout(() => (next = performance.now() + 2 * (performance.now() - began))); // what they drew is on the screen
+    setTimeout(() => (next = performance.now() + 2 * (performance.now() - began))); // after painting
   }
 
-  function ask() {
+  function schedule() {
     const wait = next - performance.now();
-    if (wait > FRAME) setTimeout(requestAnimationFrame, wait, tell);
-    else requestAnimationFrame(tell);
+    if (wait > FRAME) setTimeout(requestAnimationFrame, wait, notify);
+    else requestAnimationFrame(notify);
   }
 
   return {
     get: () => value,
     set(next) {
       value = typeof next === "function" ? next(value) : next;
-      if (asked) return;
-      asked = true;
-      ask();
+      if (isScheduled) return;
+      isScheduled = true;
+      schedule();
     },
     watch(watcher) {
       watchers.add(watcher);
@@ -38,14 +38,14 @@ export function cell(value) {
   };
 }
 
-export function useCell(one) {
+export function useSignal(signal) {
   const [, again] = useReducer((times) => times + 1, 0);
-  useLayoutEffect(() => one.watch(again), [one]); // at once: what is set before a paint must not be missed
-  return one.get();
+  useLayoutEffect(() => signal.watch(again), [signal]); // before the first paint: no change may be missed
+  return signal.get();
 }
 
-// A value that changes often, as it was at most so many milliseconds ago: for views that take long to draw.
-export function useSlowly(value, milliseconds) {
+// Returns a frequently changing value, at most so many milliseconds old, for views that take long to draw.
+export function useThrottled(value, milliseconds) {
   const [shown, show] = useState(value);
   const latest = useRef(value);
   const timer = useRef(0);
@@ -59,20 +59,20 @@ export function useSlowly(value, milliseconds) {
   return shown;
 }
 
-// The time in seconds, told every second to whoever shows something that is going on.
-const now = cell(Date.now() / 1000);
-let watching = 0;
+// The time in seconds, updated every second while a view of something live is mounted.
+const now = createSignal(Date.now() / 1000);
+let watcherCount = 0;
 let timer = 0;
 
 export function useNow(isLive = true) {
   const [, again] = useReducer((times) => times + 1, 0);
   useEffect(() => {
     if (!isLive) return undefined;
-    if (watching++ === 0) timer = setInterval(() => now.set(Date.now() / 1000), 1000);
+    if (watcherCount++ === 0) timer = setInterval(() => now.set(Date.now() / 1000), 1000);
     const stop = now.watch(again);
     return () => {
       stop();
-      if (--watching === 0) clearInterval(timer);
+      if (--watcherCount === 0) clearInterval(timer);
     };
   }, [isLive]);
   return Date.now() / 1000;

@@ -1,16 +1,16 @@
-// The activity as a fold: groups of rows, and what a row that arrives changes in them. Pure; unchanged parts keep their
-// identity, so that only what changed is drawn again.
+// The groups of the activity and how arriving rows change them. Pure functions; unchanged parts keep their identity, so
+// that only changed parts are drawn again.
 
-import { stateWord } from "./format.js";
+import { stateLabel } from "./format.js";
 
 export function isLive(row) {
   return row.state === "queued" || row.state === "running";
 }
 
-// The groups after some rows arrived, in the order they came. What is on the screen stays where it is; a root that was
-// not there comes first. With a filter, a new row is shown only if it matches; one that is shown already stays, until
-// its session goes on: a session is listed once, by its latest run.
-export function withRows(before, arrived, matches = () => true) {
+// Returns the groups after rows arrived. Groups on the screen keep their place; new roots come first. With a filter, a
+// new row is added only if it matches; a row that is shown stays until its session continues in another run, because a
+// session is listed once, by its latest run.
+export function mergeRows(before, arrived, matches = () => true) {
   const latest = new Map(arrived.map((row) => [row.session, row]));
   const isOver = (row) => latest.has(row.session) && isEarlier(row, latest.get(row.session));
   const rows = arrived.filter((row) => !isOver(row));
@@ -37,7 +37,7 @@ function withoutRows(groups, isOver) {
     .filter((group) => group.runs.length > 0);
 }
 
-// Whether a row is of a run of the same session before that of the other.
+// Returns whether a row is an earlier run of the same session than the other.
 function isEarlier(row, other) {
   return row.run !== other.run && row.created <= other.created;
 }
@@ -45,13 +45,13 @@ function isEarlier(row, other) {
 function withRow(group, row, matches) {
   const index = group.runs.findIndex((one) => one.run === row.run);
   if (index < 0 && !matches(row)) return group;
-  const runs = index < 0 ? inTreeOrder([...group.runs, row]) : group.runs.with(index, row);
+  const runs = index < 0 ? sortAsTree([...group.runs, row]) : group.runs.with(index, row);
   return { ...group, runs };
 }
 
-// Parents before their children, older before newer beside each other. A run whose parent is not here stands on top. A
-// session is listed by its latest run, and has below it what any of its runs asked for.
-export function inTreeOrder(rows) {
+// Sorts parents before children and older before newer siblings. A run whose parent is missing is at the top. A session
+// is listed by its latest run, with the child runs of all its runs below it.
+export function sortAsTree(rows) {
   const here = new Set(rows.map((row) => row.session));
   const below = new Map();
   for (const row of rows) {
@@ -67,22 +67,22 @@ export function inTreeOrder(rows) {
     found.add(row);
     open.push(...[...(below.get(row.session) ?? [])].reverse());
   }
-  return [...new Set([...found, ...rows])]; // who names each other as parents, as only a damaged record can, is shown too
+  return [...new Set([...found, ...rows])]; // rows with cyclic parents, from damaged records, come last
 }
 
-// The tree around a run, with that run in the place of others of its session.
-export function around(run, rows) {
-  return inTreeOrder([...rows.filter((row) => row.session !== run.session), run]);
+// Returns the tree with a run in place of other runs of its session.
+export function treeAround(run, rows) {
+  return sortAsTree([...rows.filter((row) => row.session !== run.session), run]);
 }
 
-// More groups from an older page, without those that are here already.
-export function withOlder(groups, older) {
+// Appends the groups of an older page that are not listed yet.
+export function appendOlder(groups, older) {
   const here = new Set(groups.map((group) => group.root));
   return [...groups, ...older.filter((group) => !here.has(group.root))];
 }
 
-// Whether a row is what the filters ask for, as the server understands them.
-export function matching({ state, agent, engine, live, q }) {
+// Returns a predicate for rows that match the filters, as the server applies them.
+export function filterPredicate({ state, agent, engine, live, q }) {
   const words = (q ?? "").trim().toLowerCase();
   return (row) =>
     (!state || row.state === state) &&
@@ -92,11 +92,11 @@ export function matching({ state, agent, engine, live, q }) {
     (!words || [row.name, row.agent, row.task, row.preview].some((text) => text?.toLowerCase().includes(words)));
 }
 
-// What became of each run that changed its state, in words to be read out.
+// Returns an announcement for each run whose state changed.
 export function announcements(before, after) {
   const states = new Map(before.flatMap((group) => group.runs).map((row) => [row.run, row.state]));
   return after
     .flatMap((group) => group.runs)
     .filter((row) => states.get(row.run) !== row.state && (states.has(row.run) || row.state === "running"))
-    .map((row) => `${row.name}: ${stateWord(row)}`);
+    .map((row) => `${row.name}: ${stateLabel(row)}`);
 }

@@ -1,21 +1,22 @@
-// The event stream: one connection that comes back by itself and goes on after the last message it had.
+// The event stream: a connection that reconnects and continues after the last received message.
 
 import { address, get } from "./api.js";
-import { become, streamClosed, streamOpened } from "./connection.js";
+import { setConnectionState, streamClosed, streamOpened } from "./connection.js";
 
-const PATIENCE = [500, 1000, 2000, 4000, 8000]; // milliseconds before each try; the last one is repeated
-const OUT_OF_SIGHT = 30_000; // then a page nobody looks at gives its connection back: a browser has six per server
+const RETRY_DELAYS = [500, 1000, 2000, 4000, 8000]; // milliseconds before each retry; the last one is repeated
+const HIDDEN_TIMEOUT = 30_000; // milliseconds until a hidden page closes its connection: a browser has six per server
 const KINDS = ["happened", "row", "delta"];
-const NOW = "retinue:reconnect"; // someone does not want to wait
+const RECONNECT_EVENT = "retinue:reconnect"; // the user does not want to wait
 
-// Opens the stream after a cursor. `on(kind, data)` gets its messages, `onResync()` is called when the server no longer
-// has what came after the cursor: the caller loads its picture again and opens another stream. Returns how to close it.
+// Opens the stream after a cursor and returns a function that closes it. `on(kind, data)` receives its messages;
+// `onResync()` is called when the server no longer has the events after the cursor: the caller loads everything again
+// and opens another stream.
 export function openStream(query, cursor, { on, onResync }) {
   let source = null;
   let last = cursor;
   let failures = 0;
   let timer = 0;
-  let hiding = 0;
+  let hiddenTimer = 0;
   let isClosed = false;
 
   function connect() {
@@ -24,30 +25,30 @@ export function openStream(query, cursor, { on, onResync }) {
     source = new EventSource(address("/events", { ...query, after: last }));
     source.onopen = () => {
       failures = 0;
-      become("open");
+      setConnectionState("open");
     };
-    source.onerror = lost;
-    for (const kind of KINDS) source.addEventListener(kind, (message) => heard(kind, message));
+    source.onerror = handleError;
+    for (const kind of KINDS) source.addEventListener(kind, (message) => handleMessage(kind, message));
     source.addEventListener("resync", () => {
       close();
       onResync();
     });
   }
 
-  function heard(kind, message) {
+  function handleMessage(kind, message) {
     if (message.lastEventId) last = message.lastEventId;
     on(kind, JSON.parse(message.data));
   }
 
-  function lost() {
-    source.close(); // our own patience, not the browser's: it gives up for good at the first answer that is no stream
-    become("lost");
-    timer = setTimeout(connect, PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
+  function handleError() {
+    source.close(); // we retry ourselves: the browser gives up at the first response that is not a stream
+    setConnectionState("lost");
+    timer = setTimeout(connect, RETRY_DELAYS[Math.min(failures++, RETRY_DELAYS.length - 1)]);
   }
 
-  function looked() {
-    clearTimeout(hiding);
-    if (document.hidden) hiding = setTimeout(() => source.close(), OUT_OF_SIGHT);
+  function handleVisibility() {
+    clearTimeout(hiddenTimer);
+    if (document.hidden) hiddenTimer = setTimeout(() => source.close(), HIDDEN_TIMEOUT);
     else if (source.readyState === EventSource.CLOSED) connect();
   }
 
@@ -55,57 +56,58 @@ export function openStream(query, cursor, { on, onResync }) {
     if (isClosed) return;
     isClosed = true;
     clearTimeout(timer);
-    clearTimeout(hiding);
+    clearTimeout(hiddenTimer);
     source.close();
     streamClosed();
-    document.removeEventListener("visibilitychange", looked);
+    document.removeEventListener("visibilitychange", handleVisibility);
     window.removeEventListener("online", connect);
-    window.removeEventListener(NOW, connect);
+    window.removeEventListener(RECONNECT_EVENT, connect);
   }
 
-  document.addEventListener("visibilitychange", looked);
+  document.addEventListener("visibilitychange", handleVisibility);
   window.addEventListener("online", connect);
-  window.addEventListener(NOW, connect);
+  window.addEventListener(RECONNECT_EVENT, connect);
   streamOpened();
   connect();
   return close;
 }
 
-// Asks until there is a server: as long as nobody answers, the picture on the screen stays and the banner says so.
-export async function untilReached(ask, signal) {
+// Repeats a request until the server is reachable; meanwhile the screen stays and the banner shows the lost connection.
+export async function retryUntilReachable(ask, signal) {
   for (let failures = 0; ; failures += 1) {
     try {
       return await ask();
     } catch (error) {
       if (error.code !== "unreachable" || signal.aborted) throw error;
-      await pause(PATIENCE[Math.min(failures, PATIENCE.length - 1)], signal);
+      await pause(RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)], signal);
     }
   }
 }
 
-// Asks whether there is a server until one answers: a page without a stream would not notice, and a stream cannot tell
-// one that wants a sign-in from none. Returns how to stop.
-export function keepAsking() {
+// Requests the health until the server answers: a page without a stream would not notice it otherwise, and a stream
+// cannot distinguish a required sign-in from a missing server. Returns a stop function.
+export function pollHealth() {
   const stopping = new AbortController();
-  untilReached(() => get("/health", {}, stopping.signal), stopping.signal).catch(() => {}); // `connection` has heard it
+  const ask = () => get("/health", {}, stopping.signal);
+  retryUntilReachable(ask, stopping.signal).catch(() => {}); // `connection` was updated
   return () => stopping.abort();
 }
 
 export function reconnect() {
-  window.dispatchEvent(new Event(NOW));
+  window.dispatchEvent(new Event(RECONNECT_EVENT));
 }
 
-// Waits, or less if the person cannot.
+// Waits, but not longer than until the user asks to reconnect.
 function pause(milliseconds, signal) {
   return new Promise((resolve) => {
     const stop = () => {
       clearTimeout(timer);
-      window.removeEventListener(NOW, stop);
+      window.removeEventListener(RECONNECT_EVENT, stop);
       signal.removeEventListener("abort", stop);
       resolve();
     };
     const timer = setTimeout(stop, milliseconds);
-    window.addEventListener(NOW, stop);
+    window.addEventListener(RECONNECT_EVENT, stop);
     signal.addEventListener("abort", stop);
   });
 }

@@ -1,9 +1,9 @@
-// The engines there are, the settings in force with their source, and how the server itself is.
+// The system view: engines, settings with their sources, and the state of the server.
 
 import { html, useEffect, useState, Failed, loading, State } from "./ui.js";
 import { get } from "./api.js";
-import { useReturn } from "./connection.js";
-import { count, moment } from "./format.js";
+import { useReconnected } from "./connection.js";
+import { count, dateTime } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 
 export function System() {
@@ -14,7 +14,7 @@ export function System() {
       (error) => set({ error }),
     );
   useEffect(() => void load(), []);
-  useReturn(load);
+  useReconnected(load);
   if (!found) return loading();
   if (found.error) return html`<main id="main" tabindex="-1"><${Failed} error=${found.error} again=${load} /></main>`;
   return html`
@@ -91,7 +91,7 @@ function Settings({ settings, problems }) {
             (one) => html`
               <tr key=${one.name}>
                 <th scope="row" class="mono"><${Line} text=${one.name} /></th>
-                <td class="mono"><${Line} text=${written(one.value)} /></td>
+                <td class="mono"><${Line} text=${formatValue(one.value)} /></td>
                 <td class=${one.source.startsWith("default") ? "muted" : ""}><${Line} text=${one.source} /></td>
               </tr>
             `,
@@ -106,7 +106,7 @@ function Health({ health }) {
   const facts = [
     ["Version", health.version],
     ["Process", health.pid],
-    ["Since", moment(health.started)],
+    ["Since", dateTime(health.started)],
     ["State folder", health.state],
     ["Live runs", count(health.live)],
     ["Watchers", count(health.watchers)],
@@ -119,6 +119,6 @@ function Health({ health }) {
   `;
 }
 
-function written(value) {
+function formatValue(value) {
   return value === null ? "—" : typeof value === "string" ? value : JSON.stringify(value);
 }

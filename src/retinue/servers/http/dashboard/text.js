@@ -1,5 +1,5 @@
-// Text of others made safe to look at: what could not be seen, or would turn the line around, is shown as a mark.
-// Pure: it returns pieces. Nothing here, or in any other module, makes markup of text.
+// Makes untrusted text safe to display: invisible and direction-changing characters become visible marks.
+// Pure functions that return pieces. No module of the dashboard turns text into markup.
 
 const CONTROLS =
   "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US";
@@ -33,50 +33,50 @@ const NAMES = {
   0x2069: "PDI",
   0xfeff: "BOM",
 };
-const UNSEEN = new RegExp(
+const INVISIBLE = new RegExp(
   "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
     "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff9-\\ufffb\\u{e0000}-\\u{e01ef}]",
   "gu",
 );
 const SELECTOR = /[\ufe00-\ufe0f]/;
-// Printable ASCII without < and >: a name that only looks like another is no link.
+// Printable ASCII without < and >: host names with look-alike characters are no links.
 const ADDRESS = /https?:\/\/[!-;=?-~]+/gi;
 
-// The pieces of a text, in order: {text}, {mark, title} or {link}. Joined they are the whole text.
+// Returns the pieces of a text in order: {text}, {mark, title} or {link}. Joined, they are the whole text.
 export function pieces(text, { links = false, oneLine = false } = {}) {
   const found = [];
-  const whole = String(text ?? "").replace(/\r\n/g, "\n");
+  const normalized = String(text ?? "").replace(/\r\n/g, "\n");
   let from = 0;
-  for (const { 0: character, index } of whole.matchAll(UNSEEN)) {
-    if (belongs(character, whole, index)) continue;
-    seen(found, whole.slice(from, index), links, oneLine);
-    found.push(marked(character));
+  for (const { 0: character, index } of normalized.matchAll(INVISIBLE)) {
+    if (isVisibleJoiner(character, normalized, index)) continue;
+    toPiece(found, normalized.slice(from, index), links, oneLine);
+    found.push(markFor(character));
     from = index + character.length;
   }
-  seen(found, whole.slice(from), links, oneLine);
+  toPiece(found, normalized.slice(from), links, oneLine);
   return found;
 }
 
-// A text as one plain string with its marks: for titles, labels and file names, where there are no elements.
-export function plain(text) {
+// Returns a text as one string with its marks, for titles, labels and file names.
+export function plainText(text) {
   return pieces(text, { oneLine: true })
     .map((piece) => piece.text ?? piece.mark ?? piece.link)
     .join("");
 }
 
-// The beginning and the end of a text that is too long to be laid out at once; `cut` is how much stands between them.
-export function ends(text, most = 24_000, tail = 4_000) {
+// Returns start and end of a text that is too long to lay out at once; `cut` is the number of characters between.
+export function headAndTail(text, most = 24_000, tail = 4_000) {
   if (text.length <= most) return { head: text, cut: 0, tail: "" };
-  const first = whole(text, most - tail);
-  const last = whole(text, text.length - tail);
+  const first = avoidSurrogateSplit(text, most - tail);
+  const last = avoidSurrogateSplit(text, text.length - tail);
   return { head: text.slice(0, first), cut: last - first, tail: text.slice(last) };
 }
 
-// A text in parts that a browser lays out one by one, each cut after a line where there is one.
-export function parts(text, size = 32_000) {
+// Splits a text into parts that a browser lays out one by one, at line breaks where possible.
+export function splitIntoParts(text, size = 32_000) {
   const found = [];
   for (let from = 0; from < text.length;) {
-    let to = whole(text, Math.min(from + size, text.length));
+    let to = avoidSurrogateSplit(text, Math.min(from + size, text.length));
     const line = text.lastIndexOf("\n", to - 1);
     if (to < text.length && line > from) to = line + 1;
     found.push(text.slice(from, to));
@@ -85,15 +85,15 @@ export function parts(text, size = 32_000) {
   return found;
 }
 
-function seen(found, text, links, oneLine) {
+function toPiece(found, text, links, oneLine) {
   const shown = oneLine ? text.replace(/\s*\n\s*/g, " ") : text;
   if (!shown) return;
   if (!links) return void found.push({ text: shown });
   let from = 0;
   for (const { 0: match, index } of shown.matchAll(ADDRESS)) {
     const link = match.replace(/[.,;:!?'"*_)\]}]+$/, "");
-    const goesOn = shown.charCodeAt(index + match.length) > 0x7e; // the rest of a name that is no plain one
-    if (goesOn || !leadsWhereItSays(link)) continue;
+    const goesOn = shown.charCodeAt(index + match.length) > 0x7e; // the host name continues with other characters
+    if (goesOn || !isSafeLink(link)) continue;
     if (index > from) found.push({ text: shown.slice(from, index) });
     found.push({ link });
     from = index + link.length;
@@ -101,7 +101,7 @@ function seen(found, text, links, oneLine) {
   if (from < shown.length) found.push({ text: shown.slice(from) });
 }
 
-function leadsWhereItSays(address) {
+function isSafeLink(address) {
   try {
     const { protocol, username, password, host } = new URL(address);
     const named = address
@@ -114,22 +114,22 @@ function leadsWhereItSays(address) {
   }
 }
 
-function marked(character) {
+function markFor(character) {
   const code = character.codePointAt(0);
   const title = `U+${code.toString(16).toUpperCase().padStart(4, "0")}`;
   return { mark: `\u27e8${NAMES[code] ?? title}\u27e9`, title };
 }
 
-// Joiners belong to emoji and to the scripts that need them, and one selector to the sign whose look it chooses. After
-// Latin letters, after each other or after nothing they only hide.
-function belongs(character, text, index) {
+// Returns whether a joiner or selector has a visible effect: in emoji, in scripts that need it, after a symbol with
+// variants. After Latin letters, after another one or at the start it only hides something.
+function isVisibleJoiner(character, text, index) {
   const before = text[index - 1] ?? "";
   if (/[\u200c\u200d]/.test(character)) return before > "\u02ff";
   return SELECTOR.test(character) && !SELECTOR.test(before) && (before > "\u02ff" || /[\d#*\u00a9\u00ae]/.test(before));
 }
 
-// The nearest place at or before `at` that does not part a surrogate pair.
-function whole(text, at) {
+// Returns the nearest index at or before `at` that does not split a surrogate pair.
+function avoidSurrogateSplit(text, at) {
   const code = text.charCodeAt(at);
   return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
 }

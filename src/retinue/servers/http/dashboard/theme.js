@@ -1,10 +1,10 @@
-// Light or dark, before the first paint: a plain script of every page. Nothing chosen means what the system says.
+// Applies the light or dark theme before the first paint; without a choice of the user, the theme of the system.
 
 (() => {
   try {
     const chosen = localStorage.getItem("theme");
     if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   } catch {
-    // A browser that keeps nothing follows the system.
+    // Without storage, the theme of the system is used.
   }
 })();

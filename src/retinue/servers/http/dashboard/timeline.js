@@ -1,34 +1,34 @@
-// The tree of runs against time: a bar each, from when it was asked for to its end, with what it cost.
+// The timeline: a bar per run from request to end, with its cost.
 
 import { html, memoWithHooks, useState, Button, Empty, State } from "./ui.js";
-import { useNow, useSlowly } from "./signal.js";
-import { cost, costOf, count, duration, elapsed, look, plural, running, tokens } from "./format.js";
+import { useNow, useThrottled } from "./signal.js";
+import { cost, totalCost, count, duration, elapsed, appearance, plural, wholeSeconds, tokens } from "./format.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
 const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
-const TICKS = 6; // at most
-const LANES = 200; // drawn at first, and with each "more": every one of a tree at work moves every second
+const MAX_TICKS = 6;
+const LANES_PER_PAGE = 200; // drawn at first and with each "more": live lanes are redrawn every second
 const LEGEND = { wait: "waiting", running: "working", completed: "done", stopped: "stopped", error: "failed" };
 
 export function Timeline({ rows, current }) {
-  return html`<${Lanes} rows=${useSlowly(rows, 500)} current=${current} />`;
+  return html`<${Lanes} rows=${useThrottled(rows, 500)} current=${current} />`;
 }
 
 const Lanes = memoWithHooks(({ rows, current }) => {
   const now = useNow(rows.some(isLive));
-  const [most, show] = useState(LANES);
+  const [most, show] = useState(LANES_PER_PAGE);
   if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
-  const { from, span } = extent(rows, now);
+  const { from, span } = timeRange(rows, now);
   const base = Math.min(...rows.map((row) => row.depth));
   const used = rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0);
   const marks = ticks(span);
-  const kinds = new Set(rows.flatMap((row) => [waited(row, now) > span / 200 && "wait", kindOf(row)]));
+  const kinds = new Set(rows.flatMap((row) => [waitingSeconds(row, now) > span / 200 && "wait", kindOf(row)]));
   return html`
     <section class="timeline" aria-label="Timeline" style=${{ "--step": `${((marks[1] ?? span) / span) * 100}%` }}>
       <p class="sum">
-        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(used)} tokens, ${cost(costOf(rows))}`}
+        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(used)} tokens, ${cost(totalCost(rows))}`}
       </p>
       <div class="axis" aria-hidden="true">
         <span />
@@ -58,7 +58,7 @@ const Lanes = memoWithHooks(({ rows, current }) => {
         rows.length > most &&
         html`
           <p class="rest">
-            <${Button} kind="quiet" onClick=${() => show(most + LANES)}>${plural(rows.length - most, "more run")}<//>
+            <${Button} kind="quiet" onClick=${() => show(most + LANES_PER_PAGE)}>${plural(rows.length - most, "more run")}<//>
           </p>
         `
       }
@@ -88,14 +88,14 @@ function Bar({ row, from, span, now, depth, isCurrent }) {
           <${State} row=${row} iconOnly />
           <${Line} text=${row.name} />
         </span>
-        <span class="track" title=${plain(row.task)}>
+        <span class="track" title=${plainText(row.task)}>
           <i class="wait" style=${{ left: share(row.created - from), width: share(start - row.created) }} />
           ${
             row.started != null &&
             html`<i class="work ${kindOf(row)}" style=${{ left: share(start - from), width: share(end - start) }} />`
           }
         </span>
-        <span class="number">${isLive(row) ? running(took) : duration(took)}</span>
+        <span class="number">${isLive(row) ? wholeSeconds(took) : duration(took)}</span>
         <span class="number">${count(tokens(row.usage))}</span>
         <span class="number">${cost(row.usage?.cost)}</span>
       </a>
@@ -103,25 +103,25 @@ function Bar({ row, from, span, now, depth, isCurrent }) {
   `;
 }
 
-// What colour its bar has.
+// Returns the color class of a bar.
 function kindOf(row) {
-  const kind = look(row);
+  const kind = appearance(row);
   return kind === "late" ? "error" : kind === "queued" ? "wait" : kind;
 }
 
-function waited(row, now) {
+function waitingSeconds(row, now) {
   return (row.started ?? row.ended ?? now) - row.created;
 }
 
-// From the first request to the last end, or to now; never nothing, as it divides.
-function extent(rows, now) {
+// Returns the range from the first request to the last end, or to now; never 0, because it is a divisor.
+function timeRange(rows, now) {
   const from = Math.min(...rows.map((row) => row.created));
   const to = Math.max(...rows.map((row) => row.ended ?? (isLive(row) ? now : row.created)));
   return { from, span: Math.max(to - from, 0.1) };
 }
 
 function ticks(span) {
-  const step = STEPS.find((one) => span / one <= TICKS) ?? Math.ceil(span / TICKS / 86_400) * 86_400;
+  const step = STEPS.find((one) => span / one <= MAX_TICKS) ?? Math.ceil(span / MAX_TICKS / 86_400) * 86_400;
   return Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step).filter(
     (at) => at < span * 0.96,
   );

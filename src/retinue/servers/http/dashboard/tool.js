@@ -1,18 +1,18 @@
-// A tool call: one line that says what it does, and behind it its arguments and what came back.
+// A tool call: a summary line that expands to arguments and result.
 
 import { html, useState, Icon } from "./ui.js";
 import { Row } from "./rows.js";
 import { bytes, duration, plural } from "./format.js";
-import { asDiff, languageOf, pretty } from "./highlight.js";
+import { asDiff, detectLanguage, formatJson } from "./highlight.js";
 import { Block, Line } from "./untrusted-text.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
 const PATHS = ["path", "file_path", "filePath"];
-const GIST = ["command", ...PATHS, "query", "url", "task", "prompt", "description", "agent", "name"];
+const MAIN_ARGUMENTS = ["command", ...PATHS, "query", "url", "task", "prompt", "description", "agent", "name"];
 const BEFORE = ["oldText", "old_string", "oldString"];
 const AFTER = ["newText", "new_string", "newString"];
 
-// Once its run is over, a call without a result has none coming.
+// Once the run has ended, a call without a result will not get one.
 export function Tool({ item, below, isOver }) {
   const { name, args, result, printed, isError } = item;
   const [isOpen, open] = useState(false);
@@ -23,7 +23,7 @@ export function Tool({ item, below, isOver }) {
       <summary>
         <${Icon} name=${isUnanswered ? (isOver ? "stopped" : "running") : isError ? "error" : "chevron"} />
         <span class="name"><${Line} text=${name} /></span>
-        <span class="gist"><${Line} text=${gist(args)} /></span>
+        <span class="gist"><${Line} text=${mainArgument(args)} /></span>
         <span class="number">${isUnanswered ? isOver && "no result" : outcome(item)}</span>
       </summary>
       ${
@@ -61,21 +61,21 @@ export function Tool({ item, below, isOver }) {
   `;
 }
 
-// What stands beside the name of the tool: its most telling argument, and of a search what it looks for.
-export function gist(args) {
+// Returns the argument shown beside the tool's name; of a search its pattern.
+export function mainArgument(args) {
   const pattern = first(args, ["pattern"]);
   if (pattern !== undefined) {
     const place = first(args, ["glob", ...PATHS]) ?? ".";
     return (place === "." ? pattern : `${pattern} in ${place}`).slice(0, 300);
   }
-  const asked = askedOf(args);
+  const asked = delegatedTo(args);
   if (asked) return asked.slice(0, 300);
-  const found = first(args, GIST) ?? Object.values(args ?? {}).find((value) => typeof value === "string");
+  const found = first(args, MAIN_ARGUMENTS) ?? Object.values(args ?? {}).find((value) => typeof value === "string");
   return found === undefined ? "" : String(found).slice(0, 300);
 }
 
-// Whom a call asks for something: several by their names, one with its task.
-function askedOf(args) {
+// Returns the agents of a delegation: several by name, one with its task.
+function delegatedTo(args) {
   const names = Array.isArray(args?.tasks) ? args.tasks.map((one) => first(one, ["agent"])).filter(Boolean) : [];
   if (names.length) return [first(args, ["mode"]), names.join(", ")].filter(Boolean).join(": ");
   const [agent, task] = [first(args, ["agent", "subagent_type"]), first(args, ["task", "prompt"])];
@@ -84,8 +84,8 @@ function askedOf(args) {
 
 function Result({ text, path }) {
   if (!text) return html`<p class="muted">Nothing.</p>`;
-  const language = languageOf(text, path);
-  return html`<${Block} text=${language === "json" ? pretty(text) : text} language=${language} kind="output" />`;
+  const language = detectLanguage(text, path);
+  return html`<${Block} text=${language === "json" ? formatJson(text) : text} language=${language} kind="output" />`;
 }
 
 function Arguments({ args, path }) {
@@ -101,7 +101,7 @@ function Arguments({ args, path }) {
       ${shown.map(
         ([key, value]) => html`
           <div key=${key}>
-            <dt>${plain(key)}</dt>
+            <dt>${plainText(key)}</dt>
             <dd><${Value} value=${value} path=${path} /></dd>
           </div>
         `,
@@ -114,7 +114,7 @@ function Arguments({ args, path }) {
 function Value({ value, path }) {
   if (typeof value === "string") {
     return value.includes("\n") || value.length > 120
-      ? html`<${Block} text=${value} language=${languageOf(value, path)} kind="output" />`
+      ? html`<${Block} text=${value} language=${detectLanguage(value, path)} kind="output" />`
       : html`<${Line} text=${value} kind="mono" />`;
   }
   const written = JSON.stringify(value, null, 2);

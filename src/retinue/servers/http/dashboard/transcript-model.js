@@ -1,51 +1,51 @@
-// A run's events folded into what its transcript shows: items in order, a tool call and its result as one. Each event
-// is taken once, by its `seq`; what is being written at the moment stands beside them and gives way to the whole block.
+// The transcript of a run, folded from its events: items in order, a tool call and its result as one item. Each event
+// is applied once, by its `seq`. Streamed text is kept beside the items until the whole block arrives.
 
-const EMPTY = { shown: "", upto: 0 }; // of a block: what is shown of it, and how many characters of it there were
+const EMPTY = { shown: "", upto: 0 }; // of a block: the visible text, and the number of characters received
 const NOTHING = { text: EMPTY, thinking: EMPTY };
 
 export class Transcript {
   items = [];
   writing = NOTHING;
   seq = 0;
-  #calls = new Map(); // where each tool call stands, by its id
+  #calls = new Map(); // index of each tool call's item, by id
 
-  // Whether the last tool it called has not answered yet.
+  // Whether the last tool call has no result yet.
   get isInTool() {
     const last = this.items.findLast((item) => item.kind === "tool");
     return last !== undefined && last.result === undefined;
   }
 
-  // Takes an event in; returns whether it was new.
+  // Applies an event and returns whether it was new.
   add(event) {
     if (event.seq <= this.seq) return false;
     this.seq = event.seq;
     const shown = ITEMS[event.type];
-    if (event.type === "tool_returned") this.#returned(event);
+    if (event.type === "tool_returned") this.#setResult(event);
     else if (shown) this.#push({ ...shown(event), key: event.seq, time: event.time });
     if (event.type === "tool_called") this.#calls.set(event.call, this.items.length - 1);
-    if (event.type in this.writing) this.#written(event.type);
+    if (event.type in this.writing) this.#clearStreamed(event.type);
     if (event.type === "message_ended" || event.type === "run_ended") this.writing = NOTHING;
     return true;
   }
 
-  // Takes in a piece of what is being written. `at` says how much of the block stood before it.
+  // Applies a piece of streamed text. `at` is the number of characters of the block before it.
   write({ type, text, at, call }) {
-    if (type === "tool_delta") return this.#printed(call, text, at);
+    if (type === "tool_delta") return this.#addOutput(call, text, at);
     const kind = type === "thinking_delta" ? "thinking" : "text";
-    this.writing = { ...this.writing, [kind]: joined(this.writing[kind], text, at) };
+    this.writing = { ...this.writing, [kind]: appendPiece(this.writing[kind], text, at) };
     return undefined;
   }
 
   #push(item) {
-    this.items.push(item); // in place: a run may have a hundred thousand
+    this.items.push(item); // in place: a run may have a hundred thousand items
   }
 
-  #written(kind) {
+  #clearStreamed(kind) {
     this.writing = { ...this.writing, [kind]: EMPTY };
   }
 
-  #returned({ call, name, text = "", isError = false, time, seq }) {
+  #setResult({ call, name, text = "", isError = false, time, seq }) {
     const place = this.#calls.get(call);
     if (place === undefined)
       return this.#push({ kind: "tool", key: seq, time, call, name, args: {}, result: text, isError });
@@ -60,10 +60,10 @@ export class Transcript {
     return undefined;
   }
 
-  #printed(call, text, at) {
+  #addOutput(call, text, at) {
     const place = this.#calls.get(call);
     if (place === undefined || this.items[place].result !== undefined) return;
-    this.#replace(place, { ...this.items[place], printed: joined(this.items[place].printed ?? EMPTY, text, at) });
+    this.#replace(place, { ...this.items[place], printed: appendPiece(this.items[place].printed ?? EMPTY, text, at) });
   }
 
   #replace(place, item) {
@@ -88,8 +88,8 @@ const ITEMS = {
   run_ended: ({ text, answer, failure, elapsed }) => ({ kind: "ended", text, answer, failure, elapsed }),
 };
 
-// Pieces that were missed leave a gap that can be seen; a piece from the beginning says everything again.
-function joined(before, text, at = before.upto) {
+// Appends a piece to a block. Missed pieces leave a visible gap; a piece at 0 replaces the block.
+function appendPiece(before, text, at = before.upto) {
   const upto = at + text.length;
   if (at === 0) return { shown: text, upto };
   if (at === before.upto) return { shown: before.shown + text, upto };

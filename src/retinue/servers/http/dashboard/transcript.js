@@ -1,21 +1,21 @@
-// The transcript as it grows. It follows its end until one scrolls up, and shows the last part of a long one first.
+// The live transcript. It follows its end until the user scrolls up, and shows the end of a long one first.
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
-import { clock, cost, count, duration, limit, look, plural, stateWord, tokens } from "./format.js";
+import { clock, cost, count, duration, roundDuration, appearance, plural, stateLabel, tokens } from "./format.js";
 import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { Tool } from "./tool.js";
-import { plain } from "./text.js";
+import { plainText } from "./text.js";
 
-const WINDOW = 200; // items drawn at first, and with each "earlier"
+const ITEMS_PER_PAGE = 200; // drawn at first and with each "earlier"
 const STOPPED = { length: "The model reached its length limit.", error: "The provider failed." };
-const NEAR = 80; // pixels from the end that still count as being there
+const END_MARGIN = 80; // pixels from the end that still count as the end
 
 export function TranscriptView({ detail, transcript, tree, isComplete }) {
-  const [most, show] = useState(WINDOW);
+  const [most, show] = useState(ITEMS_PER_PAGE);
   const { items, writing } = transcript;
   const live = isLive(detail);
-  const { isBehind, follow } = useFollowing(live, [items.length, writing]);
+  const { isBehind, follow } = useFollowEnd(live, [items.length, writing]);
   const shown = items.slice(-most);
   const below = tree.filter((row) => row.parentRun === detail.run);
   const isRepeated = (item) =>
@@ -26,7 +26,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
         items.length > shown.length &&
         html`
           <p class="earlier">
-            <${Button} onClick=${() => show(most + WINDOW)}>${plural(items.length - shown.length, "earlier item")}<//>
+            <${Button} onClick=${() => show(most + ITEMS_PER_PAGE)}>${plural(items.length - shown.length, "earlier item")}<//>
           </p>
         `
       }
@@ -75,14 +75,14 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
   `;
 }
 
-// Stays at the end of the page while new things come, unless the reader left it.
-function useFollowing(live, changes) {
+// Keeps the page at its end while items arrive, unless the user scrolled away.
+function useFollowEnd(live, changes) {
   const isFollowing = useRef(live);
   const [isBehind, behind] = useState(false);
   const end = () => document.documentElement.scrollHeight - window.innerHeight - window.scrollY;
   useEffect(() => {
     const scrolled = () => {
-      isFollowing.current = end() < NEAR;
+      isFollowing.current = end() < END_MARGIN;
       behind(!isFollowing.current);
     };
     window.addEventListener("scroll", scrolled, { passive: true });
@@ -95,7 +95,7 @@ function useFollowing(live, changes) {
   return { isBehind, follow };
 }
 
-// The rows of runs a call asked for, as one string that changes when they do: what is drawn again stays little.
+// Returns the child runs of a call as one string that changes with them, so that little is drawn again.
 function childrenOf(rows, call) {
   const found = rows.filter((row) => row.parentToolUseId === call);
   return found.length ? JSON.stringify(found) : "";
@@ -114,9 +114,9 @@ const VIEWS = {
   attempt: ({ number, reason, model }) =>
     number === 1
       ? null
-      : html`<${Rule}>${plain(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
+      : html`<${Rule}>${plainText(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
   model: ({ before, after, reason }) => html`
-    <${Rule} icon="warning">${plain(`${before ?? "The model"} failed (${reason}); ${after} goes on`)}<//>
+    <${Rule} icon="warning">${plainText(`${before ?? "The model"} failed (${reason}); ${after} goes on`)}<//>
   `,
   notice: ({ message }) => html`<${Rule} icon="warning"><${Line} text=${message} /><//>`,
   steered: ({ text }) => html`
@@ -126,7 +126,7 @@ const VIEWS = {
     </div>
   `,
   extended: ({ seconds, timeout }) => html`
-    <${Rule} icon="late">${`${limit(seconds)} more; it now has ${limit(timeout)}`}<//>
+    <${Rule} icon="late">${`${roundDuration(seconds)} more; it now has ${roundDuration(timeout)}`}<//>
   `,
   turn: ({ usage, time }) =>
     tokens(usage) &&
@@ -136,9 +136,9 @@ const VIEWS = {
         ${`${count(tokens(usage))} tokens${usage.cost ? ` · ${cost(usage.cost)}` : ""}`}
       </p>
     `,
-  stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plain(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,
+  stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plainText(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,
   finalized: ({ status, result, error }) => html`
-    <${Rule} icon=${status === "SUCCESS" ? "completed" : "error"}>${plain(`Finalized: ${status}`)}<//>
+    <${Rule} icon=${status === "SUCCESS" ? "completed" : "error"}>${plainText(`Finalized: ${status}`)}<//>
     ${[result, error].filter(Boolean).map((text) => html`<${Block} text=${text} language="prose" kind="words" />`)}
   `,
   ended: ({ text, failure, elapsed }, { isRepeated }) => html`
@@ -148,8 +148,8 @@ const VIEWS = {
       !failure &&
       html`<${Block} text=${text} language="prose" kind="words" />`
     }
-    <${Rule} icon=${look({ state: failure ? "error" : "completed", failure })}>
-      ${failure ? `${stateWord({ state: "error", failure })} after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
+    <${Rule} icon=${appearance({ state: failure ? "error" : "completed", failure })}>
+      ${failure ? `${stateLabel({ state: "error", failure })} after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
     <//>
   `,
 };

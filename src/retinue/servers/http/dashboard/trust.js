@@ -1,9 +1,9 @@
-// What an agent may do and whose it is; and the question whether it may run at all.
+// The permissions and the source of an agent, and the dialog that approves it.
 
 import { html, useEffect, useState, Button, Dialog } from "./ui.js";
 import { get, post } from "./api.js";
-import { limit, toolNames } from "./format.js";
-import { Refusal, useSending } from "./use-request.js";
+import { roundDuration, toolNames } from "./format.js";
+import { Refusal, useRequest } from "./use-request.js";
 import { Block, Pairs } from "./untrusted-text.js";
 
 export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", changed: "changed since it was accepted" };
@@ -15,7 +15,7 @@ export function Terms({ agent }) {
     agent.deniedTools?.length > 0 && ["Never", agent.deniedTools.join(", ")],
     ["Model", agent.model ?? "the engine's own"],
     ["Engine", agent.engine ?? "the best there is"],
-    agent.timeout && ["Timeout", limit(agent.timeout)],
+    agent.timeout && ["Timeout", roundDuration(agent.timeout)],
     agent.skills?.length > 0 && ["Skills", agent.skills.join(", ")],
     agent.fallbackModels?.length > 0 && ["Other models", agent.fallbackModels.join(", ")],
     agent.extensions?.length > 0 && ["Extensions", agent.extensions.join(", ")],
@@ -34,8 +34,8 @@ export function Terms({ agent }) {
 export function Trust({ agent, onClose, onDone }) {
   const [detail, know] = useState(null);
   useEffect(() => void get(`/agents/${encodeURIComponent(agent.name)}`).then(know, (error) => know({ error })), []);
-  const [send, failure, isSending] = useSending(async () => {
-    // As it was looked at: whoever changes the file meanwhile is not believed.
+  const [send, failure, isSending] = useRequest(async () => {
+    // The version that was displayed: a file that was changed meanwhile is refused.
     await post(`/agents/${encodeURIComponent(agent.name)}/trust`, { digest: detail.digest });
     onDone();
     onClose();

@@ -1,13 +1,13 @@
-// What views are made of: the template tag, and the small parts that look the same everywhere.
+// Shared components and the template tag.
 
 import { Component, html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { useNow } from "./signal.js";
-import { UNKNOWN, duration, elapsed, limit, look, running, stateWord } from "./format.js";
-import { plain } from "./text.js";
+import { UNKNOWN, duration, elapsed, roundDuration, appearance, wholeSeconds, stateLabel } from "./format.js";
+import { plainText } from "./text.js";
 
 export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 
-// A view that is drawn again only if one of its properties is another one. It has no hooks: `memoWithHooks` for those.
+// Wraps a view so that it is drawn again only if a property changes. For views with hooks, use `memoWithHooks`.
 export function memo(view) {
   return class extends Component {
     shouldComponentUpdate(next) {
@@ -48,17 +48,17 @@ export function Icon({ name }) {
   return html`<svg class="icon ${name}" viewBox="0 0 16 16" aria-hidden="true"><path d=${PATHS[name]} /></svg>`;
 }
 
-// Icon and word: never colour alone.
+// The state as icon and text, never by color alone.
 export function State({ row, iconOnly = false }) {
   return html`
-    <span class="state ${look(row)}">
-      <${Icon} name=${look(row)} />
-      <span class=${iconOnly ? "unseen" : ""}>${stateWord(row)}</span>
+    <span class="state ${appearance(row)}">
+      <${Icon} name=${appearance(row)} />
+      <span class=${iconOnly ? "unseen" : ""}>${stateLabel(row)}</span>
     </span>
   `;
 }
 
-// Elapsed against the timeout, as text and as a bar.
+// The elapsed time and the timeout, as text and as a bar.
 export function Elapsed({ row }) {
   const isRunning = row.state === "running";
   const seconds = elapsed(row, useNow(isRunning));
@@ -66,12 +66,12 @@ export function Elapsed({ row }) {
   const share = row.timeout ? Math.min(1, (seconds ?? 0) / row.timeout) : 0;
   return html`
     <span class="elapsed">
-      <span>${isRunning ? running(seconds) : duration(seconds)}</span>
+      <span>${isRunning ? wholeSeconds(seconds) : duration(seconds)}</span>
       ${
         isRunning &&
         row.timeout > 0 &&
         html`
-          <span class="muted">${` / ${limit(row.timeout)}`}</span>
+          <span class="muted">${` / ${roundDuration(row.timeout)}`}</span>
           <span class="bar ${share > 0.85 ? "late" : ""}" aria-hidden="true">
             <i style=${{ width: `${share * 100}%` }} />
           </span>
@@ -89,7 +89,7 @@ export function Button({ icon, children, kind = "", label, ...rest }) {
   `;
 }
 
-// Copies what `text()` gives, and says that it did.
+// A button that copies the result of `text()` and confirms it.
 export function Copy({ text, children = "Copy", kind = "quiet" }) {
   const [said, say] = useState("");
   useEffect(() => {
@@ -111,7 +111,7 @@ export function Copy({ text, children = "Copy", kind = "quiet" }) {
   `;
 }
 
-// A modal dialog: the browser keeps the focus in it and gives it back; Escape closes it.
+// A modal dialog: the browser keeps the focus inside and restores it; Escape closes the dialog.
 export function Dialog({ title, onClose, children, wide = false }) {
   const element = useRef();
   useEffect(() => {
@@ -148,11 +148,11 @@ export function Empty({ title, children }) {
   `;
 }
 
-// In the place of a view it is the heading of the page, too.
+// Instead of a view, its title is the heading of the page.
 export function Failed({ error, again, children, heading = "h1" }) {
   return html`
     <div class="empty" role="alert">
-      <${heading} class="title">${plain(error.message)}<//>
+      <${heading} class="title">${plainText(error.message)}<//>
       ${children} ${again && html`<${Button} onClick=${again}>Try again<//>`}
     </div>
   `;
@@ -167,7 +167,7 @@ export function Part({ title, children }) {
   `;
 }
 
-// A view that has nothing to show yet. No component: its `main` becomes the one of the view, and keeps the focus.
+// A placeholder while a view loads. Not a component: its `main` becomes that of the view and keeps the focus.
 export function loading() {
   return html`
     <main id="main" tabindex="-1" aria-busy="true">

@@ -1,26 +1,26 @@
-// Text of others on the screen: as text nodes in elements that keep its direction to themselves. The only place where
-// pieces become elements; links lead only to http(s), and only when they are clicked.
+// Displays untrusted text as text nodes in elements that isolate its direction. The only module that turns pieces into
+// elements; links are http(s) only and are followed only on click.
 
 import { html, memo, memoWithHooks, useLayoutEffect, useRef, useState, Button } from "./ui.js";
 import { bytes } from "./format.js";
 import { highlight } from "./highlight.js";
-import { ends, parts, pieces } from "./text.js";
+import { headAndTail, splitIntoParts, pieces } from "./text.js";
 
-// One line within a sentence or a cell.
+// One line of text within a sentence or a cell.
 export const Line = memo(({ text, kind = "" }) => {
-  return html`<bdi class=${kind}>${pieces(text, { oneLine: true }).map(element)}</bdi>`;
+  return html`<bdi class=${kind}>${pieces(text, { oneLine: true }).map(renderPiece)}</bdi>`;
 });
 
-// A text with its lines. Long ones show their beginning and their end until all is asked for.
+// A text with line breaks. A long text shows its start and end until it is expanded.
 export const Block = memoWithHooks(({ text, language = "", kind = "" }) => {
   const [isWhole, showWhole] = useState(false);
   const scroller = useScroller(kind, text);
-  const { head, cut, tail } = ends(text);
+  const { head, cut, tail } = headAndTail(text);
   if (cut && isWhole) {
-    const part = (piece, index) => html`<span class="part" key=${index}>${pieces(piece).map(element)}</span>`;
-    return html`<pre class="block ${kind}" tabindex="0">${parts(text).map(part)}</pre>`;
+    const part = (piece, index) => html`<span class="part" key=${index}>${pieces(piece).map(renderPiece)}</span>`;
+    return html`<pre class="block ${kind}" tabindex="0">${splitIntoParts(text).map(part)}</pre>`;
   }
-  const shown = html`<pre class="block ${kind}" ref=${scroller}>${coloured(head, language)}</pre>`;
+  const shown = html`<pre class="block ${kind}" ref=${scroller}>${renderHighlighted(head, language)}</pre>`;
   if (!cut) return shown;
   return html`
     <div class="long">
@@ -29,12 +29,12 @@ export const Block = memoWithHooks(({ text, language = "", kind = "" }) => {
         <span>${`${bytes(cut)} not shown`}</span>
         <${Button} onClick=${() => showWhole(true)}>${`Show all ${bytes(text.length)}`}<//>
       </p>
-      <pre class="block ${kind}">${coloured(tail, language)}</pre>
+      <pre class="block ${kind}">${renderHighlighted(tail, language)}</pre>
     </div>
   `;
 });
 
-// What is too high for its frame is reached by the keyboard, to be scrolled; the rest is no stop on the way.
+// Makes a block that overflows its frame focusable, to be scrolled by keyboard; other blocks are no tab stops.
 function useScroller(kind, text) {
   const element = useRef();
   useLayoutEffect(() => {
@@ -46,7 +46,7 @@ function useScroller(kind, text) {
   return element;
 }
 
-// Names and what they stand for.
+// A list of names and values.
 export function Pairs({ rows, kind = "" }) {
   const pair = ([name, value]) => html`
     <div key=${name}>
@@ -57,21 +57,21 @@ export function Pairs({ rows, kind = "" }) {
   return html`<dl class="pairs">${rows.filter(Boolean).map(pair)}</dl>`;
 }
 
-function coloured(text, language) {
+function renderHighlighted(text, language) {
   const links = language === "" || language === "prose";
   return highlight(text, language).map(({ text: piece, kind }) => {
     const isFence = kind === "fence";
-    const shown = isFence ? coloured(piece, fenced(piece)) : pieces(piece, { links }).map(element);
+    const shown = isFence ? renderHighlighted(piece, fenceLanguage(piece)) : pieces(piece, { links }).map(renderPiece);
     return kind ? html`<span class="hl-${kind}">${shown}</span>` : shown;
   });
 }
 
-// The language of a block of code within prose, by what stands behind its fence.
-function fenced(block) {
+// Returns the language of a code block from the text after its fence.
+function fenceLanguage(block) {
   return /^```(diff|json)\b/.exec(block)?.[1] ?? "code";
 }
 
-function element({ text, mark, title, link }) {
+function renderPiece({ text, mark, title, link }) {
   if (link) return html`<a href=${link} target="_blank" rel="noopener noreferrer">${link}</a>`;
   return mark ? html`<span class="mark" title=${title}>${mark}</span>` : text;
 }

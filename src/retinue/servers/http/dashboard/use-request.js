@@ -1,12 +1,12 @@
-// What is asked of the server and may be refused: under way, done, or the reason why not.
+// A request that the server may refuse: its state and its error.
 
 import { html, useState } from "./ui.js";
 import { Line } from "./untrusted-text.js";
 
-// Returns how to do it, why it was refused, and whether it is under way.
-export function useSending(act) {
+// Returns the function that sends the request, its failure, and whether it is pending.
+export function useRequest(act) {
   const [failure, fail] = useState(null);
-  const [isSending, sending] = useState(false);
+  const [isPending, sending] = useState(false);
   const send = async () => {
     sending(true);
     fail(null);
@@ -17,7 +17,7 @@ export function useSending(act) {
     }
     sending(false);
   };
-  return [send, failure, isSending];
+  return [send, failure, isPending];
 }
 
 export function Refusal({ failure }) {
