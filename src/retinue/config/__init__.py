@@ -1,1 +1,1 @@
-"""Settings and their files, directories, and what child processes inherit."""
+"""Settings and their files, directories, and the environment of child processes."""

@@ -1,1 +1,1 @@
-"""Why a run stops: small pure judges of its events. Time is an argument."""
+"""Guards that stop a run: small pure judges of its events. Time is an argument."""

@@ -1,4 +1,4 @@
-"""Why a run stops: what a guard is, and which ones watch a run."""
+"""The protocol of guards."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ EventTypes = tuple[type[Event], ...]
 
 
 class Guard(Protocol):
-    """One reason to stop a run. Pure: it reads no clock and does nothing but judge."""
+    """A reason to stop a run. Pure: it reads no clock and does nothing but judge events."""
 
     deadline: float
-    """When to stop the run unless an event moves it; `FOREVER` if time is no matter."""
+    """When to stop the run unless an event moves it; `NO_DEADLINE` if time does not matter."""
 
     observes: ClassVar[EventTypes]
-    """The events it wants to see. A stream has a hundred thousand deltas: nobody is shown what he does not judge."""
+    """The events it judges. A stream has a hundred thousand deltas: a guard gets no others."""
 
     def observe(self, event: Event, now: float) -> Failure | None:
-        """Takes note of an event; a failure stops the run at once."""
+        """Judge an event; a returned failure stops the run at once."""
 
     def expire(self) -> Failure:
-        """The failure of a run whose deadline has come."""
+        """Return the failure of a run whose deadline has passed."""
 
 
 class GuardWithoutDeadline:
-    """A guard that judges events only."""
+    """Base of guards that judge events only."""
 
     deadline: float = NO_DEADLINE
 

@@ -1,4 +1,4 @@
-"""Stops a run that has spent its turns, tokens or money, or whose runs below or whose conversation have."""
+"""Stop a run that has spent its turns, tokens or money, or whose child runs or conversation have."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from retinue.model.runs import Limits
 
 RUN_STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
 RUN_NOT_STARTED = "; the run was not started. Do without it, or raise"
-"""What a budget that is spent means for a run; it follows how much of it is."""
+"""Consequences of a spent budget in its message, after the amounts."""
 
 MIN_COST = 1e-6
-"""Dollars that count as some: an engine takes none for no bound at all."""
+"""Smallest dollar limit for an engine, which would take 0 as unlimited."""
 
 BudgetExcess = tuple[str, str]
-"""What of, as its setting is called after `max_`; how much of how much."""
+"""The name of the setting without `max_`, and the amounts: spent, of how much."""
 
 
 class Budget:
-    """What a run has spent, and the runs below it; whatever they spend, those above them have spent, too.
+    """The usage of a run and of its child runs; usage of a run counts for all its ancestors, too.
 
-    The topmost purse is that of the conversation: all its runs, whatever call they belong to.
+    The topmost budget is that of the conversation, with all runs of all its calls.
     """
 
     def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
@@ -47,7 +47,7 @@ class Budget:
             budget.child_usage += usage
 
     def exceeded_failure(self, consequence: str = RUN_STOPPED) -> Failure | None:
-        """Why there is nothing left: for the run itself, for one above it, or for the conversation."""
+        """Return why nothing is left: for the run, an ancestor, or the conversation; None if something is."""
         own_excess = _find_excess(self.own_usage, turns=self.limits.max_turns)
         excess = own_excess or next(
             (found for budget in (self, *self.ancestors) if (found := budget.find_excess())), None
@@ -55,7 +55,7 @@ class Budget:
         return excess and _budget_failure(*excess, consequence)
 
     def find_excess(self) -> BudgetExcess | None:
-        """What there is nothing left of that it shares: with the runs below it, or with all of the conversation."""
+        """Return the spent limit among those shared with child runs or with the conversation."""
         if not self._is_bounded:
             return None
         limits, conversation = self.limits, (self, *self.ancestors)[-1]
@@ -69,17 +69,17 @@ class Budget:
 
     @property
     def limits_cost(self) -> bool:
-        """Whether there is a bound to what it, or one above it, may cost."""
+        """True if the run or an ancestor has a cost limit."""
         every = (budget.limits for budget in (self, *self.ancestors))
         return any(limits.max_cost or limits.max_conversation_cost for limits in every)
 
     def remaining(self, limits: Limits) -> Limits:
-        """The limits with the money that is left of them, for an engine that keeps such a bound itself."""
+        """Return the limits with the remaining money, for an engine that enforces a cost limit itself."""
         if not self.limits_cost:
             return limits
         budgets = (self, *self.ancestors)
         of_runs = [(budget.limits.max_cost, budget) for budget in budgets]
-        of_all = [(purse.limits.max_conversation_cost, budgets[-1]) for purse in budgets]
+        of_all = [(budget.limits.max_conversation_cost, budgets[-1]) for budget in budgets]
         return structs.replace(
             limits, max_cost=_tightest_remaining(of_runs), max_conversation_cost=_tightest_remaining(of_all)
         )
@@ -92,11 +92,11 @@ _SHARED_LIMITS = (
     "max_conversation_tokens",
     "max_conversation_cost",
 )
-"""The bounds of what a run does not spend alone."""
+"""Limits of what a run shares with other runs."""
 
 
 class BudgetGuard(GuardWithoutDeadline):
-    """Judges after each assistant message. A final answer is kept even if it cost the last of the budget."""
+    """Judges each assistant message. A final answer is kept even if it spends the last of the budget."""
 
     observes: ClassVar[EventTypes] = (MessageEnded,)
 
@@ -123,7 +123,7 @@ def _find_excess(
 
 
 def _tightest_remaining(bounds: Iterable[tuple[float | None, Budget]]) -> float | None:
-    """What is left of the tightest of them; None where there is none."""
+    """Return what is left of the tightest limit; None if there is no limit."""
     remaining = [dollars - (budget.total_usage.cost or 0.0) for dollars, budget in bounds if dollars]
     return max(min(remaining), MIN_COST) if remaining else None
 

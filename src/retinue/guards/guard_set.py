@@ -1,4 +1,4 @@
-"""All the guards of one run, seen as one."""
+"""The guards of one run, combined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from retinue.model.runs import Limits
 
 
 def create_guards(limits: Limits, start: float, budget: Budget | None = None) -> GuardSet:
-    """The guards the limits ask for, counting from `start`; with a purse, its owner's spending is counted there."""
+    """Return the guards that the limits require, counting from `start`; usage is added to `budget`."""
     guards: list[Guard] = [OutputGuard(limits)]
     if limits.idle_timeout:
         guards.append(IdleGuard(limits.idle_timeout, start))
@@ -30,11 +30,11 @@ def create_guards(limits: Limits, start: float, budget: Budget | None = None) ->
 
 
 class GuardSet:
-    """Several guards as one: the first failure counts, the earliest deadline rules."""
+    """Several guards as one: the first failure counts, and the earliest deadline."""
 
-    def __init__(self, clock: TimeoutGuard, others: list[Guard]) -> None:
-        self._timeout_guard = clock
-        self._guards = guards = [clock, *others]
+    def __init__(self, timeout_guard: TimeoutGuard, others: list[Guard]) -> None:
+        self._timeout_guard = timeout_guard
+        self._guards = guards = [timeout_guard, *others]
         self._observers = _guards_by_event_type(tuple(type(guard) for guard in guards))
 
     @property
@@ -49,7 +49,7 @@ class GuardSet:
         return failure
 
     def extend(self, seconds: float) -> float:
-        """Gives more time, and returns the timeout that holds from now on."""
+        """Extend the timeout and return the new one."""
         self._timeout_guard.extend(seconds)
         return self._timeout_guard.timeout
 
@@ -59,6 +59,6 @@ class GuardSet:
 
 @cache
 def _guards_by_event_type(guards: tuple[type[Guard], ...]) -> Mapping[type[Event], tuple[int, ...]]:
-    """Which of the guards, by number, want to see each kind of event: the same for a thousand runs."""
-    engine_infos: EventTypes = get_args(Event)
-    return {kind: tuple(n for n, guard in enumerate(guards) if kind in guard.observes) for kind in engine_infos}
+    """Return the indices of the guards that judge each event type. Cached: most runs have the same guards."""
+    kinds: EventTypes = get_args(Event)
+    return {kind: tuple(n for n, guard in enumerate(guards) if kind in guard.observes) for kind in kinds}

@@ -1,4 +1,4 @@
-"""Stops a run in which nothing happens."""
+"""Stop a run in which nothing happens."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from retinue.model.runs import NO_DEADLINE
 
 
 class IdleGuard:
-    """Counts from the last event, and pauses while a tool runs: a silent build is not a hung agent.
+    """Counts from the last event, but not while a tool runs: a silent build is not a hung agent.
 
-    Bytes alone are no event: a heartbeat is not work.
+    Bytes alone do not count as an event: a heartbeat is not work.
     """
 
     observes: ClassVar[EventTypes] = tuple(kind for kind in get_args(Event) if kind is not OutputBytesCounted)
@@ -29,7 +29,7 @@ class IdleGuard:
         elif isinstance(event, ToolReturned):
             self._running.discard(event.call)
         elif isinstance(event, AttemptStarted):
-            self._running.clear()  # what the last attempt left running went with it
+            self._running.clear()  # tools of the previous attempt ended with it
         self.deadline = NO_DEADLINE if self._running else now + self._idle_timeout
         return None
 

@@ -1,4 +1,4 @@
-"""Loop detection: stops a run that repeats the same tool calls."""
+"""Detect loops: stop a run that repeats the same tool calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
 def call_signature(name: str, args: ToolArguments) -> bytes:
-    """The same for calls that ask for the same, whatever the order of keys at any depth; else different.
+    """Return a value that is equal for equal calls, whatever the order of keys at any depth.
 
-    Empty for arguments nested too deep to compare: such a call is like no other.
+    It is empty for arguments nested too deep to compare: such a call equals no other.
     """
     try:
         return _canonical((name, args))
-    except UnicodeEncodeError:  # half a surrogate pair: rare, and the slower encoder escapes it
+    except UnicodeEncodeError:  # a lone surrogate: rare, and the slower encoder escapes it
         import json
 
         return json.dumps((name, args), sort_keys=True).encode()
@@ -55,7 +55,7 @@ class LoopGuard(GuardWithoutDeadline):
     def observe(self, event: Event, now: float) -> Failure | None:
         match event:
             case AttemptStarted():
-                self._reset()  # an attempt repeats what the one before did, and that is no loop
+                self._reset()  # a new attempt repeats the calls of the previous one, which is not a loop
             case ToolCalled(call=call, name=name, args=args):
                 mark = call_signature(name, args)
                 self._called[call] = mark

@@ -1,4 +1,4 @@
-"""Stops a child that floods its output."""
+"""Stop a child process that floods its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK_EVENTS = (Text, Thinking, ToolReturned)
 
 
 class OutputGuard(GuardWithoutDeadline):
-    """Counts what a child wrote: durable output, errors, and everything.
+    """Counts what a child process wrote: durable output, stderr, and everything.
 
     Engines with a process count bytes themselves; without one the text of their events is counted.
     """

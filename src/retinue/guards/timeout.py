@@ -1,4 +1,4 @@
-"""Stops a run that takes too long, unless it is visibly at work; and then at the ceiling."""
+"""Stop a run that takes too long: at its timeout, or at the ceiling while it still calls tools."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from retinue.model.runs import Limits
 
 
 class TimeoutGuard:
-    """After the timeout each tool call buys the grace again, up to the ceiling.
+    """Lets each tool call after the timeout add the grace again, up to the ceiling.
 
-    Seed 003's two timers are one formula: deadline = max(limit, last tool call) + grace.
+    Timeout and extension are one formula: deadline = max(limit, last tool call) + grace.
     """
 
     observes: ClassVar[EventTypes] = (ToolCalled,)
@@ -29,11 +29,11 @@ class TimeoutGuard:
 
     @property
     def timeout(self) -> float:
-        """As it is now."""
+        """The current timeout, extensions included."""
         return self._timeout
 
     def extend(self, seconds: float) -> None:
-        """Moves the deadline by so much, and the ceiling; a timeout that is past is then what it should have been."""
+        """Move the deadline and the ceiling, as if the timeout had been longer from the start."""
         more = max(0.0, self._last_call - self._limit) + seconds
         self._timeout += more
         self._limit += more

@@ -1,25 +1,23 @@
-"""Define what leaves the registry of an agent for a run: its profile and tool policy. No I/O."""
+"""The part of an agent that leaves the registry for a run: its profile and tool policy. No I/O."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-# -- agents, as others may see them ---------------------------------------------------------------
-
 
 class ToolPolicy(Struct, frozen=True, kw_only=True):
-    """What an agent's definition says about its tools, in pi's names."""
+    """The tools an agent's definition asks for, in pi's names."""
 
     allow: tuple[str, ...] | None = None
     """None: inherits the caller's tools. Empty: no tools."""
     deny: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    """Wanted where the engine has them, not missed where it does not."""
+    """Granted if the engine has them, else not reported as missing."""
     readonly: bool = False
     nothing: bool = False
     """`noTools`: beats every list."""
     grants: tuple[str, ...] | None = None
-    """What this agent's own children may have at most; None: what it has itself."""
+    """Tools that child runs of this agent may have at most; None: its own."""
     delegates: bool = False
     """Asks for the delegation tools, which are never inherited."""
 

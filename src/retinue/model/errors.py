@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 
 class ErrorCode(StrEnum):
-    """Why a call was refused or a run failed; surfaces map these to their own words."""
+    """Reasons for refusing a call or failing a run; toolsets map these to their own codes."""
 
     INVALID_INPUT = "invalid_input"
     DISABLED = "disabled"
@@ -40,14 +40,14 @@ class ErrorCode(StrEnum):
 
 
 class Failure(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Why a run did not complete. The message says what happened, what was kept and what to do next."""
+    """The reason a run did not complete. The message states what happened, what was kept and what to do next."""
 
     code: ErrorCode
     message: str
     reason: str | None = None
     """A finer name beneath the code, such as `no_final_message` or `rate_limit`."""
     detail: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Facts a surface needs to say the same thing in its own sentence."""
+    """Values a toolset needs to phrase the same failure in its own sentence."""
 
 
 class RefusedError(Exception):

@@ -14,14 +14,14 @@ from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage
 
 VERSION = 1
-"""Of the wire format. Changes are additive; readers ignore what they do not know."""
+"""Version of the wire format. Changes are additive; readers ignore unknown fields."""
 
 MAX_NESTING = 100
-"""Of nested arguments; a model that nests deeper wants to break its reader."""
+"""Deepest nesting of arguments: deeper nesting would only break readers."""
 
 
 class EventSource(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Whose event it is: the same for every event of a run."""
+    """The run of an event: the same for every event of a run."""
 
     run: str
     session: str
@@ -44,7 +44,7 @@ class EventSource(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class EventRecord(Struct, frozen=True):
-    """An event with its place in its run: order is by `seq`, never by `time`."""
+    """An event with its run and its number in the run: order is by `seq`, never by `time`."""
 
     origin: EventSource
     seq: int
@@ -54,7 +54,7 @@ class EventRecord(Struct, frozen=True):
 
 
 class _EventHeader(Struct):
-    """What stands before the event on a line."""
+    """The fields before the event on a line."""
 
     v: int
     seq: int
@@ -86,7 +86,7 @@ _decoders = _LineDecoders()
 
 
 def to_line(stamped: EventRecord) -> bytes:
-    """The event as one line of JSON, newline included. What JSON cannot say is replaced, no event is lost to it."""
+    """Return the event as one line of JSON, newline included. Values that JSON lacks are replaced."""
     try:
         return _encode_line(stamped)
     except (UnicodeEncodeError, TypeError, RecursionError):
@@ -126,7 +126,7 @@ def _to_json_value(value: Any, depth: int = 0) -> Any:
 
 
 def from_line(line: bytes) -> EventRecord:
-    """The event of one line.
+    """Return the event of one line.
 
     Raises:
         msgspec.MsgspecError: the line is not an event of this version.
@@ -157,6 +157,6 @@ def _event_source(envelope: _Envelope) -> EventSource:
 
 
 def event_schema() -> dict[str, Any]:
-    """JSON schema of one line: the envelope, and one of the events beside it."""
+    """Return the JSON schema of one line: the envelope with one of the events."""
     (envelope, event), shared = msgspec.json.schema_components([_Envelope, Event], ref_template="#/$defs/{name}")
     return {"allOf": [envelope, event], "$defs": shared}

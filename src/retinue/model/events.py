@@ -1,4 +1,4 @@
-"""What happens in a run: one typed stream from every engine, in this order.
+"""The events of a run: one typed stream from every engine, in this order.
 
     run_queued                      accepted, durable
     └─ run_started                  has a slot
@@ -246,6 +246,6 @@ Event = EphemeralEvent | PersistedEvent
 
 EPHEMERAL_EVENTS = (TextDelta, ThinkingDelta, ToolDelta, OutputBytesCounted)
 HIDDEN_NOTICE_CODES = frozenset({"missing_tools"})
-"""Codes of notices that belong into the report of a run and are no news on a screen."""
+"""Codes of notices that belong in the report of a run, not on a live screen."""
 SYNCED_EVENTS = (RunQueued, RunStarted, Finalized, RunEnded)
-"""Synced to disk before anyone is told of them."""
+"""Events synced to disk before they are published."""

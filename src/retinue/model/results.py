@@ -1,4 +1,4 @@
-"""What came of a run: its answer, its end, and what really happened beside what was declared."""
+"""The result of a run: its answer, its end, and a report of its execution."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.model.runs import Limits, RemovedTool, RunSpec, ToolUse
 
 MAX_USAGE_VALUE = 10**15
-"""Of anything a provider may claim to have used: more is a fault or a lie."""
+"""Largest usage that is believed from a provider."""
 
 
 class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the models behind a run consumed, summed over its assistant messages."""
+    """Usage of the models behind a run, summed over its assistant messages."""
 
     input: int = 0
     output: int = 0
@@ -32,7 +32,7 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.input + self.output + self.cache_read + self.cache_write
 
     def clamped(self) -> Usage:
-        """The same with what no provider can have used, such as negative numbers, brought into range."""
+        """Return the usage with impossible values, such as negative numbers, clamped."""
         counts = ("input", "output", "cache_read", "cache_write", "turns")
         found = {name: min(max(getattr(self, name), 0), MAX_USAGE_VALUE) for name in counts}
         cost = (
@@ -44,7 +44,7 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        # What was free says nothing of what nobody knows the price of.
+        # A free part does not make the sum known if the price of the other part is unknown.
         is_unknown = not any(costs) and any(part.cost is None and part.tokens for part in (self, other))
         return Usage(
             input=self.input + other.input,
@@ -57,7 +57,7 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How a child process ended, whatever its run amounted to."""
+    """The end of a child process, whatever the result of its run."""
 
     code: int | None = None
     signal: int | None = None
@@ -76,7 +76,7 @@ class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One try within a run."""
+    """One attempt within a run."""
 
     number: int
     reason: str
@@ -86,7 +86,7 @@ class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What really happened, beside what was declared."""
+    """The actual execution of a run, beside what was declared."""
 
     engine: str = ""
     model: str | None = None
@@ -111,7 +111,7 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class AnswerStatus(StrEnum):
-    """What the text of a result is."""
+    """The kind of text in a result."""
 
     FINAL = "final"
     PARTIAL = "partial"
@@ -120,7 +120,7 @@ class AnswerStatus(StrEnum):
 
 
 class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the agent itself says of its task."""
+    """The outcome of a task as its agent reported it."""
 
     status: Literal["SUCCESS", "ERROR"]
     result: str | None = None
@@ -128,13 +128,13 @@ class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def is_valid(self) -> bool:
-        """Whether it says what came of the task: a success its result, an error what went wrong."""
+        """True if a success has a result and an error has a description."""
         statement = self.result if self.status == "SUCCESS" else self.error
         return bool(statement and statement.strip())
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
-    """What a run amounted to. Branch on `failure`: None means it completed."""
+    """The outcome of a run. Branch on `failure`: None means it completed."""
 
     spec: RunSpec
     text: str = ""
@@ -156,12 +156,12 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     @property
     def session(self) -> str:
-        """The id of the session: give it to go on with it. Empty if there is none."""
+        """The id of the session, by which it can be continued. Empty if there is none."""
         return self.spec.session
 
     @property
     def was_started(self) -> bool:
-        """Whether there was a run; False: the task was refused and left nothing behind."""
+        """True if there was a run; False if the task was refused and nothing was stored."""
         return bool(self.spec.run)
 
     @property
@@ -170,7 +170,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 
 def compute_exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:
-    """The run's exit code: 0 iff completed, else by the table of contract §2."""
+    """Return the exit code of a run: 0 if it completed, else by its failure or its process."""
     match failure:
         case None:
             return 0

@@ -1,4 +1,4 @@
-"""Define what one run gets: its spec, limits, tool grant and messages. No I/O."""
+"""The spec of one run, with its limits, tool grant and messages. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retinue.model.tasks import Lineage
 
 
 class Secret:
-    """A value that must not be seen; it does not print itself."""
+    """A value that must not be shown; its repr hides it."""
 
     __slots__ = ("_value",)
 
@@ -37,11 +37,8 @@ ToolArguments = dict[str, Any]
 """The arguments of a tool call, as the model gave them."""
 
 
-# -- what runs -------------------------------------------------------------------------------------
-
-
 class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What bounds one run. Seconds and bytes; None and 0 mean the limit is off."""
+    """The limits of one run. Seconds and bytes; None and 0 mean the limit is off."""
 
     timeout: float = 1800.0
     grace: float = 30.0
@@ -70,14 +67,14 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RemovedTool(Struct, frozen=True):
-    """A tool an agent asked for and did not get, and who took it."""
+    """A tool that an agent asked for and did not get, and the rule that removed it."""
 
     tool: str
     by: str
 
 
 class ToolGrant(Struct, frozen=True, kw_only=True):
-    """The tools of a run: computed once, only ever smaller than what was asked."""
+    """The tools of a run: computed once, never more than was asked for."""
 
     tools: tuple[str, ...] = ()
     removed: tuple[RemovedTool, ...] = ()
@@ -86,14 +83,14 @@ class ToolGrant(Struct, frozen=True, kw_only=True):
 
 
 class CallbackAddress(Struct, frozen=True):
-    """Where a run that may delegate calls: the socket of the process that started it, and who it is there."""
+    """The control socket by which a run delegates, and the token that identifies the run there."""
 
     address: str
     token: Secret
 
 
 class ToolUse(Struct, frozen=True, rename="camel"):
-    """A model's wish to call a tool."""
+    """A tool call that a model requests."""
 
     id: str
     name: str
@@ -101,7 +98,7 @@ class ToolUse(Struct, frozen=True, rename="camel"):
 
 
 class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One message of a conversation, in the shape every provider can be given."""
+    """One message of a conversation, in a form that every provider accepts."""
 
     role: Literal["user", "assistant", "tool"]
     text: str = ""
@@ -162,7 +159,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def instructions(self) -> str:
-        """The whole system prompt, for engines that have none of their own."""
+        """The whole system prompt, for engines without one of their own."""
         return "\n\n".join(part for part in (self.system_prompt, self.append_prompt) if part)
 
 

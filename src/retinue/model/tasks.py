@@ -1,4 +1,4 @@
-"""Define what is asked: tasks, plans, and the context of a call. No I/O."""
+"""The input of a call: tasks, plans, and the context of the call. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FileSlice(Struct, frozen=True, kw_only=True):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One piece of work as it was asked for."""
+    """One task for one agent, as the caller wrote it."""
 
     prompt: str
     agent: str | None = None
@@ -34,7 +34,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class Mode(StrEnum):
-    """How the tasks of a plan relate."""
+    """The relation of the tasks of a plan."""
 
     SINGLE = "single"
     PARALLEL = "parallel"
@@ -47,7 +47,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class AncestorTask(Struct, frozen=True, rename="camel"):
-    """One run above this one, as far as recognising the same work again needs."""
+    """An ancestor of a run, with what identifies its task."""
 
     agent: str
     task: str
@@ -55,7 +55,7 @@ class AncestorTask(Struct, frozen=True, rename="camel"):
 
 
 class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where a run stands in the tree of one root conversation.
+    """The position of a run in the tree of one root conversation.
 
     Raises:
         ValueError: one of its ids is empty or no printable text: its events would belong to nobody.
@@ -75,13 +75,13 @@ class Lineage(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
-    """Who asks, from where, and with what authority."""
+    """The caller of a plan: its directory, its lineage and its authority."""
 
     toolset: str
-    """Whose defaults apply."""
+    """The toolset whose defaults apply."""
     cwd: str
     lineage: Lineage
-    """The caller's own place; runs stand one level below it."""
+    """The caller's own position; its runs are one level below."""
     authority: frozenset[str] | None = None
     """Tools a run may have at most; None: unbounded."""
     roots: tuple[str, ...] | None = None
@@ -99,7 +99,7 @@ class CallContext(Struct, frozen=True, kw_only=True):
     scoped_sessions: bool = False
     """Whether a session is continued only by its own agent in its own directory."""
     notices: tuple[str, ...] = ()
-    """What is to be known of the call itself, such as input that was ignored; its runs tell it."""
+    """Notices about the call itself, such as ignored input, which its runs report."""
     offline_may_answer: bool = False
     """Whether `auto` may fall back to rules: true where a person reads the answer."""
     bounded_prompt: bool = False

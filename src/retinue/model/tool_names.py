@@ -23,7 +23,7 @@ DELEGATION_TOOL_NAMES = frozenset(
 """Tools that start or look into other runs; Claude's `Task` and `Agent` are `subagent` here."""
 
 FINALIZE_TOOL = "subagent_finalize"
-"""Ends a run; given by whoever starts it, never inherited."""
+"""Ends a run; granted by its caller, never inherited."""
 
 HOUSEKEEPING_TOOLS = frozenset(
     {
@@ -44,7 +44,7 @@ HOUSEKEEPING_TOOLS = frozenset(
         "todowrite",
     },
 )
-"""Claude's aids that other engines do without, in lower case: an agent that lists them is not lost for those."""
+"""Claude's helper tools, in lower case: an agent that lists them can still run on engines without them."""
 
 _OTHER_KNOWN_TOOLS = frozenset({FINALIZE_TOOL, "notebookedit"})
 """Tools of other hosts that have no counterpart here, in lower case."""
@@ -67,31 +67,31 @@ _PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
 _TO_PI = {claude.lower(): pi for claude, pi in _CLAUDE_NAMES.items()} | {
     pi: pi for pi in (*_CLAUDE_NAMES.values(), *_PI_ONLY_TOOLS)
 }
-# Back to the first of those with one meaning.
+# Several Claude names may map to one pi name: the first is used for the way back.
 _TO_CLAUDE = {pi: claude for claude, pi in reversed(_CLAUDE_NAMES.items())}
 
 
 def to_pi_name(name: str) -> str:
-    """The name in pi's words; a name the table does not know stays as it is."""
+    """Return pi's name of a tool; names outside the table unchanged."""
     tool, pattern = split_pattern(name)
     known = _TO_PI.get(tool.lower(), tool)
     return f"{known}({pattern})" if pattern is not None else known
 
 
 def to_claude_name(name: str) -> str:
-    """The name in Claude's words; a name the table does not know stays as it is."""
+    """Return Claude's name of a tool; names outside the table unchanged."""
     tool, pattern = split_pattern(name)
     known = _TO_CLAUDE.get(tool, tool)
     return f"{known}({pattern})" if pattern is not None else known
 
 
 def to_pi_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names in pi's words, each once, in their order."""
+    """Return pi's names of tools, each once, in their order."""
     return tuple(dict.fromkeys(to_pi_name(name) for name in names))
 
 
 def is_known(name: str) -> bool:
-    """Whether a tool of this name exists somewhere: here, in Claude, or behind a server (`mcp__…`)."""
+    """Return whether a tool of this name exists: here, in Claude, or behind a server (`mcp__…`)."""
     tool = split_pattern(name)[0].lower()
     return (
         tool in _TO_PI
@@ -101,7 +101,7 @@ def is_known(name: str) -> bool:
 
 
 def find_nearest(name: str) -> str | None:
-    """The tool, in pi's words, whose name is most like this one; None if none is."""
+    """Return the tool with the most similar name, in pi's names; None if none is similar."""
     from difflib import get_close_matches
 
     alike = get_close_matches(split_pattern(name)[0].lower(), _TO_PI, n=1)
@@ -110,13 +110,13 @@ def find_nearest(name: str) -> str | None:
 
 @lru_cache(maxsize=512)
 def split_pattern(name: str) -> tuple[str, str | None]:
-    """The tool and its argument pattern: `Bash(git:*)` → `Bash`, `git:*`."""
+    """Return the tool and its argument pattern: `Bash(git:*)` → `Bash`, `git:*`."""
     tool, parenthesis, rest = name.partition("(")
     return (tool.strip(), rest.removesuffix(")")) if parenthesis else (name.strip(), None)
 
 
 def is_pattern(name: str) -> bool:
-    """Whether the name stands for some calls or several tools: `Bash(git:*)`, `mcp__github__*`."""
+    """Return whether the name covers only some calls, or several tools: `Bash(git:*)`, `mcp__github__*`."""
     return "(" in name or "*" in name
 
 
@@ -126,7 +126,7 @@ def is_delegation(name: str) -> bool:
 
 
 def is_covered(name: str, by: Iterable[str]) -> bool:
-    """Whether one of these names says as much as `name` or more, all in pi's words.
+    """Return whether one of these names covers `name`, all in pi's names.
 
     `bash` covers `bash(git:*)` and `mcp__*` covers `mcp__github__search`; `bash(git:*)` covers only itself.
     """

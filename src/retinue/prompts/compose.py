@@ -1,4 +1,4 @@
-"""What a run is told: its system prompt, and its prompt around the task."""
+"""Compose the system prompt of a run, and its prompt around the task."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WRITE_RULE = "Change files only where the task asks for it, with your editing to
 GENERIC_ROLE = "You do the task you are given, carefully and completely, and report what you did and found."
 
 PREVIOUS_PLACEHOLDER = "{previous}"
-"""In a step of a chain: the answer of the step before."""
+"""In a step of a chain: replaced by the answer of the previous step."""
 TASK_PLACEHOLDER = "{task}"
-"""The same: the first task."""
+"""In a step of a chain: replaced by the first task."""
 MAX_PROMPT_CHARS = 32 * 2**20
-"""Of a prompt whose placeholders are filled in: an answer may be long, and stand in it any number of times."""
+"""Largest prompt with its placeholders replaced: a long answer may occur in it many times."""
 PROMPT_TOO_LONG = (
     f"Its prompt would have more than {MAX_PROMPT_CHARS // 2**20} MiB once {PREVIOUS_PLACEHOLDER} and "
     f"{TASK_PLACEHOLDER} are filled in. Name each of them once, or have the step before write a file."
@@ -37,15 +37,15 @@ _PLACEHOLDERS = re.compile(r"\{(previous|task)\}")
 
 
 def role_prompt(agent: AgentProfile) -> str:
-    """The agent's own prompt; an empty one is made of its description."""
+    """Return the agent's own prompt, else its description."""
     return agent.body.strip() or agent.description.strip() or GENERIC_ROLE
 
 
 def render_system_prompt(agent: AgentProfile, grant: ToolGrant, *, bounded: bool, may_write: bool) -> str:
-    """The system prompt of a run.
+    """Return the system prompt of a run.
 
-    `bounded` adds what seed 000 tells every child: that it is one, what it may touch, which tools it has. Other
-    surfaces promise the agent's body as it stands; then an agent without one leaves the engine's own prompt alone.
+    `bounded` adds that the run is a subagent, what it may change, and which tools it has. Without it the prompt is
+    the agent's body; an agent without a body then gets the engine's own prompt.
     """
     parts = [role_prompt(agent)] if bounded else [agent.body.strip()]
     if bounded:
@@ -77,7 +77,7 @@ def _render_constraints(grant: ToolGrant, *, may_write: bool) -> str:
 
 
 def render_step_prompt(prompt: str, first_task: str, previous_results: Sequence[RunResult]) -> str:
-    """The prompt of a step of a chain, after the earlier ones.
+    """Return the prompt of a step of a chain, after the earlier steps.
 
     Raises:
         ValueError: it would be too long for any agent.
@@ -90,9 +90,9 @@ def render_step_prompt(prompt: str, first_task: str, previous_results: Sequence[
 
 
 def fill_placeholders(prompt: str, *, previous: str, source: str, first_task: str) -> str:
-    """The prompt of a later step: `{previous}` and `{task}` filled in, the former appended where it is absent.
+    """Return the prompt of a later step with `{previous}` and `{task}` replaced; `{previous}` is appended if absent.
 
-    What the step before said stands in a frame: it is data, whatever it reads like.
+    The answer of the previous step is framed as untrusted text: it is data, not instructions.
 
     Raises:
         ValueError: it would be too long for any agent.
@@ -111,10 +111,10 @@ def fill_placeholders(prompt: str, *, previous: str, source: str, first_task: st
 
 
 def fill_first_step(prompt: str) -> str:
-    """The prompt of a chain's first step, which is itself the first task."""
+    """Return the prompt of a chain's first step, which is itself the first task."""
     return prompt.replace(TASK_PLACEHOLDER, "")
 
 
 def prepend_blocks(blocks: Sequence[str], prompt: str) -> str:
-    """The prompt with file blocks before it."""
+    """Return the prompt after the file blocks."""
     return "\n\n".join([*blocks, prompt])

@@ -1,4 +1,4 @@
-"""Files in a prompt: slices read from disk into blocks, or a placeholder that says why not."""
+"""Read files, or slices of them, into blocks of a prompt; a placeholder gives the reason why one cannot be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_TOTAL_BYTES = 8 * 2**20
 def read_file_blocks(
     slices: Sequence[FileSlice], cwd: str | Path, *, roots: Sequence[str | Path] | None = None
 ) -> list[str]:
-    """One block per slice, in order. `roots` bounds what may be read; None: whatever this user can read."""
+    """Return one block per slice, in order. Only files below `roots` are read; None: any this user can read."""
     blocks: list[str] = []
     total = 0
     for number, part in enumerate(slices):

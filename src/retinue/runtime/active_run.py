@@ -207,7 +207,7 @@ class ActiveRun:
 
     @property
     def has_written(self) -> bool:
-        """Whether anything but read-only tools ran."""
+        """True if anything but read-only tools ran."""
         return any(tool not in READ_ONLY_TOOLS for collector in self.collectors for tool in collector.tools_used)
 
     @property

@@ -1,4 +1,4 @@
-"""What each root conversation has spent: in this process, and before in others."""
+"""The budgets of root conversations: spent in this process, and before in others."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from retinue.model.runs import Limits
 from retinue.sessions.store import SessionStore, sum_usage_under
 
 MAX_CONVERSATIONS = 10_000
-"""Conversations that are remembered although nothing runs in them: a server sees new ones for as long as it lives."""
+"""Conversations that stay loaded while nothing runs in them: a long-lived server sees ever new ones."""
 
 
 class _ConversationUsage:
     def __init__(self) -> None:
         self.budget = Budget(Limits())
-        """What all its runs spend."""
         self.active_calls = 0
-        """Of it, under way at this moment."""
+        """Calls that run now."""
 
 
 class ConversationBudgets:
-    """What each conversation has spent, by its id."""
+    """The budget of each conversation, by its id."""
 
     def __init__(self, store: SessionStore, max_conversations: int = MAX_CONVERSATIONS) -> None:
         self._store = store
         self._max_conversations = max_conversations
         self._conversations: dict[str, _ConversationUsage] = {}
-        """Those last used stand last."""
+        """In the order of their last use."""
         self._has_evicted = False
         self._load_lock = anyio.Lock()
-        """Held by who asks the store: what it says is counted once."""
+        """Held while the store is read, so that stored usage is counted once."""
 
     def __len__(self) -> int:
         return len(self._conversations)
 
     def start(self, root: str) -> None:
-        """A conversation begins here: what the store says of it need not be asked."""
+        """Start a new conversation, of which the store has nothing."""
         self._get_or_create(root)
 
     def is_loaded(self, root: str) -> bool:
-        """Whether all that the conversation spent here is counted; else it is to `go_on`."""
+        """Return whether everything the conversation spent here is counted; else `load_from_store` first."""
         return root in self._conversations or not self._has_evicted
 
     async def load_from_store(self, root: str) -> None:
-        """Counts what earlier runs of the conversation consumed; the first time only.
+        """Count the usage of earlier runs of the conversation, once.
 
         Raises:
-            Refused: `storage`.
+            RefusedError: `storage`.
         """
         async with self._load_lock:
             if root not in self._conversations:
@@ -59,7 +58,7 @@ class ConversationBudgets:
 
     @contextmanager
     def in_use(self, root: str) -> Iterator[None]:
-        """A block in which the conversation is not forgotten: runs of it are at work."""
+        """Keep the conversation loaded during the block, in which its runs work."""
         conversation = self._get_or_create(root)
         conversation.active_calls += 1
         try:
@@ -69,7 +68,7 @@ class ConversationBudgets:
             self._conversations[root] = self._conversations.pop(root)
 
     def budget(self, root: str) -> Budget:
-        """What all runs of a conversation spend."""
+        """Return the budget that all runs of a conversation share."""
         return self._get_or_create(root).budget
 
     def _get_or_create(self, root: str) -> _ConversationUsage:
@@ -80,7 +79,7 @@ class ConversationBudgets:
         return conversation
 
     def _evict_idle(self) -> None:
-        """Forgets the conversation that was not used for the longest: the store has what there is to know of it."""
+        """Unload the conversation that was not used for the longest time; the store has its usage."""
         if len(self._conversations) >= self._max_conversations:
             idle = next(
                 (root for root, conversation in self._conversations.items() if not conversation.active_calls), None

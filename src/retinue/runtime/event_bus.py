@@ -1,4 +1,4 @@
-"""Events to live watchers. A slow watcher never blocks a run: it loses deltas, never durable events."""
+"""Publish events to live subscribers. A slow subscriber never blocks a run: it loses deltas, not durable events."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from retinue.model.event_codec import EventRecord
 from retinue.model.events import EPHEMERAL_EVENTS
 
 MAX_QUEUED_DELTAS = 1_000
-"""Events a watcher may be behind before deltas are dropped for it."""
+"""Queued events of a subscriber at which its deltas are dropped."""
 MAX_QUEUED_EVENTS = 100_000
-"""Durable events it may be behind before it is cut off, so that a stalled watcher cannot eat the memory."""
+"""Queued events at which a subscriber is cut off, so that a stalled one cannot exhaust the memory."""
 
 _LAGGED_MESSAGE = f"more than {MAX_QUEUED_EVENTS} events behind; read the rest from the store"
 
 
 class SubscriberLaggedError(Exception):
-    """The watcher fell too far behind and was cut off; everything durable is in the store."""
+    """The subscriber fell too far behind and was cut off; all durable events are in the store."""
 
 
 class EventBus:
-    """Where the events of all runs of a process are published."""
+    """Publishes the events of all runs of a process."""
 
     def __init__(self) -> None:
         self._subscriptions: set[EventSubscription] = set()
         self.wants_deltas = False
-        """Whether anyone would see a delta: nobody masks or stamps what nobody sees."""
+        """Whether a subscriber wants deltas; else they are neither redacted nor numbered."""
 
-    def publish(self, stamped: EventRecord) -> None:
+    def publish(self, record: EventRecord) -> None:
         for subscription in self._subscriptions:
-            subscription.put(stamped)
+            subscription.put(record)
 
     def subscribe(self, *, deltas: bool = True) -> EventSubscription:
-        """A watcher of everything published from entering its block until leaving it."""
+        """Return a subscription to everything published during its block."""
         return EventSubscription(self, deltas=deltas)
 
     def add(self, subscription: EventSubscription) -> None:
@@ -49,7 +49,7 @@ class EventBus:
 
 
 class EventSubscription:
-    """One view of the bus: iterate inside `async with`."""
+    """One subscriber of the bus: iterate inside `async with`."""
 
     def __init__(self, bus: EventBus, *, deltas: bool) -> None:
         self._bus = bus
@@ -58,10 +58,10 @@ class EventSubscription:
         self._cut_off = False
         self.deltas = deltas
         self.dropped = 0
-        """Deltas lost to slowness."""
+        """Number of deltas dropped because the subscriber was slow."""
 
-    def put(self, stamped: EventRecord) -> None:
-        if isinstance(stamped.event, EPHEMERAL_EVENTS):
+    def put(self, record: EventRecord) -> None:
+        if isinstance(record.event, EPHEMERAL_EVENTS):
             if not self.deltas:
                 return
             if len(self._queue) >= MAX_QUEUED_DELTAS:
@@ -71,15 +71,15 @@ class EventSubscription:
             self._queue.clear()
             self._cut_off = True
         if not self._cut_off:
-            self._queue.append(stamped)
+            self._queue.append(record)
         if self._arrived is not None:
             self._arrived.set()
 
     def drain(self) -> tuple[EventRecord, ...]:
-        """Takes everything that has arrived, without waiting: for screens that draw at their own pace.
+        """Return everything that has arrived, without waiting.
 
         Raises:
-            Lagged: it was cut off.
+            SubscriberLaggedError: the subscription was cut off.
         """
         if self._cut_off:
             raise SubscriberLaggedError(_LAGGED_MESSAGE)

@@ -25,18 +25,22 @@ from retinue.support.tasks import BackgroundTasks
 
 
 class Executor(Protocol):
+    """Executes runs, and passes steering messages to them."""
+
     async def execute(self, spec: RunSpec, emit: Emit) -> None:
-        """Has the spec executed by its engine, here or elsewhere; stopped by cancellation only.
+        """Execute the spec with its engine, here or elsewhere; stopped by cancellation only.
 
         Raises:
-            EngineError: the engine could not start or go on, or crashed.
+            EngineError: the engine could not start or continue, or crashed.
         """
 
     async def steer(self, spec: RunSpec, text: str) -> Failure | None:
-        """Hands a text to the agent of a run that is being carried out; why it cannot, or None."""
+        """Send a text to the agent of an active run; return why that failed, or None."""
 
 
 class LocalExecutor:
+    """Executes runs in this process, with engines made on first use."""
+
     def __init__(self, engine_infos: Mapping[str, EngineInfo]) -> None:
         self._engine_infos = engine_infos
         self._engines: dict[str, Engine] = {}
@@ -60,7 +64,7 @@ class LocalExecutor:
         except EngineError:
             raise
         except (Exception, SystemExit, BaseExceptionGroup) as crash:
-            # An engine runs foreign code (models, tools): its crash fails its run, never the runs beside it.
+            # An engine runs foreign code (models, tools): its crash fails its run, never other runs.
             rest = _find_crash(crash)
             if rest is None:
                 raise
@@ -100,7 +104,7 @@ def _unsteerable_failure(spec: RunSpec, others: list[str]) -> Failure:
 
 
 def _find_crash(error: BaseException) -> BaseException | None:
-    """What crashed, cancellation aside; None if nothing did."""
+    """Return the error of a crash, without cancellations; None if there was nothing else."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     _, rest = error.split(anyio.get_cancelled_exc_class())

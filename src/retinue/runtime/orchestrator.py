@@ -170,7 +170,12 @@ class Orchestrator:
                     raise RefusedError(NOT_BEGUN)
             if plan.mode is Mode.CHAIN:
                 return await self._run_chain(planned, share, control)
-            return await self._run_parallel(planned, share, control, on_started)
+            specs = [self._make_spec(task, task.spec.prompt) for task in planned]
+            if on_started:
+                on_started(specs)
+            if len(specs) == 1:
+                return (await self._run(planned[0], specs[0], share, control),)
+            return await self._run_parallel(planned, specs, share, control)
 
     def _make_share(self, call: CallContext, max_concurrency: int, parent: DelegatingRun | None) -> RunShare:
         if parent:
@@ -193,13 +198,8 @@ class Orchestrator:
             self._call_ended.set()
 
     async def _run_parallel(
-        self, planned: list[PlannedRun], share: RunShare, control: RunControl, on_started: OnRunsStarted | None
+        self, planned: list[PlannedRun], specs: list[RunSpec], share: RunShare, control: RunControl
     ) -> tuple[RunResult, ...]:
-        specs = [self._make_spec(task, task.spec.prompt) for task in planned]
-        if on_started:
-            on_started(specs)
-        if len(planned) == 1:
-            return (await self._run(planned[0], specs[0], share, control),)
         results: dict[int, RunResult] = {}
 
         async def run_task(number: int) -> None:

@@ -88,6 +88,9 @@ class EventRedactor:
                 changes[name] = tuple(map(self._redact_part, content))
             elif isinstance(content, Struct):
                 changes[name] = self.redact(content)
+            elif isinstance(content, str):
+                changes[name], count = self._redactor.redact(content)
+                self.count += count
             elif content:
                 changes[name], count = self._redactor.redact_value(content)
                 self.count += count

@@ -87,7 +87,7 @@ class _AttemptObserver:
 
     @property
     def ended_grace(self) -> bool:
-        """Whether the grace period of a finished agent, and no guard, stopped the engine."""
+        """True if the grace period of a finished agent, and no guard, stopped the engine."""
         return self._grace_end is not None and self._grace_end < self._guards.deadline
 
     async def emit(self, event: Event | Completion) -> None:
@@ -136,7 +136,7 @@ class _AttemptObserver:
 
     @property
     def _is_done(self) -> bool:
-        """Whether the agent has answered, runs no tool, and its engine will not report that itself later."""
+        """True if the agent has answered, runs no tool, and its engine will not report the end itself later."""
         return (
             self._completion is not Completion.PENDING and not self._open_calls and self._collector.has_final_answer
         )

@@ -1,4 +1,4 @@
-"""What can be wrong with a call before anything starts: the whole of it, or one of its tasks."""
+"""Validate a call before anything starts: as a whole, and each of its tasks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from retinue.sessions.store import SessionSummary
 
 
 def validate_tasks(plan: Plan, settings: Settings) -> None:
-    """Checks the number of tasks and what each of them says.
+    """Check the number of tasks and the fields of each.
 
     Raises:
-        Refused: `invalid_input`, naming the task if there are several.
+        RefusedError: `invalid_input`, naming the task if there are several.
     """
     count = len(plan.tasks)
     if not 1 <= count <= settings.max_tasks:
@@ -44,10 +44,10 @@ def validate_tasks(plan: Plan, settings: Settings) -> None:
 
 
 def validate_agents(agents: Iterable[AgentProfile]) -> None:
-    """Checks that no agent contradicts itself or passes its engine what could undo its own restrictions.
+    """Check that no agent contradicts itself or passes its engine arguments that could undo its restrictions.
 
     Raises:
-        Refused: `conflict`, naming the agent.
+        RefusedError: `conflict`, naming the agent.
     """
     for agent in agents:
         if failure := find_conflict(agent) or check_extra_args(agent):
@@ -55,10 +55,10 @@ def validate_agents(agents: Iterable[AgentProfile]) -> None:
 
 
 def validate_sessions(tasks: Sequence[Task], sessions: Sequence[SessionSummary | None]) -> None:
-    """Checks that no session is continued twice at once, however its id is written.
+    """Check that no session is continued twice at once, however its id is written.
 
     Raises:
-        Refused: `conflict`.
+        RefusedError: `conflict`.
     """
     written: dict[str, list[str]] = {}
     for task, session in zip(tasks, sessions, strict=True):
@@ -73,7 +73,7 @@ def validate_sessions(tasks: Sequence[Task], sessions: Sequence[SessionSummary |
 
 
 def busy_session(name: str) -> Failure:
-    """Why a session that runs cannot be continued, by the id that the caller wrote."""
+    """Return the failure of continuing a session that is running, with the id that the caller wrote."""
     return Failure(
         ErrorCode.SESSION_BUSY,
         f'Cannot resume: session "{name}" is still running. Wait for it to complete before resuming.',
@@ -88,10 +88,10 @@ def session_not_found_error(name: str) -> RefusedError:
 
 
 def validate_session_scope(session: SessionSummary | None, task: Task, cwd: str) -> None:
-    """Checks that a session belongs to the agent and the directory it is to be continued in.
+    """Check that a session belongs to the agent and the directory that continue it.
 
     Raises:
-        Refused: `session_not_found`, naming where it is found.
+        RefusedError: `session_not_found`, naming where it is found.
     """
     if session is None:
         raise session_not_found_error(task.session or "")
@@ -107,7 +107,7 @@ def validate_session_scope(session: SessionSummary | None, task: Task, cwd: str)
 
 
 def _validate_first_step(prompt: str) -> None:
-    """Checks the first step of a chain, which has nothing to refer to."""
+    """Check the first step of a chain, which has nothing to refer to."""
     if PREVIOUS_PLACEHOLDER in prompt:
         raise refuse(
             ErrorCode.INVALID_INPUT,
@@ -122,7 +122,7 @@ def _validate_first_step(prompt: str) -> None:
 
 
 def wrong_type(task: Task) -> str | None:
-    """What is wrong with the types of a task's fields; None if nothing is."""
+    """Return the problem with the types of a task's fields; None if there is none."""
     try:
         msgspec.convert(structs.asdict(task), Task)
     except (msgspec.ValidationError, TypeError) as error:
@@ -154,7 +154,7 @@ def _task_problem(task: Task, max_bytes: int) -> str | None:
 
 
 def _byte_length(text: str) -> int | None:
-    """Of the text in bytes; None if it cannot be written down."""
+    """Return the length of the text in bytes; None if it cannot be encoded."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -169,14 +169,14 @@ def _is_valid_slice(part: FileSlice) -> bool:
 
 
 def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None:
-    """Why nothing can work in this directory; None if it can. `roots` bounds where that may be."""
+    """Return why no run can work in this directory; None if it can. `roots` limits where it may be."""
     path = Path(cwd)
     if "\0" in cwd or not path.is_absolute():
         return Failure(ErrorCode.INVALID_INPUT, "cwd must be an absolute path", "cwd")
     if ".." in path.parts:
         return Failure(ErrorCode.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
     if roots is not None and not any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(r)) for r in roots):
-        # Before anything is said of it: what lies outside is not theirs to know.
+        # Before anything about the directory is revealed: callers may not know what is outside.
         return Failure(
             ErrorCode.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd"
         )
@@ -192,7 +192,7 @@ def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
 
 
 def find_self_delegation(call: CallContext, agent: AgentProfile, task: Task, cwd: str) -> Failure | None:
-    """Why the task must not be handed on: it is the one, or nearly the one, that a run above was given."""
+    """Return why the task must not be delegated: an ancestor has the same task, or nearly the same."""
     if not any(_is_same_task(ancestor, agent.name, task.prompt, cwd) for ancestor in call.lineage.ancestors):
         return None
     return Failure(
@@ -206,24 +206,24 @@ def find_self_delegation(call: CallContext, agent: AgentProfile, task: Task, cwd
 def _is_same_task(ancestor: AncestorTask, agent: str, task: str, cwd: str) -> bool:
     if ancestor.agent != agent or not is_same_task(ancestor.task, task):
         return False
-    # However the directory is spelled: with a slash at its end, or by a link.
+    # A directory has several spellings: with a slash at its end, or by a link.
     return ancestor.cwd == cwd or os.path.realpath(ancestor.cwd) == os.path.realpath(cwd)
 
 
 SAME_SHARE = 0.9
-"""Of an ancestor's words: a task that has so many of them is nearly the same."""
+"""Share of an ancestor's words that makes a task nearly the same."""
 SAME_LENGTH, MORE_WORDS = 1.5, 5
-"""How much longer it may be and still be nearly the same: so many times as long, and so many words."""
+"""Largest length of a task that is nearly the same: this factor, and this many words more."""
 VERBATIM_WORDS = 12
-"""A task of so many words that is repeated within another is handed on, whatever stands around it."""
+"""A task of so many words that is repeated within another counts as the same, whatever surrounds it."""
 
 
 def is_same_task(given: str, new: str) -> bool:
-    """Whether the new task is the given one with little changed. A task that names something new narrows it."""
+    """Return whether the new task is the given one with little changed; naming something new narrows a task."""
     before, after = " ".join(given.split()), " ".join(new.split())
     if before == after:
         return True
-    known, words = _words(before), _words(after)
+    known, words = _count_words(before), _count_words(after)
     if known.total() >= VERBATIM_WORDS and before in after:
         return True
     is_contained = known and (known & words).total() >= SAME_SHARE * known.total()
@@ -231,8 +231,8 @@ def is_same_task(given: str, new: str) -> bool:
     return bool(is_contained) and is_little_longer and not _names_something_new(after, known)
 
 
-def _words(text: str) -> Counter[str]:
-    """The words, in any case, split at what is neither a letter nor a digit."""
+def _count_words(text: str) -> Counter[str]:
+    """Return the words, case-folded, split at everything but letters and digits."""
     return Counter(re.findall(r"[^\W_]+", text.casefold()))
 
 
@@ -246,7 +246,7 @@ def _names_something_new(text: str, known: Counter[str]) -> bool:
     """Return whether the text names a path, file, identifier, number or quotation that is not known."""
     quoted = ("".join(groups) for groups in _QUOTATION.findall(text))
     named = (token for token in text.split() if _NAME.search(token))
-    return any(_words(name).keys() - known.keys() for name in (*quoted, *named))
+    return any(_count_words(name).keys() - known.keys() for name in (*quoted, *named))
 
 
 def validate_can_resume(kind: EngineInfo) -> Failure | None:

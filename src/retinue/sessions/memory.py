@@ -1,4 +1,4 @@
-"""Sessions in memory: for tests under a virtual clock and for callers that want nothing written."""
+"""Store sessions in memory, for tests with a virtual clock and for callers that want nothing written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from retinue.sessions.summary import summarize_events
 
 
 class MemoryStore:
-    """Keeps everything as long as it lives. No threads, no files; a run's owner is always alive."""
+    """Keeps everything until the process ends. No threads, no files."""
 
     def __init__(self, new_id: Callable[[], str] = make_random_id) -> None:
         self._new_id = new_id
@@ -82,7 +82,7 @@ class MemoryStore:
     def events(self, session: str, *, run: str | None = None) -> _MemoryEvents:
         found = self._sessions.get(session)
         return _MemoryEvents(
-            stamped for stamped in (found.events if found else ()) if run in {None, stamped.origin.run}
+            record for record in (found.events if found else ()) if run in {None, record.origin.run}
         )
 
     async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
@@ -110,7 +110,7 @@ class Session:
         self.events: list[EventRecord] = []
 
     def ids(self) -> set[str]:
-        return {self.id, *(stamped.origin.run for stamped in self.events)} if self.events else set()
+        return {self.id, *(record.origin.run for record in self.events)} if self.events else set()
 
     def summary(self) -> SessionSummary | None:
         return summarize_events(self.id, self.events, is_live=self.is_busy)
@@ -126,9 +126,9 @@ class MemoryRecord:
         self._session = session
         self._is_released = False
 
-    def append(self, stamped: EventRecord) -> None:
+    def append(self, record: EventRecord) -> None:
         if not self._is_released:
-            self._session.events.append(stamped)
+            self._session.events.append(record)
 
     async def sync(self) -> None:
         await anyio.lowlevel.checkpoint()
@@ -150,6 +150,6 @@ class _MemoryEvents:
 
     async def __anext__(self) -> EventRecord:
         await anyio.lowlevel.checkpoint()
-        for stamped in islice(self._events, 1):
-            return stamped
+        for record in islice(self._events, 1):
+            return record
         raise StopAsyncIteration

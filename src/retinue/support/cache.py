@@ -1,4 +1,4 @@
-"""Values that are made again only when what they were made of is no longer the same."""
+"""Cache values until one of the objects they were made from is replaced."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 MAX_CACHED = 1024
-"""Remembered at once; working directories, surfaces and folders are fewer in one process."""
+"""Largest number of entries: a process has fewer working directories, toolsets and folders."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
 class IdentityCache(Generic[Key, Value]):
-    """By keys, each value with the parts it was made of. A part is the same only if it is the same object.
+    """Caches values by key, each with the parts it was made from, which are compared by identity.
 
-    May be asked from several threads at once: a value is put in place in one step.
+    Safe to use from several threads: a value is stored in one step.
     """
 
     def __init__(self) -> None:
         self._entries: dict[Key, tuple[tuple[object, ...], Value]] = {}
 
     def get_or_make(self, key: Key, parts: tuple[object, ...], make: Callable[[], Value]) -> Value:
-        """The value as it was made of these parts; made now if it was not."""
+        """Return the value made from these parts; make it if it is missing or has other parts."""
         cached = self._entries.get(key)
         if cached and _are_identical(cached[0], parts):
             return cached[1]
@@ -36,7 +36,7 @@ class IdentityCache(Generic[Key, Value]):
 def _are_identical(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
     if len(some) != len(others):
         return False
-    for one, other in zip(some, others, strict=True):  # noqa: SIM110 - asked by every call; all() takes twice as long
+    for one, other in zip(some, others, strict=True):  # noqa: SIM110 - on the path of every call; all() takes twice as long
         if one is not other:
             return False
     return True

@@ -1,6 +1,6 @@
-"""How numbers, times, ids and guesses are said, the same in every way in.
+"""Format numbers, times, ids and spelling suggestions, the same in all interfaces.
 
-Imports nothing heavy: the list of commands needs its words, too.
+Imports nothing heavy: the list of commands uses it, too.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import time
 from collections.abc import Collection, Iterable
 
 SHORT_ID_LENGTH = 8
-"""Digits of an id, as it is said."""
+"""Digits of an id in messages."""
 UNKNOWN_TIME = "-"
-"""In the place of a time nobody can believe."""
+"""Shown instead of an impossible time."""
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
-    """`1 file`, `2 files`; `many` where an s is not enough."""
+    """Return `1 file` or `2 files`; pass `many` if adding an s is not enough."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def normalize_id(name: str) -> str:
-    """The id of a run or a session, in any form it was shown in, as it is stored."""
+    """Return the stored form of an id of a run or a session, from any form it was shown in."""
     return name.strip().replace("-", "").lower()
 
 
 def format_time(when: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """A time of the wall clock; a dash for one that nobody can believe."""
+    """Return a wall-clock time; a dash for an impossible one."""
     if when <= 0:
         return UNKNOWN_TIME
     try:
@@ -35,7 +35,7 @@ def format_time(when: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
-    """A question to append to a sentence about a word nobody knows; empty if none is like it."""
+    """Return a question that suggests a known word similar to an unknown one; empty if there is none."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=1)
@@ -43,5 +43,5 @@ def suggest_spelling(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_name_message(what: str, word: str, known: Collection[str], title: str = "") -> str:
-    """`Unknown surface: singel. Did you mean single? Surfaces: single, sticky`; `title` says what those known are."""
+    """Return a message such as `Unknown agent: scuot. Did you mean scout? Agents: scout, coder`, with that title."""
     return f"Unknown {what}: {word}.{suggest_spelling(word, known)} {title or f'{what.title()}s'}: {', '.join(known)}"

@@ -41,7 +41,7 @@ class OwnTask(AbstractAsyncContextManager[Value]):
         return opened.result()
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the context manager and return when that is done, though the caller is cancelled meanwhile.
+        """Close the context manager and return when that is done, even if the caller is cancelled meanwhile.
 
         Raises:
             BaseException: what closing it raised.
@@ -63,6 +63,6 @@ class OwnTask(AbstractAsyncContextManager[Value]):
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait({self._task})
             except asyncio.CancelledError as error:
-                cancelled = error  # asyncio's own, of `wait_for` and `Task.cancel`, which knows no shields
+                cancelled = error  # by asyncio itself, `wait_for` or `Task.cancel`, which ignores shields
         if cancelled:
             raise cancelled

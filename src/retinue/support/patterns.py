@@ -1,11 +1,9 @@
-"""Regular expressions that are compiled on first use, so that starting stays quick."""
+"""Compile regular expressions on first use, which keeps the start fast."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
-
-@cache
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+compile_pattern: Callable[[str], re.Pattern[str]] = cache(re.compile)

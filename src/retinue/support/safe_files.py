@@ -14,25 +14,25 @@ _KIND_NAMES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOC
 
 
 class NotRegularFileError(OSError):
-    """Something else than a file stands there."""
+    """The path is not a regular file."""
 
     def __init__(self, mode: int) -> None:
         self.kind = _KIND_NAMES.get(stat.S_IFMT(mode), "a device")
-        """In words: `a directory`, `a pipe`, `a socket`, `a link` or `a device`."""
+        """`a directory`, `a pipe`, `a socket`, `a link` or `a device`."""
         super().__init__(errno.EINVAL, f"{self.kind}, not a file")
 
 
 class FileTooLargeError(Exception):
-    """The file has more bytes than are read."""
+    """The file is larger than the limit."""
 
     def __init__(self, size_bytes: int) -> None:
         super().__init__(f"{size_bytes} bytes")
         self.size_bytes = size_bytes
-        """As far as is known: a file may grow while it is read."""
+        """Size so far: a file may grow while it is read."""
 
 
 def read_regular_file(path: str | Path, limit_bytes: int, *, follow_link: bool = True) -> bytes:
-    """The whole content of a regular file; nothing of one that has more than `limit_bytes`.
+    """Return the whole content of a regular file of at most `limit_bytes`.
 
     Raises:
         NotRegular: it is something else; without `follow_link` a link is, too.
@@ -40,11 +40,11 @@ def read_regular_file(path: str | Path, limit_bytes: int, *, follow_link: bool =
         OSError: it is missing, or cannot be read.
         ValueError: the path can be none, as it contains a NUL.
     """
-    # Looked at before it is opened: opening a device can have effects of its own.
+    # Checked before it is opened: opening a device can have side effects.
     _validate_status(Path(path).stat(follow_symlinks=follow_link), limit_bytes)
     descriptor = os.open(path, _FLAGS | (0 if follow_link else _NO_LINK))
     try:
-        # Looked at again through the handle: the name may mean something else by now.
+        # Checked again through the handle: the path may name another file by now.
         _validate_status(os.fstat(descriptor), limit_bytes)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             # One byte more than allowed: a file that grows while it is read is too large, not cut.
@@ -57,7 +57,7 @@ def read_regular_file(path: str | Path, limit_bytes: int, *, follow_link: bool =
 
 
 def resolve_path(path: Path) -> Path:
-    """The path without links; it need not exist.
+    """Return the path without links; it need not exist.
 
     Raises:
         OSError: its links go round; from Python 3.13 on only opening it says so.

@@ -1,4 +1,4 @@
-"""The signals that stop what a process of ours does."""
+"""The signals that stop a process of Retinue."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import signal
 
 
 def list_stop_signals() -> list[signal.Signals]:
-    """Those to listen to. One that was ignored when we started, as under `nohup`, stays ignored.
+    """Return the stop signals to handle, without those ignored at the start of the process, as under `nohup`.
 
-    None on Windows, where an event loop cannot receive any.
+    There are none on Windows, where an event loop cannot receive signals.
     """
     if os.name == "nt":
         return []

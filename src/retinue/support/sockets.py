@@ -1,4 +1,4 @@
-"""What arrives at a socket of this machine, for readers who may be cancelled at any moment."""
+"""Receive from local sockets, safely for readers that are cancelled at any moment."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from anyio.abc import ByteReceiveStream, SocketAttribute, SocketStream
 
 
 class CancelSafeReceiveStream(ByteReceiveStream):
-    """The bytes of a stream, waited for by itself.
+    """Receives the bytes of a stream with its own wait.
 
-    In anyio's own waiting, what arrives in the very moment of a cancellation is a fault in the event loop's log.
+    In anyio's wait, data that arrives in the moment of a cancellation logs an error of the event loop.
     """
 
     def __init__(self, stream: SocketStream) -> None:
@@ -21,7 +21,7 @@ class CancelSafeReceiveStream(ByteReceiveStream):
             await anyio.wait_readable(self._socket)
             try:
                 data = self._socket.recv(max_bytes)
-            except (BlockingIOError, InterruptedError):  # it looked as if there were something
+            except (BlockingIOError, InterruptedError):  # a spurious wakeup
                 continue
             except OSError as error:
                 raise anyio.BrokenResourceError from error

@@ -1,4 +1,4 @@
-"""Tasks that run beside a block and end with it; work that ends by itself, whoever waits for it."""
+"""Tasks that end with a block, and work that completes even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 
 class BackgroundTasks:
-    """A task group for a block, cancelled at its end. What the block raises comes out as it is, not inside a group.
+    """A task group for a block, cancelled at its end. An exception of the block is not wrapped in a group.
 
     The tasks themselves raise nothing.
     """
@@ -34,9 +34,9 @@ class BackgroundTasks:
 
 
 async def run_shielded(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Does work that must be done whole, though whoever asks for it is cancelled. It raises nothing.
+    """Complete the work even if the caller is cancelled. The work must not raise.
 
-    In a task of its own: asyncio's own cancelling, of `wait_for` and `Task.cancel`, knows no shields.
+    It gets its own task: cancellation by asyncio itself, `wait_for` or `Task.cancel`, ignores shields.
     """
 
     async def run_work() -> None:
