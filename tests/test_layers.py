@@ -130,7 +130,7 @@ def test_no_toolset_and_no_engine_is_named_below_its_folder(module):
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("engines")])
-def test_engines_look_nothing_up(module):
+def test_engines_import_no_sessions_agents_guards_or_settings(module):
     forbidden = ("sessions", "agents", "guards", "config.settings", "runtime")
     assert [name for name in own_imports(MODULES[module]) if name.startswith(forbidden)] == []
 
@@ -180,7 +180,7 @@ def test_modules_of_the_http_server_are_imported_on_use():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_say_what_they_are(module):
+def test_every_module_has_a_docstring(module):
     assert ast.get_docstring(ast.parse(MODULES[module].read_text())), f"{module or '__init__'} has no docstring"
 
 

@@ -30,7 +30,7 @@ async def tasks_left() -> int:
     return len(asyncio.all_tasks())
 
 
-async def test_one_task_opens_another_runs_and_a_third_closes(scratch_home):
+async def test_three_tasks_can_open_use_and_close_one_retinue(scratch_home):
     retinue, before = stored(scratch_home, reply("ok")), await tasks_left()
     await asyncio.create_task(retinue.open())
     result = await asyncio.create_task(retinue.run("explorer", "Look"))
@@ -59,7 +59,7 @@ def test_a_fixture_whose_parts_run_in_tasks_of_their_own_works(scratch_home):
         assert asyncio.all_tasks(runner.get_loop()) == set()
 
 
-def test_cells_of_a_notebook_open_use_and_close_two_of_them(scratch_home, tmp_path):
+def test_notebook_cells_open_use_and_close_two_retinues(scratch_home, tmp_path):
     first, second = stored(scratch_home, reply("first")), stored(tmp_path, reply("second"))
     with asyncio.Runner() as runner:
         for retinue in (first, second):
@@ -72,7 +72,7 @@ def test_cells_of_a_notebook_open_use_and_close_two_of_them(scratch_home, tmp_pa
     assert texts == ["first", "second", "second"]
 
 
-async def test_closing_in_another_task_stops_what_runs(scratch_home):
+async def test_closing_in_another_task_stops_active_runs(scratch_home):
     retinue = stored(scratch_home, HangStep())
     await asyncio.create_task(retinue.open())
     async with retinue.events(deltas=False) as events:
@@ -87,14 +87,14 @@ async def test_closing_in_another_task_stops_what_runs(scratch_home):
 
 
 @BOTH
-async def test_what_the_block_raises_comes_out_as_it_is(scratch_home):
+async def test_exception_in_the_block_is_raised_unchanged(scratch_home):
     with pytest.raises(KeyError):
         async with stored(scratch_home, reply("ok")):
             raise KeyError("mine")
 
 
 @BOTH
-async def test_a_cancelled_block_is_closed_and_leaves_nothing(scratch_home):
+async def test_cancelled_block_is_closed_and_leaves_no_task(scratch_home):
     retinue = stored(scratch_home, reply("ok"))
     with anyio.CancelScope() as scope:
         async with retinue:
@@ -128,7 +128,7 @@ async def test_a_task_that_is_cancelled_while_it_closes_closes_all_the_same(scra
     assert await tasks_left() == before
 
 
-def test_an_event_loop_that_ends_closes_what_nobody_closed(scratch_home):
+def test_end_of_the_event_loop_closes_an_open_retinue(scratch_home):
     retinue = stored(scratch_home, reply("ok"))
     asyncio.run(retinue.open())
     with pytest.raises(RuntimeError, match="Open Retinue"):
@@ -138,7 +138,7 @@ def test_an_event_loop_that_ends_closes_what_nobody_closed(scratch_home):
 
 
 @BOTH
-async def test_opening_what_is_open_is_refused_and_leaves_it_open(scratch_home):
+async def test_opening_an_open_retinue_raises_and_leaves_it_open(scratch_home):
     async with stored(scratch_home, reply("ok")) as retinue:
         with pytest.raises(RuntimeError, match="This Retinue is open already"):
             await retinue.open()
@@ -146,7 +146,7 @@ async def test_opening_what_is_open_is_refused_and_leaves_it_open(scratch_home):
 
 
 @BOTH
-async def test_what_opening_raises_comes_out_as_it_is(scratch_home):
+async def test_exception_while_opening_is_raised_unchanged(scratch_home):
     class BrokenError(Exception):
         pass
 
@@ -160,7 +160,7 @@ async def test_what_opening_raises_comes_out_as_it_is(scratch_home):
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_on_trio_another_task_is_told_that_it_cannot_close(scratch_home):
+async def test_closing_in_another_task_on_trio_raises(scratch_home):
     raised: list[str] = []
 
     async def close() -> None:
@@ -181,7 +181,7 @@ async def test_on_trio_another_task_is_told_that_it_cannot_close(scratch_home):
 
 
 @BOTH
-async def test_closing_what_is_not_open_does_nothing(scratch_home):
+async def test_closing_a_closed_retinue_does_nothing(scratch_home):
     retinue = stored(scratch_home, reply("ok"))
     await retinue.close()
     async with retinue:

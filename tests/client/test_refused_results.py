@@ -34,7 +34,7 @@ CONFLICT = Agent(name="both", tools=("read",), denied_tools=("bash",))
         ({"max_cost": 1.0}, ErrorCode.UNSUPPORTED),
     ],
 )
-async def test_a_refused_run_is_a_result_that_says_why_and_leaves_no_session(scratch_home, asked, code):
+async def test_refused_run_is_a_result_with_its_reason_and_without_a_session(scratch_home, asked, code):
     options = {"store": None, "state": scratch_home / "state", "agents": [CONFLICT]}
     async with stage(scratch_home, reply("ok"), **options) as retinue, retinue.events() as watcher:
         agent, task = asked.pop("agent", "explorer"), asked.pop("task", "Look")
@@ -47,7 +47,7 @@ async def test_a_refused_run_is_a_result_that_says_why_and_leaves_no_session(scr
     assert not (scratch_home / "state" / "sessions").exists()
 
 
-async def test_a_run_that_is_too_deep_is_a_result(scratch_home):
+async def test_run_beyond_max_depth_returns_a_refused_result(scratch_home):
     from retinue.client import Retinue
 
     environ = {"HOME": str(scratch_home), "PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "1"}
@@ -57,7 +57,7 @@ async def test_a_run_that_is_too_deep_is_a_result(scratch_home):
     assert result.failure.code is ErrorCode.DEPTH_EXCEEDED
 
 
-async def test_a_run_of_a_busy_session_is_a_result(scratch_home):
+async def test_run_of_a_busy_session_returns_a_refused_result(scratch_home):
     go_on = anyio.Event()
     async with (
         stage(scratch_home, RunCallback(go_on.wait), reply("ok")) as retinue,

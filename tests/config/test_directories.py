@@ -32,7 +32,7 @@ def test_state_is_kept_in_one_absolute_place(environ, folder):
     assert state_folder(HOME | environ) == Path(folder)
 
 
-def test_configuration_and_pi_have_theirs():
+def test_config_and_pi_folders_follow_their_variables():
     assert config_folder(HOME) == Path("/home/ada/.config/retinue")
     assert config_folder(HOME | {"XDG_CONFIG_HOME": "/config"}) == Path("/config/retinue")
     assert pi_folder(HOME) == Path("/home/ada/.pi/agent")
@@ -54,11 +54,11 @@ def test_a_project_goes_up_to_its_repository(tmp_path):
     assert find_project_levels(inner) == (inner, tmp_path / "a", tmp_path)
 
 
-def test_outside_a_repository_a_directory_stands_alone(tmp_path):
+def test_directory_outside_a_repository_is_the_only_level(tmp_path):
     assert find_project_levels(tmp_path / "x") == (tmp_path / "x",)
 
 
-def test_what_may_not_be_looked_at_is_no_repository():
+def test_inaccessible_folder_is_not_a_repository():
     assert find_project_levels(Path("/" + "a" * 300)) == (Path("/" + "a" * 300),)
 
 

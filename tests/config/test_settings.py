@@ -44,7 +44,7 @@ def test_every_setting_has_rules_and_every_rule_a_setting():
         ("nested", (1800.0, 0.0, 3, True)),
     ],
 )
-def test_each_surface_has_its_seeds_defaults(surface, expected):
+def test_each_toolset_has_its_own_defaults(surface, expected):
     found = resolve_settings(surface, []).settings
     assert (found.timeout, found.idle_timeout, found.max_depth, found.allow_write) == expected
 
@@ -60,13 +60,13 @@ def test_the_call_wins_over_the_environment_over_the_project_over_the_user():
     assert seen == [1, 2, 3, 4]
 
 
-def test_every_value_knows_its_source():
+def test_every_setting_has_its_source():
     found = resolve_settings("fanout", [user(timeout=4)])
     assert found.sources["timeout"] == SettingValue(4.0, "user")
     assert found.sources["max_tasks"] == SettingValue(16, "default of fanout")
 
 
-def test_a_table_for_one_surface_wins_over_the_flat_keys_of_its_file():
+def test_table_of_a_toolset_wins_over_the_flat_keys_of_its_file():
     layer = user(timeout=100, fanout={"timeout": 200})
     assert resolve_settings("fanout", [layer]).settings.timeout == 200
     assert resolve_settings("nested", [layer]).settings.timeout == 100
@@ -85,32 +85,32 @@ def test_switching_a_guard_off_counts_as_raising_it():
 
 
 @pytest.mark.parametrize("key", ["project_agents", "allow_write", "vault", "engine", "enabled", "model"])
-def test_a_project_may_not_set_what_is_the_users(key):
+def test_project_cannot_set_user_settings(key):
     value = {"enabled": False, "allow_write": True, "project_agents": "allow"}.get(key, "x")
     found = resolve_settings("nested", [project(**{key: value})])
     assert found.settings == Settings()
     assert found.problems == (SettingProblem("project", f"{key} is not a project's to set; ignored"),)
 
 
-def test_values_out_of_range_are_clamped_and_named():
+def test_values_out_of_range_are_clamped_and_reported():
     found = resolve_settings("fanout", [user(extend_timeout_debounce=999, looping_tool_count=-1)])
     assert (found.settings.extend_timeout_debounce, found.settings.looping_tool_count) == (300, 0)
     assert len(found.problems) == 2
 
 
 @pytest.mark.parametrize("value", ["soon", True, [1], {}, float("nan"), float("inf"), None])
-def test_values_of_a_wrong_type_are_ignored_and_named(value):
+def test_values_of_a_wrong_type_are_ignored_and_reported(value):
     found = resolve_settings("fanout", [user(timeout=value)])
     assert found.settings.timeout == 600
     assert [problem.source for problem in found.problems] == ["user"]
 
 
-def test_unknown_settings_are_named():
+def test_unknown_settings_are_reported():
     found = resolve_settings("fanout", [user(timeoutt=5, fanout={"nope": 1})])
     assert ["timeoutt" in p.message or "fanout.nope" in p.message for p in found.problems] == [True, True]
 
 
-def test_the_environment_speaks_strings():
+def test_environment_values_are_converted_from_strings():
     layer = environment_layer({"RETINUE_ALLOW_WRITE": "yes", "RETINUE_MAX_TASKS": "8", "RETINUE_STATE": "/x"})
     found = resolve_settings("single", [layer])
     assert (found.settings.allow_write, found.settings.max_tasks, found.problems) == (True, 8, ())
@@ -145,7 +145,7 @@ def test_the_users_and_the_projects_files_are_read(scratch_home, tmp_path):
     assert (found.settings.timeout, found.sources["max_tasks"]) == (300, SettingValue(3, str(near)))
 
 
-def test_seed_003s_own_settings_are_found_project_over_user(scratch_home, tmp_path):
+def test_pi_subagent_settings_are_read_project_over_user(scratch_home, tmp_path):
     write(
         scratch_home / ".pi/agent/settings.json", '{"subagents": {"looping_tool_count": 9, "maxLinesPerWindow": 30}}'
     )
@@ -155,13 +155,13 @@ def test_seed_003s_own_settings_are_found_project_over_user(scratch_home, tmp_pa
     assert settings_of(scratch_home, tmp_path, "nested").settings.looping_tool_count == 5
 
 
-def test_our_own_file_ranks_above_a_seeds_file_of_the_same_layer(scratch_home, tmp_path):
+def test_own_settings_file_wins_over_a_pi_file_of_the_same_level(scratch_home, tmp_path):
     write(scratch_home / ".pi/agent/settings.json", '{"subagents": {"looping_tool_count": 9}}')
     write(scratch_home / ".config/retinue/config.toml", "looping_tool_count = 8")
     assert settings_of(scratch_home, tmp_path).settings.looping_tool_count == 8
 
 
-def test_devkits_milliseconds_are_seconds_here(scratch_home, tmp_path):
+def test_devkit_milliseconds_become_seconds(scratch_home, tmp_path):
     content = '{"subagents": {"timeoutMs": 300000, "allowWrite": true, "maxDepth": 0, "retry": {"maxAttempts": 3}}}'
     write(scratch_home / ".pi/agent/extensions/devkit-pi/config.json", content)
     found = settings_of(scratch_home, tmp_path, "single").settings
@@ -169,7 +169,7 @@ def test_devkits_milliseconds_are_seconds_here(scratch_home, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["timeout = ", "[[", "\x00", "timeout = 5\ntimeout = 6", "x = " + "[" * 50_000])
-def test_a_broken_file_is_named_and_the_rest_goes_on(scratch_home, tmp_path, content):
+def test_broken_settings_file_is_reported_and_ignored(scratch_home, tmp_path, content):
     path = write(scratch_home / ".config/retinue/config.toml", content)
     found = settings_of(scratch_home, tmp_path)
     assert found.settings == resolve_settings("fanout", []).settings
@@ -184,17 +184,17 @@ def test_a_changed_file_is_read_again(scratch_home, tmp_path):
     assert files.resolve("fanout", tmp_path).settings.timeout == 4000
 
 
-def test_in_ones_home_the_users_file_is_the_users(scratch_home):
+def test_settings_file_in_the_home_directory_counts_as_the_users(scratch_home):
     write(scratch_home / ".pi/settings.json", '{"subagents": {"looping_tool_count": 0}}')
     found = settings_of(scratch_home, scratch_home)
     assert found.settings.looping_tool_count == 5, "a project's file, even in the home folder, only lowers"
 
 
-def test_every_surface_default_names_a_real_setting():
+def test_every_toolset_default_is_an_existing_setting():
     assert {key for table in TOOLSET_DEFAULTS.values() for key in table} <= set(SETTING_RULES)
 
 
-def test_deep_json_in_a_seeds_file_is_named_and_the_rest_goes_on(scratch_home, tmp_path):
+def test_too_deep_json_in_a_pi_file_is_reported_and_ignored(scratch_home, tmp_path):
     path = write(tmp_path / ".pi/settings.json", "[" * 200_000)
     found = settings_of(scratch_home, tmp_path)
     assert found.settings == resolve_settings("fanout", []).settings
@@ -202,7 +202,7 @@ def test_deep_json_in_a_seeds_file_is_named_and_the_rest_goes_on(scratch_home, t
 
 
 @pytest.mark.parametrize("layer", [user, project])
-def test_a_number_without_end_is_clamped(layer):
+def test_huge_number_is_clamped(layer):
     found = resolve_settings("nested", [layer(max_turns=int("9" * 400))])
     assert found.settings.max_turns == 2**53
     assert "out of range" in found.problems[0].message

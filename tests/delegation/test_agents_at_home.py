@@ -61,7 +61,7 @@ async def told_a_lead(folder: Path) -> tuple[AgentDescription, ...]:
     return tuple(found)
 
 
-async def test_a_run_is_told_who_they_are_without_persona_memory_and_keys(tmp_path: Path):
+async def test_agent_list_of_a_run_has_no_persona_memory_or_keys(tmp_path: Path):
     of_project = tmp_path / ".retinue" / "agents"
     of_project.mkdir(parents=True)
     (of_project / "strange.md").write_text(STRANGE)

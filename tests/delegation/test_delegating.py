@@ -53,7 +53,7 @@ def token_of(retinue: Retinue) -> str:
     return member._token.decode()
 
 
-async def test_a_run_delegates_and_is_answered_and_every_event_says_whose_it_is(home):
+async def test_delegated_run_is_answered_and_its_events_name_their_run(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         result = await led(retinue, spawn(action("say", "I worked.")), action("say", "Done."))
         events = list(watcher.drain())
@@ -68,7 +68,7 @@ async def test_a_run_delegates_and_is_answered_and_every_event_says_whose_it_is(
     assert [one.origin.run for one in events if is_end(one.event)] == [worker.run, lead.run]
 
 
-async def test_what_a_child_may_have_is_no_more_than_its_parent_has(home):
+async def test_child_run_gets_no_more_tools_than_its_parent(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, spawn(action("say", "hi")), action("say", "Done."))
         runs = actual(watcher.drain())
@@ -89,7 +89,7 @@ async def test_depth_ends_at_its_limit_and_the_last_level_has_no_tools_to_delega
     assert '"home"' not in told
 
 
-async def test_a_run_that_may_not_delegate_has_no_home(home):
+async def test_run_that_may_not_delegate_has_no_callback(home):
     async with opened(home) as retinue:
         plain = await led(retinue, action("report"), agent="worker")
         single = await retinue.run("lead", encode_script(action("report")))
@@ -116,7 +116,7 @@ async def test_a_token_is_in_no_argument_no_environment_no_file_and_no_answer(ho
     assert [file for file in files if token.encode() in file.read_bytes()] == []
 
 
-async def test_spawns_are_counted_below_the_root_call_whoever_asks(home):
+async def test_spawns_above_the_limit_of_a_root_call_are_refused(home):
     two = {"mode": "parallel", "tasks": [{"agent": "worker", "task": "a"}, {"agent": "worker", "task": "b"}]}
     async with opened(home, max_spawns=2) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, action("delegate", SPAWN, two), action("delegate", SPAWN, two), action("say", "Done."))
@@ -129,7 +129,7 @@ async def test_spawns_are_counted_below_the_root_call_whoever_asks(home):
     assert sum(isinstance(one.event, RunQueued) for one in events) == 3
 
 
-async def test_the_task_of_an_ancestor_is_not_handed_on(home):
+async def test_task_of_an_ancestor_cannot_be_delegated(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, action("delegate", SPAWN, {"agent": "lead", "task": "{prompt}"}), action("say", "Done."))
         (answer,) = answers(list(watcher.drain()))
@@ -156,7 +156,7 @@ async def test_four_slots_are_enough_for_three_levels_of_four_each(home):
     assert [told[RunEnded, depth] for depth in (1, 2, 3)] == [4, 16, 64]
 
 
-async def test_stopping_a_run_stops_all_below_it_and_leaves_no_process(home):
+async def test_stopping_a_run_stops_its_child_runs_and_leaves_no_process(home):
     deepest = spawn(action("bash", "sleep 99"))
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
         group.start_soon(lambda: led(retinue, action("ignore", "TERM"), spawn(deepest, agent="lead")))
@@ -192,7 +192,7 @@ async def test_cancelling_a_run_signals_its_whole_tree_within_two_seconds(home):
     assert alive(home) == []
 
 
-async def test_a_call_that_is_abandoned_ends_its_runs_and_the_parent_goes_on_with_a_slot(home):
+async def test_abandoned_call_ends_its_runs_and_the_parent_continues_with_a_slot(home):
     async with opened(home, max_concurrency=1) as retinue, retinue.events(deltas=False) as watcher:
         abandoned, again = spawn(action("hang"), abandon=True), spawn(action("say", "again"))
         result = await led(retinue, abandoned, again, action("say", "Done."))
@@ -204,7 +204,7 @@ async def test_a_call_that_is_abandoned_ends_its_runs_and_the_parent_goes_on_wit
     assert ends(events)[:-2] in ([], [(2, ErrorCode.ABORTED)])
 
 
-async def test_what_runs_below_consume_is_told_apart_and_counts_for_the_budget_above(home):
+async def test_usage_of_child_runs_is_reported_apart_and_counts_for_the_parent_budget(home):
     workers = [spawn(action("say", "one")), spawn(action("say", "two"))]
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         result = await led(retinue, spawn(*workers, action("say", "middle"), agent="lead"), action("say", "Done."))
@@ -218,14 +218,14 @@ async def test_what_runs_below_consume_is_told_apart_and_counts_for_the_budget_a
     assert bounded.actual.nested_usage.tokens == 2 * 13
 
 
-async def test_a_pi_that_takes_no_commands_does_without_and_says_so(home):
+async def test_old_pi_runs_without_delegation_and_reports_it(home):
     async with opened(home, version=OLD) as retinue:
         result = await led(retinue, action("report"))
     assert reported(result)["configured"]["tools"] == ["read", "bash"]
     assert any(notice.startswith("The agent cannot delegate here") for notice in result.actual.notices)
 
 
-async def test_several_calls_of_one_message_are_answered_side_by_side(home):
+async def test_several_delegation_calls_of_one_message_are_all_answered(home):
     asked = [{"agent": "worker", "task": encode_script(action("say", word))} for word in ("one", "two", "three")]
     async with opened(home, max_concurrency=1) as retinue, retinue.events(deltas=False) as watcher:
         result = await led(retinue, action("delegate_all", SPAWN, *asked), action("say", "Done."))
@@ -233,7 +233,7 @@ async def test_several_calls_of_one_message_are_answered_side_by_side(home):
     assert result.text == "Done."
 
 
-async def test_a_process_that_delegated_serves_the_next_run_and_knows_nothing_of_home(home):
+async def test_reused_process_has_no_delegation_of_its_previous_run(home):
     async with opened(home) as retinue:
         first = reported(await led(retinue, action("report")))
         second = reported(await led(retinue, action("report"), agent="worker"))

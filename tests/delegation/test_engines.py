@@ -163,7 +163,7 @@ async def test_several_delegated_answers_over_200_kib_name_every_session(opened)
     ]
 
 
-async def test_the_prompt_of_a_later_step_of_a_chain_is_not_handed_on_as_it_stands(opened):
+async def test_whole_prompt_of_a_chain_step_cannot_be_delegated(opened):
     def hands_on(spec: RunSpec) -> Script:
         return (spawn("lead", spec.prompt), reply("led")) if spec.agent.name == "lead" else (reply("found"),)
 
@@ -175,7 +175,7 @@ async def test_the_prompt_of_a_later_step_of_a_chain_is_not_handed_on_as_it_stan
     assert [depth for depth, _ in ends(events)] == [1, 2, 1]
 
 
-async def test_an_engine_that_cannot_delegate_says_so(opened):
+async def test_engine_without_delegation_reports_the_removed_tools(opened):
     async with opened() as retinue:
         (result,) = await retinue.chain([("lead", "worker: x")], engine="alone")
     assert [(one.tool, one.by) for one in result.actual.tools_removed] == [
@@ -184,14 +184,14 @@ async def test_an_engine_that_cannot_delegate_says_so(opened):
     ]
 
 
-async def test_at_the_last_level_there_is_nobody_to_delegate_to(opened):
+async def test_run_at_the_last_level_has_no_delegation_tools(opened):
     async with opened(max_depth=2) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, "lead", "lead: worker: x")
         events = list(watcher.drain())
     assert answers(events) == [f"Unknown tool: {SPAWN}", "led"]
 
 
-async def test_without_a_socket_a_run_does_without_its_tools_and_says_so(opened, tmp_path, caplog):
+async def test_run_without_a_socket_loses_its_delegation_tools_with_a_notice(opened, tmp_path, caplog):
     blocked = tmp_path / f"retinue-{tmp_path.stat().st_uid}"
     blocked.mkdir(mode=0o755)
     async with opened() as retinue:
@@ -202,7 +202,7 @@ async def test_without_a_socket_a_run_does_without_its_tools_and_says_so(opened,
     assert caplog.records
 
 
-async def test_the_timeout_of_a_parent_goes_on_while_it_waits_and_ends_its_children(opened):
+async def test_timeout_of_a_waiting_parent_ends_its_child_runs(opened):
     def waits(spec: RunSpec) -> Script:
         return (spawn("worker", "x"), reply("led")) if spec.agent.name == "lead" else (HangStep(),)
 
@@ -214,7 +214,7 @@ async def test_the_timeout_of_a_parent_goes_on_while_it_waits_and_ends_its_child
     assert ended == [(2, ErrorCode.ABORTED), (1, ErrorCode.TIMEOUT)]
 
 
-async def test_a_caller_who_goes_away_ends_the_whole_tree(opened):
+async def test_cancelled_caller_ends_the_whole_tree(opened):
     def waits(spec: RunSpec) -> Script:
         return (spawn("worker", "x"), reply("led")) if spec.agent.name == "lead" else (HangStep(),)
 

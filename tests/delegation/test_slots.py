@@ -53,7 +53,7 @@ class Stage:
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-async def test_the_next_attempt_of_a_run_that_had_given_its_slot_away_waits_for_one(tmp_path: Path):
+async def test_next_attempt_of_a_run_without_its_slot_waits_for_one(tmp_path: Path):
     stage = Stage()
     retinue = Retinue(
         cwd=tmp_path,

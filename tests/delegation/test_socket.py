@@ -116,7 +116,7 @@ BACKENDS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 @BACKENDS
-async def test_a_run_learns_its_tools_and_calls_them(stage):
+async def test_run_lists_its_delegation_tools_and_calls_them(stage):
     async with stage.leading() as home, calling(home) as (caller, welcome):
         assert welcome["type"] == "welcome"
         told = await caller.ask(type="tools")
@@ -167,7 +167,7 @@ async def test_without_a_token_nothing_is_delegated(stage):
         {"type": "steer"},
     ],
 )
-async def test_what_makes_no_sense_is_declined_and_the_run_may_go_on(stage, order):
+async def test_invalid_message_is_declined_and_the_connection_stays_usable(stage, order):
     async with stage.leading() as home, calling(home) as (caller, _):
         assert (await caller.ask(**order))["type"] == "declined"
         assert (await caller.ask(**work()))["type"] == "result"
@@ -181,7 +181,7 @@ async def test_bad_arguments_are_answered_by_the_tool_itself(stage, arguments):
         assert answer["result"]["details"]["error"]["code"] == "invalid_input"
 
 
-async def test_arguments_without_a_bottom_are_declined_and_are_no_fault_of_ours(stage, caplog):
+async def test_endlessly_nested_arguments_are_declined_without_a_logged_error(stage, caplog):
     deep = b'{"type":"call","tool":"spawn_subagent","call":"toolu_1","arguments":%b}\n' % (
         b"[" * 10**5 + b"]" * 10**5
     )
@@ -201,7 +201,7 @@ async def test_arguments_without_a_bottom_are_declined_and_are_no_fault_of_ours(
     assert not caplog.records
 
 
-async def test_half_a_character_in_a_task_is_shown_as_one_that_is_lost(stage):
+async def test_lone_surrogate_in_a_task_becomes_a_replacement_character(stage):
     task = {"agent": "explorer", "task": "half an emoji: \ud83d."}
     async with stage.leading() as home, calling(home) as (caller, _):
         answer = await caller.ask(**work(arguments=task))
@@ -210,7 +210,7 @@ async def test_half_a_character_in_a_task_is_shown_as_one_that_is_lost(stage):
     assert from_within == ToolOutcome("worked: half an emoji: \ufffd.")
 
 
-async def test_a_run_says_neither_where_it_stands_nor_what_it_may(stage):
+async def test_run_cannot_choose_its_lineage_or_authority(stage):
     sly = {"agent": "explorer", "task": "x", "depth": 0, "authority": None, "parentRun": None, "cwd": "/"}
     async with stage.leading() as home, stage.retinue.events() as watcher, calling(home) as (caller, _):
         await caller.ask(**work(arguments=sly, lineage={"depth": 0}, authority=["bash"]))
@@ -218,7 +218,7 @@ async def test_a_run_says_neither_where_it_stands_nor_what_it_may(stage):
     assert found == (2, stage.retinue.cwd)
 
 
-async def test_a_run_has_so_many_connections_and_a_flood_of_them_keeps_out_nobody_else(stage):
+async def test_connections_of_a_run_are_limited_and_do_not_block_others(stage):
     async with stage.leading() as home:
         async with anyio.create_task_group() as group:
 
@@ -239,7 +239,7 @@ async def test_a_run_has_so_many_connections_and_a_flood_of_them_keeps_out_nobod
 
 
 @pytest.mark.parametrize("said", [b"", b'{"type":"hello","v":1}\n'], ids=["who say nothing", "who only say hello"])
-async def test_a_crowd_of_others_keeps_no_run_from_its_home(stage, said):
+async def test_many_clients_do_not_block_the_runs(stage, said):
     async with stage.leading() as home:
         with ExitStack() as crowd:
             for _ in range(4 * MAX_CLIENTS):
@@ -257,7 +257,7 @@ async def _greeted(home: CallbackAddress) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("flood", [b"x" * (17 * 2**20), b'{"type":"tools"}\n' * 100_000], ids=["one line", "orders"])
-async def test_a_caller_who_floods_us_while_it_waits_harms_only_itself(stage, flood):
+async def test_flooding_connection_harms_only_itself(stage, flood):
     stage.worker_waits = True
     async with stage.leading() as home, stage.retinue.events() as watcher:
         with anyio.fail_after(30):
@@ -273,7 +273,7 @@ async def test_a_caller_who_floods_us_while_it_waits_harms_only_itself(stage, fl
 
 
 @BACKENDS
-async def test_a_caller_may_ask_again_as_soon_as_it_has_its_answer(stage):
+async def test_connection_can_call_again_after_its_answer(stage):
     """From a thread: it asks the moment it has its answer, before whoever sent that knows that it is sent."""
 
     def ask(home: CallbackAddress) -> list[str]:
@@ -292,7 +292,7 @@ async def test_a_caller_may_ask_again_as_soon_as_it_has_its_answer(stage):
         assert await anyio.to_thread.run_sync(ask, home) == [f"worked: {number}" for number in range(200)]
 
 
-async def test_a_caller_who_leaves_ends_what_it_asked_for(stage):
+async def test_closed_connection_ends_its_call(stage):
     stage.worker_waits = True
     async with stage.leading() as home, stage.retinue.events() as watcher:
         async with await anyio.connect_unix(home.address) as stream:
@@ -306,7 +306,7 @@ async def test_a_caller_who_leaves_ends_what_it_asked_for(stage):
             assert (await caller.ask(**work()))["type"] == "result"
 
 
-async def test_the_end_of_a_run_ends_what_it_asked_for_and_tells_the_caller(stage):
+async def test_end_of_a_run_ends_its_calls_and_reports_it(stage):
     stage.worker_waits = True
     async with stage.leading() as home, stage.retinue.events() as watcher, calling(home) as (caller, _):
         async with anyio.create_task_group() as group:
@@ -323,7 +323,7 @@ async def test_the_end_of_a_run_ends_what_it_asked_for_and_tells_the_caller(stag
 
 
 @pytest.mark.parametrize("order", [{"type": "tools"}, {"type": "agents"}, work()])
-async def test_a_connection_that_outlasts_its_run_is_told_nothing_any_more(stage, order):
+async def test_connection_of_an_ended_run_gets_no_more_replies(stage, order):
     async with stage.leading() as home, stage.retinue.events() as watcher, calling(home) as (caller, _):
         stage.go_on.set()
         await until_told(watcher, is_end)
@@ -340,7 +340,7 @@ class Faulty(MemoryStore):
         return await super().open_record(spec)
 
 
-async def test_a_fault_of_ours_is_the_answer_is_logged_and_ends_no_run(tmp_path_factory, caplog):
+async def test_internal_error_is_answered_logged_and_ends_no_run(tmp_path_factory, caplog):
     stage = Stage(tmp_path_factory.mktemp("f"), Faulty())
     async with stage.leading() as home, stage.retinue.events() as watcher:
         async with calling(home) as (caller, _):
@@ -352,7 +352,7 @@ async def test_a_fault_of_ours_is_the_answer_is_logged_and_ends_no_run(tmp_path_
     assert "ZeroDivisionError" in record.exc_text
 
 
-async def test_partial_results_are_of_the_run_that_asked_though_another_has_a_call_of_the_same_id(stage):
+async def test_partial_results_belong_to_the_calling_run_despite_equal_call_ids(stage):
     stage.worker_waits = True
     shown: list[ToolResult] = []
 
@@ -371,7 +371,7 @@ async def test_partial_results_are_of_the_run_that_asked_though_another_has_a_ca
 
 
 @BACKENDS
-async def test_calls_at_the_same_time_share_the_slot_their_parent_gave_back(stage):
+async def test_concurrent_calls_share_the_slot_of_their_parent(stage):
     async with stage.leading() as home:
         answers: list[str] = []
 

@@ -61,7 +61,7 @@ async def carry_out(retinue: Retinue, watcher: EventSubscription, chance: random
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_is_stopped_all_that_began_has_ended_and_every_slot_is_free(tmp_path: Path, seed: int):
+async def test_random_stops_leave_only_ended_runs_and_free_slots(tmp_path: Path, seed: int):
     chance = random.Random(seed)
     size = chance.choice([1, 2, 4])
     async with (

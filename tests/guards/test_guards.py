@@ -36,13 +36,13 @@ def test_without_grace_the_timeout_is_hard():
     assert guard.deadline == 900.0
 
 
-def test_a_tool_call_before_the_timeout_buys_nothing_yet():
+def test_tool_call_before_the_timeout_adds_no_time():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     guard.observe(called(1), now=590.0)
     assert guard.deadline == 630.0
 
 
-def test_each_tool_call_after_the_timeout_buys_the_grace_again():
+def test_each_tool_call_after_the_timeout_adds_the_grace_again():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     guard.observe(called(1), now=625.0)
     assert guard.deadline == 655.0
@@ -50,7 +50,7 @@ def test_each_tool_call_after_the_timeout_buys_the_grace_again():
     assert guard.deadline == 680.0
 
 
-def test_a_drip_feeder_ends_at_the_ceiling():
+def test_endless_tool_calls_end_at_the_ceiling():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     now = 600.0
     while now < guard.deadline:
@@ -65,13 +65,13 @@ def test_a_drip_feeder_ends_at_the_ceiling():
     )
 
 
-def test_text_buys_no_time():
+def test_text_adds_no_time():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     guard.observe(Text("still talking"), now=625.0)
     assert guard.deadline == 630.0
 
 
-def test_more_time_moves_the_timeout_and_the_ceiling():
+def test_extension_moves_the_timeout_and_the_ceiling():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=1000), start=100.0)
     guard.extend(120.0)
     assert (guard.deadline, guard.timeout) == (850.0, 720.0)
@@ -87,14 +87,14 @@ def test_more_time_moves_the_timeout_and_the_ceiling():
     )
 
 
-def test_more_time_where_there_is_no_grace_moves_the_hard_end():
+def test_extension_without_grace_moves_the_hard_timeout():
     guard = TimeoutGuard(Limits(timeout=900, grace=0, ceiling=900), start=0.0)
     guard.observe(called(1), now=899.0)
     guard.extend(60.0)
     assert guard.deadline == 960.0
 
 
-def test_more_time_after_the_timeout_counts_from_the_last_call_that_bought_some():
+def test_extension_after_the_timeout_counts_from_the_last_tool_call():
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     guard.observe(called(1), now=700.0)
     assert guard.deadline == 730.0
@@ -103,7 +103,7 @@ def test_more_time_after_the_timeout_counts_from_the_last_call_that_bought_some(
 
 
 @given(st.lists(st.floats(0.1, 1000), max_size=5), st.lists(st.floats(0, 5000), max_size=5))
-def test_more_time_moves_the_deadline_by_so_much(extensions, calls):
+def test_extension_moves_the_deadline_by_its_seconds(extensions, calls):
     guard = TimeoutGuard(Limits(timeout=600, grace=30, ceiling=2400), start=0.0)
     for now in sorted(calls):
         guard.observe(called(1), now)
@@ -132,7 +132,7 @@ def test_idle_pauses_while_a_tool_runs():
     assert guard.deadline == 680.0
 
 
-def test_bytes_without_events_are_no_progress():
+def test_bytes_without_events_do_not_reset_the_idle_timeout():
     watch = create_guards(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
     watch.observe(OutputBytesCounted(raw=10), now=100.0)
     assert watch.deadline == 180.0
@@ -181,7 +181,7 @@ def test_two_calls_in_turn_with_unchanged_results_are_a_loop():
     assert alternate(LoopGuard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP_FAILURE]
 
 
-def test_polling_whose_answer_changes_is_honest_work():
+def test_polling_with_changing_results_is_not_a_loop():
     assert alternate(LoopGuard(same=5, pairs=20), 100, lambda i: f"{i // 2} percent") == []
 
 
@@ -191,7 +191,7 @@ def test_zero_switches_a_rule_off():
     assert alternate(LoopGuard(same=0, pairs=0), 100, lambda i: "same") == []
 
 
-def test_arguments_too_deep_to_compare_are_like_no_other():
+def test_calls_with_too_deep_arguments_equal_no_other_call():
     deep: dict[str, object] = {}
     for _ in range(5000):
         deep = {"in": deep}
@@ -300,7 +300,7 @@ def test_an_engine_that_counts_bytes_is_not_counted_twice():
 # -- all of them -----------------------------------------------------------------------------------
 
 
-def test_the_earliest_deadline_rules_and_names_its_guard():
+def test_earliest_deadline_counts_and_its_guard_fails_the_run():
     watch = create_guards(Limits(timeout=900, grace=0, ceiling=900, idle_timeout=180), start=0.0)
     assert watch.deadline == 180.0
     assert watch.expire().code is ErrorCode.IDLE_TIMEOUT
@@ -309,7 +309,7 @@ def test_the_earliest_deadline_rules_and_names_its_guard():
     assert watch.expire().code is ErrorCode.TIMEOUT
 
 
-def test_what_runs_below_spend_counts_for_those_above_and_once():
+def test_usage_of_child_runs_counts_once_for_each_ancestor():
     top = Budget(Limits(max_tokens=100))
     middle = Budget(Limits(), top)
     guards = [BudgetGuard(purse) for purse in (top, middle, Budget(Limits(), middle))]
@@ -326,7 +326,7 @@ def test_the_turns_of_a_run_are_its_own():
     assert top.exceeded_failure() is None
 
 
-def test_all_purses_of_a_conversation_draw_on_the_topmost():
+def test_all_budgets_of_a_conversation_count_for_the_topmost():
     conversation = Budget(Limits())
     bounded = Limits(max_conversation_tokens=100)
     earlier, run = Budget(bounded, conversation), Budget(bounded, conversation)
@@ -338,12 +338,12 @@ def test_all_purses_of_a_conversation_draw_on_the_topmost():
     assert [bool(purse.exceeded_failure()) for purse in (conversation, earlier, run)] == [False, True, True]
 
 
-def test_a_conversation_that_bounds_a_run_bounds_those_below_it_whatever_bounds_them():
+def test_conversation_limit_of_a_run_applies_to_its_child_runs():
     run = Budget(Limits(max_conversation_tokens=100), Budget(Limits()))
     failure = BudgetGuard(Budget(Limits(), run)).observe(turn(input=101), 0.0)
     assert failure and failure.reason == "max_conversation_tokens"
 
 
 @given(st.floats(0, 1e6), st.integers(1, 86400))
-def test_the_timeout_of_a_run_that_is_given_time_is_exact_whatever_the_clock_says(start, seconds):
+def test_extended_timeout_is_exact_at_any_start_time(start, seconds):
     assert create_guards(Limits(timeout=900), start).extend(seconds) == 900 + seconds

@@ -21,7 +21,7 @@ ORIGIN = EventSource(run="a" * 32, session="b" * 32, root="root-1", parent_tool_
         Text(',"type":"text" inside a text'),
     ],
 )
-async def test_an_event_survives_its_wire_form(event):
+async def test_event_round_trips_through_its_json_line(event):
     stamped = EventRecord(ORIGIN, 7, 12.5, event)
     line = to_line(stamped)
     assert line.count(b"\n") == 1

@@ -55,7 +55,7 @@ def test_names_are_found_whatever_their_case(name, pi):
         ("reader", "read", False),
     ],
 )
-def test_a_name_covers_what_it_says_and_no_more(name, by, covered):
+def test_tool_name_covers_exactly_its_calls(name, by, covered):
     assert is_covered(name, [by]) is covered
 
 
@@ -65,9 +65,9 @@ def test_a_tool_of_any_host_is_known(name):
 
 
 @pytest.mark.parametrize(("name", "meant"), [("raed", "read"), ("Globb", "find"), ("web-search", "web_search")])
-def test_a_slip_of_the_pen_is_not_known_and_has_a_nearest_tool(name, meant):
+def test_misspelled_tool_is_unknown_and_has_a_suggestion(name, meant):
     assert (is_known(name), find_nearest(name)) == (False, meant)
 
 
-def test_what_is_like_no_tool_has_no_nearest():
+def test_name_unlike_any_tool_has_no_suggestion():
     assert (is_known("deploy"), find_nearest("deploy")) == (False, None)

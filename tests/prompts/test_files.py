@@ -41,17 +41,17 @@ def test_a_part_of_a_file_is_read_by_its_lines(folder, part, first, last):
     assert block(folder, **part) == f"=== ten.txt ===\n{lines(first, last)}"
 
 
-def test_an_absolute_path_stands_in_the_header_as_it_was_given(folder):
+def test_header_has_the_path_as_written(folder):
     path = str(folder / "ten.txt")
     assert block(Path("/"), path, head=1) == f"=== {path} ===\nline 1"
 
 
-def test_a_missing_file_is_said(folder):
+def test_missing_file_is_a_placeholder(folder):
     assert block(folder, "nope.txt") == "[file not found: nope.txt]"
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "binary", "device", "nul"])
-def test_what_cannot_be_read_as_text_is_said_and_never_waited_for(folder, kind):
+def test_unreadable_file_is_a_placeholder_and_never_blocks(folder, kind):
     path = {"device": "/dev/zero", "nul": "a\0b"}.get(kind, kind)
     if kind == "folder":
         (folder / kind).mkdir()
@@ -81,7 +81,7 @@ print(json.dumps(read_file_blocks([FileSlice(path="secret"), FileSlice(path="loc
 
 
 @pytest.mark.process
-def test_what_nobody_may_read_is_said():
+def test_file_without_permission_is_a_placeholder():
     with open_folder() as folder:
         told = as_ordinary_user(LOCKED, str(folder))
     assert told == ["[could not read file: secret]", "[could not read file: locked/a]"]
@@ -110,11 +110,11 @@ def test_size_of_a_file_that_is_too_large_is_rounded_up(folder, excess, size):
         ({"start": 50, "end": 40}, "end 40 is before start 50"),
     ],
 )
-def test_slice_without_lines_says_why(folder, part, reason):
+def test_slice_without_lines_has_a_reason(folder, part, reason):
     assert block(folder, **part) == f"=== ten.txt ===\n[no lines: {reason}]"
 
 
-def test_slice_past_the_end_of_a_file_of_one_line_says_why(folder):
+def test_slice_past_the_end_of_a_one_line_file_has_a_reason(folder):
     (folder / "one").write_text("x\n")
     assert block(folder, "one", start=2) == ("=== one ===\n[no lines: start 2 is past the end of the file (1 line)]")
 
@@ -124,7 +124,7 @@ def test_empty_file_is_an_empty_block(folder):
     assert block(folder, "empty") == block(folder, "empty", head=3) == "=== empty ===\n"
 
 
-def test_roots_bound_what_may_be_read(folder):
+def test_roots_limit_the_files_that_are_read(folder):
     (folder / "in").mkdir()
     (folder / "in" / "ok").write_text("fine")
     (folder / "in" / "link").symlink_to(folder / "ten.txt")
@@ -137,7 +137,7 @@ def test_roots_bound_what_may_be_read(folder):
     ]
 
 
-def test_a_link_that_goes_round_is_a_block_too(folder):
+def test_circular_link_is_a_placeholder(folder):
     (folder / "loop").symlink_to("loop")
     assert read_file_blocks([FileSlice(path="loop")], folder, roots=[folder]) == ["[could not read file: loop]"]
 

@@ -46,7 +46,7 @@ class _SlowRecord(MemoryRecord):
 
 @pytest.mark.parametrize("slow_from", [1, 2], ids=["at its beginning", "at its end"])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_run_whose_caller_is_cancelled_while_it_is_written_down_has_ended(scratch_home, slow_from, times):
+async def test_run_whose_caller_is_cancelled_during_a_write_has_a_stored_end(scratch_home, slow_from, times):
     store = SlowDisk(slow_from)
     async with stage(scratch_home, reply("ok"), store=store) as retinue, retinue.events(deltas=False) as watcher:
         asked = asyncio.create_task(retinue.run("explorer", "Look"))
@@ -64,7 +64,7 @@ async def test_a_run_whose_caller_is_cancelled_while_it_is_written_down_has_ende
         assert retinue._orchestrator.active_run_ids == ()
 
 
-async def test_a_session_whose_caller_is_cancelled_while_it_is_opened_stays_free(scratch_home: Path):
+async def test_session_whose_caller_is_cancelled_while_opening_is_not_locked(scratch_home: Path):
     opening, go_on = threading.Event(), threading.Event()
     is_slow = False
 

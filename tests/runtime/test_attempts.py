@@ -40,7 +40,7 @@ def plain(agent=AGENT):
     return Agent(name=agent.name, body=agent.body, tools=agent.tools, model=agent.model)
 
 
-async def test_a_transient_provider_error_is_tried_once_more(scratch_home):
+async def test_transient_provider_error_is_retried_once(scratch_home):
     result, _, events = await run(scratch_home, [fail(OVERLOADED)], [reply("second try")], agent=plain())
     assert (result.failure, result.text) == (None, "second try")
     assert [a.reason for a in result.actual.attempts] == ["first", "retry"]
@@ -52,7 +52,7 @@ async def test_a_transient_provider_error_is_tried_once_more(scratch_home):
     assert 0.75 <= result.elapsed <= 1.25
 
 
-async def test_a_correction_that_the_provider_cuts_off_is_tried_once_more_as_it_was(scratch_home):
+async def test_finalize_correction_that_fails_at_the_provider_is_retried_unchanged(scratch_home):
     prompts = []
     engine = ScriptedEngine.from_scripts([reply("no finalization")], [fail(OVERLOADED)], [finalize("final")])
 
@@ -67,7 +67,7 @@ async def test_a_correction_that_the_provider_cuts_off_is_tried_once_more_as_it_
     assert result.finalized
 
 
-async def test_two_attempts_in_all_are_made_and_no_more(scratch_home):
+async def test_run_makes_at_most_two_attempts(scratch_home):
     scripts = [[fail(OVERLOADED)]] * 3
     result, specs, _ = await run(scratch_home, *scripts, agent=plain())
     assert len(specs) == 2
@@ -75,13 +75,13 @@ async def test_two_attempts_in_all_are_made_and_no_more(scratch_home):
 
 
 @pytest.mark.parametrize("error", ["400 prompt is too long: 210000 tokens > 200000 maximum", "invalid request"])
-async def test_errors_that_will_not_pass_are_not_retried(scratch_home, error):
+async def test_permanent_provider_errors_are_not_retried(scratch_home, error):
     result, specs, _ = await run(scratch_home, [fail(error)], [reply("never")], agent=plain())
     assert len(specs) == 1
     assert result.failure and result.failure.code is ErrorCode.PROVIDER
 
 
-async def test_the_next_model_takes_over_and_the_result_says_which_answered(scratch_home):
+async def test_fallback_model_takes_over_and_the_result_names_it(scratch_home):
     result, specs, events = await run(scratch_home, [fail("429 rate limit exceeded")], [reply("from medium")])
     assert [spec.model for spec in specs] == ["big", "medium"]
     assert (result.failure, result.actual.declared_model, result.actual.model) == (None, "big", "medium")
@@ -104,7 +104,7 @@ async def test_every_fallback_model_gets_its_turn(scratch_home):
     ],
     ids=["has some", "has none"],
 )
-async def test_only_models_that_the_agent_has_not_are_advised(scratch_home, agent, advice):
+async def test_failure_hint_suggests_fallback_models_only_if_the_agent_has_none(scratch_home, agent, advice):
     result, _, _ = await run(scratch_home, *[[fail(OVERLOADED)]] * 3, agent=agent, retry_attempts=1)
     assert result.failure
     assert result.failure.message.endswith(f"It left no text; its session keeps what it did. {advice}")
@@ -158,7 +158,7 @@ async def test_context_overflow_burns_no_fallback(scratch_home):
         ("prompt is too long: 210000 tokens > 200000 maximum", "context_overflow", ["big"]),
     ],
 )
-async def test_the_agent_loop_has_the_same_fallbacks(scratch_home, error, reason, models):
+async def test_agent_loop_uses_the_same_fallback_models(scratch_home, error, reason, models):
     class Provider:
         def __init__(self, spec):
             self.name = spec.model
@@ -185,7 +185,7 @@ async def test_the_agent_loop_has_the_same_fallbacks(scratch_home, error, reason
     assert (result.failure is None) == (len(models) > 1)
 
 
-async def test_after_a_writing_tool_ran_nothing_starts_afresh(scratch_home):
+async def test_run_that_wrote_is_never_restarted_from_scratch(scratch_home):
     script = [call("bash", command="rm x"), fail(OVERLOADED)]
     result, specs, _ = await run(scratch_home, script, [reply("never")])
     assert len(specs) == 1
@@ -260,7 +260,7 @@ async def test_a_tool_that_died_with_its_attempt_does_not_stop_the_idle_clock(sc
     assert result.failure and result.failure.code is ErrorCode.IDLE_TIMEOUT
 
 
-async def test_an_attempt_that_repeats_the_one_before_is_no_loop(scratch_home):
+async def test_repeated_calls_of_the_next_attempt_are_not_a_loop(scratch_home):
     calls = [call("read", path="x")] * 3
     result, _, _ = await run(scratch_home, [*calls, fail(OVERLOADED)], [*calls, reply("ok")], agent=plain())
     assert result.failure is None

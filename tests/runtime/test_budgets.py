@@ -45,7 +45,7 @@ def reasons(results) -> list[str | None]:
         ({"max_conversation_cost": 0.03}, "cost is spent ($0.0400 of $0.0300)"),
     ],
 )
-async def test_a_second_call_is_stopped_by_what_the_first_consumed(scratch_home, limit, spent):
+async def test_usage_of_the_first_call_stops_the_second_call_of_a_conversation(scratch_home, limit, spent):
     engines = scripted(ScriptedEngine(*looking(), ANSWER), STATES_COST)
     async with stage(scratch_home, engines=engines, settings=limit) as retinue:
         first, second = await retinue.run(*LOOK), await retinue.run(*LOOK)
@@ -56,7 +56,7 @@ async def test_a_second_call_is_stopped_by_what_the_first_consumed(scratch_home,
     assert second.actual.limits == first.actual.limits
 
 
-async def test_it_is_stopped_in_the_middle_where_the_rest_of_the_budget_ends(scratch_home):
+async def test_run_is_stopped_when_the_conversation_budget_is_spent(scratch_home):
     async with stage(scratch_home, *looking(), *looking("y"), ANSWER) as retinue:
         first = await retinue.run(*LOOK, max_conversation_tokens=90)
         second = await retinue.run(*LOOK, max_conversation_tokens=90)
@@ -69,7 +69,7 @@ async def test_it_is_stopped_in_the_middle_where_the_rest_of_the_budget_ends(scr
     )
 
 
-async def test_another_conversation_has_a_budget_of_its_own(scratch_home):
+async def test_each_conversation_has_its_own_budget(scratch_home):
     async with stage(scratch_home, *looking(), ANSWER, settings={"max_conversation_tokens": 30}) as retinue:
         mine = retinue.call("nested")
         other = structs.replace(mine, lineage=structs.replace(mine.lineage, root="another"))
@@ -85,12 +85,12 @@ async def test_a_call_may_raise_the_budget_for_itself(scratch_home):
     assert reasons(results) == [None, None, "max_conversation_tokens"]
 
 
-async def test_the_budget_of_a_run_is_its_own_and_begins_anew_with_the_next(scratch_home):
+async def test_budget_of_a_run_starts_at_zero_for_the_next_run(scratch_home):
     async with stage(scratch_home, *looking(), ANSWER, settings={"max_tokens": 50}) as retinue:
         assert reasons([await retinue.run(*LOOK) for _ in range(3)]) == [None] * 3
 
 
-async def test_steps_of_a_chain_and_tasks_at_once_share_it(scratch_home):
+async def test_chain_steps_and_parallel_tasks_share_the_conversation_budget(scratch_home):
     async with stage(scratch_home, ANSWER, settings={"max_conversation_tokens": 30, "max_concurrency": 1}) as retinue:
         chain = await retinue.chain([LOOK, LOOK, LOOK, LOOK])
         assert reasons(chain) == [None, None, "max_conversation_tokens"]
@@ -103,7 +103,7 @@ async def test_steps_of_a_chain_and_tasks_at_once_share_it(scratch_home):
     assert started == 2
 
 
-async def test_attempts_and_other_models_draw_on_it(scratch_home):
+async def test_all_attempts_and_models_count_for_the_budget(scratch_home):
     tries = ScriptedEngine.from_scripts([*looking(), fail("429 rate limit")], [*looking(), ANSWER])
     agent = Agent(name="a", model="m1", fallback_models=("m2",))
     async with stage(scratch_home, engines=scripted(tries), agents=[agent]) as retinue:
@@ -113,7 +113,7 @@ async def test_attempts_and_other_models_draw_on_it(scratch_home):
     assert result.usage.tokens == 40
 
 
-async def test_runs_below_draw_on_it_and_their_parent_is_told_when_it_is_spent(scratch_home):
+async def test_child_runs_count_for_the_budget_and_a_spent_budget_refuses_the_next_child(scratch_home):
     three = DelegateStep(
         {"mode": "parallel", "tasks": [{"agent": "explorer", "task": f"part {n}"} for n in range(3)]}
     )
@@ -135,7 +135,7 @@ async def test_runs_below_draw_on_it_and_their_parent_is_told_when_it_is_spent(s
     assert results[0].actual.nested_usage.tokens == 40
 
 
-async def test_a_conversation_that_goes_on_has_spent_what_the_store_says(scratch_home):
+async def test_continued_conversation_counts_its_stored_usage(scratch_home):
     options = {"root": "c1", "settings": {"max_conversation_tokens": 100}}
     state = scratch_home / "state"
     async with stage(scratch_home, *looking(), ANSWER, store=None, state=state, **options) as retinue:
@@ -150,7 +150,7 @@ async def test_a_conversation_that_goes_on_has_spent_what_the_store_says(scratch
         assert reasons([await retinue.run(*LOOK)]) == [None]
 
 
-async def test_a_cost_nobody_states_cannot_be_bounded(scratch_home):
+async def test_unknown_cost_is_not_limited(scratch_home):
     async with stage(scratch_home, ANSWER) as retinue:
         result = await retinue.run(*LOOK, max_conversation_cost=1.0)
     assert result.failure
@@ -158,7 +158,7 @@ async def test_a_cost_nobody_states_cannot_be_bounded(scratch_home):
     assert "max_conversation_cost" in result.failure.message
 
 
-async def test_an_engine_is_told_what_is_left_of_the_money(scratch_home):
+async def test_engine_gets_the_remaining_cost_limit(scratch_home):
     """Claude Code keeps such a bound itself: what others have spent of it must not be spent again."""
     told: list[tuple[float | None, float | None]] = []
 
@@ -178,7 +178,7 @@ async def test_an_engine_is_told_what_is_left_of_the_money(scratch_home):
     assert rounded == [(0.1, 0.5), (0.08, 0.48), (0.06, 0.46), (0.1, 0.42), (0.08, 0.4)]
 
 
-async def test_a_session_that_goes_on_under_its_conversation_has_spent_what_the_store_says(scratch_home):
+async def test_continued_session_counts_its_stored_usage_in_its_conversation(scratch_home):
     options = {"store": None, "state": scratch_home / "state"}
     async with stage(scratch_home, ANSWER, **options) as retinue:
         own = retinue.call("single")
@@ -208,7 +208,7 @@ async def test_runs_of_a_session_under_another_conversation_are_not_counted(scra
             assert result.failure is None
 
 
-async def test_what_a_conversation_began_and_another_continued_is_still_counted(scratch_home):
+async def test_session_continued_by_another_conversation_still_counts_for_the_first(scratch_home):
     options = {"store": None, "state": scratch_home / "state"}
     async with stage(scratch_home, ANSWER, root="c1", **options) as retinue:
         first = await retinue.run(*LOOK)

@@ -60,7 +60,7 @@ async def test_cancelling_at_any_moment_leaves_one_end_and_no_lease(scratch_home
 
 
 @VIRTUAL_TIME
-async def test_the_same_on_the_other_event_loop(scratch_home):
+async def test_cancelling_at_any_moment_leaves_one_end_on_trio_too(scratch_home):
     for turns in range(60):
         async with stage(scratch_home, *SCRIPT) as retinue:
             await cancelled_after(turns, retinue, lambda r=retinue: r.delegate([("explorer", "x")] * 5))
@@ -69,7 +69,7 @@ async def test_the_same_on_the_other_event_loop(scratch_home):
                 assert isinstance(events[-1].event, RunEnded)
 
 
-async def test_what_watchers_saw_is_what_is_stored_even_if_the_caller_was_cancelled(scratch_home, tmp_path):
+async def test_published_events_equal_stored_events_after_a_cancelled_call(scratch_home, tmp_path):
     for turns in range(0, 60, 3):
         async with stage(scratch_home, *SCRIPT, store=None, state=tmp_path / str(turns)) as retinue:
             async with retinue.events(deltas=False) as watcher:
@@ -80,7 +80,7 @@ async def test_what_watchers_saw_is_what_is_stored_even_if_the_caller_was_cancel
 
 
 @pytest.mark.parametrize("kind", ["memory", "files"])
-async def test_leaving_the_block_ends_what_still_runs(scratch_home, tmp_path, kind):
+async def test_leaving_the_block_ends_active_runs(scratch_home, tmp_path, kind):
     results: list[RunResult] = []
     store = MemoryStore() if kind == "memory" else None
     retinue = stage(scratch_home, reply("half", stop_reason="length"), HangStep(), store=store, state=tmp_path / "s")
@@ -99,7 +99,7 @@ async def test_leaving_the_block_ends_what_still_runs(scratch_home, tmp_path, ki
 
 
 @VIRTUAL_TIME
-async def test_stopping_everything_stops_a_chain_for_good(scratch_home):
+async def test_stop_all_prevents_the_remaining_steps_of_a_chain(scratch_home):
     steps = []
 
     def script(spec):
@@ -115,7 +115,7 @@ async def test_stopping_everything_stops_a_chain_for_good(scratch_home):
     assert (steps, [r.text for r in results]) == (["one"], ["answered"])
 
 
-async def test_cancelling_while_opening_closes_what_was_opened(scratch_home, tmp_path):
+async def test_cancelling_while_opening_closes_all_opened_parts(scratch_home, tmp_path):
     class Slow(MemoryStore):
         async def recover(self):
             await anyio.sleep_forever()
@@ -139,7 +139,7 @@ async def test_nothing_runs_outside_the_block_and_the_block_can_be_entered_again
 
 @VIRTUAL_TIME
 @pytest.mark.parametrize("ending", ["timeout", "stop"])
-async def test_an_engine_that_fails_while_it_is_stopped_does_not_hide_why(scratch_home, ending):
+async def test_engine_error_during_a_stop_does_not_replace_the_reason(scratch_home, ending):
     class Clumsy:
         async def run(self, spec, emit) -> None:
             try:
@@ -158,7 +158,7 @@ async def test_an_engine_that_fails_while_it_is_stopped_does_not_hide_why(scratc
     assert result.failure and (result.failure.code, result.exit_code) == expected
 
 
-async def test_an_engine_that_cannot_be_made_fails_its_run_alone(scratch_home):
+async def test_engine_that_cannot_be_created_fails_only_its_run(scratch_home):
     def broken():
         raise ImportError("no such module")
 
@@ -172,7 +172,7 @@ async def test_an_engine_that_cannot_be_made_fails_its_run_alone(scratch_home):
     assert bad.failure and (bad.failure.code, bad.failure.reason) == (ErrorCode.ENGINE, "crashed")
 
 
-async def test_a_record_that_cannot_be_read_back_leaves_the_failure_that_stands(scratch_home):
+async def test_unreadable_record_keeps_the_original_failure(scratch_home):
     class Forgetful(MemoryStore):
         def events(self, session, *, run=None):
             raise RefusedError(engine_error("unreadable", code=ErrorCode.STORAGE).failure)

@@ -36,7 +36,7 @@ def small(retinue: Retinue, store: MemoryStore) -> ConversationBudgets:
     return accounts
 
 
-async def test_a_conversation_that_was_forgotten_is_counted_again_from_its_record(scratch_home):
+async def test_evicted_conversation_is_counted_again_from_the_store(scratch_home):
     store = MemoryStore()
     async with stage(scratch_home, reply("ok", usage=TWENTY), store=store) as retinue:
         accounts = small(retinue, store)
@@ -48,7 +48,7 @@ async def test_a_conversation_that_was_forgotten_is_counted_again_from_its_recor
         assert (spent.failure.code, spent.failure.reason) == (ErrorCode.BUDGET, "max_conversation_tokens")
 
 
-async def test_a_conversation_in_which_something_runs_is_not_forgotten(scratch_home):
+async def test_conversation_with_active_runs_is_not_evicted(scratch_home):
     store, begun, go_on = MemoryStore(), anyio.Event(), anyio.Event()
 
     async def wait() -> None:

@@ -18,7 +18,7 @@ def durable(number: int) -> EventRecord:
     return EventRecord(ORIGIN, number, 0.0, Text("x"))
 
 
-async def test_each_watcher_sees_everything_from_entering_to_leaving():
+async def test_subscriber_gets_every_event_during_its_block():
     bus = EventBus()
     bus.publish(durable(1))
     async with bus.subscribe() as one:
@@ -31,7 +31,7 @@ async def test_each_watcher_sees_everything_from_entering_to_leaving():
     assert [s.seq for s in other.drain()] == [3]
 
 
-async def test_a_watcher_waits_for_what_comes():
+async def test_subscriber_waits_for_the_next_event():
     bus = EventBus()
     async with bus.subscribe() as watcher, anyio.create_task_group() as group:
 
@@ -43,7 +43,7 @@ async def test_a_watcher_waits_for_what_comes():
             assert (await anext(watcher)).seq == 1
 
 
-async def test_a_slow_watcher_loses_deltas_and_no_durable_event():
+async def test_slow_subscriber_loses_deltas_and_no_durable_event():
     bus = EventBus()
     async with bus.subscribe() as slow:
         for number in range(2 * MAX_QUEUED_DELTAS):
@@ -53,7 +53,7 @@ async def test_a_slow_watcher_loses_deltas_and_no_durable_event():
     assert (len(seen), slow.dropped, seen[-1].seq) == (MAX_QUEUED_DELTAS + 1, MAX_QUEUED_DELTAS, -1)
 
 
-async def test_a_watcher_may_do_without_deltas():
+async def test_subscriber_can_decline_deltas():
     bus = EventBus()
     async with bus.subscribe(deltas=False) as watcher:
         assert bus.wants_deltas is False
@@ -64,7 +64,7 @@ async def test_a_watcher_may_do_without_deltas():
             assert bus.wants_deltas is True
 
 
-async def test_a_stalled_watcher_is_cut_off_and_told():
+async def test_stalled_subscriber_is_cut_off_with_an_error():
     bus = EventBus()
     async with bus.subscribe() as stalled, bus.subscribe() as awake:
         seen = 0

@@ -38,7 +38,7 @@ def keeping(home, engine):
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=True)
-async def test_an_engine_that_keeps_processes_lives_from_its_first_run_to_the_end(scratch_home):
+async def test_engine_with_processes_lives_from_its_first_run_until_close(scratch_home):
     engine = Keeping()
     async with keeping(scratch_home, engine) as retinue:
         assert engine.life == []
@@ -47,7 +47,7 @@ async def test_an_engine_that_keeps_processes_lives_from_its_first_run_to_the_en
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=True)
-async def test_what_the_caller_raises_leaves_the_block_as_it_is(scratch_home):
+async def test_exception_of_the_block_is_raised_unchanged(scratch_home):
     engine = Keeping()
     with pytest.raises(KeyError, match="mine"):
         async with keeping(scratch_home, engine) as retinue:
@@ -57,7 +57,7 @@ async def test_what_the_caller_raises_leaves_the_block_as_it_is(scratch_home):
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"], indirect=True)
-async def test_cancelling_the_block_ends_what_is_kept(scratch_home):
+async def test_cancelling_the_block_ends_kept_processes(scratch_home):
     engine = Keeping()
     with anyio.move_on_after(60) as scope:
         async with keeping(scratch_home, engine) as retinue:

@@ -64,7 +64,7 @@ async def test_ten_thousand_calls_of_one_retinue_are_answered_in_bounded_memory(
     assert grown < CALLS // 20
 
 
-async def test_a_conversation_that_is_continued_makes_more_calls_than_max_spawns(scratch_home):
+async def test_continued_conversation_may_make_more_calls_than_max_spawns(scratch_home):
     options = {"store": None, "state": scratch_home / "state", "root": "c1", "settings": {"max_spawns": 1}}
     for _ in range(2):
         async with stage(scratch_home, reply("ok"), **options) as retinue:
@@ -73,7 +73,7 @@ async def test_a_conversation_that_is_continued_makes_more_calls_than_max_spawns
             assert (first.failure, again.failure) == (None, None)
 
 
-async def test_a_tree_of_agents_without_end_stops_at_64_spawns_for_each_root_call(scratch_home):
+async def test_endless_tree_of_agents_stops_at_64_spawns_per_root_call(scratch_home):
     def delegate_without_end(spec: RunSpec) -> Script:
         depth, task = spec.lineage.depth, spec.task
         more = [{"agent": "lead", "task": f"{task}.{part}"} for part in range(4)]
@@ -131,7 +131,7 @@ async def test_a_thousand_calls_at_once_wait_before_they_open_files(scratch_home
     assert most_live == MAX_BEGUN
 
 
-async def test_calls_that_wait_to_begin_are_stopped_with_the_others(scratch_home):
+async def test_waiting_calls_are_stopped_by_stop_all(scratch_home):
     codes: Counter[ErrorCode | None] = Counter()
 
     async def call() -> None:
@@ -149,7 +149,7 @@ async def test_calls_that_wait_to_begin_are_stopped_with_the_others(scratch_home
         assert len(await retinue.sessions()) == MAX_BEGUN
 
 
-async def test_a_cancelled_call_that_waits_to_begin_leaves_its_place_to_the_next(scratch_home):
+async def test_cancelled_waiting_call_leaves_its_place_to_the_next(scratch_home):
     intake, begun = RunIntake(), list[int]()
 
     async def enter(number: int, runs: int) -> None:

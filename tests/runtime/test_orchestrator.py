@@ -45,7 +45,7 @@ async def test_waiting_for_a_slot_costs_no_timeout(scratch_home):
     assert [(result.failure, result.elapsed) for result in results] == [(None, 500)] * 12
 
 
-async def test_results_come_in_the_order_of_the_tasks_whoever_ends_first(scratch_home):
+async def test_results_are_in_task_order_regardless_of_end_order(scratch_home):
     def script(spec):
         return [WaitStep(10 - int(spec.task[-1])), reply(spec.task)]
 
@@ -54,7 +54,7 @@ async def test_results_come_in_the_order_of_the_tasks_whoever_ends_first(scratch
     assert [result.text for result in results] == ["task 0", "task 1", "task 2", "task 3"]
 
 
-async def test_one_hung_task_does_not_hold_back_the_others(scratch_home):
+async def test_hung_task_does_not_delay_other_tasks(scratch_home):
     def script(spec):
         return [HangStep()] if spec.task == "task 2" else [WaitStep(1), reply("ok")]
 
@@ -67,7 +67,7 @@ async def test_one_hung_task_does_not_hold_back_the_others(scratch_home):
     assert sum(summary.latest.state is SessionState.COMPLETED for summary in listed) == 7
 
 
-async def test_one_bad_task_fails_alone(scratch_home):
+async def test_invalid_task_fails_alone(scratch_home):
     async with stage(scratch_home, reply("ok")) as retinue:
         good, bad = await retinue.delegate([("explorer", "x"), ("nobody", "y")])
         stored = await retinue.sessions()
@@ -77,7 +77,7 @@ async def test_one_bad_task_fails_alone(scratch_home):
     assert [one.session for one in stored] == [good.session]
 
 
-async def test_one_bad_task_of_a_host_fails_alone_and_leaves_its_session(scratch_home):
+async def test_invalid_task_of_a_host_fails_alone_and_stores_its_session(scratch_home):
     plan = Plan(tasks=(Task(agent="explorer", prompt="x"), Task(agent="nobody", prompt="y")), mode=Mode.PARALLEL)
     async with stage(scratch_home, reply("ok")) as retinue:
         good, bad = await retinue.run_plan(plan, retinue.call("fanout"))
@@ -90,7 +90,7 @@ async def test_one_bad_task_of_a_host_fails_alone_and_leaves_its_session(scratch
 # -- chains ----------------------------------------------------------------------------------------
 
 
-async def test_each_step_of_a_chain_gets_what_the_one_before_said(scratch_home):
+async def test_chain_step_gets_the_answer_of_the_previous_step(scratch_home):
     prompts = []
 
     def script(spec):
@@ -131,7 +131,7 @@ async def test_a_chain_stops_at_its_first_failure_and_keeps_what_came_before(scr
     ]
 
 
-async def test_a_chain_with_an_agent_that_cannot_run_is_refused_whole(scratch_home):
+async def test_chain_with_an_unusable_agent_is_refused_as_a_whole(scratch_home):
     async with stage(scratch_home, reply("ok")) as retinue:
         (refused,) = await retinue.chain([("explorer", "one"), ("nobody", "two")])
         assert refused.failure
@@ -154,7 +154,7 @@ async def test_a_call_takes_one_to_sixteen_tasks(scratch_home, count):
         assert list(await retinue.sessions()) == []
 
 
-async def test_a_step_of_a_chain_is_shown_files_as_the_steps_before_left_them(scratch_home):
+async def test_chain_step_reads_files_as_earlier_steps_left_them(scratch_home):
     prompts = []
 
     async def write():
@@ -176,7 +176,7 @@ async def test_a_step_of_a_chain_is_shown_files_as_the_steps_before_left_them(sc
     ]
 
 
-async def test_of_two_who_continue_a_session_at_once_one_does_and_the_other_has_not_begun(scratch_home):
+async def test_second_of_two_concurrent_resumes_is_refused(scratch_home):
     key = f"sk-ant-api03-{'k' * 90}"
     async with stage(scratch_home, WaitStep(1), reply("ok")) as retinue:
         first = await retinue.run("explorer", "Look")
@@ -203,7 +203,7 @@ async def test_of_two_who_continue_a_session_at_once_one_does_and_the_other_has_
 # -- stopping --------------------------------------------------------------------------------------
 
 
-async def test_stopping_one_run_keeps_what_it_had_and_leaves_the_others(scratch_home):
+async def test_stopping_one_run_keeps_its_text_and_leaves_other_runs(scratch_home):
     async with stage(scratch_home, reply("first part", stop_reason="length"), WaitStep(100), reply("end")) as retinue:
 
         async def stop_the_first():
@@ -363,7 +363,7 @@ async def test_bad_resumes_refuse_the_whole_call(scratch_home, sessions, code, m
         assert len(await retinue.sessions()) == 1
 
 
-async def test_a_session_at_work_cannot_be_resumed(scratch_home):
+async def test_running_session_cannot_be_resumed(scratch_home):
     async with stage(scratch_home, WaitStep(10), reply("ok")) as retinue, retinue.events() as events:
         async with anyio.create_task_group() as group:
             group.start_soon(retinue.run, "explorer", "one")

@@ -43,7 +43,7 @@ async def failure_of(home, task=None, **options):
         ("é" * 2**19 + "x", "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes)."),
     ],
 )
-async def test_a_task_that_says_nothing_or_too_much_is_refused(scratch_home, prompt, message):
+async def test_empty_or_too_long_task_is_refused(scratch_home, prompt, message):
     with pytest.raises(RefusedError) as refused:
         await spec_of(scratch_home, Task(agent="explorer", prompt=prompt))
     assert refused.value.failure.code is ErrorCode.INVALID_INPUT
@@ -73,7 +73,7 @@ async def test_too_deep_a_call_is_refused_first_of_all(scratch_home, depth, deep
     assert refused.value.failure.message == f"Subagent depth exceeded ({shown}). Nested subagents are not allowed."
 
 
-async def test_nothing_is_dispatched_where_it_is_disabled(scratch_home):
+async def test_disabled_setting_refuses_every_call(scratch_home):
     with pytest.raises(RefusedError, match="Subagents are disabled in configuration") as refused:
         await spec_of(scratch_home, call_settings={"enabled": False})
     assert refused.value.failure.code is ErrorCode.DISABLED
@@ -98,7 +98,7 @@ async def test_a_working_directory_that_cannot_be_used_fails_the_task(scratch_ho
 
 
 @pytest.mark.parametrize("name", ["nobody", "../explorer", "a/b", "/etc/passwd", "Explorer"])
-async def test_an_unknown_agent_fails_the_task_and_says_who_there_is(scratch_home, name):
+async def test_unknown_agent_fails_the_task_and_lists_known_agents(scratch_home, name):
     failure = await failure_of(scratch_home, Task(agent=name, prompt="x"))
     assert failure.code is ErrorCode.UNKNOWN_AGENT
     assert failure.message == (
@@ -106,7 +106,7 @@ async def test_an_unknown_agent_fails_the_task_and_says_who_there_is(scratch_hom
     )
 
 
-async def test_handing_on_exactly_the_task_one_was_given_is_refused(scratch_home):
+async def test_delegating_the_own_task_unchanged_is_refused(scratch_home):
     above = (AncestorTask("explorer", "x", str(scratch_home)),)
     lineage = Lineage(root="r", parent_call="c", depth=1, ancestors=above)
     failure = await failure_of(scratch_home, call={"lineage": lineage})
@@ -122,7 +122,7 @@ async def test_a_tool_the_engine_does_not_have_fails_by_name(scratch_home):
     assert failure.code is ErrorCode.UNSUPPORTED and "teleport" in failure.message
 
 
-async def test_a_budget_nobody_can_count_is_unsupported(scratch_home):
+async def test_budget_the_engine_cannot_count_is_unsupported(scratch_home):
     failure = await failure_of(scratch_home, call_settings={"max_cost": 1.0})
     assert failure.code is ErrorCode.UNSUPPORTED and "max_cost" in failure.message
 
@@ -140,7 +140,7 @@ def kind(capabilities=CAPABILITIES, *, name="scripted", missing=None, **more):
     )
 
 
-async def test_an_unknown_engine_is_named_with_those_there_are(scratch_home):
+async def test_unknown_engine_failure_lists_known_engines(scratch_home):
     failure = await failure_of(scratch_home, call_settings={"engine": "warp"})
     assert (failure.code, failure.message) == (
         ErrorCode.UNKNOWN_ENGINE,
@@ -148,7 +148,7 @@ async def test_an_unknown_engine_is_named_with_those_there_are(scratch_home):
     )
 
 
-async def test_an_engine_that_is_not_there_says_why(scratch_home):
+async def test_missing_engine_fails_with_the_reason(scratch_home):
     failure = await failure_of(scratch_home, engines={"scripted": kind(missing="pi is not on the PATH.")})
     assert failure.message == "The scripted engine cannot be used: pi is not on the PATH."
 
@@ -165,7 +165,7 @@ async def test_the_call_chooses_the_engine_before_the_agent_before_the_setting(s
     assert planned.spec.engine == "two"
 
 
-async def test_auto_takes_the_first_engine_that_is_there(scratch_home):
+async def test_auto_selects_the_first_available_engine(scratch_home):
     engines = {
         "pi": kind(name="pi", missing="not found"),
         "claude": kind(name="claude"),
@@ -175,7 +175,7 @@ async def test_auto_takes_the_first_engine_that_is_there(scratch_home):
     assert spec.engine == "claude"
 
 
-async def test_rules_are_taken_for_an_agent_only_where_a_person_reads_the_answer(scratch_home):
+async def test_auto_selects_the_offline_engine_only_if_the_caller_allows_it(scratch_home):
     engines = {"offline": kind(name="offline", uses_models=False)}
     options = {"engines": engines, "call_settings": {"engine": "auto"}}
     failure = await failure_of(scratch_home, **options)
@@ -226,7 +226,7 @@ async def test_a_projects_agent_may_only_lower_limits(scratch_home, tmp_path):
     assert [p.spec.limits.timeout for p in planned] == [60, 600]
 
 
-async def test_a_child_is_marked_as_one(scratch_home):
+async def test_child_environment_has_the_depth_variables(scratch_home):
     spec, _ = await spec_of(scratch_home, surface="single")
     assert spec.environment == {
         "HOME": str(scratch_home),
@@ -278,7 +278,7 @@ async def test_below_the_root_files_stay_within_the_callers_directory(scratch_ho
 
 
 @pytest.mark.parametrize("part", [{"head": 0}, {"tail": -1}, {"start": 0}, {"end": -5}])
-async def test_a_part_of_a_file_that_cannot_be_is_refused(scratch_home, part):
+async def test_impossible_file_slice_is_refused(scratch_home, part):
     task = Task(agent="explorer", prompt="go", files=(FileSlice(path="a", **part),))
     with pytest.raises(RefusedError, match="The task names a part of a that cannot be: lines count from 1"):
         await spec_of(scratch_home, task)
@@ -300,7 +300,7 @@ async def test_a_field_of_a_wrong_type_is_refused_and_named(scratch_home, task):
     assert refused.value.failure.code is ErrorCode.INVALID_INPUT
 
 
-async def test_a_child_passes_on_what_it_was_granted(scratch_home):
+async def test_authority_of_child_runs_is_the_grant_of_their_parent(scratch_home):
     agent = Agent(name="a", tools=("read", "bash"), grants=("read",))
     spec, _ = await spec_of(scratch_home, Task(agent="a", prompt="x"), agents=[agent])
     assert spec.authority == frozenset({"read"})
@@ -309,7 +309,7 @@ async def test_a_child_passes_on_what_it_was_granted(scratch_home):
     assert Retinue(environ={**environ, "RETINUE_AUTHORITY": ""}).call("nested").authority == frozenset()
 
 
-async def test_authority_bounds_what_an_agent_gets(scratch_home):
+async def test_authority_limits_the_tools_of_an_agent(scratch_home):
     agent = Agent(name="a", tools=("read", "bash", "write"))
     spec, _ = await spec_of(
         scratch_home, Task(agent="a", prompt="x"), agents=[agent], call={"authority": frozenset({"read", "grep"})}
@@ -321,7 +321,7 @@ async def test_authority_bounds_what_an_agent_gets(scratch_home):
     ]
 
 
-async def test_a_projects_agent_that_was_passed_over_is_said(scratch_home, tmp_path):
+async def test_skipped_project_agent_is_reported(scratch_home, tmp_path):
     (tmp_path / ".git").mkdir()
     folder = tmp_path / ".retinue" / "agents"
     folder.mkdir(parents=True)
@@ -339,7 +339,7 @@ async def test_a_projects_agent_that_was_passed_over_is_said(scratch_home, tmp_p
 # -- skills ----------------------------------------------------------------------------------------
 
 
-async def test_skills_an_agent_loads_stand_behind_what_it_appends(scratch_home):
+async def test_loaded_skills_follow_the_appended_prompt(scratch_home):
     folder = scratch_home / ".agents" / "skills" / "sql"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: sql\ndescription: How to ask.\n---\nAsk well.")
@@ -391,7 +391,7 @@ async def test_a_provider_without_a_model_is_reported_as_not_applied(scratch_hom
 # -- an engine's own sessions ----------------------------------------------------------------------
 
 
-async def test_an_engine_does_not_go_on_from_its_own_record_where_another_went_on_since(scratch_home):
+async def test_engine_ignores_its_own_session_if_another_engine_continued_since(scratch_home):
     native = structs.replace(CAPABILITIES, resumes_natively=True)
     kinds = {
         name: EngineInfo(
@@ -416,7 +416,7 @@ async def test_an_engine_does_not_go_on_from_its_own_record_where_another_went_o
 
 
 @pytest.mark.parametrize(("cwd", "is_within"), [("", True), ("inside", True), ("..", False), ("link", False)])
-async def test_where_a_call_has_roots_its_runs_work_below_them_only(tmp_path, cwd, is_within):
+async def test_runs_of_a_call_with_roots_work_only_below_them(tmp_path, cwd, is_within):
     place = tmp_path / "place"
     (place / "inside").mkdir(parents=True)
     (place / "link").symlink_to(tmp_path)

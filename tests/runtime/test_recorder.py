@@ -63,7 +63,7 @@ def interleaved(text):
 
 
 @pytest.mark.parametrize("place", scripts())
-async def test_no_secret_leaves(scratch_home, place):
+async def test_secrets_are_redacted_in_the_store_the_events_and_the_result(scratch_home, place):
     environ = {"HOME": str(scratch_home), "MY_SERVICE_API_KEY": CANARY}
 
     from retinue.client import Retinue
@@ -98,7 +98,7 @@ async def test_text_that_is_not_unicode_is_stored_all_the_same(scratch_home, tmp
     assert len(stored) == 9
 
 
-async def test_a_store_that_cannot_write_costs_a_warning_and_no_answer(scratch_home, tmp_path):
+async def test_failing_store_adds_a_warning_and_keeps_the_answer(scratch_home, tmp_path):
     blocked = tmp_path / "state"
     blocked.write_text("a file stands where the folder should be")
     async with (
@@ -123,7 +123,7 @@ async def test_an_agents_own_key_is_masked(scratch_home):
     assert result.actual.masks == 1
 
 
-async def test_a_secret_counts_once_however_often_it_is_written_down(scratch_home):
+async def test_secret_counts_once_however_often_it_is_stored(scratch_home):
     async with stage(scratch_home, reply("ok")) as retinue:
         result = await retinue.run("explorer", f"use {GITHUB}")
     assert result.actual.masks == 1

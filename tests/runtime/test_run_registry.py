@@ -81,7 +81,7 @@ async def refusal(work):
 # -- steering --------------------------------------------------------------------------------------
 
 
-async def test_what_is_said_to_an_agent_is_heard_recorded_and_answered(scratch_home):
+async def test_steering_message_is_delivered_recorded_and_answered(scratch_home):
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("I was told: {steer}")) as scene:
         await scene.retinue.steer(scene.run, "look into tests, too")
     assert scene.result.text == "I was told: look into tests, too"
@@ -89,7 +89,7 @@ async def test_what_is_said_to_an_agent_is_heard_recorded_and_answered(scratch_h
     assert events == [AT_WORK, SteeringDelivered("look into tests, too"), Text("I was told: look into tests, too")]
 
 
-async def test_what_is_said_before_the_answer_comes_has_the_run_go_on_after_it(scratch_home):
+async def test_steering_before_the_answer_makes_the_run_continue_after_it(scratch_home):
     """An answer is no end while the agent has something to answer: the time to say goodbye does not count."""
     heard = anyio.Event()
     script = (reply("early answer"), RunCallback(heard.wait), reply("better answer"))
@@ -100,7 +100,7 @@ async def test_what_is_said_before_the_answer_comes_has_the_run_go_on_after_it(s
 
 
 @VIRTUAL_TIME
-async def test_a_run_that_works_on_what_it_was_told_is_not_ended_for_having_answered(scratch_home):
+async def test_run_that_works_on_a_steering_message_is_not_ended_by_its_earlier_answer(scratch_home):
     async with at_work(
         scratch_home, reply("early answer"), WaitForSteering(), WaitStep(60), reply("better answer")
     ) as scene:
@@ -108,7 +108,7 @@ async def test_a_run_that_works_on_what_it_was_told_is_not_ended_for_having_answ
     assert (scene.result.text, scene.result.elapsed) == ("better answer", 60)
 
 
-async def test_secrets_that_are_said_are_masked_in_the_record_and_not_for_the_agent(scratch_home):
+async def test_secrets_in_steering_are_redacted_in_the_record_and_not_for_the_agent(scratch_home):
     key = "sk-ant-api03-" + "a" * 40
     heard = []
     engine = ScriptedEngine(AT_WORK, WaitForSteering(), reply("done"))
@@ -129,14 +129,14 @@ async def test_secrets_that_are_said_are_masked_in_the_record_and_not_for_the_ag
     assert scene.result.actual.masks == 1
 
 
-async def test_what_is_no_text_is_taken_out_of_what_is_said(scratch_home):
+async def test_control_characters_are_removed_from_steering(scratch_home):
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("{steer}")) as scene:
         await scene.retinue.steer(scene.run, "  \x1b[31mred\x1b[0m\x00 and \ud800 half  ")
     assert scene.result.text == "red and \ufffd half"
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "\x00\x07", "\x1b[2J"])
-async def test_nothing_is_not_said(scratch_home, text):
+async def test_empty_steering_is_refused(scratch_home, text):
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("{steer}")) as scene:
         failure = await refusal(scene.retinue.steer(scene.run, text))
         assert failure.code is ErrorCode.INVALID_INPUT
@@ -156,7 +156,7 @@ async def test_a_text_longer_than_a_task_may_be_is_refused(scratch_home):
     assert scene.result.text == "ö" * 5
 
 
-async def test_a_run_is_told_only_so_much(scratch_home):
+async def test_steering_of_one_run_is_limited_in_number_and_size(scratch_home):
     async with at_work(
         scratch_home, AT_WORK, RunCallback(anyio.sleep_forever), settings={"max_task_bytes": 2**30}
     ) as scene:
@@ -172,7 +172,7 @@ async def test_a_run_is_told_only_so_much(scratch_home):
         scene.retinue.stop_all()
 
 
-async def test_an_engine_that_cannot_says_so_and_which_can(scratch_home):
+async def test_steering_an_unsteerable_engine_names_the_steerable_ones(scratch_home):
     go_on = anyio.Event()
     deaf = EngineInfo(
         name="scripted",
@@ -190,7 +190,7 @@ async def test_an_engine_that_cannot_says_so_and_which_can(scratch_home):
     assert (scene.result.text, scene.result.actual.notices) == ("done", ())
 
 
-async def test_what_has_ended_waits_or_never_was_is_not_steered_and_not_extended(scratch_home):
+async def test_ended_queued_or_unknown_runs_cannot_be_steered_or_extended(scratch_home):
     go_on = anyio.Event()
     async with stage(scratch_home, AT_WORK, RunCallback(go_on.wait), reply("done")) as retinue:
         async with anyio.create_task_group() as group, retinue.events(deltas=False) as events:
@@ -220,7 +220,7 @@ async def test_what_has_ended_waits_or_never_was_is_not_steered_and_not_extended
             assert failure.code is ErrorCode.SESSION_NOT_FOUND
 
 
-async def test_what_comes_too_late_is_told_with_the_result(scratch_home):
+async def test_steering_that_comes_too_late_is_reported_in_the_result(scratch_home):
     told = anyio.Event()
     async with at_work(scratch_home, AT_WORK, RunCallback(told.wait)) as scene:
         await scene.retinue.steer(scene.run, "too\nlate")
@@ -231,7 +231,7 @@ async def test_what_comes_too_late_is_told_with_the_result(scratch_home):
     assert scene.result.actual.notices == (sentence,)
 
 
-async def test_whenever_something_is_said_it_is_refused_heard_or_told_of_with_the_result(scratch_home):
+async def test_steering_at_any_moment_is_refused_delivered_or_reported(scratch_home):
     script = (
         call("read", path="x"),
         WaitStep(0),
@@ -270,7 +270,7 @@ async def test_whenever_something_is_said_it_is_refused_heard_or_told_of_with_th
 
 
 @VIRTUAL_TIME
-async def test_what_was_said_in_an_attempt_that_failed_stands_in_the_prompt_of_the_next(scratch_home):
+async def test_steering_of_a_failed_attempt_is_in_the_prompt_of_the_next(scratch_home):
     told, prompts = anyio.Event(), []
     scripts = ScriptedEngine.from_scripts(
         [AT_WORK, WaitForSteering(), fail("529 overloaded_error: Overloaded"), RunCallback(told.wait)],
@@ -291,7 +291,7 @@ async def test_what_was_said_in_an_attempt_that_failed_stands_in_the_prompt_of_t
 
 
 @VIRTUAL_TIME
-async def test_what_was_said_stands_in_a_prompt_only_once(scratch_home):
+async def test_steering_is_in_a_prompt_only_once(scratch_home):
     told, prompts = [anyio.Event(), anyio.Event()], []
     failed = (fail("529 overloaded_error: Overloaded"),)
     scripts = ScriptedEngine.from_scripts(
@@ -314,7 +314,7 @@ async def test_what_was_said_stands_in_a_prompt_only_once(scratch_home):
 
 
 @VIRTUAL_TIME
-async def test_a_correction_brings_what_was_not_heard(scratch_home):
+async def test_finalize_correction_includes_undelivered_steering(scratch_home):
     told, prompts = anyio.Event(), []
     scripts = ScriptedEngine.from_scripts([reply("no finalization"), RunCallback(told.wait)], [finalize("final")])
 
@@ -330,7 +330,7 @@ async def test_a_correction_brings_what_was_not_heard(scratch_home):
     assert scene.result.finalized == Finalization("SUCCESS", "final")
 
 
-async def test_a_session_remembers_what_was_said_where_the_agent_heard_it(scratch_home):
+async def test_session_history_has_steering_where_it_was_delivered(scratch_home):
     script = (
         AT_WORK,
         call("read", path="a", returns="A"),
@@ -366,7 +366,7 @@ async def test_timeout_after_an_extension_names_the_new_limit_and_how_long_the_r
 
 
 @VIRTUAL_TIME
-async def test_a_run_that_is_given_more_time_ends_that_much_later(scratch_home):
+async def test_extended_run_ends_that_much_later(scratch_home):
     async with at_work(scratch_home, AT_WORK, HangStep(), timeout=100) as scene:
         await anyio.sleep(60)
         assert await scene.retinue.extend(scene.run, 50) == 150
@@ -380,21 +380,21 @@ async def test_a_run_that_is_given_more_time_ends_that_much_later(scratch_home):
 
 
 @VIRTUAL_TIME
-async def test_a_run_that_needs_the_time_completes(scratch_home):
+async def test_run_that_needs_its_extension_completes(scratch_home):
     async with at_work(scratch_home, AT_WORK, WaitStep(170), reply("made it"), timeout=100) as scene:
         await scene.retinue.extend(scene.run, 150)
     assert (scene.result.failure, scene.result.text, scene.result.elapsed) == (None, "made it", 170)
 
 
 @VIRTUAL_TIME
-async def test_more_time_is_none_of_the_idle_guards_matter(scratch_home):
+async def test_extension_does_not_change_the_idle_timeout(scratch_home):
     async with at_work(scratch_home, AT_WORK, HangStep(), timeout=100, settings={"idle_timeout": 30}) as scene:
         await scene.retinue.extend(scene.run, 1000)
     assert (scene.result.failure.code, scene.result.elapsed) == (ErrorCode.IDLE_TIMEOUT, 30)
 
 
 @VIRTUAL_TIME
-async def test_a_run_that_has_answered_is_not_waited_for_any_longer(scratch_home):
+async def test_extension_does_not_prolong_the_grace_of_an_answered_run(scratch_home):
     async with at_work(scratch_home, AT_WORK, reply("done"), HangStep()) as scene:
         await anyio.sleep(1)
         await scene.retinue.extend(scene.run, 1000)
@@ -402,7 +402,7 @@ async def test_a_run_that_has_answered_is_not_waited_for_any_longer(scratch_home
 
 
 @VIRTUAL_TIME
-async def test_a_run_that_is_being_stopped_is_given_no_time(scratch_home):
+async def test_stopping_run_cannot_be_extended(scratch_home):
     async def linger():
         with anyio.CancelScope(shield=True):
             await anyio.sleep(5)
@@ -415,7 +415,7 @@ async def test_a_run_that_is_being_stopped_is_given_no_time(scratch_home):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), -float("inf"), MAX_EXTENSION + 1, 10**400])
-async def test_no_other_time_is_given_than_up_to_a_day(scratch_home, seconds):
+async def test_extension_must_be_positive_and_at_most_a_day(scratch_home, seconds):
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("done")) as scene:
         failure = await refusal(scene.retinue.extend(scene.run, seconds))
         assert (failure.code, failure.message) == (
@@ -427,7 +427,7 @@ async def test_no_other_time_is_given_than_up_to_a_day(scratch_home, seconds):
     assert [event.timeout for event in await scene.events(DeadlineExtended)] == [900 + MAX_EXTENSION]
 
 
-async def test_a_screen_shows_what_was_said_and_the_time_there_is(scratch_home):
+async def test_progress_shows_steering_and_the_extended_timeout(scratch_home):
     progress = CallProgress()
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("done")) as scene:
         await scene.retinue.extend(scene.run, 100)
@@ -439,7 +439,7 @@ async def test_a_screen_shows_what_was_said_and_the_time_there_is(scratch_home):
     assert SteeringItem("more") in view.items
 
 
-async def test_the_window_of_a_fanout_shows_what_was_said(scratch_home):
+async def test_fanout_window_shows_steering(scratch_home):
     answers = []
     async with (
         stage(scratch_home, AT_WORK, WaitForSteering(), reply("done")) as retinue,
@@ -518,7 +518,7 @@ async def gives_up(scene, text):
     assert scope.cancelled_caught
 
 
-async def test_whoever_stops_waiting_does_not_have_what_others_say_forgotten(scratch_home):
+async def test_cancelled_steering_does_not_drop_other_messages(scratch_home):
     told = anyio.Event()
     engine = Slow(AT_WORK, WaitForSteering(), RunCallback(told.wait))
     async with at_work(scratch_home, **slow(engine)) as scene:
@@ -533,7 +533,7 @@ async def test_whoever_stops_waiting_does_not_have_what_others_say_forgotten(scr
 
 
 @VIRTUAL_TIME
-async def test_what_was_heard_stands_in_the_next_prompt_even_if_nobody_waited_for_that(scratch_home):
+async def test_delivered_steering_is_in_the_next_prompt_though_its_caller_is_gone(scratch_home):
     prompts = []
     scripts = ScriptedEngine.from_scripts(
         [AT_WORK, WaitForSteering(), fail("529 overloaded_error: Overloaded")], [reply("done")]
@@ -549,7 +549,7 @@ async def test_what_was_heard_stands_in_the_next_prompt_even_if_nobody_waited_fo
     assert prompts == ["look", "look\n\nheard"]
 
 
-async def test_those_who_speak_at_the_same_time_are_bounded_together(scratch_home):
+async def test_concurrent_steering_shares_one_limit(scratch_home):
     engine, outcomes = Slow(AT_WORK, RunCallback(anyio.sleep_forever)), []
 
     async def speak(scene):
@@ -568,7 +568,7 @@ async def test_those_who_speak_at_the_same_time_are_bounded_together(scratch_hom
     assert outcomes == ["told_enough"] * 3
 
 
-async def test_what_was_said_in_vain_is_told_even_where_the_caller_is_gone(scratch_home):
+async def test_undelivered_steering_is_reported_though_the_caller_is_gone(scratch_home):
     async with stage(scratch_home, AT_WORK, HangStep()) as retinue:
         async with anyio.create_task_group() as group, retinue.events(deltas=False) as events:
             group.start_soon(retinue.run, "explorer", "look")
@@ -590,7 +590,7 @@ async def test_what_was_said_in_vain_is_told_even_where_the_caller_is_gone(scrat
     ],
     ids=["a token", "a key of several lines"],
 )
-async def test_a_secret_that_was_said_in_vain_is_masked_before_it_is_cut(scratch_home, text):
+async def test_secret_in_undelivered_steering_is_redacted_before_shortening(scratch_home, text):
     told = anyio.Event()
     async with at_work(scratch_home, AT_WORK, RunCallback(told.wait)) as scene:
         await scene.retinue.steer(scene.run, text)
@@ -608,7 +608,7 @@ async def test_a_run_is_named_by_its_first_digits_too(scratch_home):
     assert scene.result.text == "more"
 
 
-async def test_what_an_engine_takes_when_the_run_is_over_is_refused(scratch_home):
+async def test_steering_accepted_after_the_end_is_refused(scratch_home):
     told, failures = anyio.Event(), []
     engine = Slow(AT_WORK, RunCallback(told.wait), reply("done"))
     async with at_work(scratch_home, **slow(engine)) as scene, anyio.create_task_group() as group:
@@ -627,7 +627,7 @@ async def test_what_an_engine_takes_when_the_run_is_over_is_refused(scratch_home
     assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "not_at_work")
 
 
-async def test_an_engine_may_change_the_words_it_gives_its_agent(scratch_home):
+async def test_reworded_steering_counts_as_delivered(scratch_home):
     go_on = anyio.Event()
     engine = Slow(AT_WORK, RunCallback(go_on.wait), SteeringDelivered("MORE, please"), reply("done"))
     engine.swallows = True

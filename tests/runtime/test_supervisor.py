@@ -22,7 +22,7 @@ async def test_a_good_answer_completes_the_run(scratch_home):
     assert (result.failure, result.exit_code, result.text, result.answer) == (None, 0, "all done", AnswerStatus.FINAL)
 
 
-async def test_a_hung_run_ends_at_its_timeout_and_keeps_what_it_said(scratch_home):
+async def test_hung_run_ends_at_its_timeout_and_keeps_its_text(scratch_home):
     result = await run(scratch_home, call("read", path="x"), Text("half an answer"), HangStep())
     assert result.failure == Failure(
         ErrorCode.TIMEOUT,
@@ -33,13 +33,13 @@ async def test_a_hung_run_ends_at_its_timeout_and_keeps_what_it_said(scratch_hom
     assert (result.text, result.answer) == ("half an answer", AnswerStatus.PARTIAL)
 
 
-async def test_tool_calls_after_the_timeout_buy_time(scratch_home):
+async def test_tool_calls_after_the_timeout_extend_it(scratch_home):
     script = (WaitStep(590), call("read", p=1), WaitStep(35), call("read", p=2), WaitStep(25), reply("made it"))
     result = await run(scratch_home, *script)
     assert (result.failure, result.elapsed) == (None, 650)
 
 
-async def test_a_child_that_drips_tool_calls_for_ever_ends_at_the_ceiling(scratch_home):
+async def test_run_with_endless_tool_calls_ends_at_the_ceiling(scratch_home):
     drip = [step for i in range(1000) for step in (WaitStep(29), call("read", p=i))]
     result = await run(scratch_home, *drip)
     assert result.failure and (result.failure.code, result.failure.reason) == (ErrorCode.TIMEOUT, "ceiling")
@@ -59,7 +59,7 @@ async def test_silence_ends_a_run_only_while_no_tool_runs(scratch_home):
     assert (silent.elapsed, silent.exit_code) == (180, 124)
 
 
-async def test_deltas_are_signs_of_life(scratch_home):
+async def test_deltas_reset_the_idle_timeout(scratch_home):
     deltas = [step for _ in range(5) for step in (WaitStep(100), TextDelta("x"))]
     result = await run(scratch_home, *deltas, reply("ok"), idle_timeout=180, timeout=900)
     assert (result.failure, result.elapsed) == (None, 500)
@@ -89,14 +89,14 @@ async def test_a_flood_stops_the_run(scratch_home):
     )
 
 
-async def test_a_child_that_answers_and_never_exits_is_a_success(scratch_home):
+async def test_run_that_answers_and_never_exits_completes(scratch_home):
     result = await run(scratch_home, reply("the answer"), HangStep())
     assert (result.failure, result.exit_code, result.text) == (None, 0, "the answer")
     assert result.elapsed == 2
     assert result.actual.notices == ("The agent had answered and its engine did not return within 2s: it was ended.",)
 
 
-async def test_work_after_an_answer_goes_on(scratch_home):
+async def test_run_continues_if_the_agent_works_after_an_answer(scratch_home):
     result = await run(scratch_home, reply("first"), call("read", path="x"), WaitStep(100), reply("second"))
     assert (result.failure, result.text, result.elapsed) == (None, "second", 100)
 
@@ -140,12 +140,12 @@ async def test_an_engine_that_crashes_fails_its_run_and_no_other(scratch_home):
     assert (good.failure, good.text) == (None, "fine")
 
 
-async def test_the_process_end_stands_beside_the_runs_own(scratch_home):
+async def test_result_has_the_end_of_the_process(scratch_home):
     result = await run(scratch_home, reply("good"), ProcessEnded(ProcessEnd(code=3)))
     assert (result.failure, result.exit_code, result.actual.process) == (None, 0, ProcessEnd(code=3))
 
 
-async def test_the_first_reason_is_the_true_one(scratch_home):
+async def test_first_failure_is_the_reported_one(scratch_home):
     script = [*[call("grep", p=1)] * 5, FailEngine(engine_error("echo of the kill"))]
     result = await run(scratch_home, *script)
     assert result.failure and result.failure.code is ErrorCode.LOOP

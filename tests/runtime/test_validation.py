@@ -29,7 +29,7 @@ LONG = "Read every file below src and report each place where an error is caught
         ("???", "???"),
     ],
 )
-def test_the_same_task_with_few_words_changed_is_the_same_task(given, new):
+def test_task_with_few_changes_is_the_same_task(given, new):
     assert is_same_task(given, new)
 
 
@@ -61,7 +61,7 @@ FILLERS = st.lists(st.sampled_from(["please", "now", "kindly", "just", "so"]), m
 
 
 @given(WORDS, FILLERS, st.randoms())
-def test_reordered_words_with_up_to_five_fillers_are_the_same_task(words, fillers, chance):
+def test_reordered_task_with_up_to_five_fillers_is_the_same_task(words, fillers, chance):
     changed = [*words, *fillers]
     chance.shuffle(changed)
     assert is_same_task(" ".join(words), " ".join(changed).upper())

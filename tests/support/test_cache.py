@@ -28,26 +28,26 @@ def test_a_value_is_made_once_of_the_same_parts():
     assert not was_made
 
 
-def test_a_part_that_is_only_equal_is_another():
+def test_equal_but_not_identical_part_makes_a_new_value():
     remembered = kept()
     made(remembered, "here", {"turns": 1})
     assert made(remembered, "here", {"turns": True}) == ([{"turns": True}], True)
 
 
-def test_fewer_parts_are_others():
+def test_different_number_of_parts_makes_a_new_value():
     remembered, part = kept(), object()
     made(remembered, "here", part, part)
     assert made(remembered, "here", part) == ([part], True)
 
 
-def test_each_key_has_its_own():
+def test_each_key_has_its_own_value():
     remembered, part = kept(), object()
     made(remembered, "here", part)
     assert made(remembered, "there", part) == ([part], True)
     assert made(remembered, "here", part) == ([part], False)
 
 
-def test_no_more_are_kept_than_there_may_be():
+def test_cache_is_cleared_at_its_limit():
     remembered, part = kept(), object()
     for key in range(MAX_CACHED):
         made(remembered, key, part)

@@ -7,26 +7,26 @@ import pytest
 from retinue.support.formatting import format_time, pluralize, suggest_spelling, unknown_name_message
 
 
-def test_one_is_said_otherwise_than_many():
+def test_pluralize_distinguishes_one_from_many():
     assert [pluralize(number, "file") for number in (0, 1, 2)] == ["0 files", "1 file", "2 files"]
     assert [pluralize(number, "match", "matches") for number in (1, 2)] == ["1 match", "2 matches"]
 
 
-def test_a_time_is_said_by_the_calendar():
+def test_time_is_formatted_by_the_calendar():
     assert re.fullmatch(r"20(25|26)-\d\d-\d\d \d\d:\d\d:\d\d", format_time(1767225600.0))
 
 
 @pytest.mark.parametrize("when", [-62e9, 0.0, 1e300, float("nan"), float("inf")])
-def test_a_time_nobody_can_believe_is_a_dash(when):
+def test_impossible_time_is_a_dash(when):
     assert format_time(when) == "-"
 
 
-def test_a_guess_is_made_only_where_something_is_alike():
+def test_spelling_is_suggested_only_for_a_similar_name():
     assert suggest_spelling("explrer", ["tester", "explorer"]) == " Did you mean explorer?"
     assert suggest_spelling("xyz", ["tester", "explorer"]) == ""
 
 
-def test_what_nobody_knows_is_told_with_what_is_known():
+def test_unknown_name_message_lists_known_names():
     surfaces = ("single", "sticky")
     assert unknown_name_message("surface", "singel", surfaces) == (
         "Unknown surface: singel. Did you mean single? Surfaces: single, sticky"

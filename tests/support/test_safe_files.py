@@ -16,7 +16,7 @@ def test_a_regular_file_within_the_limit_is_read_whole(tmp_path, content):
     assert read_regular_file(path, 10) == read_regular_file(str(path), len(content)) == content
 
 
-def test_of_a_larger_file_nothing_is_read_and_its_size_is_told(tmp_path):
+def test_too_large_file_is_refused_with_its_size(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"x" * 11)
     with pytest.raises(FileTooLargeError) as raised:
@@ -40,7 +40,7 @@ def test_a_pipe_without_a_writer_is_refused_at_once(tmp_path):
     assert raised.value.kind == "a pipe"
 
 
-def test_folders_sockets_and_devices_are_no_files(tmp_path, monkeypatch):
+def test_folders_sockets_and_devices_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
@@ -52,7 +52,7 @@ def test_folders_sockets_and_devices_are_no_files(tmp_path, monkeypatch):
     assert kinds == ["a directory", "a socket", "a device"]
 
 
-def test_links_are_followed_unless_told_otherwise(tmp_path):
+def test_links_are_followed_unless_forbidden(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
     link = tmp_path / "link"
     link.symlink_to("file")
@@ -61,7 +61,7 @@ def test_links_are_followed_unless_told_otherwise(tmp_path):
         read_regular_file(link, 10, follow_link=False)
 
 
-def test_what_the_system_refuses_is_its_own_error(tmp_path):
+def test_system_errors_are_raised_unchanged(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_regular_file(tmp_path / "missing", 10)
     (tmp_path / "loop").symlink_to("loop")

@@ -11,7 +11,7 @@ from anyio.abc import SocketStream
 from retinue.support.sockets import CancelSafeReceiveStream
 
 
-async def test_a_reader_cancelled_as_something_arrives_leaves_no_fault_in_the_loop(tmp_path):
+async def test_reader_cancelled_while_data_arrives_logs_no_error(tmp_path):
     faults = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
     address = str(tmp_path / "s")
@@ -35,7 +35,7 @@ async def _cancelled_as_it_arrives(stream: SocketStream, other: socket.socket) -
         group.cancel_scope.cancel()
 
 
-async def test_what_arrives_is_received_in_order_and_the_end_is_told(tmp_path):
+async def test_data_is_received_in_order_until_the_end(tmp_path):
     address = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -81,9 +81,7 @@ class MemoryStore:
 
     def events(self, session: str, *, run: str | None = None) -> _MemoryEvents:
         found = self._sessions.get(session)
-        return _MemoryEvents(
-            record for record in (found.events if found else ()) if run in {None, record.origin.run}
-        )
+        return _MemoryEvents(record for record in (found.events if found else ()) if run in {None, record.origin.run})
 
     async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
         await anyio.lowlevel.checkpoint()
