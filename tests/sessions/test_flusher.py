@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from retinue.model.events import Text
-from retinue.sessions.flusher import RecordFlusher, fsync_files
+from retinue.sessions.flusher import RecordFlusher
 from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.writer import UnsyncedFiles
+from retinue.sessions.writer import UnsyncedFiles, fsync_files
 from retinue.testing.stores import StoreRecorder, run_spec
 
 

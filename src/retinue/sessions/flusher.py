@@ -1,4 +1,4 @@
-"""Make records durable in groups: all waiting records share one call in a worker thread.
+"""Record active runs in files and make the records durable in groups: all share one call in a worker thread.
 
 A thousand runs that sync at once must not cost a thousand calls, and stream events that nobody waits for still reach
 the disk within 50 ms or 100 events. Lines that a full disk refused are retried until they are written.
@@ -6,18 +6,23 @@ the disk within 50 ms or 100 events. Lines that a full disk refused are retried 
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import anyio
 from anyio import CapacityLimiter
 
-from retinue.sessions.paths import open_folder, sync_file
-from retinue.sessions.writer import UnsyncedFiles
+from retinue.model.errors import Failure
+from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.events import SYNCED_EVENTS, RunEnded
+from retinue.sessions import storage_errors as faults
+from retinue.sessions.conversation_log import RootLog
+from retinue.sessions.paths import RunLocation, RunPointer, StateLayout, write_run_location
+from retinue.sessions.recovery import OpenSession
+from retinue.sessions.writer import PendingLine, UnsyncedFiles, fsync_files
 
+RELEASE_TIMEOUT = 5.0
+"""Seconds a release waits for a disk that does not respond."""
 FLUSH_DELAY = 0.05
 """Seconds until a stream event reaches the disk."""
 MAX_UNSYNCED_LINES = 100
@@ -32,7 +37,6 @@ _THREADS = 4
 """File systems merge syncs that come at the same time; more threads gain nothing."""
 _MIN_PARALLEL_RECORDS = 8
 """Fewer records than this are synced by one thread."""
-_NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 
 
 class SyncableRecord(Protocol):
@@ -183,41 +187,137 @@ class RecordFlusher:
         await anyio.to_thread.run_sync(fsync_files, work, limiter=self._threads)
 
 
-def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
-    """Sync files and folders, each folder once, and set the error of each piece of work that failed."""
-    synced: set[Path] = set()
-    for unsynced in work:
-        try:
-            for descriptor in (*unsynced.closed, *unsynced.files):
-                _sync(sync_file, descriptor)
-            for folder in unsynced.folders:
-                if folder not in synced and _sync_folder(folder, unsynced):
-                    synced.add(folder)
-        except OSError as error:
-            unsynced.error = error
-        finally:
-            for descriptor in unsynced.closed:
-                os.close(descriptor)
+class FileRecord:
+    """A run's record in files. Everything but the sync itself happens in the event loop's thread."""
 
+    def __init__(
+        self,
+        *,
+        layout: StateLayout,
+        pointer: RunPointer,
+        opened: OpenSession,
+        log: RootLog,
+        flusher: RecordFlusher,
+        on_closed: Callable[[], None],
+        keep_unsaved: Callable[[list[bytes]], None],
+    ) -> None:
+        self._layout = layout
+        self._pointer = pointer
+        self._number = opened.number
+        self._lease = opened.lease
+        self._writer = opened.writer
+        self._log = log
+        self._flusher = flusher
+        self._on_closed = on_closed
+        self._keep_unsaved = keep_unsaved
+        self._is_located = opened.number == 1
+        self._is_syncing = False
+        self._has_events = False
+        self._has_ended = False
+        self._is_released = False
+        self._is_closed = False
+        self._missed_some = False
 
-def _sync_folder(folder: Path, unsynced: UnsyncedFiles) -> bool:
-    """Sync a folder; return False if it could not be opened."""
-    try:
-        descriptor = open_folder(folder)
-    except OSError as error:
-        unsynced.unreached = error
-        return False
-    try:
-        _sync(os.fsync, descriptor)
-    finally:
-        os.close(descriptor)
-    return True
+    @property
+    def file(self) -> str | None:
+        nothing_written = self._writer.fault and not self._writer.first_position
+        return None if nothing_written else str(self._writer.path)
 
+    @property
+    def fault(self) -> Failure | None:
+        return faults.closed_failure(self._writer.path) if self._missed_some else self._writer.fault
 
-def _sync(sync: Callable[[int], None], descriptor: int) -> None:
-    try:
-        sync(descriptor)
-    except OSError as error:
-        # Some file systems cannot sync some files: then written is as durable as it gets.
-        if error.errno not in _NOT_SYNCABLE:
-            raise
+    @property
+    def is_late(self) -> bool:
+        """True while the run has ended and some of its lines still wait to be written."""
+        return self._is_released and self._writer.is_behind
+
+    @property
+    def waiting(self) -> list[bytes]:
+        """Lines that wait to be written."""
+        return self._writer.waiting
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._writer.waiting_bytes
+
+    def append(self, record: EventRecord) -> None:
+        if self._is_closed:
+            # Without the lease another process may own the file by now.
+            self._missed_some = True
+            return
+        data = to_line(record)
+        is_transition = isinstance(record.event, SYNCED_EVENTS)
+        self._writer.write(PendingLine(data, record.seq, is_transition))
+        self._log.append(record, data)
+        self._has_events = True
+        if is_transition:
+            self._has_ended = isinstance(record.event, RunEnded)
+        else:
+            # The caller syncs after a transition; nobody waits for a stream event.
+            self._flusher.schedule(self, self._writer.unsynced_lines)
+
+    async def sync(self) -> None:
+        if self._is_closed:
+            await anyio.lowlevel.checkpoint()
+            return
+        self._log.flush()
+        if self._writer.is_behind:
+            self._writer.retry()
+        if not self._is_located and self._writer.first_position:
+            self._is_located = True
+            write_run_location(self._layout, self._pointer, RunLocation(self._number, self._writer.first_position))
+        if self._is_syncing or self._writer.has_unsynced:
+            await self._flusher.sync(self)
+        else:
+            await anyio.lowlevel.checkpoint()
+
+    async def release(self) -> None:
+        if self._is_released:
+            return
+        self._is_released = True
+        if not await self.finish():
+            self._flusher.retry_later(self)
+
+    async def finish(self) -> bool:
+        """Close the record if all of it could be written; return False while lines still wait."""
+        if self._is_closed:
+            return True
+        if self._is_syncing or self._writer.is_behind or self._writer.has_unsynced:
+            with anyio.move_on_after(RELEASE_TIMEOUT, shield=True):
+                await self.sync()
+        if not self._writer.is_behind:
+            self.close()
+        return not self._writer.is_behind
+
+    def hand_over(self) -> OpenSession:
+        """Hand the session and its waiting lines to the record of the next run."""
+        self._flusher.stop_retrying(self)
+        self._is_closed = True
+        self._on_closed()
+        return OpenSession(lease=self._lease, writer=self._writer, number=self._number + 1)
+
+    def close(self) -> None:
+        """Release the session, also if lines are not written."""
+        if self._is_closed:
+            return
+        self._is_closed = self._is_released = True
+        if self._writer.is_behind:
+            self._keep_unsaved(self._writer.waiting)
+        if self._lease is not None:
+            if self._writer.is_behind or (self._has_events and not self._has_ended):
+                self._lease.abandon()
+            else:
+                self._lease.release()
+        self._writer.close()
+        self._on_closed()
+
+    def take_unsynced(self) -> UnsyncedFiles | None:
+        self._log.flush()
+        work = self._writer.take_unsynced()
+        self._is_syncing = work is not None
+        return work
+
+    def mark_synced(self, work: UnsyncedFiles) -> None:
+        self._is_syncing = False
+        self._writer.mark_synced(work)

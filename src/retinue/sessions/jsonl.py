@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import anyio
 from msgspec.structs import replace
 
-from retinue.model.errors import Failure, RefusedError
+from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord, to_line
-from retinue.model.events import SYNCED_EVENTS, RunEnded
 from retinue.model.runs import RunSpec
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.conversation_log import RootEventSource, RootLog, RootLogs
-from retinue.sessions.flusher import RecordFlusher
+from retinue.sessions.conversation_log import RootEventSource, RootLogs
+from retinue.sessions.flusher import RELEASE_TIMEOUT, FileRecord, RecordFlusher
 from retinue.sessions.lease import (
     SessionLease,
     acquire_lease,
@@ -33,14 +32,12 @@ from retinue.sessions.lease import (
     read_owner,
 )
 from retinue.sessions.paths import (
-    RunLocation,
     RunPointer,
     StateLayout,
     claim_id,
     make_random_id,
     parse_id_digits,
     read_run_pointer,
-    write_run_location,
 )
 from retinue.sessions.reader import (
     EventReader,
@@ -62,7 +59,7 @@ from retinue.sessions.store import (
     SessionSummary,
     group_conversations,
 )
-from retinue.sessions.writer import PendingLine, UnsyncedFiles, WriterLimits
+from retinue.sessions.writer import WriterLimits
 
 if TYPE_CHECKING:
     from retinue.sessions.index import SessionIndex
@@ -72,8 +69,6 @@ T = TypeVar("T")
 
 POLL_INTERVAL = 0.1
 """Seconds between two reads of a log that is followed."""
-RELEASE_TIMEOUT = 5.0
-"""Seconds a release waits for a disk that does not respond."""
 _MTIME_RESOLUTION_NS = 2 * 10**9
 """Nanoseconds after a change in which a folder is read again."""
 _OPEN_RETRY_DELAYS = (0.0, 0.01, 0.03, 0.06)
@@ -424,139 +419,3 @@ class ClientStore(JsonlStore):
 def make_client_root(client: str | None, conversation: str) -> str:
     """Return the id of a root conversation of a client, or of the user's own without a client."""
     return f"{client}-{conversation}" if client else conversation
-
-
-class FileRecord:
-    """A run's record in files. Everything but the sync itself happens in the event loop's thread."""
-
-    def __init__(
-        self,
-        *,
-        layout: StateLayout,
-        pointer: RunPointer,
-        opened: OpenSession,
-        log: RootLog,
-        flusher: RecordFlusher,
-        on_closed: Callable[[], None],
-        keep_unsaved: Callable[[list[bytes]], None],
-    ) -> None:
-        self._layout = layout
-        self._pointer = pointer
-        self._number = opened.number
-        self._lease = opened.lease
-        self._writer = opened.writer
-        self._log = log
-        self._flusher = flusher
-        self._on_closed = on_closed
-        self._keep_unsaved = keep_unsaved
-        self._is_located = opened.number == 1
-        self._is_syncing = False
-        self._has_events = False
-        self._has_ended = False
-        self._is_released = False
-        self._is_closed = False
-        self._missed_some = False
-
-    @property
-    def file(self) -> str | None:
-        nothing_written = self._writer.fault and not self._writer.first_position
-        return None if nothing_written else str(self._writer.path)
-
-    @property
-    def fault(self) -> Failure | None:
-        return faults.closed_failure(self._writer.path) if self._missed_some else self._writer.fault
-
-    @property
-    def is_late(self) -> bool:
-        """True while the run has ended and some of its lines still wait to be written."""
-        return self._is_released and self._writer.is_behind
-
-    @property
-    def waiting(self) -> list[bytes]:
-        """Lines that wait to be written."""
-        return self._writer.waiting
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._writer.waiting_bytes
-
-    def append(self, record: EventRecord) -> None:
-        if self._is_closed:
-            # Without the lease another process may own the file by now.
-            self._missed_some = True
-            return
-        data = to_line(record)
-        is_transition = isinstance(record.event, SYNCED_EVENTS)
-        self._writer.write(PendingLine(data, record.seq, is_transition))
-        self._log.append(record, data)
-        self._has_events = True
-        if is_transition:
-            self._has_ended = isinstance(record.event, RunEnded)
-        else:
-            # The caller syncs after a transition; nobody waits for a stream event.
-            self._flusher.schedule(self, self._writer.unsynced_lines)
-
-    async def sync(self) -> None:
-        if self._is_closed:
-            await anyio.lowlevel.checkpoint()
-            return
-        self._log.flush()
-        if self._writer.is_behind:
-            self._writer.retry()
-        if not self._is_located and self._writer.first_position:
-            self._is_located = True
-            write_run_location(self._layout, self._pointer, RunLocation(self._number, self._writer.first_position))
-        if self._is_syncing or self._writer.has_unsynced:
-            await self._flusher.sync(self)
-        else:
-            await anyio.lowlevel.checkpoint()
-
-    async def release(self) -> None:
-        if self._is_released:
-            return
-        self._is_released = True
-        if not await self.finish():
-            self._flusher.retry_later(self)
-
-    async def finish(self) -> bool:
-        """Close the record if all of it could be written; return False while lines still wait."""
-        if self._is_closed:
-            return True
-        if self._is_syncing or self._writer.is_behind or self._writer.has_unsynced:
-            with anyio.move_on_after(RELEASE_TIMEOUT, shield=True):
-                await self.sync()
-        if not self._writer.is_behind:
-            self.close()
-        return not self._writer.is_behind
-
-    def hand_over(self) -> OpenSession:
-        """Hand the session and its waiting lines to the record of the next run."""
-        self._flusher.stop_retrying(self)
-        self._is_closed = True
-        self._on_closed()
-        return OpenSession(lease=self._lease, writer=self._writer, number=self._number + 1)
-
-    def close(self) -> None:
-        """Release the session, also if lines are not written."""
-        if self._is_closed:
-            return
-        self._is_closed = self._is_released = True
-        if self._writer.is_behind:
-            self._keep_unsaved(self._writer.waiting)
-        if self._lease is not None:
-            if self._writer.is_behind or (self._has_events and not self._has_ended):
-                self._lease.abandon()
-            else:
-                self._lease.release()
-        self._writer.close()
-        self._on_closed()
-
-    def take_unsynced(self) -> UnsyncedFiles | None:
-        self._log.flush()
-        work = self._writer.take_unsynced()
-        self._is_syncing = work is not None
-        return work
-
-    def mark_synced(self, work: UnsyncedFiles) -> None:
-        self._is_syncing = False
-        self._writer.mark_synced(work)

@@ -28,7 +28,6 @@ from retinue.model.events import (
 )
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, Usage, compute_exit_code
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.flusher import fsync_files
 from retinue.sessions.lease import SessionLease, acquire_lease, adopt_lease
 from retinue.sessions.paths import StateLayout, open_private
 from retinue.sessions.reader import TORN_FILE, read_header, read_record_backwards
@@ -41,7 +40,7 @@ from retinue.sessions.segments import (
     read_backwards,
 )
 from retinue.sessions.store import INTERRUPTED, LeaseOwner, SessionSummary
-from retinue.sessions.writer import PendingLine, RecordWriter, WriterLimits
+from retinue.sessions.writer import PendingLine, RecordWriter, WriterLimits, fsync_files
 
 _SCAN_DELAY = 0.02
 """Seconds before a second check of leases that seemed held: other checks lock them for an instant, too."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,9 +13,10 @@ from msgspec.structs import replace
 
 from retinue.model.errors import Failure
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.paths import RecordPosition, open_private, sync_file
+from retinue.sessions.paths import RecordPosition, open_folder, open_private, sync_file
 from retinue.sessions.segments import SegmentedFile, SegmentHeader
 
+_NOT_SYNCABLE = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
 _MAX_CLOSED_SEGMENTS = 4
 """Closed segments of one record that wait to be synced, each with a descriptor."""
 
@@ -257,3 +260,43 @@ class RecordWriter:
             else:
                 remaining.append(line)
         self._pending = remaining
+
+
+def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
+    """Sync files and folders, each folder once, and set the error of each piece of work that failed."""
+    synced: set[Path] = set()
+    for unsynced in work:
+        try:
+            for descriptor in (*unsynced.closed, *unsynced.files):
+                _sync(sync_file, descriptor)
+            for folder in unsynced.folders:
+                if folder not in synced and _sync_folder(folder, unsynced):
+                    synced.add(folder)
+        except OSError as error:
+            unsynced.error = error
+        finally:
+            for descriptor in unsynced.closed:
+                os.close(descriptor)
+
+
+def _sync_folder(folder: Path, unsynced: UnsyncedFiles) -> bool:
+    """Sync a folder; return False if it could not be opened."""
+    try:
+        descriptor = open_folder(folder)
+    except OSError as error:
+        unsynced.unreached = error
+        return False
+    try:
+        _sync(os.fsync, descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _sync(sync: Callable[[int], None], descriptor: int) -> None:
+    try:
+        sync(descriptor)
+    except OSError as error:
+        # Some file systems cannot sync some files: then written is as durable as it gets.
+        if error.errno not in _NOT_SYNCABLE:
+            raise
