@@ -75,7 +75,7 @@ def test_string_instead_of_names_is_a_type_error():
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("timeout", 0, "timeout must be at least 1 and finite, not 0"),
         ("timeout", math.inf, "timeout must be at least 1 and finite, not inf"),
@@ -84,8 +84,8 @@ def test_string_instead_of_names_is_a_type_error():
         ("max_subagent_depth", -1, "max_subagent_depth must be at least 0 and finite, not -1"),
     ],
 )
-def test_limit_out_of_range_is_a_value_error(field, value, said):
-    with pytest.raises(ValueError, match=f"Agent a: {said}"):
+def test_limit_out_of_range_is_a_value_error(field, value, message):
+    with pytest.raises(ValueError, match=f"Agent a: {message}"):
         Agent(name="a", **{field: value})
 
 

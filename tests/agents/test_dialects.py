@@ -50,7 +50,7 @@ def test_inherit_values_inherit_the_callers_tools(read_header, value):
 
 
 @pytest.mark.parametrize("value", ["none", "[]", '""', ""])
-def test_none_values_grant_no_tools(read_header, value):
+def test_values_for_none_grant_no_tools(read_header, value):
     assert read_header(f"tools: {value}").tools == ()
 
 

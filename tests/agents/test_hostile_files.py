@@ -126,8 +126,8 @@ print(json.dumps(str(read_agent(path, AgentSource(SourceLayer.USER)))))
 @pytest.mark.process
 def test_unreadable_agent_file_is_reported():
     with open_folder() as folder:
-        told = as_ordinary_user(LOCKED, str(folder))
-    assert told == f"{folder / 'locked.md'}: cannot be read: Permission denied"
+        message = as_ordinary_user(LOCKED, str(folder))
+    assert message == f"{folder / 'locked.md'}: cannot be read: Permission denied"
 
 
 def test_path_with_a_nul_is_refused():

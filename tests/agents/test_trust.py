@@ -69,15 +69,15 @@ def test_trust_file_is_private(path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "problem"),
     [(b"{", "is damaged"), (b'{"version": 2, "accepted": {}}', "has version 2"), (b'{"accepted": []}', "is damaged")],
 )
-def test_damaged_trust_file_trusts_nothing_with_a_diagnostic(path, content, said):
+def test_damaged_trust_file_trusts_nothing_with_a_diagnostic(path, content, problem):
     trust = TrustStore(path)
     trust.accept(agent())
     path.write_bytes(content)
     assert trust.accepted_digests() == {}
-    assert said in str(trust.fault())
+    assert problem in str(trust.fault())
 
 
 def test_accepting_after_damage_starts_a_new_file_and_keeps_the_damaged_one(path):

@@ -191,9 +191,9 @@ async def test_delegate_ignores_unknown_fields_with_a_notice(fanout):
     async with fanout(reply("done")) as host:
         result = await host.delegate(task, mode="fast")
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionIds"][0])]
-    said = "Ignored parameters: mode, tasks[0].model, tasks[0].files[0].lines"
-    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
-    assert result.text == f"✓ a: completed (session: {result.details['sessionIds'][0]})\n\n{said}"
+    notice = "Ignored parameters: mode, tasks[0].model, tasks[0].files[0].lines"
+    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
+    assert result.text == f"✓ a: completed (session: {result.details['sessionIds'][0]})\n\n{notice}"
 
 
 @pytest.mark.parametrize("tool", ["get_subagent_output", "get_subagent_session", "list_subagent_profiles"])

@@ -304,9 +304,9 @@ async def test_invalid_line_range_is_refused_by_name(fanout, name, value, kind):
     assert (result.text, result.is_error) == (f"Parameter {name} must be {kind}", True)
 
 
-@pytest.mark.parametrize(("said", "has"), [("one", "1 line"), ("one\ntwo", "2 lines")])
-async def test_start_beyond_the_end_is_refused_with_the_number_of_lines(fanout, said, has):
-    result = await fetch_lines(fanout, said, start=7)
+@pytest.mark.parametrize(("text", "has"), [("one", "1 line"), ("one\ntwo", "2 lines")])
+async def test_start_beyond_the_end_is_refused_with_the_number_of_lines(fanout, text, has):
+    result = await fetch_lines(fanout, text, start=7)
     message = f"Parameter start is 7, but the output has {has}"
     assert (result.text, result.is_error) == (message, True)
     assert result.details == {"error": {"code": "invalid_input", "message": message}}

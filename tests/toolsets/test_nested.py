@@ -76,7 +76,7 @@ async def test_nested_tools_are_listed_up_to_the_maximum_depth(open_host, option
 # -- single ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", [{}, {"mode": "single"}, {"mode": None}], ids=["unsaid", "said", "null"])
+@pytest.mark.parametrize("mode", [{}, {"mode": "single"}, {"mode": None}], ids=["absent", "given", "null"])
 async def test_mode_single_runs_one_agent_with_one_result(open_host, mode):
     store = MemoryStore(lambda: "a" * 32)
     result, (spec,) = await spawn(open_host, {**mode, **task_of("scout", "Look.")}, reply("Found."), store=store)
@@ -131,12 +131,12 @@ async def test_spawn_ignores_unknown_fields_with_a_notice(open_host):
         result = await host.use(arguments, tool=SPAWN)
         (one,) = result.details["results"]
         events = [stamped.event async for stamped in host.retinue.history(one["subagentId"])]
-    said = (
+    notice = (
         "Ignored parameters: model, tasks.files. "
         "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
     )
-    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
-    assert result.text == f"=== 1 scout: ok ===\ndone\n\n{said}"
+    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
+    assert result.text == f"=== 1 scout: ok ===\ndone\n\n{notice}"
     assert not result.is_error
 
 

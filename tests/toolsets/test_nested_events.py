@@ -295,8 +295,8 @@ async def test_missing_vault_is_not_created_and_noted_by_the_run(open_retinue, t
     missing = str(tmp_path / "nowhere")
     async with open_retinue("scripted", reply("done"), settings={"vault": missing}) as retinue:
         result = await retinue.run("worker", "Do it.")
-    said = f"The vault {missing} is not a folder: no agents are found there and no events written."
-    assert (result.failure, result.actual.notices) == (None, (said,))
+    notice = f"The vault {missing} is not a folder: no agents are found there and no events written."
+    assert (result.failure, result.actual.notices) == (None, (notice,))
     assert not Path(missing).exists()
 
 
@@ -328,10 +328,10 @@ async def test_vault_log_stays_within_its_limit_with_complete_records(workplace,
     files = sorted(folder.glob("*.jsonl"))
     assert len(files) == 8
     assert all(path.stat().st_size <= bounds.log_bytes for path in files)
-    kept = log(vault, "c1")
-    assert kept[-1]["subagentId"] == result.run, "the newest is kept"
-    starts = [event["subagentId"] for event in kept if event["type"] == "subagentStart"]
-    ends = [event["subagentId"] for event in kept if event["type"] == "subagentComplete"]
+    records = log(vault, "c1")
+    assert records[-1]["subagentId"] == result.run, "the newest is kept"
+    starts = [event["subagentId"] for event in records if event["type"] == "subagentStart"]
+    ends = [event["subagentId"] for event in records if event["type"] == "subagentComplete"]
     assert ends[-len(starts) :] == starts, "nothing is missing between the oldest that is kept and the newest"
 
 

@@ -149,9 +149,9 @@ async def test_usage_is_summed_over_all_messages(ask):
 
 
 async def test_usage_is_zero_if_no_provider_reports_it(ask):
-    said = await ask(reply("done"))
+    answer = await ask(reply("done"))
     silent = await ask(HangStep(), settings={"timeout": 5})
-    assert said["details"]["results"][0]["usage"] == {**ZERO, "turns": 1}
+    assert answer["details"]["results"][0]["usage"] == {**ZERO, "turns": 1}
     assert silent["details"]["results"][0]["usage"] == ZERO
 
 

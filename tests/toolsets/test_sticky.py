@@ -169,9 +169,9 @@ async def test_sticky_ignores_unknown_fields_with_a_notice(open_host):
     async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
         result = await host.use(arguments)
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionId"])]
-    said = "Ignored parameters: model, cwd. Supported parameters: agent, task, sessionId"
-    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", said)]
-    assert result.text.endswith(f"---\n\ndone\n\n{said}")
+    notice = "Ignored parameters: model, cwd. Supported parameters: agent, task, sessionId"
+    assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
+    assert result.text.endswith(f"---\n\ndone\n\n{notice}")
     assert set(result.details) == {"sessionId", "finalized"}
 
 

@@ -62,7 +62,7 @@ def test_finalize_tool_takes_status_result_and_error():
 
 
 @pytest.mark.parametrize(
-    ("args", "said", "taken"),
+    ("args", "message", "accepted"),
     [
         ({"status": "SUCCESS", "result": "x"}, "finalized", True),
         ({"status": "SUCCESS", "result": " \n"}, "SUCCESS requires a non-empty result", False),
@@ -72,8 +72,8 @@ def test_finalize_tool_takes_status_result_and_error():
         ({"status": "ERROR", "result": "half"}, "ERROR requires a non-empty error", False),
     ],
 )
-async def test_finalize_tool_reports_missing_fields_to_the_child(args, said, taken):
-    assert await call_finalize(**args) == (said, taken)
+async def test_finalize_tool_reports_missing_fields_to_the_child(args, message, accepted):
+    assert await call_finalize(**args) == (message, accepted)
 
 
 # -- corrections -----------------------------------------------------------------------------------
@@ -103,11 +103,11 @@ async def test_number_of_corrections_is_configurable(open_host):
 INVALID = [Finalization("SUCCESS"), Finalization("SUCCESS", " ", "x"), Finalization("ERROR", "half", "")]
 
 
-@pytest.mark.parametrize("said", INVALID, ids=["no result", "blank result", "no error"])
-async def test_invalid_finalization_does_not_count(open_host, said):
+@pytest.mark.parametrize("invalid", INVALID, ids=["no result", "blank result", "no error"])
+async def test_invalid_finalization_does_not_count(open_host, invalid):
     end = MessageEnded(stop_reason="stop")
     result, specs = await run_attempts(
-        open_host, [Finalized(said), reply("done")], [Finalized(said), end], [finalize("ok")]
+        open_host, [Finalized(invalid), reply("done")], [Finalized(invalid), end], [finalize("ok")]
     )
     assert result.details["finalized"] == {"status": "SUCCESS", "result": "ok"}
     assert len(specs) == 3

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 from retinue.agents.agent import Diagnostic, SourceLayer
@@ -34,6 +33,7 @@ class ValueFormatError(Exception):
 
 
 ParseValue = Callable[[HeaderValue], object]
+"""Parses a value; the reference page describes each parser by its name."""
 
 
 def parse_text(value: HeaderValue) -> str:
@@ -65,11 +65,31 @@ def parse_flag(value: HeaderValue) -> bool:
     return word in TRUE_WORDS
 
 
+def parse_inverted_flag(value: HeaderValue) -> bool:
+    return not parse_flag(value)
+
+
 def parse_thinking(value: HeaderValue) -> str | None:
     level = parse_optional_text(value)
     if level is not None and level.lower() not in THINKING_LEVELS:
         raise ValueFormatError(f"one of {', '.join(THINKING_LEVELS)}")
     return level.lower() if level else None
+
+
+def parse_seconds(value: HeaderValue) -> float:
+    return _parse_timeout(value, 1.0)
+
+
+def parse_milliseconds(value: HeaderValue) -> float:
+    return _parse_timeout(value, 0.001)
+
+
+def parse_turns(value: HeaderValue) -> int:
+    return _parse_integer(value, 1, MAX_TURNS)
+
+
+def parse_depth(value: HeaderValue) -> int:
+    return _parse_integer(value, 0, MAX_DEPTH)
 
 
 def parse_names(value: HeaderValue) -> tuple[str, ...]:
@@ -172,7 +192,7 @@ _FIELD_SPECS = (
     _FieldSpec("grants", parse_allow_list, ("grants",), essential=True),
     _FieldSpec("delegates", parse_flag, ("delegates",), essential=True),
     _FieldSpec("enabled", parse_flag, ("enabled",), essential=True),
-    _FieldSpec("enabled", lambda value: not parse_flag(value), ("disabled", "disable"), essential=True),
+    _FieldSpec("enabled", parse_inverted_flag, ("disabled", "disable"), essential=True),
     _FieldSpec("engine", parse_optional_text, ("engine",)),
     _FieldSpec("provider", parse_optional_text, ("provider",)),
     _FieldSpec("model", parse_model, ("model",)),
@@ -188,10 +208,10 @@ _FIELD_SPECS = (
     _FieldSpec("extra_args", parse_arguments, ("extra_args",)),
     _FieldSpec("environment", parse_names, ("environment", "env")),
     _FieldSpec("api_key", parse_secret, ("api_key",)),
-    _FieldSpec("timeout", partial(_parse_timeout, unit=1.0), ("timeout",)),
-    _FieldSpec("timeout", partial(_parse_timeout, unit=0.001), ("timeout_ms",)),
-    _FieldSpec("max_turns", partial(_parse_integer, low=1, high=MAX_TURNS), ("max_turns",)),
-    _FieldSpec("max_subagent_depth", partial(_parse_integer, low=0, high=MAX_DEPTH), ("max_subagent_depth",)),
+    _FieldSpec("timeout", parse_seconds, ("timeout",)),
+    _FieldSpec("timeout", parse_milliseconds, ("timeout_ms",)),
+    _FieldSpec("max_turns", parse_turns, ("max_turns",)),
+    _FieldSpec("max_subagent_depth", parse_depth, ("max_subagent_depth",)),
     _FieldSpec("output", parse_optional_text, ("output",)),
     _FieldSpec("default_reads", parse_names, ("default_reads",)),
     _FieldSpec("default_progress", parse_flag, ("default_progress",)),
