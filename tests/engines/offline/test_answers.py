@@ -131,7 +131,7 @@ async def test_tests_and_documents_come_first_where_the_task_asks_for_them(write
     )
 
 
-async def test_words_with_other_endings_are_found(write_files):
+async def test_terms_with_other_endings_are_found(write_files):
     text = await answer(write_files(SHOP), "explorer", "Find where the authenticating middleware is registered")
     assert first_finding(text).startswith("src/server/auth.ts:")
 
@@ -181,7 +181,7 @@ async def test_agent_of_another_name_gets_its_role_from_the_task(write_files, ta
     assert mark in await answer(write_files(SHOP), "helper", task)
 
 
-async def test_nothing_found_is_an_answer_that_lists_the_searched_words(write_files):
+async def test_answer_without_findings_lists_the_searched_terms(write_files):
     text = await answer(write_files(SHOP), "explorer", "Where is the flux capacitor?")
     assert text == (
         f"{HONEST}; nothing found about flux capacitor.\n\n## Findings\nNothing found about flux capacitor.\n\n"
@@ -189,7 +189,7 @@ async def test_nothing_found_is_an_answer_that_lists_the_searched_words(write_fi
     )
 
 
-async def test_files_without_most_of_the_words_are_called_no_good_match(write_files):
+async def test_files_without_most_terms_are_called_no_good_match(write_files):
     text = await answer(write_files(SHOP), "explorer", "Where is the flux capacitor of authentication calibrated?")
     assert text.startswith(f"{HONEST}; no good match, the nearest: ")
 
@@ -246,7 +246,7 @@ async def test_finalization_contains_the_answer(write_files):
     assert finalized.finalization.result == plain
 
 
-async def test_follow_up_task_uses_the_words_of_the_earlier_task(write_files):
+async def test_follow_up_task_uses_the_terms_of_the_earlier_task(write_files):
     history = (Message(role="user", text="Where is loop detection implemented?"), Message(role="assistant", text="x"))
     text = await answer(
         write_files(GUARDED), "explorer", "Go on, and look at the tests", history=history, resumes=True

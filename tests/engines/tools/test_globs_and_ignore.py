@@ -21,7 +21,7 @@ SEGMENTS = st.lists(st.sampled_from(["a", "b", ".", "-", "*", "?", "[ab]", "[!a]
 )
 
 
-def ignored(text: str, path: str) -> bool:
+def is_ignored_by(text: str, path: str) -> bool:
     """Return whether git would leave a file out: it, or a folder on the way to it, is ignored."""
     rules = parse_ignore_file(text)
     parts = path.split("/")
@@ -54,7 +54,7 @@ def test_ignore_files_match_what_git_ignores(tmp_path):
         (tmp_path / ".gitignore").write_text(rules)
         command = ["git", "-C", tmp_path, "check-ignore", "--stdin"]
         listed = subprocess.run(command, input="\n".join(paths), capture_output=True, text=True, check=False)
-        assert [path for path in paths if ignored(rules, path)] == listed.stdout.split(), rules
+        assert [path for path in paths if is_ignored_by(rules, path)] == listed.stdout.split(), rules
 
 
 def test_nearest_ignore_file_with_a_matching_rule_decides():
@@ -86,7 +86,7 @@ def test_nearest_ignore_file_with_a_matching_rule_decides():
     ],
 )
 def test_ignore_line_escapes_brackets_and_anchors(line, path, expected):
-    assert ignored(line, path) is expected
+    assert is_ignored_by(line, path) is expected
 
 
 async def test_search_respects_nested_ignore_files_and_exclude(write_files, call):

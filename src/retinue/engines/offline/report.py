@@ -28,7 +28,7 @@ Sections = Sequence[tuple[str, Iterable[str]]]
 
 
 class AnswerRole(Struct, frozen=True):
-    """How one kind of agent answers."""
+    """The way one kind of agent answers."""
 
     agent_pattern: str
     """Names of agents that have this role."""

@@ -159,7 +159,7 @@ class SearchResults(Struct, frozen=True, kw_only=True):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether most terms were found nowhere, so that the files found are hardly about the question."""
+        """True if most terms were found nowhere, so that the files found are hardly about the question."""
         return len(self.absent) * 2 > len(self.question.terms)
 
     def files(self, *kinds: FileKind, limit: int = 4) -> list[RankedFile]:
