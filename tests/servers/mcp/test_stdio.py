@@ -245,7 +245,7 @@ def test_signal_ends_the_stdio_server(host, number):
             "The surfaces single and sticky both have a tool subagent: mount one of them.",
         ),
         (("--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
-        (("--toolset", " , "), "It is empty: name at least one surface."),
+        (("--toolset", " , "), "It is empty: name at least one toolset."),
     ],
 )
 def test_invalid_mcp_options_are_reported_and_nothing_is_served(host, arguments, sentence):
