@@ -35,6 +35,8 @@ HEAVY = {
     "mcp_types": {"servers.mcp.sdk"},
     "uvicorn": {"servers.asgi.serving"},
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.http_auth"},
+    "httpx2": {"engines.api.http", "engines.api.engine"},
+    "genai_prices": {"engines.api.pricing"},
     "yaml": {"agents.parse"},
     "psutil": {"engines.process.other_tree"},
     "regex": {"engines.tools.grep"},

@@ -41,6 +41,7 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
     With `owns_process` nothing but Retinue starts processes in this process.
     """
     from retinue.engines import script_file, scripted
+    from retinue.engines.api import providers as api_providers
     from retinue.engines.claude import installation as claude_code
     from retinue.engines.offline import engine as offline
     from retinue.engines.pi import installation, providers
@@ -60,6 +61,11 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
         from retinue.engines.claude.engine import ClaudeEngine
 
         return ClaudeEngine(owns_process=owns_process, shared_processes=shared_processes())
+
+    def api() -> Engine:
+        from retinue.engines.api.engine import ApiEngine
+
+        return ApiEngine()
 
     return {
         "pi": EngineInfo(
@@ -81,6 +87,16 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
             api_key_variable="ANTHROPIC_API_KEY",
             setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
             summary="Claude Code, with your own key or login",
+        ),
+        "api": EngineInfo(
+            name="api",
+            capabilities=api_providers.CAPABILITIES,
+            make=api,
+            not_installed_reason=lambda: None,
+            not_configured_reason=lambda: api_providers.not_configured_reason(environ),
+            provider_variables=lambda models, provider: api_providers.provider_variables(models, provider, environ),
+            api_key_variable=api_providers.AGENT_KEY,
+            summary=api_providers.describe_default(environ),
         ),
         "offline": EngineInfo(
             name="offline",

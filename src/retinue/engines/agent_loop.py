@@ -16,12 +16,14 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import Emit
-from retinue.engines.toolbox import AgentToolbox, ToolOutcome, ToolSchema, finalize_tool
+from retinue.engines.base import Completion, Emit
+from retinue.engines.toolbox import AgentToolbox, InvalidToolUse, ToolOutcome, ToolSchema, finalize_tool
 from retinue.model.events import (
     Event,
     Finalized,
     MessageEnded,
+    Notice,
+    SteeringDelivered,
     StopReason,
     Text,
     TextDelta,
@@ -31,11 +33,20 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization, Usage
-from retinue.model.runs import Message, RunSpec, ToolUse
+from retinue.model.runs import Limits, Message, ProviderBlock, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 
-OnDelta = Callable[[TextDelta | ThinkingDelta], Awaitable[None]]
-"""Receives the deltas of a model while it writes. Awaiting it is a checkpoint."""
+OnDelta = Callable[[TextDelta | ThinkingDelta | Notice], Awaitable[None]]
+"""Receives the deltas of a model while it writes, and notices about it. Awaiting it is a checkpoint."""
+
+MAX_INVALID_MESSAGES = 3
+"""Messages in a row whose tool calls all have invalid arguments after which a run fails."""
+MAX_WRAP_UP_SECONDS = 60.0
+"""Seconds before the timeout at which an agent is asked for its answer; a tenth of shorter timeouts."""
+WRAP_UP_PROMPT = "{reason} Give your final answer now, from what you have; say what is missing. Call no more tools."
+WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
+WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
+INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
 
 
 class ModelRequest(Struct, frozen=True):
@@ -45,6 +56,8 @@ class ModelRequest(Struct, frozen=True):
     messages: Sequence[Message]
     """Messages so far. The list keeps growing: a model that stores it copies it."""
     tools: tuple[ToolSchema, ...] = ()
+    allow_calls: bool = True
+    """False for the last turn of a run: the tools stay declared, and none may be called."""
 
 
 class ModelReply(Struct, frozen=True, kw_only=True):
@@ -58,6 +71,7 @@ class ModelReply(Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     error: str | None = None
     """The provider's message, where the stop reason is `error`."""
+    provider_block: ProviderBlock | None = None
 
     @property
     def text(self) -> str:
@@ -84,40 +98,136 @@ class ChatModel(Protocol):
         """
 
 
-async def run_agent_loop(model: ChatModel, spec: RunSpec, toolbox: AgentToolbox, emit: Emit) -> None:
+async def run_agent_loop(
+    model: ChatModel, spec: RunSpec, toolbox: AgentToolbox, emit: Emit, *, steering: list[str] | None = None
+) -> None:
     """Run a spec from its history and prompt to the model's last message or a valid finalization.
 
-    The model sees and calls only those tools of the toolbox that the spec grants.
+    The model sees and calls only those tools of the toolbox that the spec grants. Texts that are added to `steering`
+    meanwhile become user messages before the next request.
     """
-    tools = toolbox.restricted_to(spec.grant.tools)
-    if spec.callback:
-        from retinue.engines.delegation_client import list_tools
-
-        tools = tools.with_tools(*await list_tools(spec.callback))
-    if spec.finalize:
-        tools = tools.with_tools(finalize_tool())
-    messages = _initial_messages(spec)
-    request = ModelRequest(spec.instructions, messages, tools.schemas)
+    tools = await _granted_tools(spec, toolbox)
+    if steering is not None:
+        await emit(Completion.PENDING)
+    conversation = _Conversation(spec, tools, emit, [] if steering is None else steering)
     while True:
-        reply = await model.reply(request, emit)
-        calls = reply.tool_calls
+        reply = await model.reply(await conversation.next_request(), emit)
+        calls = conversation.add_reply(reply)
         for event in _reply_events(reply, calls, model.name):
             await emit(event)
-        if not calls:
-            return
-        messages.append(Message(role="assistant", text=reply.text, calls=calls))
         finalizations: list[Finalization] = []
         async with _start_calls(tools, calls) as results:
             for use, result in zip(calls, results, strict=True):
                 outcome = await result()
                 await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
-                messages.append(Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error))
+                conversation.add_result(use, outcome)
                 if use.name == FINALIZE_TOOL and not outcome.is_error:
                     finalizations.append(msgspec.convert(use.args, Finalization))
         for finalization in finalizations:
             await emit(Finalized(finalization))
-        if finalizations:
-            return
+        if conversation.has_only_invalid_calls:
+            await emit(MessageEnded(stop_reason="error", model=model.name, error=INVALID_CALLS_ERROR))
+        if finalizations or conversation.has_only_invalid_calls or conversation.is_over:
+            break
+    if steering is not None:
+        await emit(Completion.REPORTED)
+
+
+class _Conversation:
+    """The messages of a run, and the limits that decide which request is its last."""
+
+    def __init__(self, spec: RunSpec, tools: AgentToolbox, emit: Emit, steering: list[str]) -> None:
+        self._messages = _initial_messages(spec)
+        self._request = ModelRequest(spec.instructions, self._messages, tools.schemas)
+        self._finalize = spec.finalize
+        self._limit = _WrapUpLimit(spec.limits)
+        self._emit = emit
+        self._steering = steering
+        self._is_wrapping_up = False
+        self._invalid_messages = 0
+        self._last: ModelReply | None = None
+        self._last_calls: tuple[ToolUse, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last reply calls no tool and no steering waits, or the provider failed."""
+        last = self._last
+        return last is not None and (last.stop_reason == "error" or not (self._last_calls or self._steering))
+
+    @property
+    def has_only_invalid_calls(self) -> bool:
+        return self._invalid_messages >= MAX_INVALID_MESSAGES
+
+    async def next_request(self) -> ModelRequest:
+        """Return the request with pending steering; the last one that the limits allow asks for the answer."""
+        while self._steering:
+            text = self._steering.pop(0)
+            self._messages.append(Message(role="user", text=text))
+            await self._emit(SteeringDelivered(text))
+        if not self._is_wrapping_up and (reason := self._limit.find_reason()):
+            self._is_wrapping_up = True
+            await self._emit(Notice("wrap_up", WRAP_UP_NOTICE.format(reason=reason)))
+            prompt = WRAP_UP_FINALIZE_PROMPT if self._finalize else WRAP_UP_PROMPT
+            self._messages.append(Message(role="user", text=prompt.format(reason=reason)))
+            self._request = msgspec.structs.replace(self._request, allow_calls=self._finalize)
+        return self._request
+
+    def add_reply(self, reply: ModelReply) -> tuple[ToolUse, ...]:
+        """Add a reply and return the calls to execute."""
+        calls = reply.tool_calls if self._request.allow_calls else ()
+        self._last, self._last_calls = reply, calls
+        self._limit.add(reply.usage)
+        is_invalid = bool(calls) and all(isinstance(use, InvalidToolUse) for use in calls)
+        self._invalid_messages = self._invalid_messages + 1 if is_invalid else 0
+        self._messages.append(
+            Message(role="assistant", text=reply.text, calls=calls, provider_block=reply.provider_block)
+        )
+        return calls
+
+    def add_result(self, use: ToolUse, outcome: ToolOutcome) -> None:
+        self._messages.append(Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error))
+
+
+class _WrapUpLimit:
+    """The limits of a run, and whether the next request is the last one they allow."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._spent = Usage()
+        self._last = Usage()
+        self._deadline = anyio.current_time() + limits.timeout - min(limits.timeout / 10, MAX_WRAP_UP_SECONDS)
+
+    def add(self, usage: Usage) -> None:
+        self._last = msgspec.structs.replace(usage, turns=1)
+        self._spent += self._last
+
+    def find_reason(self) -> str | None:
+        """Return why the next request must be the last; None before the first request and while there is room.
+
+        The next request costs at least as much as the last one.
+        """
+        limits, spent, last = self._limits, self._spent, self._last
+        if not spent.turns:
+            return None
+        if limits.max_turns and spent.turns >= limits.max_turns - 1:
+            return f"Turn {spent.turns + 1} of {limits.max_turns} is the last one."
+        if limits.max_tokens and spent.tokens + last.tokens > limits.max_tokens:
+            return f"{spent.tokens} of {limits.max_tokens} tokens are spent."
+        cost = spent.cost or 0.0
+        if limits.max_cost and cost + (last.cost or 0.0) > limits.max_cost:
+            return f"${cost:.4f} of ${limits.max_cost:.4f} are spent."
+        if anyio.current_time() >= self._deadline:
+            return f"The time of {limits.timeout:g}s is nearly over."
+        return None
+
+
+async def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
+    tools = toolbox.restricted_to(spec.grant.tools)
+    if spec.callback:
+        from retinue.engines.delegation_client import list_tools
+
+        tools = tools.with_tools(*await list_tools(spec.callback))
+    return tools.with_tools(finalize_tool()) if spec.finalize else tools
 
 
 def _initial_messages(spec: RunSpec) -> list[Message]:
@@ -135,7 +245,7 @@ def _reply_events(reply: ModelReply, calls: tuple[ToolUse, ...], model: str) -> 
     for use in calls:
         yield ToolCalled(use.id, use.name, use.args)
     yield MessageEnded(
-        stop_reason="tool_use" if calls else reply.stop_reason,
+        stop_reason="tool_use" if calls else "stop" if reply.stop_reason == "tool_use" else reply.stop_reason,
         model=reply.model or model,
         usage=msgspec.structs.replace(reply.usage, turns=1),
         error=reply.error,
@@ -150,8 +260,8 @@ async def _start_calls(
 
     A single call runs where its outcome is awaited.
     """
-    if len(calls) == 1:
-        yield [partial(tools.call, calls[0])]
+    if len(calls) <= 1:
+        yield [partial(tools.call, use) for use in calls]
         return
     pending = [_PendingCall(tools, use) for use in calls]
     async with anyio.create_task_group() as group:

@@ -27,6 +27,12 @@ class ToolError(Exception):
     """A failed tool call; its message, which the model reads, names the reason and the remedy."""
 
 
+class InvalidToolUse(ToolUse, frozen=True):
+    """A tool call whose arguments are no JSON object; it is answered with the problem."""
+
+    problem: str = ""
+
+
 class ToolSchema(Struct, frozen=True):
     """The description of a tool that a model receives."""
 
@@ -92,6 +98,8 @@ class AgentToolbox:
             return ToolOutcome(
                 f"Unknown tool: {use.name}. Available tools: {', '.join(self._tools) or '(none)'}", is_error=True
             )
+        if isinstance(use, InvalidToolUse):
+            return ToolOutcome(f"The arguments of {use.name} are not valid JSON: {use.problem}", is_error=True)
         if isinstance(tool, RemoteTool):
             return await tool.call(use)
         try:

@@ -97,6 +97,16 @@ class ToolUse(Struct, frozen=True, rename="camel"):
     args: ToolArguments
 
 
+class ProviderBlock(Struct, frozen=True):
+    """What a provider needs back unchanged with one of its messages, such as signatures of its thinking.
+
+    It lives as long as its run: it is not stored, and other wires and models never get it.
+    """
+
+    wire: str
+    content: dict[str, Any]
+
+
 class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One message of a conversation, in a form that every provider accepts."""
 
@@ -107,6 +117,8 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     call: str | None = None
     """Of a tool message: the call it answers."""
     is_error: bool = False
+    provider_block: ProviderBlock | None = None
+    """Of an assistant message of this run."""
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ class ApiKind(StrEnum):
     CHAT = "/chat/completions"
     RESPONSES = "/responses"
     MESSAGES = "/messages"
+    GEMINI = ":streamGenerateContent"
 
 
 class ChatMessage(Struct, frozen=True):
@@ -66,8 +67,8 @@ def read_request(path: str, headers: Mapping[str, str], content: bytes) -> ChatR
         return ChatRequest(
             path=path,
             api=api,
-            model=str(body.get("model", "")),
-            stream=bool(body.get("stream")),
+            model=_model_name(api, path, body),
+            stream=bool(body.get("stream")) or api is ApiKind.GEMINI,
             tools=tuple(_tool_names(body.get("tools") or ())),
             system=_system_prompt(api, body),
             messages=tuple(TURNS[api](body)),
@@ -125,12 +126,35 @@ def _responses_item(item: Json) -> tuple[Role, str]:
     return "tool", _content_text(item.get("output"))
 
 
-TURNS = {ApiKind.CHAT: _chat_turns, ApiKind.RESPONSES: _responses_turns, ApiKind.MESSAGES: _messages_turns}
+def _gemini_turns(body: Json) -> Iterator[ChatMessage]:
+    for content in body["contents"]:
+        results = [part for part in content["parts"] if "functionResponse" in part]
+        if results:
+            yield ChatMessage("tool", "\n".join(str(part["functionResponse"]["response"]) for part in results))
+        texts = [part["text"] for part in content["parts"] if part.get("text")]
+        if texts or not results:
+            yield ChatMessage("assistant" if content["role"] == "model" else "user", "\n".join(texts))
+
+
+TURNS = {
+    ApiKind.CHAT: _chat_turns,
+    ApiKind.RESPONSES: _responses_turns,
+    ApiKind.MESSAGES: _messages_turns,
+    ApiKind.GEMINI: _gemini_turns,
+}
+
+
+def _model_name(api: ApiKind, path: str, body: Json) -> str:
+    if api is ApiKind.GEMINI:
+        return path.partition("?")[0].rpartition("/")[2].removesuffix(api.value)
+    return str(body.get("model", ""))
 
 
 def _system_prompt(api: ApiKind, body: Json) -> str:
     if api is ApiKind.MESSAGES:
         return _content_text(body.get("system"))
+    if api is ApiKind.GEMINI:
+        return "\n".join(part["text"] for part in body.get("systemInstruction", {}).get("parts", ()))
     texts = [body["instructions"]] if body.get("instructions") else []
     turns = TURNS[api](body)
     return "\n".join([*texts, *(turn.text for turn in turns if turn.role == "system")])
@@ -138,7 +162,9 @@ def _system_prompt(api: ApiKind, body: Json) -> str:
 
 def _tool_names(tools: Sequence[Json]) -> Iterator[str]:
     for tool in tools:
-        if tool.get("type") == "namespace":
+        if "functionDeclarations" in tool:
+            yield from (declared["name"] for declared in tool["functionDeclarations"])
+        elif tool.get("type") == "namespace":
             yield from (f"{tool['name']}.{inner['name']}" for inner in tool["tools"])
         else:
             yield str(tool.get("name") or tool.get("function", {}).get("name") or tool.get("type"))

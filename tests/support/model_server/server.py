@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.support.model_server.answer import ModelTurn, build_turn
 from tests.support.model_server.chat import CHAT
 from tests.support.model_server.exchange import HttpConnection, HttpRequest, UnreadableError
+from tests.support.model_server.gemini import GEMINI
 from tests.support.model_server.messages import MESSAGES
 from tests.support.model_server.request import ApiKind, BadRequestError, ChatRequest, read_request
 from tests.support.model_server.responses import RESPONSES
@@ -25,10 +26,10 @@ HOST = "127.0.0.1"
 MAX_CONNECTIONS = 256
 MAX_STORED_REQUESTS = 1000
 """Requests that are stored; older ones are dropped."""
-SECRET_HEADERS = {"authorization", "x-api-key"}
+SECRET_HEADERS = {"authorization", "x-api-key", "x-goog-api-key"}
 """Headers that are not logged."""
 MODELS = ("scripted-1", "scripted-2")
-API_DIALECTS = {ApiKind.CHAT: CHAT, ApiKind.RESPONSES: RESPONSES, ApiKind.MESSAGES: MESSAGES}
+API_DIALECTS = {ApiKind.CHAT: CHAT, ApiKind.RESPONSES: RESPONSES, ApiKind.MESSAGES: MESSAGES, ApiKind.GEMINI: GEMINI}
 DISCONNECT_ERRORS = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 

@@ -1,4 +1,4 @@
-"""Local read-only tools with pi's names: `read`, `grep`, `find` and `ls` beneath a working directory."""
+"""Local tools with pi's names beneath a working directory: `read`, `grep`, `find`, `ls`, `write` and `edit`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def make_local_toolbox(cwd: str, readers: CapacityLimiter, *, search_path: str |
     from retinue.engines.tools.grep import grep
     from retinue.engines.tools.ls import ls
     from retinue.engines.tools.read import read
+    from retinue.engines.tools.write import edit, write
 
     folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None)
-    return AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls))
+    return AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))

@@ -39,6 +39,7 @@ _SNIFFED_BYTES = 8192
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 # Opening a pipe or a terminal line must not wait for its other end.
 _FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = _READ | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -65,6 +66,10 @@ class FileContent(Struct, frozen=True):
     """Bytes of the whole file."""
 
 
+FileVersion = tuple[int, int, int]
+"""Inode, size and modification time."""
+
+
 class SandboxedDirectory:
     """A working directory that tools cannot leave, whatever path they receive and whatever links it contains."""
 
@@ -72,6 +77,8 @@ class SandboxedDirectory:
         self._path = path
         self.ripgrep = ripgrep
         """Path of the `rg` program that speeds up searches; None where there is none."""
+        self._seen: dict[RelativePath, FileVersion] = {}
+        """Versions of the files this run has read or written."""
 
     @cached_property
     def root(self) -> Path:
@@ -124,8 +131,10 @@ class SandboxedDirectory:
         lines = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
         return FileContent(tuple(lines if lines[-1] else lines[:-1]), tuple(notes), size=size)
 
-    def read_bytes(self, place: RelativePath, max_bytes: int) -> tuple[bytes, int]:
+    def read_bytes(self, place: RelativePath, max_bytes: int, *, to_edit: bool = False) -> tuple[bytes, int]:
         """Return the first bytes of a regular file, and how many it has in all.
+
+        With `to_edit` the file must be as the run's agent last saw it.
 
         Raises:
             ToolError: it is no regular file, or cannot be read.
@@ -136,9 +145,76 @@ class SandboxedDirectory:
                 raise ToolError(f"{format_path(place)} is a directory. Use ls to list it.")
             if not stat.S_ISREG(state.st_mode):
                 raise ToolError(f"{format_path(place)} is not a regular file and is not read.")
+            if to_edit and self._seen.setdefault(place, _file_version(state)) != _file_version(state):
+                raise _changed_error(place)
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 data = file.read(max_bytes)
             return data, max(state.st_size, len(data))
+
+    def mark_seen(self, place: RelativePath) -> None:
+        """Record that the run's agent has read the file as it is now."""
+        with suppress(OSError):
+            self._seen[place] = _file_version(self.root.joinpath(*place).lstat())
+
+    def write_bytes(self, place: RelativePath, data: bytes, *, create: bool) -> None:
+        """Replace a file as a whole, or create it with its directories; readers see the old or the new file.
+
+        Mode and owner of an existing file are kept. A file that others changed since this run read it is not
+        replaced.
+
+        Raises:
+            ToolError: it is no regular file, changed meanwhile, or cannot be written.
+        """
+        if not place:
+            raise ToolError("The path is the working directory. Give the path of a file.")
+        with _translate_os_errors(place):
+            if create:
+                self._make_directories(place[:-1])
+            with self._open(place[:-1], _DIRECTORY) as directory:
+                self._replace(directory, place, data)
+
+    def _replace(self, directory: int, place: RelativePath, data: bytes) -> None:
+        name, temporary = place[-1], f".{place[-1][:100]}.{os.urandom(4).hex()}.tmp"
+        folder = {"dir_fd": directory} if _HAS_DIR_FD else {}
+        base = "" if _HAS_DIR_FD else f"{self.root.joinpath(*place[:-1])}{os.sep}"
+        before = self._check_unchanged(place, base + name, folder)
+        descriptor = os.open(base + temporary, _CREATE, 0o666 if before is None else 0o600, **folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if before is not None:
+                    _copy_ownership(file.fileno(), before)
+                os.fsync(file.fileno())
+                after = os.fstat(file.fileno())
+            os.replace(  # noqa: PTH105 - relative to a descriptor
+                base + temporary,
+                base + name,
+                **({"src_dir_fd": directory, "dst_dir_fd": directory} if folder else {}),
+            )
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(base + temporary, **folder)
+            raise
+        self._seen[place] = _file_version(after)
+
+    def _check_unchanged(self, place: RelativePath, name: str, folder: dict[str, int]) -> os.stat_result | None:
+        try:
+            state = os.stat(name, follow_symlinks=False, **folder)  # noqa: PTH116 - relative to a descriptor
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(state.st_mode):
+            raise ToolError(f"{format_path(place)} is not a regular file and is not written.")
+        if place in self._seen and self._seen[place] != _file_version(state):
+            raise _changed_error(place)
+        return state
+
+    def _make_directories(self, place: RelativePath) -> None:
+        path = self.root
+        for name in place:
+            path = path / name
+            with suppress(FileExistsError):
+                path.mkdir()
 
     def list_entries(self, place: RelativePath) -> list[DirectoryEntry]:
         """Return the entries of a directory, up to a large number, sorted by name.
@@ -173,6 +249,23 @@ class SandboxedDirectory:
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _changed_error(place: RelativePath) -> ToolError:
+    return ToolError(f"{format_path(place)} changed since you read it. Read it again before you change it.")
+
+
+def _file_version(state: os.stat_result) -> FileVersion:
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _copy_ownership(descriptor: int, before: os.stat_result) -> None:
+    """Give a new file the mode and, where permitted, the owner of the old one."""
+    if hasattr(os, "fchown"):
+        with suppress(PermissionError):
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
 
 
 def format_path(place: RelativePath) -> str:

@@ -27,7 +27,10 @@ async def read(
 
 
 def _read_lines(folder: SandboxedDirectory, path: str, first: int, limit: int | None) -> str:
-    content = folder.read(folder.resolve(path))
+    place = folder.resolve(path)
+    # Before it is read: a change in between must count as one.
+    folder.mark_seen(place)
+    content = folder.read(place)
     total = len(content.lines)
     if first > max(total, 1):
         raise ToolError(f"Offset {first} is beyond end of file ({total} lines total)")

@@ -1,0 +1,204 @@
+"""Anthropic messages, with thinking blocks and their signatures, and breakpoints for the prompt cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from retinue.engines.agent_loop import ModelReply, ModelRequest
+from retinue.engines.api.openai_chat import describe_error
+from retinue.engines.api.wire import (
+    Delta,
+    JsonObject,
+    ModelOptions,
+    ProviderStreamError,
+    ReplyBuilder,
+    get_count,
+    get_object,
+    get_text,
+    parse_call,
+)
+from retinue.model.events import StopReason
+from retinue.model.results import Usage
+from retinue.model.runs import Message, ProviderBlock
+
+API_VERSION = "2023-06-01"
+DEFAULT_MAX_TOKENS = 32_000
+"""Output limit of a request without one of its own: the API requires a number."""
+CACHED = {"type": "ephemeral"}
+MIN_BUDGET = 1024
+THINKING_TOKENS = {"minimal": 1024, "low": 4096, "medium": 10_240, "high": 20_480, "xhigh": 28_672, "max": 30_720}
+"""Thinking budgets of the levels for models before 4.6, which have no levels of their own."""
+EFFORTS = {"minimal": "low"}
+"""Names of the thinking levels that differ from ours."""
+_BUDGETED_MODEL = r"claude-(?:3|(?:opus|sonnet|haiku)-4-(?:[0-5](?!\d)|20\d{6})|(?:opus|sonnet)-4(?:-20\d{6})?$)"
+"""Models that take a thinking budget; later ones refuse it and decide by the effort level."""
+STOP_REASONS: Mapping[str, StopReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_use",
+    "max_tokens": "length",
+    "pause_turn": "stop",
+}
+STOP_ERRORS = {
+    "refusal": "The model refused to answer. Rephrase the task or use another model.",
+    "model_context_window_exceeded": "The conversation exceeds the model's context window.",
+}
+
+
+class AnthropicWire:
+    """The wire of the messages API."""
+
+    name = "anthropic"
+
+    def path(self, model: str) -> str:
+        return "v1/messages"
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        return {"x-api-key": key, "anthropic-version": API_VERSION}
+
+    def encode(self, request: ModelRequest, options: ModelOptions) -> JsonObject:
+        max_tokens = options.max_output_tokens or DEFAULT_MAX_TOKENS
+        body: JsonObject = {
+            "model": options.model,
+            "max_tokens": max_tokens,
+            "messages": self._encode_messages(request.messages),
+            "stream": True,
+        }
+        if request.system_prompt:
+            body["system"] = [{"type": "text", "text": request.system_prompt, "cache_control": CACHED}]
+        if request.tools:
+            tools: list[JsonObject] = [
+                {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+                for tool in request.tools
+            ]
+            tools[-1]["cache_control"] = CACHED
+            body["tools"] = tools
+            if not request.allow_calls:
+                body["tool_choice"] = {"type": "none"}
+        return body | _encode_effort(options.model, options.effort, max_tokens)
+
+    def reader(self) -> AnthropicReader:
+        return AnthropicReader(self.name)
+
+    def _encode_messages(self, messages: Iterable[Message]) -> list[JsonObject]:
+        """Return the messages; tool results of one turn are one user message, and the last block is cached."""
+        encoded: list[JsonObject] = []
+        for message in messages:
+            role = "assistant" if message.role == "assistant" else "user"
+            content = self._encode_content(message)
+            if encoded and encoded[-1]["role"] == role:
+                encoded[-1]["content"] += content
+            else:
+                encoded.append({"role": role, "content": content})
+        if encoded and encoded[-1]["content"]:
+            *others, last = encoded[-1]["content"]
+            encoded[-1]["content"] = [*others, {**last, "cache_control": CACHED}]
+        return encoded
+
+    def _encode_content(self, message: Message) -> list[JsonObject]:
+        block = message.provider_block
+        if block and block.wire == self.name:
+            content: list[JsonObject] = block.content["content"]
+            return list(content)
+        if message.role == "tool":
+            result: JsonObject = {"type": "tool_result", "tool_use_id": message.call, "content": message.text}
+            return [{**result, "is_error": True} if message.is_error else result]
+        text: list[JsonObject] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+        calls = [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.args} for use in message.calls]
+        return [*text, *calls]
+
+
+def _encode_effort(model: str, effort: str | None, max_tokens: int) -> JsonObject:
+    """Return the fields of a thinking level; without one the model's own default holds."""
+    if not effort or effort == "off":
+        return {}
+    if re.match(_BUDGETED_MODEL, model):
+        budget = min(THINKING_TOKENS.get(effort, 0), max_tokens - 1)
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= MIN_BUDGET else {}
+    return {"thinking": {"type": "adaptive"}, "output_config": {"effort": EFFORTS.get(effort, effort)}}
+
+
+class AnthropicReader:
+    """Parser for the events of one reply."""
+
+    def __init__(self, wire: str) -> None:
+        self._wire = wire
+        self._reply = ReplyBuilder()
+        self._blocks: dict[object, JsonObject] = {}
+        self._inputs: dict[object, list[str]] = {}
+        self._is_ended = False
+
+    def read(self, event: JsonObject) -> Iterable[Delta]:
+        index = event.get("index")
+        match event.get("type"):
+            case "message_start":
+                message = get_object(event.get("message"))
+                self._reply.model = get_text(message.get("model")) or None
+                self._reply.usage = _parse_usage(get_object(message.get("usage")))
+            case "content_block_start":
+                return self._start_block(index, get_object(event.get("content_block")))
+            case "content_block_delta":
+                return self._read_delta(index, get_object(event.get("delta")))
+            case "message_delta":
+                self._read_end(get_object(event.get("delta")), get_object(event.get("usage")))
+            case "message_stop":
+                self._is_ended = True
+            case "error":
+                raise ProviderStreamError(describe_error(event.get("error")))
+        return ()
+
+    def _start_block(self, index: object, block: JsonObject) -> Iterable[Delta]:
+        self._blocks[index] = dict(block)
+        match block:
+            case {"type": "tool_use", "id": str(call), "name": str(name)}:
+                self._reply.add_call(index, call=call, name=name)
+                self._inputs[index] = []
+            case {"type": "text", "text": str(text)}:
+                return list(self._reply.add_text(index, text))
+            case {"type": "thinking", "thinking": str(text)}:
+                return list(self._reply.add_thinking(index, text))
+        return ()
+
+    def _read_delta(self, index: object, delta: JsonObject) -> Iterable[Delta]:
+        block = self._blocks.setdefault(index, {})
+        match delta:
+            case {"type": "text_delta", "text": str(text)}:
+                block["text"] = get_text(block.get("text")) + text
+                return list(self._reply.add_text(index, text))
+            case {"type": "thinking_delta", "thinking": str(text)}:
+                block["thinking"] = get_text(block.get("thinking")) + text
+                return list(self._reply.add_thinking(index, text))
+            case {"type": "signature_delta", "signature": str(signature)}:
+                block["signature"] = get_text(block.get("signature")) + signature
+            case {"type": "input_json_delta", "partial_json": str(part)}:
+                self._inputs.setdefault(index, []).append(part)
+                self._reply.add_call(index, arguments=part)
+        return ()
+
+    def _read_end(self, delta: JsonObject, usage: JsonObject) -> None:
+        self._reply.usage = _parse_usage(usage, self._reply.usage)
+        reason = get_text(delta.get("stop_reason"))
+        if not reason:
+            return
+        self._reply.stop_reason = STOP_REASONS.get(reason, "error")
+        if reason not in STOP_REASONS:
+            unknown = f"The provider ended the answer with an unknown reason: {reason}"
+            self._reply.error = STOP_ERRORS.get(reason, unknown)
+
+    def finish(self) -> ModelReply:
+        for index, parts in self._inputs.items():
+            call = parse_call("", "", "".join(parts))
+            self._blocks[index]["input"] = call.args
+        self._reply.provider_block = ProviderBlock(self._wire, {"content": list(self._blocks.values())})
+        return self._reply.build()
+
+
+def _parse_usage(usage: JsonObject, before: Usage = Usage()) -> Usage:  # noqa: B008 - frozen
+    """Return the usage; counts at the end of a stream replace those at its start."""
+    return Usage(
+        input=get_count(usage.get("input_tokens")) or before.input,
+        output=get_count(usage.get("output_tokens")) or before.output,
+        cache_read=get_count(usage.get("cache_read_input_tokens")) or before.cache_read,
+        cache_write=get_count(usage.get("cache_creation_input_tokens")) or before.cache_write,
+    )

@@ -1,0 +1,83 @@
+"""The api engine: the agent loop over a provider's API, with tools that run in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import CapacityLimiter
+from anyio.abc import TaskStatus
+
+from retinue.engines.api.http import CONNECT_TIMEOUT, READ_TIMEOUT, ApiModel, Endpoint
+from retinue.engines.api.pricing import PriceList
+from retinue.engines.api.providers import WIRES, choose_model
+from retinue.engines.api.wire import ModelOptions
+from retinue.engines.base import RUN_NOT_ACTIVE, Emit
+from retinue.model.errors import Failure
+from retinue.model.events import Notice
+from retinue.model.runs import RunSpec
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_CONNECTIONS = 1000
+
+
+class ApiEngine:
+    """An engine that runs specs on provider APIs over one pool of connections."""
+
+    def __init__(self) -> None:
+        self._client: httpx2.AsyncClient | None = None
+        self._prices: PriceList | None = None
+        self._readers: CapacityLimiter | None = None
+        self._steering: dict[str, list[str]] = {}
+        """Texts for the agents of active runs, by run."""
+
+    async def run_background(self, *, task_status: TaskStatus[None]) -> None:
+        import httpx2
+
+        limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
+        timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
+        async with (
+            httpx2.AsyncClient(limits=limits, timeout=timeout) as self._client,
+            anyio.create_task_group() as group,
+        ):
+            self._prices = PriceList(group)
+            task_status.started()
+            await anyio.sleep_forever()
+
+    async def steer(self, run: str, text: str) -> Failure | None:
+        if run not in self._steering:
+            return RUN_NOT_ACTIVE
+        self._steering[run].append(text)
+        return None
+
+    async def run(self, spec: RunSpec, emit: Emit) -> None:
+        self._steering[spec.run] = []
+        try:
+            await self._run(spec, emit, self._steering[spec.run])
+        finally:
+            del self._steering[spec.run]
+
+    async def _run(self, spec: RunSpec, emit: Emit, steering: list[str]) -> None:
+        from retinue.engines.agent_loop import run_agent_loop
+        from retinue.engines.tools import make_local_toolbox
+        from retinue.engines.tools.base import MAX_READERS
+
+        assert self._client is not None
+        assert self._prices is not None
+        environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
+        choice = choose_model(spec.model, spec.agent.provider, environ)
+        if choice.notice:
+            await emit(Notice("not_applied", choice.notice))
+        endpoint = Endpoint(
+            provider=choice.provider.name,
+            wire=WIRES[choice.provider.wire](),
+            base_url=choice.base_url,
+            key=choice.key,
+        )
+        options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
+        self._readers = self._readers or CapacityLimiter(MAX_READERS)
+        toolbox = make_local_toolbox(spec.cwd, self._readers, search_path=spec.environment.get("PATH"))
+        model = ApiModel(self._client, endpoint, options, self._prices)
+        await run_agent_loop(model, spec, toolbox, emit, steering=steering)

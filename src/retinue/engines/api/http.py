@@ -1,0 +1,267 @@
+"""Requests to providers over HTTP: streams, retries, and errors that state what to do next."""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
+from retinue.engines.api.openai_chat import describe_error
+from retinue.engines.api.pricing import PriceList
+from retinue.engines.api.wire import JsonObject, ModelOptions, ProviderStreamError, Wire, get_object
+from retinue.model.events import Notice, TextDelta, ThinkingDelta
+from retinue.model.runs import Secret
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_TIMEOUT = 15.0
+READ_TIMEOUT = 300.0
+"""Seconds without a byte after which a stream counts as lost; thinking models are silent for minutes."""
+MAX_EVENT_BYTES = 16 * 2**20
+MAX_REPLY_BYTES = 64 * 2**20
+"""Bytes of one streamed reply; an endless stream ends here."""
+MAX_ERROR_BYTES = 64 * 2**10
+MAX_ERROR_CHARS = 500
+MAX_TRIES = 3
+"""Requests for one reply, the first included, while nothing of it has arrived."""
+RETRY_DELAY = 1.0
+"""Seconds before the first retry; doubled for the next, give or take a quarter."""
+MAX_RETRY_AFTER = 60.0
+"""Seconds a provider may ask to wait; if it asks for more, the request fails at once."""
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")
+RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Where a model is reached, and by which API."""
+
+    provider: str
+    wire: Wire
+    base_url: str
+    key: Secret
+    headers: dict[str, str] = {}
+
+
+class RequestFailedError(Exception):
+    """Raised if a request has no reply; the message starts with the HTTP status where there is one."""
+
+    def __init__(self, message: str, *, retryable: bool, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class ApiModel:
+    """A model behind a provider's API."""
+
+    def __init__(
+        self, client: httpx2.AsyncClient, endpoint: Endpoint, options: ModelOptions, prices: PriceList
+    ) -> None:
+        self.name = f"{endpoint.provider}/{options.model}"
+        self._client = client
+        self._prices = prices
+        self._endpoint = endpoint
+        self._options = options
+
+    async def reply(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
+        """Return the next message; a provider's failure is a reply with stop reason `error`."""
+        body = msgspec.json.encode(self._endpoint.wire.encode(request, self._options))
+        tries = 0
+        while True:
+            tries += 1
+            has_output = False
+
+            async def pass_on(event: TextDelta | ThinkingDelta | Notice) -> None:
+                nonlocal has_output
+                has_output = True
+                await on_event(event)
+
+            try:
+                return await self._stream_reply(body, pass_on)
+            except (RequestFailedError, ProviderStreamError) as error:
+                message = str(error)
+                wait = _retry_wait(error, tries)
+                if wait is None or has_output:
+                    return ModelReply(stop_reason="error", error=message)
+            await on_event(_retry_notice(self._endpoint.provider, wait, tries, message))
+            await anyio.sleep(wait)
+
+    async def _stream_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
+        """Send one request and return its reply.
+
+        Raises:
+            RequestFailedError: the request failed, or its connection was lost.
+            ProviderStreamError: the stream reports an error or ended early.
+        """
+        import httpx2
+
+        endpoint = self._endpoint
+        try:
+            return await self._read_reply(body, on_delta)
+        except httpx2.TimeoutException as error:
+            raise RequestFailedError(f"The provider timed out ({type(error).__name__})", retryable=True) from error
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+            raise RequestFailedError(f"Invalid base URL {endpoint.base_url!r}: {error}", retryable=False) from error
+        except httpx2.TransportError as error:
+            detail = str(error) or type(error).__name__
+            raise RequestFailedError(f"Connection error: {detail}", retryable=True) from error
+
+    async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
+        endpoint, events, reader = self._endpoint, EventParser(), self._endpoint.wire.reader()
+        url = f"{endpoint.base_url.rstrip('/')}/{endpoint.wire.path(self._options.model)}"
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            **endpoint.headers,
+            **endpoint.wire.headers(endpoint.key.reveal()),
+        }
+        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+            await _check_response(response)
+            self._prices.start_loading()
+            async with aclosing(response.aiter_bytes()) as chunks:
+                async for chunk in chunks:
+                    for event in events.feed(chunk):
+                        for delta in reader.read(event):
+                            await on_delta(delta)
+        for event in events.finish():
+            for delta in reader.read(event):
+                await on_delta(delta)
+        reply, provider = reader.finish(), endpoint.provider
+        usage = await self._prices.add_cost(reply.usage, provider, self._options.model)
+        model = f"{provider}/{reply.model}" if reply.model else None
+        return msgspec.structs.replace(reply, model=model, usage=usage)
+
+
+class EventParser:
+    """Parser for server-sent events that carry JSON objects; comments and other fields are left out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._received = 0
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[JsonObject]:
+        """Return the events that the chunk completes.
+
+        Raises:
+            RequestFailedError: an event is malformed, or the stream is too large.
+        """
+        self._received += len(chunk)
+        if self._received > MAX_REPLY_BYTES:
+            raise RequestFailedError(f"The reply is larger than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
+        *lines, self._rest = _LINE_END.split(self._rest + chunk)
+        if len(self._rest) > MAX_EVENT_BYTES:
+            raise RequestFailedError("An event of the stream is too large", retryable=False)
+        return [event for line in lines if (event := self._take_line(line)) is not None]
+
+    def finish(self) -> list[JsonObject]:
+        """Return the event that the end of the stream completes, if any."""
+        rest, self._rest = self._rest, b""
+        return [event for line in (rest.rstrip(b"\r"), b"") if (event := self._take_line(line)) is not None]
+
+    def _take_line(self, line: bytes) -> JsonObject | None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        elif not line and self._data:
+            whole = b"\n".join(self._data)
+            self._data.clear()
+            return None if whole.strip() == b"[DONE]" else _decode_event(whole)
+        elif line.startswith(b"{"):  # some servers answer a failed stream with a plain JSON object
+            return _decode_event(line)
+        return None
+
+
+def _decode_event(text: bytes) -> JsonObject:
+    try:
+        event = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        shown = text[:MAX_ERROR_CHARS].decode(errors="replace")
+        raise RequestFailedError(f"The provider sent a malformed chunk: {shown}", retryable=True) from error
+    return get_object(event)
+
+
+async def _check_response(response: httpx2.Response) -> None:
+    """Check that a response is a stream.
+
+    Raises:
+        RequestFailedError: it is an error or another document.
+    """
+    if response.status_code != HTTPStatus.OK:
+        raise await _status_error(response)
+    kind = response.headers.get("content-type", "")
+    if "text/event-stream" not in kind and "json" not in kind:
+        raise RequestFailedError(_unexpected_content(kind, await _read_start(response)), retryable=False)
+
+
+async def _status_error(response: httpx2.Response) -> RequestFailedError:
+    """Return the error of an HTTP status, with the provider's own message."""
+    start, status = await _read_start(response), response.status_code
+    try:
+        content = get_object(msgspec.json.decode(start))
+        detail = describe_error(content.get("error") or content)
+    except (msgspec.DecodeError, RecursionError):
+        detail = _unexpected_content(response.headers.get("content-type", ""), start)
+    message = f"{status}: {detail[:MAX_ERROR_CHARS]}"
+    retry_after = _parse_retry_after(response.headers.get("retry-after"), response.headers.get("retry-after-ms"))
+    return RequestFailedError(message, retryable=status in RETRYABLE_STATUSES, retry_after=retry_after)
+
+
+async def _read_start(response: httpx2.Response) -> bytes:
+    start = b""
+    async with aclosing(response.aiter_bytes()) as chunks:
+        async for chunk in chunks:
+            start += chunk
+            if len(start) >= MAX_ERROR_BYTES:
+                break
+    return start[:MAX_ERROR_BYTES]
+
+
+def _unexpected_content(kind: str, start: bytes) -> str:
+    text = re.sub(r"<[^>]*>|\s+", " ", start.decode(errors="replace"))
+    return f"The provider answered with {kind or 'no content type'} instead of JSON: {text.strip()[:MAX_ERROR_CHARS]}"
+
+
+def _parse_retry_after(seconds: str | None, milliseconds: str | None) -> float | None:
+    try:
+        if milliseconds:
+            return max(float(milliseconds) / 1000, 0.0)
+        if seconds and seconds.replace(".", "", 1).isdigit():
+            return float(seconds)
+        if seconds:
+            return _seconds_until(seconds)
+    except (ValueError, TypeError):
+        return None
+    return None
+
+
+def _seconds_until(date: str) -> float:
+    from datetime import UTC, datetime
+    from email.utils import parsedate_to_datetime
+
+    return max((parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def _retry_wait(error: Exception, tries: int) -> float | None:
+    """Return the seconds to wait before the next request; None if the error is final."""
+    import random
+
+    if tries >= MAX_TRIES:
+        return None
+    if not isinstance(error, RequestFailedError):
+        return RETRY_DELAY
+    if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
+        return None
+    delay = RETRY_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
+    return delay if error.retry_after is None else error.retry_after
+
+
+def _retry_notice(provider: str, wait: float, tries: int, message: str) -> Notice:
+    shown = f"{provider} is asked again in {wait:.1f}s ({tries} of {MAX_TRIES - 1}) after: {message}"
+    return Notice("provider_retry", shown)

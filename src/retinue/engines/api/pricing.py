@@ -1,0 +1,88 @@
+"""Prices and context windows of models, from genai-prices; it is imported on first use, in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from msgspec import structs
+
+from retinue.model.results import Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
+
+PRICE_LISTS: Mapping[str, str] = {"xai": "x-ai"}
+"""Names of providers in the price lists, where they differ from ours."""
+FREE_PROVIDERS = frozenset({"ollama"})
+"""Providers on the user's own machine."""
+
+
+class PriceList:
+    """The price lists of an engine; they are imported in a thread while the first reply is streamed."""
+
+    def __init__(self, group: TaskGroup) -> None:
+        self._group = group
+        self._is_loading = False
+        self._loaded = anyio.Event()
+
+    def start_loading(self) -> None:
+        if not self._is_loading:
+            self._is_loading = True
+            self._group.start_soon(self._load)
+
+    async def _load(self) -> None:
+        await anyio.to_thread.run_sync(_import_prices, abandon_on_cancel=True)
+        self._loaded.set()
+
+    async def add_cost(self, usage: Usage, provider: str, model: str) -> Usage:
+        """Return the usage with its cost in dollars, unless the provider stated one or the price is unknown."""
+        if usage.cost is not None:
+            return usage
+        if provider in FREE_PROVIDERS:
+            return structs.replace(usage, cost=0.0)
+        self.start_loading()
+        await self._loaded.wait()
+        cost = compute_cost(usage, provider, model)
+        return usage if cost is None else structs.replace(usage, cost=cost)
+
+
+def _import_prices() -> None:
+    import genai_prices  # noqa: F401 - the import is what takes time
+
+
+def compute_cost(usage: Usage, provider: str, model: str) -> float | None:
+    """Return the price of the tokens in dollars, or None if it is unknown."""
+    from genai_prices import Usage as PricedUsage
+    from genai_prices import calc_price
+
+    priced = PricedUsage(
+        input_tokens=usage.input + usage.cache_read + usage.cache_write,
+        output_tokens=usage.output,
+        cache_read_tokens=usage.cache_read or None,
+        cache_write_tokens=usage.cache_write or None,
+    )
+    try:
+        return float(calc_price(priced, model, provider_id=PRICE_LISTS.get(provider, provider)).total_price)
+    except (LookupError, ValueError):
+        return None
+
+
+def find_context_window(provider: str, model: str) -> int | None:
+    """Return the number of tokens the model takes, or None if it is unknown."""
+    found = _find_model(provider, model)
+    return found.context_window if found else None
+
+
+@lru_cache(maxsize=256)
+def _find_model(provider: str, model: str) -> ModelInfo | None:
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider_model(model, None, PRICE_LISTS.get(provider, provider), None)[1]
+    except LookupError:
+        return None

@@ -1,0 +1,299 @@
+"""The providers of the api engine: keys, base URLs, APIs and default models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from retinue.engines.api.wire import Wire
+from retinue.engines.base import EngineCapabilities, EngineError
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.runs import Secret
+
+DEFAULTS_DATE = "2026-11-18"
+"""Date of the default models below: the middle tier of each provider in the price lists of genai-prices 0.2.3."""
+AGENT_KEY = "RETINUE_AGENT_API_KEY"
+"""The secret of a run whose agent brings a key of its own."""
+CAPABILITIES = EngineCapabilities(
+    tools=frozenset({"read", "grep", "find", "ls", "write", "edit"}),
+    default_tools=("read", "grep", "find", "ls", "edit", "write"),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
+    preferences=frozenset({"provider", "model", "thinking"}),
+    resumes=True,
+    finalizes=True,
+    delegates=True,
+    steers=True,
+    reports_cost=True,
+)
+CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
+"""Names that Claude Code's agent files use for Anthropic's models."""
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """A provider of models."""
+
+    name: str
+    wire: str = "openai-chat"
+    base_url: str
+    base_url_variable: str | None = None
+    key_variables: tuple[str, ...] = ()
+    """Variables of its key, the first that is set wins."""
+    default_model: str | None = None
+    aliases: Mapping[str, str] = {}
+    """Short names of its models."""
+    needs_key: bool = True
+    names: tuple[str, ...] = ()
+    """Other names by which models name the provider."""
+
+    def key(self, environ: Mapping[str, str]) -> str:
+        return next((environ[name] for name in (AGENT_KEY, *self.key_variables) if environ.get(name)), "")
+
+    def is_configured(self, environ: Mapping[str, str]) -> bool:
+        if self.needs_key:
+            return bool(self.key(environ))
+        return bool(self.base_url_variable and environ.get(self.base_url_variable))
+
+    def endpoint_url(self, environ: Mapping[str, str]) -> str:
+        """Return the base URL, from its variable or the provider's own."""
+        url = (self.base_url_variable and environ.get(self.base_url_variable)) or self.base_url
+        return _ollama_url(url) if self.name == "ollama" else url
+
+
+def _ollama_url(host: str) -> str:
+    """Return the base URL of `OLLAMA_HOST`, which may be a host, a host with a port, or a URL."""
+    url = host if "://" in host else f"http://{host}"
+    scheme, _, rest = url.partition("://")
+    place = rest.split("/", 1)[0].replace("0.0.0.0", "127.0.0.1")  # noqa: S104 - replaced, not listened on
+    port = "" if ":" in place.rpartition("]")[2] else ":11434"
+    return f"{scheme}://{place}{port}/v1"
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            name="anthropic",
+            wire="anthropic",
+            base_url="https://api.anthropic.com",
+            base_url_variable="ANTHROPIC_BASE_URL",
+            key_variables=("ANTHROPIC_API_KEY",),
+            default_model="claude-sonnet-5-5",
+            aliases={"sonnet": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"},
+        ),
+        Provider(
+            name="openai",
+            wire="openai-responses",
+            base_url="https://api.openai.com/v1",
+            base_url_variable="OPENAI_BASE_URL",
+            key_variables=("OPENAI_API_KEY",),
+            default_model="gpt-6.1-terra",
+        ),
+        Provider(
+            name="google",
+            wire="gemini",
+            base_url="https://generativelanguage.googleapis.com",
+            base_url_variable="GOOGLE_GEMINI_BASE_URL",
+            key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+            default_model="gemini-3.8-flash",
+            names=("gemini",),
+        ),
+        Provider(
+            name="openrouter",
+            base_url="https://openrouter.ai/api/v1",
+            key_variables=("OPENROUTER_API_KEY",),
+            default_model="~anthropic/claude-sonnet-latest",
+        ),
+        Provider(
+            name="deepseek",
+            base_url="https://api.deepseek.com/v1",
+            key_variables=("DEEPSEEK_API_KEY",),
+            default_model="deepseek-v4-pro",
+        ),
+        Provider(
+            name="fireworks",
+            base_url="https://api.fireworks.ai/inference/v1",
+            key_variables=("FIREWORKS_API_KEY",),
+            default_model="accounts/fireworks/models/glm-5p3",
+        ),
+        Provider(
+            name="groq",
+            base_url="https://api.groq.com/openai/v1",
+            key_variables=("GROQ_API_KEY",),
+            default_model="openai/gpt-oss-120b",
+        ),
+        Provider(
+            name="mistral",
+            base_url="https://api.mistral.ai/v1",
+            key_variables=("MISTRAL_API_KEY",),
+            default_model="mistral-medium-latest",
+        ),
+        Provider(
+            name="together",
+            base_url="https://api.together.xyz/v1",
+            key_variables=("TOGETHER_API_KEY",),
+            default_model="zai-org/GLM-5.3",
+        ),
+        Provider(
+            name="xai",
+            base_url="https://api.x.ai/v1",
+            key_variables=("XAI_API_KEY",),
+            default_model="grok-4.7",
+            names=("x-ai", "grok"),
+        ),
+        Provider(
+            name="ollama",
+            base_url="http://127.0.0.1:11434/v1",
+            base_url_variable="OLLAMA_HOST",
+            needs_key=False,
+        ),
+    )
+}
+"""The providers in the order in which one is chosen when several have a key."""
+
+
+def _chat() -> Wire:
+    from retinue.engines.api.openai_chat import ChatWire
+
+    return ChatWire()
+
+
+def _responses() -> Wire:
+    from retinue.engines.api.openai_responses import ResponsesWire
+
+    return ResponsesWire()
+
+
+def _anthropic() -> Wire:
+    from retinue.engines.api.anthropic import AnthropicWire
+
+    return AnthropicWire()
+
+
+def _gemini() -> Wire:
+    from retinue.engines.api.gemini import GeminiWire
+
+    return GeminiWire()
+
+
+WIRES: Mapping[str, Callable[[], Wire]] = {
+    "openai-chat": _chat,
+    "openai-responses": _responses,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+}
+
+
+class ModelChoice(Struct, frozen=True, kw_only=True):
+    """The provider and model of a run."""
+
+    provider: Provider
+    model: str
+    base_url: str
+    key: Secret
+    notice: str | None = None
+    """The sentence for a requested model that is not used."""
+
+
+def configured_providers(environ: Mapping[str, str]) -> Iterator[Provider]:
+    """Yield the providers that can be used, the preferred one first."""
+    return (provider for provider in PROVIDERS.values() if provider.is_configured(environ))
+
+
+def not_configured_reason(environ: Mapping[str, str]) -> str | None:
+    """Return why no provider can be used and what to do; None if one can."""
+    if next(configured_providers(environ), None):
+        return None
+    keys = ", ".join(name for provider in PROVIDERS.values() for name in provider.key_variables[:1])
+    return f"no provider key is set. Set one of {keys}, or OLLAMA_HOST"
+
+
+def describe_default(environ: Mapping[str, str]) -> str:
+    """Return the model that is used if none is named, for `doctor` and the first line of a run."""
+    provider = next(configured_providers(environ), None)
+    if provider is None:
+        return "models of a provider, in this process: all it needs is a key"
+    variable = next((name for name in provider.key_variables if environ.get(name)), provider.base_url_variable)
+    return f"{provider.name}/{provider.default_model or '…'} by {variable}, in this process"
+
+
+def provider_variables(
+    models: Sequence[str | None], provider: str | None, environ: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the variables of the providers that a run on these models may use."""
+    used: set[str] = set()
+    for model in models:
+        try:
+            chosen = choose_model(model, provider, environ).provider
+        except EngineError:
+            continue
+        used.update((*chosen.key_variables, *filter(None, (chosen.base_url_variable,))))
+    return frozenset(used)
+
+
+def choose_model(requested: str | None, provider: str | None, environ: Mapping[str, str]) -> ModelChoice:
+    """Return the provider and model for a run; without a request the default of the first configured provider.
+
+    Raises:
+        EngineError: the provider is unknown or has no key, or no provider is configured.
+    """
+    named, model = _split_model(requested, provider)
+    if named:
+        return _make_choice(named, model, environ)
+    default = next(configured_providers(environ), None)
+    if default is None:
+        raise _unusable(f"The api engine cannot be used: {not_configured_reason(environ)}.", "no_provider")
+    if model is None:
+        return _make_choice(default, None, environ)
+    if model in CLAUDE_ALIASES:
+        anthropic = PROVIDERS["anthropic"]
+        if anthropic.is_configured(environ):
+            return _make_choice(anthropic, model, environ)
+        chosen = _make_choice(default, None, environ)
+        return ModelChoice(
+            provider=chosen.provider,
+            model=chosen.model,
+            base_url=chosen.base_url,
+            key=chosen.key,
+            notice=f"The model {model!r} needs ANTHROPIC_API_KEY: {chosen.provider.name}/{chosen.model} is used.",
+        )
+    return _make_choice(default, model, environ)
+
+
+def _split_model(requested: str | None, provider: str | None) -> tuple[Provider | None, str | None]:
+    """Return the provider that is named, apart or in front of the model, and the model without it."""
+    if requested:
+        for separator in ("/", ":"):
+            prefix, found, rest = requested.partition(separator)
+            if found and rest and (known := _find_provider(prefix)):
+                return known, rest
+    if not provider:
+        return None, requested
+    if known := _find_provider(provider):
+        return known, requested
+    near = get_close_matches(provider.casefold(), PROVIDERS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(PROVIDERS)}.", "unknown_provider")
+
+
+def _find_provider(name: str) -> Provider | None:
+    folded = name.casefold()
+    return PROVIDERS.get(folded) or next((each for each in PROVIDERS.values() if folded in each.names), None)
+
+
+def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, str]) -> ModelChoice:
+    if not provider.is_configured(environ):
+        variable = provider.key_variables[0] if provider.key_variables else provider.base_url_variable
+        raise _unusable(f"The provider {provider.name} has no key: set {variable}.", "no_key")
+    name = provider.aliases.get(model or "", model) or provider.default_model
+    if name is None:
+        raise _unusable(f"Name a model of {provider.name}, e.g. --model {provider.name}/llama3.3.", "no_model")
+    url = provider.endpoint_url(environ)
+    if not url.startswith(("http://", "https://")):
+        raise _unusable(f"{provider.base_url_variable}={url!r} is not an HTTP URL.", "invalid_base_url")
+    return ModelChoice(provider=provider, model=name, base_url=url, key=Secret(provider.key(environ)))
+
+
+def _unusable(message: str, reason: str) -> EngineError:
+    return EngineError(Failure(ErrorCode.SPAWN_FAILED, message, reason))

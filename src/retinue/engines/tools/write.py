@@ -1,0 +1,94 @@
+"""The `write` and `edit` tools."""
+
+from __future__ import annotations
+
+import difflib
+from codecs import BOM_UTF8
+from typing import Annotated
+
+from anyio import CapacityLimiter
+from msgspec import Meta
+
+from retinue.engines.toolbox import ToolError
+from retinue.engines.tools.base import (
+    MAX_FILE_BYTES,
+    RelativePath,
+    SandboxedDirectory,
+    format_path,
+    run_in_thread,
+)
+from retinue.output.truncate import format_size
+
+MAX_DIFF_LINES = 200
+"""Lines of a diff in a result; a longer diff is cut."""
+
+
+async def write(
+    folder: SandboxedDirectory,
+    readers: CapacityLimiter,
+    path: Annotated[str, Meta(description="Path to the file to write (relative or absolute)")],
+    content: Annotated[str, Meta(description="The whole new content of the file")],
+) -> str:
+    """Create a file with its directories, or replace the whole content of one that exists."""
+    return await run_in_thread(lambda _: _write_file(folder, path, content), readers)
+
+
+async def edit(
+    folder: SandboxedDirectory,
+    readers: CapacityLimiter,
+    path: Annotated[str, Meta(description="Path to the file to edit (relative or absolute)")],
+    old_text: Annotated[str, Meta(description="Exact text to replace; it must occur exactly once")],
+    new_text: Annotated[str, Meta(description="The text to put in its place")],
+) -> str:
+    """Replace one exact piece of text in a file. The result shows the change as a diff."""
+    return await run_in_thread(lambda _: _edit_file(folder, path, old_text, new_text), readers)
+
+
+def _write_file(folder: SandboxedDirectory, path: str, content: str) -> str:
+    place, data = folder.resolve(path), content.encode(errors="surrogateescape")
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolError(f"The content has {format_size(len(data))}; the limit is {format_size(MAX_FILE_BYTES)}.")
+    folder.write_bytes(place, data, create=True)
+    return f"Wrote {format_size(len(data))} to {format_path(place)}."
+
+
+def _edit_file(folder: SandboxedDirectory, path: str, old_text: str, new_text: str) -> str:
+    place = folder.resolve(path)
+    before, data = _read_whole(folder, place)
+    if not old_text:
+        raise ToolError("oldText is empty. Give the exact text to replace.")
+    # Models write line feeds; a file with CRLF keeps its own line ends.
+    newline = "\r\n" if "\r\n" in before and "\n" not in before.replace("\r\n", "") else "\n"
+    old, new = (text.replace("\r\n", "\n").replace("\n", newline) for text in (old_text, new_text))
+    count = before.count(old)
+    if count != 1:
+        found = "was not found" if count == 0 else f"occurs {count} times"
+        raise ToolError(
+            f"oldText {found} in {format_path(place)}; it must occur exactly once, with its white space. "
+            "Read the file and give more of its context."
+        )
+    after = before.replace(old, new)
+    if after == before:
+        raise ToolError("oldText and newText are equal: nothing was changed.")
+    bom = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
+    folder.write_bytes(place, bom + after.encode("utf-8", "surrogateescape"), create=False)
+    return _render_diff(place, before, after)
+
+
+def _read_whole(folder: SandboxedDirectory, place: RelativePath) -> tuple[str, bytes]:
+    """Return the text of a file, with bytes that are not UTF-8 kept, and its bytes."""
+    data, size = folder.read_bytes(place, MAX_FILE_BYTES, to_edit=True)
+    if size > len(data):
+        raise ToolError(f"{format_path(place)} has {format_size(size)}; larger files than this cannot be edited.")
+    if b"\0" in data:
+        raise ToolError(f"{format_path(place)} is a binary file and cannot be edited.")
+    return data.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape"), data
+
+
+def _render_diff(place: RelativePath, before: str, after: str) -> str:
+    name = format_path(place)
+    old, new = (text.replace("\r\n", "\n").split("\n") for text in (before, after))
+    diff = [*difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="")]
+    cut = [f"… {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else []
+    text = "\n".join([*diff[:MAX_DIFF_LINES], *cut])
+    return text.encode("utf-8", "replace").decode()

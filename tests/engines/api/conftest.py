@@ -1,0 +1,83 @@
+"""The api engine on the scripted model server, once per provider API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.support.model_server import ModelServer, Script
+
+from retinue.engines.api.engine import ApiEngine
+from retinue.engines.base import Completion
+from retinue.model.agents import AgentProfile
+from retinue.model.events import Event
+from retinue.testing.engines import make_run_spec
+
+MODELS: Mapping[str, str] = {
+    "openai-chat": "ollama/scripted-1",
+    "openai-responses": "openai/scripted-1",
+    "anthropic": "anthropic/scripted-1",
+    "gemini": "google/scripted-1",
+}
+"""A model for each API."""
+
+
+def environment(url: str) -> dict[str, str]:
+    """Return variables that send every provider's requests to the server."""
+    return {
+        "OLLAMA_HOST": url,
+        "OPENAI_API_KEY": "sk-openai-test",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "ANTHROPIC_API_KEY": "sk-ant-test",
+        "ANTHROPIC_BASE_URL": url,
+        "GEMINI_API_KEY": "gemini-test",
+        "GOOGLE_GEMINI_BASE_URL": url,
+    }
+
+
+@asynccontextmanager
+async def open_engine() -> AsyncIterator[ApiEngine]:
+    engine = ApiEngine()
+    async with anyio.create_task_group() as group:
+        await group.start(lambda *, task_status: engine.run_background(task_status=task_status))
+        try:
+            yield engine
+        finally:
+            group.cancel_scope.cancel()
+
+
+class ScriptedProvider:
+    """The api engine and the model server behind it."""
+
+    def __init__(self, engine: ApiEngine, server: ModelServer, folder: Path) -> None:
+        self.engine = engine
+        self.server = server
+        self.folder = folder
+
+    async def run(self, model: str, prompt: str = "Go.", **changes: Any) -> list[Event]:
+        """Run a task on a model and return its events."""
+        events: list[Event] = []
+
+        async def emit(event: Event | Completion) -> None:
+            if not isinstance(event, Completion):
+                events.append(event)
+
+        fields = {"agent": AgentProfile(name="scout"), "environment": environment(self.server.url), **changes}
+        await self.engine.run(make_run_spec(self.folder, task=prompt, model=model, engine="api", **fields), emit)
+        return events
+
+
+@asynccontextmanager
+async def open_provider(script: Script | None, folder: Path) -> AsyncIterator[ScriptedProvider]:
+    async with ModelServer(script) as server, open_engine() as engine:
+        yield ScriptedProvider(engine, server, folder)
+
+
+@pytest.fixture(params=MODELS.items(), ids=list(MODELS))
+def model(request: pytest.FixtureRequest) -> str:
+    """A model of each API."""
+    return str(request.param[1])

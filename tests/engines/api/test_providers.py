@@ -1,0 +1,112 @@
+"""The choice of provider, model, key and base URL of a run on the api engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from retinue.engines.api.providers import (
+    PROVIDERS,
+    WIRES,
+    choose_model,
+    describe_default,
+    not_configured_reason,
+    provider_variables,
+)
+from retinue.engines.base import EngineError
+
+ANTHROPIC = {"ANTHROPIC_API_KEY": "sk-ant-1"}
+OPENAI = {"OPENAI_API_KEY": "sk-1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "chosen"),
+    [
+        (OPENAI, "openai/gpt-6.1-terra"),
+        ({**OPENAI, **ANTHROPIC}, "anthropic/claude-sonnet-5-5"),
+        ({"GOOGLE_API_KEY": "g"}, "google/gemini-3.8-flash"),
+        ({"GROQ_API_KEY": "g", "OPENROUTER_API_KEY": "o"}, "openrouter/~anthropic/claude-sonnet-latest"),
+        ({"XAI_API_KEY": "x", "DEEPSEEK_API_KEY": "d"}, "deepseek/deepseek-v4-pro"),
+        ({"OLLAMA_HOST": "127.0.0.1", "MISTRAL_API_KEY": "m"}, "mistral/mistral-medium-latest"),
+    ],
+    ids=["one key", "anthropic first", "second variable", "openrouter before others", "alphabetical", "ollama last"],
+)
+def test_default_model_is_that_of_the_first_configured_provider(environ, chosen):
+    choice = choose_model(None, None, environ)
+    assert f"{choice.provider.name}/{choice.model}" == chosen
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "chosen"),
+    [
+        ("openai/gpt-5", None, ("openai", "gpt-5")),
+        ("openai:gpt-5", None, ("openai", "gpt-5")),
+        ("gpt-5", "openai", ("openai", "gpt-5")),
+        ("gpt-5", None, ("anthropic", "gpt-5")),
+        ("opus", None, ("anthropic", "claude-opus-5-5")),
+        ("anthropic/haiku", None, ("anthropic", "claude-haiku-5-5")),
+        ("Gemini/gemini-4-argon", None, ("google", "gemini-4-argon")),
+        ("ollama/qwen3:4b", None, ("ollama", "qwen3:4b")),
+    ],
+)
+def test_model_may_name_its_provider(model, provider, chosen):
+    environ = {**OPENAI, **ANTHROPIC, "GEMINI_API_KEY": "g", "OLLAMA_HOST": "localhost"}
+    choice = choose_model(model, provider, environ)
+    assert (choice.provider.name, choice.model, choice.notice) == (*chosen, None)
+
+
+def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
+    choice = choose_model("sonnet", None, OPENAI)
+    assert (choice.provider.name, choice.model) == ("openai", "gpt-6.1-terra")
+    assert choice.notice == "The model 'sonnet' needs ANTHROPIC_API_KEY: openai/gpt-6.1-terra is used."
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "environ", "message"),
+    [
+        (None, None, {}, "The api engine cannot be used: no provider key is set."),
+        ("x", "antropic", OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
+        ("anthropic/x", None, OPENAI, "The provider anthropic has no key: set ANTHROPIC_API_KEY."),
+        ("ollama/x", None, OPENAI, "The provider ollama has no key: set OLLAMA_HOST."),
+        (None, "ollama", {"OLLAMA_HOST": "h"}, "Name a model of ollama, e.g. --model ollama/llama3.3."),
+        (None, None, {**OPENAI, "OPENAI_BASE_URL": "ftp://x"}, "OPENAI_BASE_URL='ftp://x' is not an HTTP URL."),
+    ],
+)
+def test_unusable_choice_is_refused_with_the_next_step(model, provider, environ, message):
+    with pytest.raises(EngineError) as refused:
+        choose_model(model, provider, environ)
+    assert refused.value.failure.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:11434/v1"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
+        ("https://models.example", "https://models.example:11434/v1"),
+        ("http://[::1]:99/", "http://[::1]:99/v1"),
+    ],
+)
+def test_ollama_host_is_a_host_or_a_url(host, url):
+    assert choose_model("ollama/x", None, {"OLLAMA_HOST": host}).base_url == url
+
+
+def test_run_gets_the_variables_of_its_providers_only():
+    environ = {**OPENAI, **ANTHROPIC, "GROQ_API_KEY": "g"}
+    assert provider_variables((None, "groq/x"), None, environ) == {
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_BASE_URL",
+        "GROQ_API_KEY",
+    }
+
+
+def test_default_is_described_with_the_variable_of_its_key():
+    assert describe_default(OPENAI) == "openai/gpt-6.1-terra by OPENAI_API_KEY, in this process"
+    assert not_configured_reason(OPENAI) is None
+
+
+def test_key_is_not_shown():
+    assert "sk-1" not in repr(choose_model(None, None, OPENAI))
+
+
+def test_every_provider_has_a_wire():
+    assert {provider.wire for provider in PROVIDERS.values()} == WIRES.keys()
