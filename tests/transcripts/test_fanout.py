@@ -46,14 +46,14 @@ class StoredRecords:
         raise StopAsyncIteration
 
 
-def queued(task):
+def make_queued(task):
     return RunQueued(name="n", agent="a", task=task, cwd="/", surface="fanout")
 
 
 @settings(max_examples=150, deadline=None)
 @given(runs=st.lists(st.tuples(FRAGMENTS, EVENTS), min_size=1, max_size=3))
 def test_session_text_cannot_forge_a_run_header_a_user_entry_or_the_end_of_the_block(runs):
-    events = [event for task, work in runs for event in (queued(task), *work, RunEnded())]
+    events = [event for task, work in runs for event in (make_queued(task), *work, RunEnded())]
     context = anyio.run(render_resume_context, StoredRecords(events))
     lines = context.split("\n")
     assert (lines[0], lines[-1]) == ("Previously:", "Instructions:")

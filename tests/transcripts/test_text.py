@@ -21,7 +21,7 @@ from retinue.transcripts.text import TextTranscript
 SESSION = "abcdef01" * 4
 
 
-def queued(task="Find it"):
+def make_queued(task="Find it"):
     return RunQueued(name="e", agent="explorer", task=task, cwd="/", surface="single")
 
 
@@ -37,7 +37,7 @@ def test_call_line_escapes_lone_surrogates_in_arguments():
 def test_text_transcript_renders_every_item_in_order():
     transcript = TextTranscript()
     events = records(
-        queued(),
+        make_queued(),
         RunStarted(),
         Text("I look.\nTwice."),
         ToolCalled("c1", "grep", {"pattern": "x" * 200}),
@@ -49,7 +49,7 @@ def test_text_transcript_renders_every_item_in_order():
         Finalized(Finalization("SUCCESS", "all good")),
         Finalized(Finalization("ERROR", None, "could not")),
         RunEnded(text="I look."),
-    ) + records(queued("More"), RunEnded(failure=INTERRUPTED), run="12345678" * 4)
+    ) + records(make_queued("More"), RunEnded(failure=INTERRUPTED), run="12345678" * 4)
     assert [line for event in events for line in transcript.render(event)] == [
         "=== Run 1: explorer (abcdef01) ===",
         "Task: Find it",

@@ -29,7 +29,7 @@ class FakeTerminal(io.StringIO):
 
 
 @asynccontextmanager
-async def subscribed(view):
+async def subscribe_view(view):
     """Yield an event bus to which the view is subscribed."""
     bus = EventBus()
     async with bus.subscribe() as subscription, anyio.create_task_group() as group:
@@ -78,7 +78,7 @@ class RecordingView:
 async def test_view_receives_the_last_events_before_it_closes(events):
     events.start("one")
     view = RecordingView()
-    async with subscribed(view) as bus:
+    async with subscribe_view(view) as bus:
         for record in events.records:
             bus.publish(record)
     assert [call for call in view.calls if call != "draw"] == ["add_event", "add_event", "close"]
@@ -88,7 +88,7 @@ async def test_view_receives_the_last_events_before_it_closes(events):
 async def test_exception_in_a_view_loses_only_one_event_or_frame(events, method):
     events.start("one")
     view = RecordingView(fails_at=method)
-    async with subscribed(view) as bus:
+    async with subscribe_view(view) as bus:
         for record in events.records:
             bus.publish(record)
         await wait_until(lambda: view.calls.count("draw") > 1)
@@ -98,7 +98,7 @@ async def test_exception_in_a_view_loses_only_one_event_or_frame(events, method)
 
 async def test_view_that_cannot_close_restores_the_terminal(events):
     view = RecordingView(fails_at="close")
-    async with subscribed(view):
+    async with subscribe_view(view):
         pass
     assert view.calls[-2:] == ["close", "restore"]
 
@@ -106,7 +106,7 @@ async def test_view_that_cannot_close_restores_the_terminal(events):
 async def test_lagging_view_shows_one_message_and_closes(events):
     events.start("one")
     view = RecordingView()
-    async with subscribed(view) as bus:
+    async with subscribe_view(view) as bus:
         for _ in range(MAX_QUEUED_EVENTS + 1):
             bus.publish(events.records[0])
         await wait_until(lambda: "close" in view.calls)
@@ -129,7 +129,7 @@ class BlockedView(RecordingView):
 async def test_blocked_reader_delays_closing_only_until_the_timeout():
     view = BlockedView()
     try:
-        async with subscribed(view):
+        async with subscribe_view(view):
             pass
         assert view.calls[-1] == "restore"
     finally:
@@ -140,7 +140,7 @@ async def test_lines_view_names_the_chosen_engine_once(events):
     stream = io.StringIO()
     events.start("one", engine="offline")
     events.start("two", engine="offline")
-    async with subscribed(LinesView(stream, EngineNote(ABOUT), EventLineFormatter())) as bus:
+    async with subscribe_view(LinesView(stream, EngineNote(ABOUT), EventLineFormatter())) as bus:
         for record in events.records:
             bus.publish(record)
     lines = stream.getvalue().splitlines()
@@ -161,7 +161,7 @@ def test_storage_losses_yields_only_storage_notices(events):
 
 async def test_lines_view_without_a_stream_writes_nothing(events):
     events.start("one")
-    async with subscribed(LinesView(None, EventLineFormatter())) as bus:
+    async with subscribe_view(LinesView(None, EventLineFormatter())) as bus:
         bus.publish(events.records[0])
 
 
@@ -171,7 +171,7 @@ async def test_live_view_leaves_the_last_state_and_a_visible_cursor(events, monk
     stream = FakeTerminal()
     events.start("explorer", engine="offline")
     view = LiveView(stream, 5, EngineNote(ABOUT))
-    async with subscribed(view) as bus:
+    async with subscribe_view(view) as bus:
         for record in events.records:
             bus.publish(record)
         view.show_message("a message of the program")
@@ -196,7 +196,7 @@ async def test_live_view_survives_any_tool_arguments(events, monkeypatch):
     events.start("explorer")
     events.add("explorer", ToolCalled("1", "odd", endless), ToolCalled("2", "ls", {"path": "\ud800"}))
     events.add("explorer", Text("the answer"))
-    async with subscribed(LiveView(stream, 5)) as bus:
+    async with subscribe_view(LiveView(stream, 5)) as bus:
         for record in events.records:
             bus.publish(record)
         await wait_until(lambda: "the answer" in stream.getvalue())
@@ -204,7 +204,7 @@ async def test_live_view_survives_any_tool_arguments(events, monkeypatch):
 
 async def test_live_view_without_runs_draws_nothing():
     stream = FakeTerminal()
-    async with subscribed(LiveView(stream, 5)):
+    async with subscribe_view(LiveView(stream, 5)):
         pass
     assert stream.getvalue() == ""
 

@@ -104,7 +104,7 @@ class SessionTranscript(TranscriptRenderer):
             self.entries.append(self.error(INTERRUPTED.message))
 
     def escape(self, text: str) -> str:
-        """Return sanitized text in the form in which it may stand in an entry."""
+        """Return sanitized text as an entry may contain it."""
         return text
 
     def error(self, message: str) -> str:
@@ -122,7 +122,7 @@ class SessionTranscript(TranscriptRenderer):
         self._has_text = True
         return self.labels["text"] + self.escape(sanitize_text(text))
 
-    def finalized(self, finalization: Finalization) -> str:
+    def finalization(self, finalization: Finalization) -> str:
         return self.text(finalization.result or finalization.error or "")
 
     def tool_call(self, name: str, args: ToolArguments) -> str:

@@ -61,7 +61,7 @@ class TranscriptRenderer:
             case MessageEnded(error=error):
                 return self.message_ended(error)
             case Finalized(finalization):
-                return self.finalized(finalization)
+                return self.finalization(finalization)
             case ModelChanged() | Notice() | DeadlineExtended():
                 return self.notice(event)
             case _:
@@ -87,7 +87,7 @@ class TranscriptRenderer:
 
     def message_ended(self, error: str | None) -> str | None: ...
 
-    def finalized(self, finalization: Finalization) -> str | None: ...
+    def finalization(self, finalization: Finalization) -> str | None: ...
 
     def notice(self, event: ModelChanged | Notice | DeadlineExtended) -> str | None: ...
 

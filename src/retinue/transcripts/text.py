@@ -45,7 +45,7 @@ class TextTranscript(TranscriptRenderer):
     def message_ended(self, error: str | None) -> str | None:
         return None if error is None else f"[Error: {error}]"
 
-    def finalized(self, finalization: Finalization) -> str:
+    def finalization(self, finalization: Finalization) -> str:
         answer = finalization.result if finalization.status == "SUCCESS" else finalization.error
         return f"[finalized {finalization.status}]: {answer or ''}"
 

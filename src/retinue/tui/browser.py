@@ -60,7 +60,7 @@ class TextPager(Struct, frozen=True):
 
 
 class BrowserState(Struct, frozen=True):
-    """What the browser shows."""
+    """The state of the browser: selection, pager and pending confirmation."""
 
     selected: str | None = None
     """Id of a run."""

@@ -77,7 +77,7 @@ class KeyboardReader:
 
     @property
     def is_interactive(self) -> bool:
-        """Whether the stream is a terminal and this process is in its foreground.
+        """True if the stream is a terminal and this process is in its foreground.
 
         The system stops a background process that reads from its terminal or changes it.
         """

@@ -149,7 +149,7 @@ class Row(Struct, frozen=True):
 
     @property
     def is_condensed(self) -> bool:
-        """Whether a window that is not expanded shows only as much of the row as fits on one line."""
+        """True if a collapsed window cuts the row to one line instead of wrapping it."""
         return self.style == "muted"
 
 

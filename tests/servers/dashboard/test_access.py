@@ -55,7 +55,7 @@ def served(serve):
     return served
 
 
-def judged(page: Page) -> list[str]:
+def find_violations(page: Page) -> list[str]:
     """Return the accessibility violations of the page, by `looks.js` and, if installed, axe-core."""
     found: list[str] = page.evaluate(LOOKS)
     if script := axe.program(TOOLS):
@@ -78,35 +78,35 @@ def test_every_view_passes_the_accessibility_checks(served, visit, screen):
     expect(state_of(page)).to_have_text("Done")
     for summary in page.locator(".transcript summary").all():
         summary.click()
-    faults = {"transcript": judged(page)}
+    faults = {"transcript": find_violations(page)}
     for tab in ("Timeline", "Details"):
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_role("tabpanel", name=tab)).to_be_visible()
-        faults[tab] = judged(page)
+        faults[tab] = find_violations(page)
     start_run(page, "reviewer", "Break")
     expect(state_of(page)).to_have_text("Failed")
-    faults["failed"] = judged(page)
+    faults["failed"] = find_violations(page)
     start_run(page, "tester", "Wait")
     expect(state_of(page)).to_have_text("Running")
-    faults["running"] = judged(page)
+    faults["running"] = find_violations(page)
     page.get_by_role("link", name="Retinue, activity").click()
     expect(page.locator(".row.running").first).to_be_visible()
-    faults["activity"] = judged(page)
+    faults["activity"] = find_violations(page)
     page.get_by_role("button", name="New run", exact=True).first.click()
     form = page.get_by_role("dialog", name="New run")
     form.get_by_text("Parallel").click()
     form.get_by_text("Options").click()
     form.get_by_label("Agent").first.select_option("explorer")
-    faults["form"] = judged(page)
+    faults["form"] = find_violations(page)
     page.keyboard.press("Escape")
     expect(form).to_have_count(0)
     page.get_by_role("link", name="Agents").click()
     page.locator(".agent summary").first.click()
     expect(page.locator(".agent pre").first).to_be_visible()
-    faults["agents"] = judged(page)
+    faults["agents"] = find_violations(page)
     page.get_by_role("link", name="System").click()
     expect(page.get_by_role("heading", name="Server")).to_be_visible()
-    faults["system"] = judged(page)
+    faults["system"] = find_violations(page)
     assert {view: found for view, found in faults.items() if found} == {}
 
 
