@@ -1,4 +1,4 @@
-"""The architecture, checked by reading the sources: imports point strictly down, heavy libraries stay in one module."""
+"""The architecture, checked in the sources: imports point strictly down, heavy libraries stay in one module."""
 
 import ast
 import re
@@ -62,7 +62,7 @@ MODULES = modules()
 
 
 def layer(module: str) -> int | None:
-    """The layer of a module: its own row wins over its folder's."""
+    """Return the layer of a module: its own row wins over its folder's."""
     for number, names in enumerate(LAYERS):
         if module in names:
             return number

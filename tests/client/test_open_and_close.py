@@ -1,4 +1,4 @@
-"""Who may open and close a `Retinue`: on asyncio any task, on trio the one that opened it."""
+"""Opening and closing a `Retinue`: by any task on asyncio, by the same task on trio."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_three_tasks_can_open_use_and_close_one_retinue(scratch_home):
 
 
 def test_a_fixture_whose_parts_run_in_tasks_of_their_own_works(scratch_home):
-    """As pytest-asyncio runs an async generator fixture: set-up, test and teardown are three tasks."""
+    """Run set-up, test and teardown as three tasks, as pytest-asyncio runs an async generator fixture."""
 
     async def fixture() -> AsyncIterator[Retinue]:
         async with stored(scratch_home, reply("ok")) as retinue:
@@ -77,8 +77,8 @@ async def test_closing_in_another_task_stops_active_runs(scratch_home):
     await asyncio.create_task(retinue.open())
     async with retinue.events(deltas=False) as events:
         running: asyncio.Task[RunResult] = asyncio.create_task(retinue.run("explorer", "Look"))
-        async for stamped in events:
-            if isinstance(stamped.event, RunStarted):
+        async for record in events:
+            if isinstance(record.event, RunStarted):
                 break
     await asyncio.create_task(retinue.close())
     result = await running

@@ -1,4 +1,4 @@
-"""Refusals in Python: results with a failure that leave no session; only mistakes of the program itself raise."""
+"""Refusals in Python: results with a failure and without a session; only programming errors raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things are, also on machines that are not set up as one would expect."""
+"""Folders of the user and of projects, also on unusual machines."""
 
 from pathlib import Path
 

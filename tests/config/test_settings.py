@@ -1,4 +1,4 @@
-"""Layered settings: who wins, what a project may not do, and what is said about values not taken."""
+"""Layered settings: precedence, limits of project files, and reports about ignored values."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs that delegate, on a pi that does as it is told: what they ask for is counted, told and ended with them."""
+"""Delegation on a scripted pi: child runs are counted, recorded and ended with their parent."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def opened(home: Path, version: str | None = None, **settings) -> Retinue:
 
 
 async def led(retinue: Retinue, *deeds, agent: str = "lead", **settings):
-    """The result of a run of the lead in which pi does these things."""
+    """Return the result of a run of the lead in which pi performs these actions."""
     plan = Plan(tasks=(Task(agent=agent, prompt=encode_script(*deeds)),))
     (result,) = await retinue.run_plan(plan, retinue.call("nested", parent_call="toolu_0", **settings))
     return result
 
 
 def spawn(*deeds, agent: str = "worker", **options):
-    """A deed that delegates these deeds."""
+    """Return an action that delegates these actions."""
     return action("delegate", SPAWN, {"agent": agent, "task": encode_script(*deeds)}, **options)
 
 
 def token_of(retinue: Retinue) -> str:
-    """That of the one run that may delegate."""
+    """Return the token of the one run that may delegate."""
     (member,) = retinue._orchestrator.delegation._runs.values()
     return member._token.decode()
 
@@ -174,7 +174,7 @@ async def test_stopping_a_run_stops_its_child_runs_and_leaves_no_process(home):
 
 async def test_cancelling_a_run_signals_its_whole_tree_within_two_seconds(home):
     def watched(level: int):
-        """Starts a process beside pi that writes down when it was asked to end."""
+        """Start a process beside pi that records when it gets a stop signal."""
         noted = f"trap 'date +%s.%N > {home}/{level}.asked; exit' TERM; : > {home}/{level}.up"
         started = f"until test -e {home}/{level}.up; do sleep 0.01; done"
         return action("shell", f"({noted}; while :; do sleep 0.05; done) > /dev/null 2>&1 & {started}")

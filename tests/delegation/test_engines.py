@@ -1,4 +1,4 @@
-"""Delegation from one engine to another: whichever asks, the counts and the events are the same."""
+"""Delegation between engines: counts and events are the same for every caller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORKERS = [agent("worker", "scripted"), agent("pi_worker", "pi")]
 
 
 class Delegating:
-    """A model that delegates once what its task says, `agent: task`, and then repeats what it was answered."""
+    """A model that delegates its task once, written as `agent: task`, and then repeats the answer."""
 
     name = "delegating"
 

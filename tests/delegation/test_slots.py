@@ -1,4 +1,4 @@
-"""Slots of runs that wait for others: given back meanwhile, and never worked without."""
+"""Slots of waiting runs: released meanwhile, and acquired again before they work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAD = Agent(name="lead", tools=("read", "subagent"), model="big", fallback_mode
 
 
 class Stage:
-    """A lead whose first model fails while it waits for a worker; what works afterwards says when it does."""
+    """A lead whose first model fails while it waits for a worker; later attempts record when they work."""
 
     def __init__(self) -> None:
         self.worker_began = anyio.Event()

@@ -1,4 +1,4 @@
-"""Who calls home: those who are known, in bounds; and those who are not."""
+"""Delegation by the control socket: limits of known runs, and refusals of others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NESTS = type(CAPABILITIES)(tools=CAPABILITIES.tools, allows_other_tools=True, re
 
 
 class Stage:
-    """A lead that waits for the test, in whose place the test calls home. Workers answer at once, or wait as told."""
+    """A lead that waits while the test makes its calls. Workers answer at once, or wait for the test."""
 
     def __init__(self, runtime: Path, store: MemoryStore | None = None) -> None:
         kind = EngineInfo(name="scripted", capabilities=NESTS, make=self._engine, not_installed_reason=lambda: None)
@@ -69,7 +69,7 @@ class Stage:
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[CallbackAddress]:
-        """Where a lead calls that is at work in the block."""
+        """Yield the callback address of a lead that works during the block."""
         async with self.retinue, anyio.create_task_group() as group:
             plan = Plan(tasks=(Task(agent="lead", prompt="lead"),))
             group.start_soon(self.retinue.run_plan, plan, self.retinue.call("nested"))
@@ -85,7 +85,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 
 
 class Caller:
-    """A connection that says what it likes."""
+    """A connection that can send anything."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -93,16 +93,16 @@ class Caller:
 
     async def ask(self, **order: Any) -> dict[str, Any]:
         await self._stream.send(json.dumps(order).encode() + b"\n")
-        return await self.heard()
+        return await self.receive()
 
-    async def heard(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(await self._answers.receive_until(b"\n", 2**26))
         return answer
 
 
 @asynccontextmanager
 async def calling(home: CallbackAddress, token: str | None = None) -> AsyncIterator[tuple[Caller, dict[str, Any]]]:
-    """A connection, and what it was answered when it said who it is."""
+    """Open a connection and return it with the answer to its hello."""
     async with await anyio.connect_unix(home.address) as stream:
         caller = Caller(stream)
         yield caller, await caller.ask(type="hello", v=1, token=home.token.reveal() if token is None else token)
@@ -127,7 +127,7 @@ async def test_run_lists_its_delegation_tools_and_calls_them(stage):
         assert answer["result"]["content"] == [{"type": "text", "text": "worked: x"}]
         partial = await caller.ask(**work(partial=True))
         while partial["type"] == "partial":
-            partial = await caller.heard()
+            partial = await caller.receive()
         assert partial["result"]["content"] == [{"type": "text", "text": "worked: x"}]
 
 
@@ -187,7 +187,7 @@ async def test_endlessly_nested_arguments_are_declined_without_a_logged_error(st
     )
     async with stage.leading() as home, calling(home) as (caller, _):
         await caller._stream.send(deep)
-        assert (await caller.heard())["type"] == "declined"
+        assert (await caller.receive())["type"] == "declined"
         assert (await caller.ask(**work()))["type"] == "result"
         bottomless: list[Any] = []
         for _ in range(3000):
@@ -234,7 +234,7 @@ async def test_connections_of_a_run_are_limited_and_do_not_block_others(stage):
                 assert answer["message"] == INVALID_TOKEN
             group.cancel_scope.cancel()
         with anyio.fail_after(20):
-            while (await _greeted(home))["type"] != "welcome":
+            while (await _send_hello(home))["type"] != "welcome":
                 pass
 
 
@@ -251,7 +251,7 @@ async def test_many_clients_do_not_block_the_runs(stage, said):
                 assert (await caller.ask(**work()))["type"] == "result"
 
 
-async def _greeted(home: CallbackAddress) -> dict[str, Any]:
+async def _send_hello(home: CallbackAddress) -> dict[str, Any]:
     async with calling(home) as (_, answer):
         return answer
 
@@ -264,7 +264,7 @@ async def test_flooding_connection_harms_only_itself(stage, flood):
             async with calling(home) as (caller, _):
                 await caller._stream.send(json.dumps(work()).encode() + b"\n")
                 await until_told(watcher, lambda event: isinstance(event, RunStarted))
-                with suppress(anyio.BrokenResourceError):  # it is cut off, or nothing of it is heard
+                with suppress(anyio.BrokenResourceError):  # it is cut off, or its output is ignored
                     await caller._stream.send(flood)
             assert ends([await until_told(watcher, is_end)]) == [(2, ErrorCode.ABORTED)]
             stage.worker_waits = False
@@ -274,7 +274,7 @@ async def test_flooding_connection_harms_only_itself(stage, flood):
 
 @BACKENDS
 async def test_connection_can_call_again_after_its_answer(stage):
-    """From a thread: it asks the moment it has its answer, before whoever sent that knows that it is sent."""
+    """Call from a thread right after an answer, before its sender knows that it was sent."""
 
     def ask(home: CallbackAddress) -> list[str]:
         with socket(AF_UNIX) as connection, connection.makefile("rb") as answers:
@@ -282,11 +282,11 @@ async def test_connection_can_call_again_after_its_answer(stage):
             connection.connect(home.address)
             said = [{"type": "hello", "v": 1, "token": home.token.reveal()}]
             said += [work(arguments={"agent": "explorer", "task": str(number)}) for number in range(200)]
-            heard = []
+            replies = []
             for one in said:
                 connection.sendall(json.dumps(one).encode() + b"\n")
-                heard.append(json.loads(answers.readline()))
-            return [answer["result"]["content"][0]["text"] for answer in heard[1:]]
+                replies.append(json.loads(answers.readline()))
+            return [answer["result"]["content"][0]["text"] for answer in replies[1:]]
 
     async with stage.leading() as home:
         assert await anyio.to_thread.run_sync(ask, home) == [f"worked: {number}" for number in range(200)]
@@ -332,7 +332,7 @@ async def test_connection_of_an_ended_run_gets_no_more_replies(stage, order):
 
 
 class Faulty(MemoryStore):
-    """A store with a fault where anyone but a lead begins."""
+    """A store that fails for every agent but the lead."""
 
     async def open_record(self, spec: RunSpec) -> MemoryRecord:
         if spec.agent.name != "lead":

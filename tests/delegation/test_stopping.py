@@ -1,4 +1,4 @@
-"""Trees of runs that are stopped here and there, at any moment: whatever began has ended, and nothing is kept."""
+"""Trees of runs stopped at random moments: every started run ends and releases its slot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDS: tuple[Step, ...] = (*[reply("ok")] * 8, fail("429 rate limit"), FailEngine
 
 
 def tree(chance: random.Random) -> ScriptedEngine:
-    """Leads that ask for others, several times, as deep as they may; some fail."""
+    """Leads that delegate several times, as deep as allowed; some fail."""
 
     def tasks() -> list[dict[str, str]]:
         return [{"agent": "lead", "task": str(chance.random())} for _ in range(chance.randint(1, 4))]
@@ -39,7 +39,7 @@ def tree(chance: random.Random) -> ScriptedEngine:
 
 
 async def carry_out(retinue: Retinue, watcher: EventSubscription, chance: random.Random) -> list[EventRecord]:
-    """The events of a call of which one run or another is stopped, until nothing lives."""
+    """Return the events of a call whose runs are stopped at random, until none is active."""
     plan = Plan(
         tasks=tuple(Task(agent="lead", prompt=str(number)) for number in range(3)),
         mode=chance.choice([Mode.PARALLEL, Mode.CHAIN]),
@@ -47,8 +47,8 @@ async def carry_out(retinue: Retinue, watcher: EventSubscription, chance: random
     events: list[EventRecord] = []
 
     async def meddle() -> None:
-        async for stamped in watcher:
-            events.append(stamped)
+        async for record in watcher:
+            events.append(record)
             if chance.random() < 0.02 and retinue._orchestrator.active_run_ids:
                 retinue.stop(chance.choice(retinue._orchestrator.active_run_ids))
 

@@ -326,7 +326,7 @@ def test_the_turns_of_a_run_are_its_own():
     assert top.exceeded_failure() is None
 
 
-def test_all_budgets_of_a_conversation_count_for_the_topmost():
+def test_budgets_of_a_conversation_count_for_the_topmost():
     conversation = Budget(Limits())
     bounded = Limits(max_conversation_tokens=100)
     earlier, run = Budget(bounded, conversation), Budget(bounded, conversation)

@@ -1,4 +1,4 @@
-"""What a run is told."""
+"""Prompts of a run."""
 
 from retinue.model.agents import AgentProfile
 from retinue.model.runs import ToolGrant

@@ -1,4 +1,4 @@
-"""Files in a prompt: slices, placeholders and bounds, as seed 003 says them."""
+"""Files in a prompt: slices, placeholders and limits."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Callers that asyncio itself cancels, as `asyncio.wait_for` and `Task.cancel` do: that knows none of anyio's shields."""
+"""Callers cancelled by asyncio itself, as by `asyncio.wait_for` and `Task.cancel`, which ignore anyio's shields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from retinue.sessions.memory import MemoryRecord, MemoryStore
 
 
 class SlowDisk(MemoryStore):
-    """A store whose disk is waited for from the given sync on, until it is told to go on."""
+    """A store whose syncs block from the given one on, until the test releases them."""
 
     def __init__(self, slow_from: int) -> None:
         super().__init__()

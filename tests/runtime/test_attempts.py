@@ -1,4 +1,4 @@
-"""The attempts of a run: retry, the next model, correction; and when none of them may be made."""
+"""Attempts of a run: retry, model fallback, finalize correction, and when none of them is allowed."""
 
 import anyio
 import pytest
@@ -22,15 +22,15 @@ OVERLOADED = "529 overloaded_error: Overloaded"
 
 
 async def run(home, *scripts, agent=AGENT, **settings):
-    """The result of a run whose attempts play these scripts, with the specs they were given."""
+    """Return the result, specs and events of a run whose attempts play these scripts."""
     specs = []
     engine = ScriptedEngine.from_scripts(*scripts)
 
-    def noted(spec):
+    def note_spec(spec):
         specs.append(spec)
         return engine.script_for(spec)
 
-    async with stage(home, engines=scripted(ScriptedEngine(noted)), agents=[agent]) as retinue:
+    async with stage(home, engines=scripted(ScriptedEngine(note_spec)), agents=[agent]) as retinue:
         result = await retinue.run("worker", "do it", allow_write=True, **settings)
         events = [s.event async for s in retinue.history(result.spec.session)]
     return result, specs, events
@@ -56,11 +56,11 @@ async def test_finalize_correction_that_fails_at_the_provider_is_retried_unchang
     prompts = []
     engine = ScriptedEngine.from_scripts([reply("no finalization")], [fail(OVERLOADED)], [finalize("final")])
 
-    def noted(spec):
+    def note_spec(spec):
         prompts.append(spec.prompt)
         return engine.script_for(spec)
 
-    async with stage(scratch_home, noted) as retinue:
+    async with stage(scratch_home, note_spec) as retinue:
         plan = Plan(tasks=(Task(agent="explorer", prompt="do it"),))
         (result,) = await retinue.run_plan(plan, retinue.call("single", finalize=True))
     assert prompts == ["do it", FINALIZE_REMINDER, FINALIZE_REMINDER]
@@ -176,7 +176,7 @@ async def test_agent_loop_uses_the_same_fallback_models(scratch_home, error, rea
     kind = EngineInfo(name="scripted", capabilities=capabilities, make=Engine, not_installed_reason=lambda: None)
     async with stage(scratch_home, engines={"scripted": kind}, agents=[AGENT]) as retinue:
         result = await retinue.run("worker", "do it", allow_write=True)
-        events = [stamped.event async for stamped in retinue.history(result.session)]
+        events = [record.event async for record in retinue.history(result.session)]
     assert [attempt.model for attempt in result.actual.attempts] == models
     first = result.actual.attempts[0].failure
     assert first and first.reason == reason
@@ -199,7 +199,7 @@ async def test_after_read_only_tools_a_retry_starts_afresh(scratch_home):
     assert (result.failure, len(specs), specs[1].prompt) == (None, 2, "do it")
 
 
-async def test_one_timeout_covers_all_attempts(scratch_home):
+async def test_timeout_covers_all_attempts(scratch_home):
     scripts = [[WaitStep(600), fail(OVERLOADED)], [HangStep()]]
     result, _, _ = await run(scratch_home, *scripts, agent=plain(), idle_timeout=0)
     assert result.failure and result.failure.code is ErrorCode.TIMEOUT
@@ -213,7 +213,7 @@ async def test_usage_is_summed_over_attempts(scratch_home):
     assert result.usage == Usage(input=20, output=10, cost=1.0, turns=2)
 
 
-async def test_the_text_of_a_failed_run_is_the_best_any_attempt_had(scratch_home):
+async def test_failed_run_keeps_the_best_text_of_its_attempts(scratch_home):
     scripts = [[reply("almost", stop_reason="length"), fail(OVERLOADED)], [fail(OVERLOADED)]]
     result, _, _ = await run(scratch_home, *scripts, agent=plain())
     assert (result.text, result.answer) == ("almost", AnswerStatus.PARTIAL)
@@ -226,11 +226,11 @@ async def finalizing(home, *scripts):
     engine = ScriptedEngine.from_scripts(*scripts)
     specs = []
 
-    def noted(spec):
+    def note_spec(spec):
         specs.append(spec)
         return engine.script_for(spec)
 
-    async with stage(home, engines=scripted(ScriptedEngine(noted))) as retinue:
+    async with stage(home, engines=scripted(ScriptedEngine(note_spec))) as retinue:
         plan = Plan(tasks=(Task(agent="explorer", prompt="do it"),))
         (result,) = await retinue.run_plan(plan, retinue.call("nested", finalize=True))
         return result, specs
@@ -254,7 +254,7 @@ async def test_after_two_corrections_the_run_fails_with_the_text_it_has(scratch_
 # -- guards over attempts --------------------------------------------------------------------------
 
 
-async def test_a_tool_that_died_with_its_attempt_does_not_stop_the_idle_clock(scratch_home):
+async def test_tool_of_an_ended_attempt_does_not_stop_the_idle_timeout(scratch_home):
     scripts = [[ToolCalled("c", "read", {}), fail(OVERLOADED)], [HangStep()]]
     result, _, _ = await run(scratch_home, *scripts, agent=plain(), idle_timeout=10, timeout=600)
     assert result.failure and result.failure.code is ErrorCode.IDLE_TIMEOUT
@@ -274,8 +274,8 @@ async def test_stopping_during_the_pause_before_a_retry_is_an_abort(scratch_home
     ):
 
         async def stop() -> None:
-            async for stamped in events:
-                if isinstance(stamped.event, MessageEnded):
+            async for record in events:
+                if isinstance(record.event, MessageEnded):
                     await anyio.sleep(0.5)
                     retinue.stop_all()
                     return

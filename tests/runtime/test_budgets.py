@@ -1,4 +1,4 @@
-"""Budgets of a conversation: whatever its runs consume, in whichever call, at whatever depth, is one account."""
+"""Budgets of a conversation: all its runs count for one budget, in any call and at any depth."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_chain_steps_and_parallel_tasks_share_the_conversation_budget(scra
     assert started == 2
 
 
-async def test_all_attempts_and_models_count_for_the_budget(scratch_home):
+async def test_attempts_and_models_count_for_the_budget(scratch_home):
     tries = ScriptedEngine.from_scripts([*looking(), fail("429 rate limit")], [*looking(), ANSWER])
     agent = Agent(name="a", model="m1", fallback_models=("m2",))
     async with stage(scratch_home, engines=scripted(tries), agents=[agent]) as retinue:
@@ -159,7 +159,7 @@ async def test_unknown_cost_is_not_limited(scratch_home):
 
 
 async def test_engine_gets_the_remaining_cost_limit(scratch_home):
-    """Claude Code keeps such a bound itself: what others have spent of it must not be spent again."""
+    """Claude Code enforces a cost limit itself, so it must get only what other runs have left."""
     told: list[tuple[float | None, float | None]] = []
 
     def script(spec: RunSpec) -> Script:

@@ -1,4 +1,4 @@
-"""Whoever is cancelled, whenever: a run that began has exactly one end, it is the last event, and nothing is held."""
+"""Cancellation at any moment: a started run has exactly one end, as its last event, and holds no lease or slot."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -28,7 +28,7 @@ async def stored(retinue: Retinue) -> AsyncIterator[list[EventRecord]]:
 
 
 async def cancelled_after(turns: int, retinue: Retinue, work: Callable[..., Any]) -> bool:
-    """Does the work and cancels it after so many turns of the loop; whether it was still going on."""
+    """Do the work, cancel it after so many loop iterations, and return whether it was still running."""
     async with anyio.create_task_group() as group:
 
         async def cancel() -> None:
@@ -127,7 +127,7 @@ async def test_cancelling_while_opening_closes_all_opened_parts(scratch_home, tm
     assert scope.cancelled_caught
 
 
-async def test_nothing_runs_outside_the_block_and_the_block_can_be_entered_again(scratch_home, tmp_path):
+async def test_closed_retinue_runs_nothing_and_can_be_opened_again(scratch_home, tmp_path):
     retinue = stage(scratch_home, reply("ok"), store=None, state=tmp_path / "s")
     with pytest.raises(RuntimeError, match="Open Retinue with `async with` first"):
         await retinue.run("explorer", "x")

@@ -1,4 +1,4 @@
-"""When a run counts as done: at its engine's own report, else at its last complete message. Hours pass in no time."""
+"""The end of a run: at its engine's own report, else at its last complete message. Time is virtual."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""The accounts of a process that sees many conversations: bounded, and as exact as if it had forgotten none."""
+"""Budgets of a process with many conversations: limited in number, and exact after an eviction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def run(retinue: Retinue, root: str, task: str = "Look", **settings: Any) 
 
 
 def small(retinue: Retinue, store: MemoryStore) -> ConversationBudgets:
-    """Accounts with room for two conversations, instead of its own."""
+    """Replace the budgets of a Retinue by ones with room for two conversations."""
     retinue._orchestrator.budgets = accounts = ConversationBudgets(store, max_conversations=2)
     return accounts
 

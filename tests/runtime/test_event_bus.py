@@ -1,4 +1,4 @@
-"""The bus: watchers see everything durable; a slow one loses deltas and never holds anybody up."""
+"""The event bus: subscribers get every durable event; a slow one loses deltas and never blocks others."""
 
 import anyio
 import pytest

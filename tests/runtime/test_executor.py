@@ -1,4 +1,4 @@
-"""Engines in this process: made once, kept as long as the place, ended with it."""
+"""Engines of an executor: created once, kept and ended with the executor."""
 
 import anyio
 import pytest
@@ -10,7 +10,7 @@ from retinue.sessions.memory import MemoryStore
 
 
 class Keeping(ScriptedEngine):
-    """An engine with a life of its own beside its runs."""
+    """An engine with a background task beside its runs."""
 
     def __init__(self) -> None:
         super().__init__(reply("done"))

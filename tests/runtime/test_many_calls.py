@@ -1,4 +1,4 @@
-"""A `Retinue` that lives long: its calls are not used up, what agents start is bounded, memory does not grow."""
+"""A long-lived `Retinue`: calls are unlimited, spawns are limited, memory does not grow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAD = Agent(name="lead", tools=("read", "subagent"))
 
 
 class ForgettingStore(MemoryStore):
-    """A store that keeps nothing: what grows while it is used grows elsewhere."""
+    """A store that keeps nothing, so that any growth is outside of it."""
 
     def claim(self, session: str | None = None) -> str:
         return self._new_id()

@@ -1,4 +1,4 @@
-"""Plans carried out: slots, order, chains, counting, stopping; what is written down and what watchers see."""
+"""Running plans: slots, order, chains, limits, stopping, stored and published events."""
 
 import anyio
 import pytest

@@ -1,4 +1,4 @@
-"""What is refused before anything starts, what fails one task alone, and what a run is given."""
+"""Planning: calls that are refused, tasks that fail alone, and the specs of runs."""
 
 import pytest
 from msgspec import structs
@@ -14,7 +14,7 @@ from retinue.model.tasks import AncestorTask, FileSlice, Lineage, Mode, Plan, Ta
 
 
 async def spec_of(home, task=None, agents=(), surface="fanout", **options):
-    """The spec a task becomes, and the failure it would end with."""
+    """Return the planned spec of a task and its failure."""
     call_changes = options.pop("call", {})
     settings = options.pop("call_settings", {})
     async with stage(home, reply("ok"), agents=agents, **options) as retinue:
@@ -238,7 +238,7 @@ async def test_child_environment_has_the_depth_variables(scratch_home):
 
 
 async def prompts_of(home, tasks, mode=Mode.PARALLEL, **changes):
-    """What the engine was told, task by task."""
+    """Return the prompt the engine got for each task."""
     told = []
 
     def script(spec):

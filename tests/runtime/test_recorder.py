@@ -1,4 +1,4 @@
-"""What is written down and shown: no secret reaches the store, a watcher or the result."""
+"""Recording: no secret reaches the store, a subscriber or the result."""
 
 import pytest
 from tests.support.retinue_factory import scripted, stage
@@ -55,7 +55,7 @@ def scripts():
 
 
 def interleaved(text):
-    """Every character as a delta of two kinds, with something durable between them."""
+    """Yield every character as two kinds of deltas, with durable events between them."""
     for number, char in enumerate(text):
         yield TextDelta(char)
         yield ToolDelta("t1", char)

@@ -1,4 +1,4 @@
-"""Runs that others steer and extend while they work."""
+"""Steering and extending runs while they work."""
 
 from contextlib import asynccontextmanager
 
@@ -36,7 +36,7 @@ AT_WORK = Thinking("at work")
 
 
 class Scene:
-    """A run, and what becomes of it."""
+    """A run with its result and its events."""
 
     def __init__(self, retinue, run):
         self.retinue = retinue
@@ -54,7 +54,7 @@ class Scene:
 
 @asynccontextmanager
 async def at_work(home, *script, **options):
-    """A run that works: its script says so, or has it said for it."""
+    """Start a run and wait until its script works."""
     task = Task(agent="explorer", prompt="look", timeout=options.pop("timeout", None))
     finalize = options.pop("finalize", False)
     async with stage(home, *script, **options) as retinue, anyio.create_task_group() as group:
@@ -90,7 +90,7 @@ async def test_steering_message_is_delivered_recorded_and_answered(scratch_home)
 
 
 async def test_steering_before_the_answer_makes_the_run_continue_after_it(scratch_home):
-    """An answer is no end while the agent has something to answer: the time to say goodbye does not count."""
+    """An answer does not end a run while a steering message is open: the grace period does not start."""
     heard = anyio.Event()
     script = (reply("early answer"), RunCallback(heard.wait), reply("better answer"))
     async with at_work(scratch_home, *script) as scene:
@@ -277,11 +277,11 @@ async def test_steering_of_a_failed_attempt_is_in_the_prompt_of_the_next(scratch
         [reply("second try")],
     )
 
-    def noted(spec):
+    def note_spec(spec):
         prompts.append(spec.prompt)
         return scripts.script_for(spec)
 
-    async with at_work(scratch_home, noted) as scene:
+    async with at_work(scratch_home, note_spec) as scene:
         await scene.retinue.steer(scene.run, "heard")
         await scene.retinue.steer(scene.run, "not heard")
         told.set()
@@ -300,11 +300,11 @@ async def test_steering_is_in_a_prompt_only_once(scratch_home):
         [reply("third try")],
     )
 
-    def noted(spec):
+    def note_spec(spec):
         prompts.append(spec.prompt)
         return scripts.script_for(spec)
 
-    async with at_work(scratch_home, noted, settings={"retry_attempts": 3}) as scene:
+    async with at_work(scratch_home, note_spec, settings={"retry_attempts": 3}) as scene:
         for number, event in enumerate(told, 1):
             await anyio.sleep(10)  # longer than the pause before an attempt
             await scene.retinue.steer(scene.run, f"text {number}")
@@ -318,11 +318,11 @@ async def test_finalize_correction_includes_undelivered_steering(scratch_home):
     told, prompts = anyio.Event(), []
     scripts = ScriptedEngine.from_scripts([reply("no finalization"), RunCallback(told.wait)], [finalize("final")])
 
-    def noted(spec):
+    def note_spec(spec):
         prompts.append(spec.prompt)
         return scripts.script_for(spec)
 
-    async with at_work(scratch_home, noted, finalize=True) as scene:
+    async with at_work(scratch_home, note_spec, finalize=True) as scene:
         await scene.retinue.steer(scene.run, "not heard")
         told.set()
     assert prompts == ["look", f"{FINALIZE_REMINDER}\n\nnot heard"]
@@ -490,7 +490,7 @@ async def test_only_the_run_that_is_named_is_steered_and_extended(scratch_home):
 
 
 class Slow:
-    """An engine that has a text long before it says so."""
+    """An engine that delivers a steering message long before it accepts it."""
 
     def __init__(self, *script):
         self._engine = ScriptedEngine(*script)
@@ -539,11 +539,11 @@ async def test_delivered_steering_is_in_the_next_prompt_though_its_caller_is_gon
         [AT_WORK, WaitForSteering(), fail("529 overloaded_error: Overloaded")], [reply("done")]
     )
 
-    def noted(spec):
+    def note_spec(spec):
         prompts.append(spec.prompt)
         return scripts.script_for(spec)
 
-    engine = Slow(noted)
+    engine = Slow(note_spec)
     async with at_work(scratch_home, **slow(engine)) as scene:
         await gives_up(scene, "heard")
     assert prompts == ["look", "look\n\nheard"]
@@ -552,7 +552,7 @@ async def test_delivered_steering_is_in_the_next_prompt_though_its_caller_is_gon
 async def test_concurrent_steering_shares_one_limit(scratch_home):
     engine, outcomes = Slow(AT_WORK, RunCallback(anyio.sleep_forever)), []
 
-    async def speak(scene):
+    async def send_messages(scene):
         try:
             await scene.retinue.steer(scene.run, "x")
         except RefusedError as refused:
@@ -560,7 +560,7 @@ async def test_concurrent_steering_shares_one_limit(scratch_home):
 
     async with at_work(scratch_home, **slow(engine)) as scene, anyio.create_task_group() as group:
         for _ in range(MAX_STEERING_MESSAGES + 3):
-            group.start_soon(speak, scene)
+            group.start_soon(send_messages, scene)
         await anyio.wait_all_tasks_blocked()
         engine.has_answered.set()
         await anyio.wait_all_tasks_blocked()
@@ -613,11 +613,11 @@ async def test_steering_accepted_after_the_end_is_refused(scratch_home):
     engine = Slow(AT_WORK, RunCallback(told.wait), reply("done"))
     async with at_work(scratch_home, **slow(engine)) as scene, anyio.create_task_group() as group:
 
-        async def speak():
+        async def send_messages():
             failures.append(await refusal(scene.retinue.steer(scene.run, "more")))
 
         engine.swallows = True
-        group.start_soon(speak)
+        group.start_soon(send_messages)
         await anyio.wait_all_tasks_blocked()
         told.set()
         while not scene.results:

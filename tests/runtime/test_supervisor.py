@@ -1,4 +1,4 @@
-"""One run under its guards, seen through its result. Hours pass in no time."""
+"""One run under its guards, checked by its result. Time is virtual."""
 
 from tests.support.retinue_factory import VIRTUAL_TIME, stage
 

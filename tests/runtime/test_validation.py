@@ -1,4 +1,4 @@
-"""Which task counts as the ancestor's own when it is handed on, and which one as a part of it."""
+"""Delegated tasks that count as the task of an ancestor, and those that count as a part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made again, and what is not."""
+"""The cache makes a value again only when one of its parts is replaced."""
 
 from retinue.support.cache import MAX_CACHED, IdentityCache
 
@@ -9,7 +9,7 @@ def kept():
 
 
 def made(remembered, key, *parts):
-    """The value of the key, and whether it was made now."""
+    """Return the value of the key, and whether it was made now."""
     asked = []
 
     def make():

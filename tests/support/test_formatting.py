@@ -1,4 +1,4 @@
-"""How numbers, times and guesses are said."""
+"""Formats of numbers, times and suggestions."""
 
 import re
 

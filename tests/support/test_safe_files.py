@@ -1,4 +1,4 @@
-"""What is read of files that others wrote, and what is not."""
+"""Bounded reads of regular files, and refusals of everything else."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What arrives in the very moment of a cancellation is no fault."""
+"""Receiving from a socket while the reader is cancelled."""
 
 from __future__ import annotations
 

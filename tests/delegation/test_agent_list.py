@@ -1,4 +1,4 @@
-"""Whom a run may delegate to, as home tells engines that announce them by themselves."""
+"""The agents that a run may delegate to, as engines that announce them get them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def anyio_backend() -> str:
     return "asyncio"  # the socket
 
 
-async def told_a_lead(folder: Path) -> tuple[AgentDescription, ...]:
-    """What a lead is told while it works in the folder."""
+async def list_agents_of_lead(folder: Path) -> tuple[AgentDescription, ...]:
+    """Return the agents that a lead gets while it works in the folder."""
     homes: list[CallbackAddress] = []
     found: list[AgentDescription] = []
 
@@ -65,7 +65,7 @@ async def test_agent_list_of_a_run_has_no_persona_memory_or_keys(tmp_path: Path)
     of_project = tmp_path / ".retinue" / "agents"
     of_project.mkdir(parents=True)
     (of_project / "strange.md").write_text(STRANGE)
-    agents = {agent.name: agent for agent in await told_a_lead(tmp_path)}
+    agents = {agent.name: agent for agent in await list_agents_of_lead(tmp_path)}
     assert {"explorer", "lead", "worker"} <= agents.keys()
     assert "strange" not in agents, "nobody has accepted it"
     worker = agents["worker"]
