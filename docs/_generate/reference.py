@@ -16,7 +16,7 @@ from docs._generate.command_page import cli_page
 from docs._generate.pi_extension import FILE as TOOLSETS
 from docs._generate.pi_extension import toolsets_file
 from docs._generate.tables import class_description, code, fields_table, table, type_text
-from docs._generate.texts import FAILURES, KEYS, RESERVED, UNUSED, VALUES
+from docs._generate.texts import FAILURES, KEYS, RESERVED, UNUSED, VALUES, VALUES_BY_KEY
 from docs._generate.usage import unreported_codes, unused_agent_fields, unused_settings
 from msgspec import structs
 
@@ -128,7 +128,7 @@ def agent_keys_page() -> str:
     rows = [
         (
             ", ".join(map(code, key.spellings)),
-            VALUES[key.parse.__name__],
+            VALUES_BY_KEY.get(key.spellings[0]) or VALUES[key.parse.__name__],
             "yes" if key.essential else "",
             KEYS[key.spellings[0]] + (f" {UNUSED}" if key.field in unused else ""),
         )

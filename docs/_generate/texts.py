@@ -187,18 +187,22 @@ VALUES: Mapping[str, str] = {
     "parse_model": "text, or `inherit`",
     "parse_secret": "text",
     "parse_flag": "`true` or `false`",
-    "parse_inverted_flag": "`true` or `false`",
     "parse_thinking": "`off`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
-    "parse_seconds": "seconds, at most a week",
-    "parse_milliseconds": "milliseconds, at most a week",
-    "parse_turns": "1 to 10000",
-    "parse_depth": "0 to 64",
     "parse_names": "names",
     "parse_arguments": "a list, or a text with commas",
     "parse_tool_list": "tools, or `none`",
     "parse_allow_list": "tools, `none` or `*`",
 }
-"""What the readers of values take, by the name of the reader."""
+"""The values of agent keys, by the name of their parser."""
+
+VALUES_BY_KEY: Mapping[str, str] = {
+    "disabled": "`true` or `false`",
+    "timeout": "seconds, at most a week",
+    "timeout_ms": "milliseconds, at most a week",
+    "max_turns": "1 to 10000",
+    "max_subagent_depth": "0 to 64",
+}
+"""The values of agent keys whose parser has no name of its own."""
 
 FIELDS: Mapping[str, str] = {
     "EventSource.run": "Id of the run: 32 hex digits. A session's first run has the session's id.",
