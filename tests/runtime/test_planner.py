@@ -10,6 +10,7 @@ from retinue.engines.base import EngineCapabilities, EngineInfo
 from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, reply
 from retinue.model.errors import ErrorCode, RefusedError
 from retinue.model.events import Notice
+from retinue.model.runs import Secret
 from retinue.model.tasks import AncestorTask, FileSlice, Lineage, Mode, Plan, Task
 
 
@@ -427,3 +428,20 @@ async def test_runs_of_a_call_with_roots_work_only_below_them(tmp_path, cwd, is_
     assert (planned.failure is None) is is_within
     if planned.failure:
         assert planned.failure.message.startswith(f"cwd is outside of {place}: ")
+
+
+async def test_key_of_an_agent_is_passed_under_the_variable_of_the_engine(scratch_home):
+    kind = structs.replace(scripted(ScriptedEngine())["scripted"], api_key_variable="OWN_API_KEY")
+    agent, task = Agent(name="a", api_key=Secret("an-agents-own-key-0815")), Task(agent="a", prompt="x")
+    spec, failure = await spec_of(scratch_home, task, agents=[agent], engines={"scripted": kind})
+    assert (failure, spec.secrets) == (None, {"OWN_API_KEY": Secret("an-agents-own-key-0815")})
+
+
+@pytest.mark.parametrize(("choice", "sources"), [("none", ()), ("both", ("user", "project"))])
+async def test_setting_sources_are_those_of_the_engine(scratch_home, choice, sources):
+    kind = scripted(ScriptedEngine())["scripted"]
+    known = structs.replace(kind, setting_sources={"none": (), "both": ("user", "project")})
+    for engine, expected in ((kind, ()), (known, sources)):
+        settings = {"claude_settings": choice}
+        spec, _ = await spec_of(scratch_home, engines={"scripted": engine}, call_settings=settings)
+        assert spec.setting_sources == expected
