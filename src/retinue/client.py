@@ -316,7 +316,7 @@ class Retinue(StoredSessions):
             ValueError: there is no such toolset.
         """
         if name not in TOOLSETS:
-            raise ValueError(f"Unknown surface {name!r}; known: {', '.join(TOOLSETS)}")
+            raise ValueError(f"Unknown toolset {name!r}; known: {', '.join(TOOLSETS)}")
         return TOOLSETS[name].make(self._orchestrator, self._parts.home)
 
     # -- installation ------------------------------------------------------------------------------

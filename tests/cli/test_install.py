@@ -170,7 +170,7 @@ def test_doctor_reports_why_a_host_gets_no_tools(cli, config):
     assert done.exit_code == 1
     assert (
         f"Claude Code cannot use what it starts ({own_command()[0]} mcp --toolset single,sticky): it said: "
-        "The surfaces single and sticky both have a tool subagent: mount one of them." in done.stdout
+        "The toolsets single and sticky both have a tool subagent: mount one of them." in done.stdout
     )
 
 

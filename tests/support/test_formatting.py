@@ -27,8 +27,8 @@ def test_spelling_is_suggested_only_for_a_similar_name():
 
 
 def test_unknown_name_message_lists_known_names():
-    surfaces = ("single", "sticky")
-    assert unknown_name_message("surface", "singel", surfaces) == (
-        "Unknown surface: singel. Did you mean single? Surfaces: single, sticky"
+    toolsets = ("single", "sticky")
+    assert unknown_name_message("toolset", "singel", toolsets) == (
+        "Unknown toolset: singel. Did you mean single? Toolsets: single, sticky"
     )
-    assert unknown_name_message("tool", "x", surfaces, "Tools of y") == "Unknown tool: x. Tools of y: single, sticky"
+    assert unknown_name_message("tool", "x", toolsets, "Tools of y") == "Unknown tool: x. Tools of y: single, sticky"

@@ -242,7 +242,7 @@ def test_signal_ends_the_stdio_server(host, number):
     [
         (
             ("--toolset", "single,sticky"),
-            "The surfaces single and sticky both have a tool subagent: mount one of them.",
+            "The toolsets single and sticky both have a tool subagent: mount one of them.",
         ),
         (("--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
         (("--toolset", " , "), "It is empty: name at least one toolset."),

@@ -25,9 +25,9 @@ ENGINE = "offline"
 
 RETINUE_QUESTIONS = (
     ("explorer", "Where is loop detection implemented?"),
-    ("reviewer", "Review bus.py for slow watchers"),
-    ("implementer", "Plan a limit on the length of a chain"),
-    ("tester", "Which tests cover the masking of secrets?"),
+    ("reviewer", "Review lease.py for stale locks"),
+    ("implementer", "Plan a limit on the tasks of a chain"),
+    ("tester", "Which tests cover the redaction of secrets?"),
     ("researcher", "What do the documents say about trust?"),
 )
 GENERAL_QUESTIONS = (
@@ -105,7 +105,7 @@ def _has_sources(folder: Path) -> bool:
 
 
 def _is_retinue_checkout(folder: Path) -> bool:
-    return any((folder / inside / "orchestrator.py").exists() for inside in ("src/retinue", "."))
+    return any((folder / inside / "runtime" / "orchestrator.py").exists() for inside in ("src/retinue", "."))
 
 
 # -- the answers -----------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ class InstallationInfo:
         surface = query.surface
         if surface not in self._retinue.toolsets:
             known = ", ".join(self._retinue.toolsets)
-            raise refuse(ErrorCode.INVALID_INPUT, f"Unknown surface: {surface[:100]}. Surfaces: {known}")
+            raise refuse(ErrorCode.INVALID_INPUT, f"Unknown toolset: {surface[:100]}. Toolsets: {known}")
         found = self._retinue.settings(surface)
         defaults = structs.replace(Settings(), **TOOLSETS[surface].defaults)
         rows = [

@@ -228,7 +228,7 @@ class ApiHandlers:
             ApiRoute(
                 "GET",
                 "/settings",
-                "The settings of a surface, with where each comes from.",
+                "The settings of a toolset, with where each comes from.",
                 info.show_settings,
                 installation.ToolsetSettings,
                 query=inputs.ToolsetQuery,

@@ -78,5 +78,5 @@ def find_conflict(toolsets: Sequence[str]) -> str | None:
     owners: dict[str, str] = {}
     for toolset, tool in OUTPUT_SCHEMAS:
         if toolset in toolsets and owners.setdefault(tool, toolset) != toolset:
-            return f"The surfaces {owners[tool]} and {toolset} both have a tool {tool}: mount one of them."
+            return f"The toolsets {owners[tool]} and {toolset} both have a tool {tool}: mount one of them."
     return None
