@@ -65,7 +65,7 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
     def api() -> Engine:
         from retinue.engines.api.engine import ApiEngine
 
-        return ApiEngine()
+        return ApiEngine(owns_process=owns_process, shared_processes=shared_processes)
 
     return {
         "pi": EngineInfo(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from retinue.engines.api.http import CONNECT_TIMEOUT, READ_TIMEOUT, ApiModel, Endpoint
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.providers import WIRES, choose_model
+from retinue.engines.api.providers import WIRES, choose_model, remove_keys
 from retinue.engines.api.wire import ModelOptions
 from retinue.engines.base import RUN_NOT_ACTIVE, Emit
 from retinue.model.errors import Failure
@@ -20,13 +22,26 @@ from retinue.model.runs import RunSpec
 if TYPE_CHECKING:
     import httpx2
 
+    from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+    from retinue.engines.tools.bash import CommandContext
+
 MAX_CONNECTIONS = 1000
 
 
 class ApiEngine:
     """An engine that runs specs on provider APIs over one pool of connections."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        owns_process: bool = False,
+        shared_processes: Callable[[], SharedProcessTable] | None = None,
+    ) -> None:
+        self._owns_process = owns_process
+        self._shared_processes = shared_processes
+        self._stack = AsyncExitStack()
+        """Closes the supervisor, which is opened for the first command."""
+        self._supervisor: ProcessSupervisor | None = None
         self._client: httpx2.AsyncClient | None = None
         self._prices: PriceList | None = None
         self._readers: CapacityLimiter | None = None
@@ -39,6 +54,7 @@ class ApiEngine:
         limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         async with (
+            self._stack,
             httpx2.AsyncClient(limits=limits, timeout=timeout) as self._client,
             anyio.create_task_group() as group,
         ):
@@ -78,6 +94,31 @@ class ApiEngine:
         )
         options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
         self._readers = self._readers or CapacityLimiter(MAX_READERS)
-        toolbox = make_local_toolbox(spec.cwd, self._readers, search_path=spec.environment.get("PATH"))
+        toolbox = make_local_toolbox(
+            spec.cwd, self._readers, search_path=spec.environment.get("PATH"), commands=self._command_context(spec)
+        )
         model = ApiModel(self._client, endpoint, options, self._prices)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering)
+
+    def _command_context(self, spec: RunSpec) -> CommandContext | None:
+        """Return where the commands of a run are executed; None if it may not execute any."""
+        if "bash" not in spec.grant.tools:
+            return None
+        from retinue.engines.tools.bash import CommandContext
+
+        return CommandContext(
+            cwd=spec.cwd,
+            environ=remove_keys(spec.environment, spec.secrets),
+            open_supervisor=self._open_supervisor,
+        )
+
+    async def _open_supervisor(self) -> ProcessSupervisor:
+        """Return the supervisor of the commands of all runs, opened on first use."""
+        from retinue.engines.process.supervisor import ProcessSupervisor
+
+        if self._supervisor is None:
+            shared = self._shared_processes() if self._shared_processes else None
+            # Set before anything is awaited: commands of several runs share one supervisor.
+            self._supervisor = ProcessSupervisor(owns_process=self._owns_process, shared=shared)
+            await self._stack.enter_async_context(self._supervisor)
+        return self._supervisor

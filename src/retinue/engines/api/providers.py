@@ -17,8 +17,8 @@ DEFAULTS_DATE = "2026-11-18"
 AGENT_KEY = "RETINUE_AGENT_API_KEY"
 """The secret of a run whose agent brings a key of its own."""
 CAPABILITIES = EngineCapabilities(
-    tools=frozenset({"read", "grep", "find", "ls", "write", "edit"}),
-    default_tools=("read", "grep", "find", "ls", "edit", "write"),
+    tools=frozenset({"read", "grep", "find", "ls", "write", "edit", "bash"}),
+    default_tools=("read", "grep", "find", "ls", "edit", "write", "bash"),
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     preferences=frozenset({"provider", "model", "thinking"}),
     resumes=True,
@@ -183,6 +183,18 @@ WIRES: Mapping[str, Callable[[], Wire]] = {
     "anthropic": _anthropic,
     "gemini": _gemini,
 }
+
+
+def remove_keys(environ: Mapping[str, str], secrets: Mapping[str, Secret]) -> dict[str, str]:
+    """Return the variables without the keys of all providers, the secrets and every other that contains one."""
+    names = {AGENT_KEY, *secrets, *(name for provider in PROVIDERS.values() for name in provider.key_variables)}
+    values = {secret.reveal() for secret in secrets.values()} | {environ.get(name, "") for name in names}
+    hidden = tuple(filter(None, values))
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in names and not any(secret in value for secret in hidden)
+    }
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):

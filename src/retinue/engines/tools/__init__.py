@@ -1,4 +1,4 @@
-"""Local tools with pi's names beneath a working directory: `read`, `grep`, `find`, `ls`, `write` and `edit`."""
+"""Local tools with pi's names for a working directory: `read`, `grep`, `find`, `ls`, `write`, `edit` and `bash`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
     from retinue.engines.toolbox import AgentToolbox
+    from retinue.engines.tools.bash import CommandContext
 
 
-def make_local_toolbox(cwd: str, readers: CapacityLimiter, *, search_path: str | None = None) -> AgentToolbox:
+def make_local_toolbox(
+    cwd: str, readers: CapacityLimiter, *, search_path: str | None = None, commands: CommandContext | None = None
+) -> AgentToolbox:
     """Return the local tools for a working directory, with ripgrep if `search_path` has it.
 
-    At most as many calls as there are `readers` run at the same time.
+    `bash` is among them if `commands` describes where it runs. At most as many calls of the others as there
+    are `readers` run at the same time.
     """
     from shutil import which
 
@@ -26,4 +30,9 @@ def make_local_toolbox(cwd: str, readers: CapacityLimiter, *, search_path: str |
     from retinue.engines.tools.write import edit, write
 
     folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None)
-    return AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))
+    toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))
+    if commands is None:
+        return toolbox
+    from retinue.engines.tools.bash import bash
+
+    return toolbox.with_tools(make_tool(bash, commands))

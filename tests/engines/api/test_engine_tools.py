@@ -1,0 +1,56 @@
+"""Tools of the api engine that need more than files: processes and the network."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+
+import anyio
+from tests.engines.api.conftest import MODELS, environment, open_provider
+from tests.support.model_server import ScriptedCall, ScriptedTurn
+from tests.support.processes import Watched
+
+from retinue.model.events import ToolReturned
+from retinue.model.runs import Secret, ToolGrant
+
+
+async def test_commands_of_bash_see_no_key_and_end_with_the_run(tmp_path):
+    os.mkfifo(tmp_path / "started")
+    script = [
+        ScriptedTurn(tool="bash", args={"command": "env"}),
+        ScriptedTurn(tool="bash", args={"command": "sleep 1000 & echo $$ $! > started; wait"}),
+    ]
+    async with open_provider(script, tmp_path) as provider:
+        variables = environment(provider.server.url) | {
+            "PATH": os.environ["PATH"],
+            "COPY": "Bearer sk-ant-test",
+            "RETINUE_AGENT_API_KEY": "sk-agent-test",
+        }
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                partial(
+                    provider.run,
+                    MODELS["anthropic"],
+                    grant=ToolGrant(tools=("bash",)),
+                    environment=variables,
+                    secrets={"RETINUE_AGENT_API_KEY": Secret("sk-agent-test")},
+                )
+            )
+            pids = await anyio.to_thread.run_sync((tmp_path / "started").read_text)
+            watched = [Watched(int(pid)) for pid in pids.split()]
+            group.cancel_scope.cancel()
+        output = provider.server.requests[1].messages[-1].text
+        assert all(process.ends() for process in watched)
+    for process in watched:
+        process.close()
+    assert "PATH=" in output
+    assert not {"sk-ant-test", "sk-openai-test", "gemini-test", "sk-agent-test"} & set(re.split(r"[=\s]", output))
+
+
+async def test_bash_is_offered_only_where_it_is_granted(tmp_path):
+    call = ScriptedTurn(tools=(ScriptedCall(tool="bash", args={"command": "touch made"}, force=True),))
+    async with open_provider([call, ScriptedTurn(text="Done.")], tmp_path) as provider:
+        events = await provider.run(MODELS["anthropic"], grant=ToolGrant(tools=("read",)))
+    assert next(event for event in events if isinstance(event, ToolReturned)).is_error
+    assert not (tmp_path / "made").exists()
