@@ -96,7 +96,9 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
             not_configured_reason=lambda: api_providers.not_configured_reason(environ),
             provider_variables=lambda models, provider: api_providers.provider_variables(models, provider, environ),
             api_key_variable=api_providers.AGENT_KEY,
-            summary=api_providers.describe_default(environ),
+            describe=lambda model: api_providers.describe_default(environ, model),
+            list_providers=lambda model: api_providers.list_providers(environ, model),
+            list_models=api_providers.list_models,
         ),
         "offline": EngineInfo(
             name="offline",

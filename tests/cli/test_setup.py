@@ -101,7 +101,7 @@ def test_setup_without_a_terminal_needs_yes(cli, config):
     [
         (
             "offlin",
-            "Unknown engine: offlin. Did you mean offline? Engines: pi, claude, offline, scripted. Nothing was written.",
+            "Unknown engine: offlin. Did you mean offline? Engines: pi, claude, api, offline, scripted.",
         ),
         ("pi", "pi cannot be used: no `pi` on the PATH."),
     ],

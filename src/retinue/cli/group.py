@@ -56,6 +56,7 @@ COMMAND_SECTIONS = {
         "agents": LazyCommand("agents:agents", "List, show, check, accept, begin, edit and delete agents."),
         "sessions": LazyCommand("sessions:sessions", "List, read, continue and forget earlier runs."),
         "events": LazyCommand("events:events", "Print what happened in a conversation, as JSON lines."),
+        "models": LazyCommand("models:models", "List the providers and models of the api engine."),
         "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and try it with one task."),
         "doctor": LazyCommand("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
     },

@@ -146,7 +146,9 @@ def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_pro
         return LinesView(stream, storage_losses)
     settings = retinue.settings(toolset).settings
     is_auto_engine = settings.engine == "auto"
-    about = {kind.name: kind.summary for kind in retinue.engines.values()} if is_auto_engine else {}
+    about = (
+        {kind.name: kind.summary_for(settings.model) for kind in retinue.engines.values()} if is_auto_engine else {}
+    )
     note = EngineNote(about)
     if not shows_progress:
         return LinesView(stream, note, storage_losses)

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event
+from retinue.model.providers import KnownModel, ProviderStatus
 from retinue.model.runs import RunSpec
 
 
@@ -111,6 +112,16 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     uses_models: bool = True
     """False for rules: a host must not mistake them for an agent."""
     summary: str = ""
+    describe: Callable[[str | None], str] | None = None
+    """Return the summary for a user whose setting `model` is this, where that makes a difference."""
+    list_providers: Callable[[str | None], tuple[ProviderStatus, ...]] | None = None
+    """Return the providers it calls itself, for a user whose setting `model` is this; None: its program does."""
+    list_models: Callable[[str], tuple[KnownModel, ...] | None] = lambda _provider: None
+    """Return the known models of such a provider; None if it has no provider of this name."""
+
+    def summary_for(self, model: str | None) -> str:
+        """Return what the engine is, for a user whose setting `model` is this."""
+        return self.describe(model) if self.describe else self.summary
 
     def not_installed_reason_for(self, *, has_key: bool) -> str | None:
         """Return why the engine cannot be used for an agent with or without its own API key; None if it can."""

@@ -65,8 +65,8 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
     [
         (None, None, {}, "The api engine cannot be used: no provider key is set."),
         ("x", "antropic", OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
-        ("anthropic/x", None, OPENAI, "The provider anthropic has no key: set ANTHROPIC_API_KEY."),
-        ("ollama/x", None, OPENAI, "The provider ollama has no key: set OLLAMA_HOST."),
+        ("anthropic/x", None, OPENAI, "The provider anthropic is not configured: set ANTHROPIC_API_KEY."),
+        ("ollama/x", None, OPENAI, "The provider ollama is not configured: set OLLAMA_HOST."),
         (None, "ollama", {"OLLAMA_HOST": "h"}, "Name a model of ollama, e.g. --model ollama/llama3.3."),
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "ftp://x"}, "OPENAI_BASE_URL='ftp://x' is not an HTTP URL."),
     ],

@@ -51,6 +51,14 @@ def complete_engines(_ctx: click.Context, _param: click.Parameter, incomplete: s
     return [name for name in ("auto", *Retinue().engines) if name.startswith(incomplete)]
 
 
+def complete_providers(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the providers of engines that call models themselves."""
+    from retinue.client import Retinue
+
+    listing = (kind.list_providers(None) for kind in Retinue().engines.values() if kind.list_providers)
+    return [provider.name for found in listing for provider in found if provider.name.startswith(incomplete)]
+
+
 def complete_sessions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of the latest sessions."""
     import anyio

@@ -125,12 +125,13 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
 
 def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
     """Yield the engines in the order of `auto`, without starting a process."""
-    has_choice = False
+    has_choice, model = False, retinue.settings("single").settings.model
     for kind in retinue.engines.values():
         missing = kind.unavailable_reason()
         is_chosen = kind.automatic and missing is None and not has_choice
         has_choice = has_choice or is_chosen
-        yield EngineStatus(kind.name, kind.summary, missing, is_chosen, kind.automatic, kind.uses_models)
+        about = kind.summary_for(model)
+        yield EngineStatus(kind.name, about, missing, is_chosen, kind.automatic, kind.uses_models)
 
 
 # -- the state folder ------------------------------------------------------------------------------

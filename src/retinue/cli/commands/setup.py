@@ -38,6 +38,8 @@ def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
 
 TOOLSET = "single"
 TRIAL_TASK = Task(agent="explorer", prompt="Where is the main entry point, and what does the README say it is for?")
+REQUEST_TASK = Task(agent=TRIAL_TASK.agent, prompt="Reply with the one word: ready")
+"""The trial of an engine that calls a provider itself: one request, which costs a fraction of a cent."""
 OFFLINE_NOTE = (
     "No model can be reached from here yet: until one can, `retinue run` answers by rules, and other programs are "
     "told that there is no engine. See above what each engine lacks, then run `retinue setup` again."
@@ -79,7 +81,7 @@ def setup(
 
     Looks for the engines on this computer and for their keys and logins, writes the one you choose into
     ~/.config/retinue/config.toml (the change is shown first, and what was there is kept beside it), and gives the
-    explorer one task with it, here.
+    explorer one task with it, here. The api engine is tried with one cheap request. --no-run tries nothing.
     """
     retinue = Retinue(cwd=cwd)
     found = tuple(list_engine_status(retinue))
@@ -93,7 +95,11 @@ def setup(
     change, is_done = _write_settings(chosen if is_kept else None, model, dry_run=dry_run, yes=yes)
     if not is_kept:
         print_warning(OFFLINE_NOTE)
-    result = None if dry_run or no_run or not is_done else _run_trial(chosen, model, cwd)
+    elif chosen.missing:
+        print_warning(f"{chosen.name} cannot answer yet: {chosen.missing}.")
+    calls_provider = retinue.engines[chosen.name].list_providers is not None
+    trial = REQUEST_TASK if calls_provider else TRIAL_TASK
+    result = None if dry_run or no_run or not is_done else _run_trial(chosen, trial, model, cwd)
     if as_json:
         print_json(
             {
@@ -156,10 +162,10 @@ def _write_settings(
         raise InvalidInputError(f"{file} was not changed: {error}. Add this by hand:\n\n{lines}") from error
 
 
-def _run_trial(engine: EngineStatus, model: str | None, cwd: str | None) -> RunResult:
-    print_hint(f"Trying it: {TRIAL_TASK.agent}, {TRIAL_TASK.prompt}")
-    options = RunOptions(engine=engine.name, model=model, cwd=cwd)
-    retinue, plan = make_retinue(options), Plan(tasks=(TRIAL_TASK,))
+def _run_trial(engine: EngineStatus, task: Task, model: str | None, cwd: str | None) -> RunResult:
+    print_hint(f"Trying it: {task.agent}, {task.prompt}")
+    options = RunOptions(engine=engine.name, model=model, cwd=cwd, max_turns=1 if task is REQUEST_TASK else None)
+    retinue, plan = make_retinue(options), Plan(tasks=(task,))
     results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     print_failures(results, retinue, plan.mode, options)
     return results[0]

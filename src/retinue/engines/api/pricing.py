@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,11 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from msgspec import structs
 
+from retinue.model.providers import KnownModel
 from retinue.model.results import Usage
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo
+    from genai_prices.types import ModelInfo, TieredPrices
 
 PRICE_LISTS: Mapping[str, str] = {"xai": "x-ai"}
 """Names of providers in the price lists, where they differ from ours."""
@@ -76,6 +79,39 @@ def find_context_window(provider: str, model: str) -> int | None:
     """Return the number of tokens the model takes, or None if it is unknown."""
     found = _find_model(provider, model)
     return found.context_window if found else None
+
+
+def describe_model(provider: str, model: str) -> KnownModel:
+    """Return the model with its context window and prices, as far as they are known."""
+    found = _find_model(provider, model)
+    return _to_known_model(found, model) if found else KnownModel(name=model)
+
+
+def list_known_models(provider: str) -> tuple[KnownModel, ...]:
+    """Return the models in the provider's price list, by name, without those it has deprecated."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    name = PRICE_LISTS.get(provider, provider)
+    listed = next((each.models for each in get_snapshot().providers if each.id == name), [])
+    models = (_to_known_model(each, each.id) for each in listed if not each.deprecated)
+    return tuple(sorted(models, key=lambda model: model.name))
+
+
+def _to_known_model(found: ModelInfo, name: str) -> KnownModel:
+    prices = found.get_prices(datetime.now(UTC))
+    return KnownModel(
+        name=name,
+        context_window=found.context_window,
+        input_price=_to_dollars(prices.input_mtok),
+        output_price=_to_dollars(prices.output_mtok),
+    )
+
+
+def _to_dollars(price: Decimal | TieredPrices | None) -> float | None:
+    """Return a price as a number; of a price with tiers, that of the first one."""
+    if price is None:
+        return None
+    return float(price if isinstance(price, Decimal) else price.base)
 
 
 @lru_cache(maxsize=256)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from retinue.engines.api.wire import Wire
 from retinue.engines.base import EngineCapabilities, EngineError
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.providers import KnownModel, ProviderStatus
 from retinue.model.runs import Secret
 
 DEFAULTS_DATE = "2026-11-18"
@@ -54,6 +55,15 @@ class Provider(Struct, frozen=True, kw_only=True):
         if self.needs_key:
             return bool(self.key(environ))
         return bool(self.base_url_variable and environ.get(self.base_url_variable))
+
+    def configured_by(self, environ: Mapping[str, str]) -> str | None:
+        """Return the variable that makes the provider usable; None if none of them is set."""
+        variables = self.key_variables if self.needs_key else (self.base_url_variable,)
+        return next((name for name in variables if name and environ.get(name)), None)
+
+    def missing_reason(self) -> str:
+        """Return the variable to set for a provider that cannot be used."""
+        return f"set {' or '.join(self.key_variables) or self.base_url_variable}"
 
     def endpoint_url(self, environ: Mapping[str, str]) -> str:
         """Return the base URL, from its variable or the provider's own."""
@@ -221,13 +231,47 @@ def not_configured_reason(environ: Mapping[str, str]) -> str | None:
     return f"no provider key is set. Set one of {keys}, or OLLAMA_HOST"
 
 
-def describe_default(environ: Mapping[str, str]) -> str:
-    """Return the model that is used if none is named, for `doctor` and the first line of a run."""
-    provider = next(configured_providers(environ), None)
-    if provider is None:
+def describe_default(environ: Mapping[str, str], model: str | None = None) -> str:
+    """Return the model that is used if a task names none, for `doctor` and the first line of a run.
+
+    `model` is the user's setting.
+    """
+    if next(configured_providers(environ), None) is None:
         return "models of a provider, in this process: all it needs is a key"
-    variable = next((name for name in provider.key_variables if environ.get(name)), provider.base_url_variable)
-    return f"{provider.name}/{provider.default_model or '…'} by {variable}, in this process"
+    try:
+        choice = choose_model(model, None, environ)
+    except EngineError as error:
+        return f"not usable as configured: {error.failure.message}"
+    variable = choice.provider.configured_by(environ)
+    return f"{choice.provider.name}/{choice.model} by {variable}, in this process"
+
+
+def list_providers(environ: Mapping[str, str], model: str | None = None) -> tuple[ProviderStatus, ...]:
+    """Return the providers in the order in which one is chosen; `model` is the user's setting."""
+    from retinue.engines.api.pricing import describe_model
+
+    try:
+        chosen = choose_model(model, None, environ).provider.name
+    except EngineError:
+        chosen = None
+    return tuple(
+        ProviderStatus(
+            name=each.name,
+            model=describe_model(each.name, each.default_model) if each.default_model else None,
+            configured_by=each.configured_by(environ),
+            missing=None if each.is_configured(environ) else each.missing_reason(),
+            is_chosen=each.name == chosen,
+        )
+        for each in PROVIDERS.values()
+    )
+
+
+def list_models(provider: str) -> tuple[KnownModel, ...] | None:
+    """Return the known models of a provider, by name; None if there is no such provider."""
+    from retinue.engines.api.pricing import list_known_models
+
+    known = _find_provider(provider)
+    return list_known_models(known.name) if known else None
 
 
 def provider_variables(
@@ -296,8 +340,7 @@ def _find_provider(name: str) -> Provider | None:
 
 def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, str]) -> ModelChoice:
     if not provider.is_configured(environ):
-        variable = provider.key_variables[0] if provider.key_variables else provider.base_url_variable
-        raise _unusable(f"The provider {provider.name} has no key: set {variable}.", "no_key")
+        raise _unusable(f"The provider {provider.name} is not configured: {provider.missing_reason()}.", "no_key")
     name = provider.aliases.get(model or "", model) or provider.default_model
     if name is None:
         raise _unusable(f"Name a model of {provider.name}, e.g. --model {provider.name}/llama3.3.", "no_model")

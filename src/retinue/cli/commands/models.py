@@ -1,0 +1,90 @@
+"""`retinue models`: list the providers that the api engine can call, or the known models of one."""
+
+from __future__ import annotations
+
+import click
+
+from retinue.cli.commands.completion import complete_providers
+from retinue.cli.json_output import to_json
+from retinue.cli.options import TEXT, cwd_option, json_option
+from retinue.cli.printing import help_examples, print_hint, print_json, print_lines, render_table
+from retinue.client import Retinue
+from retinue.engines.base import EngineInfo
+from retinue.model.providers import KnownModel, ProviderStatus
+from retinue.support.formatting import unknown_name_message
+
+UNKNOWN = "-"
+NONE_READY = (
+    "No provider can be used yet. Set the key of one of them, e.g. `export ANTHROPIC_API_KEY=…`, then run "
+    "`retinue models` again."
+)
+
+
+@click.command(
+    epilog=help_examples(
+        "retinue models",
+        "retinue models anthropic",
+        'retinue run explorer "Where is …?" --model openai/gpt-6.1-terra',
+        then="Exit codes: 0 listed, 2 there is no such provider.",
+    )
+)
+@click.argument("provider", required=False, type=TEXT, shell_complete=complete_providers)
+@json_option
+@cwd_option
+def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
+    """List the providers and models of the api engine.
+
+    Without PROVIDER: every provider with its default model, whether it can be used here or which variable to set, and
+    which one a run without --model uses. With PROVIDER: its models in the price lists of genai-prices; others can be
+    named, too. Prices are in dollars per million tokens.
+    """
+    retinue = Retinue(cwd=cwd)
+    engines = [kind for kind in retinue.engines.values() if kind.list_providers]
+    setting = retinue.settings("single").settings.model
+    found = [each for kind in engines if kind.list_providers for each in kind.list_providers(setting)]
+    if provider is not None:
+        _print_models(provider, engines, found, as_json=as_json)
+    elif as_json:
+        print_json({"providers": to_json(found)})
+    else:
+        print_lines(render_table([HEADINGS, *map(_provider_row, found)]))
+        if all(each.missing for each in found):
+            print_hint(NONE_READY)
+
+
+def _print_models(
+    provider: str, engines: list[EngineInfo], providers: list[ProviderStatus], *, as_json: bool
+) -> None:
+    listings = (kind.list_models(provider) for kind in engines)
+    found = next((listing for listing in listings if listing is not None), None)
+    if found is None:
+        raise click.UsageError(unknown_name_message("provider", provider, [each.name for each in providers]))
+    if as_json:
+        print_json({"provider": provider, "models": to_json(found)})
+    elif found:
+        print_lines(render_table([["MODEL", *FACTS, ""], *([*_model_cells(each), ""] for each in found)]))
+    else:
+        print_hint(f"The models of {provider} are not in the price lists: name one as --model {provider}/MODEL.")
+
+
+FACTS = ("CONTEXT", "INPUT", "OUTPUT")
+HEADINGS = ["", "PROVIDER", "DEFAULT MODEL", *FACTS, "USABLE"]
+
+
+def _provider_row(provider: ProviderStatus) -> list[str]:
+    chosen = " (used if no model is named)" if provider.is_chosen else ""
+    return [
+        "✗" if provider.missing else "✓",
+        provider.name,
+        *(_model_cells(provider.model) if provider.model else [UNKNOWN] * 4),
+        provider.missing or f"by {provider.configured_by}{chosen}",
+    ]
+
+
+def _model_cells(model: KnownModel) -> list[str]:
+    window = f"{model.context_window:,}" if model.context_window else UNKNOWN
+    return [model.name, window, _format_price(model.input_price), _format_price(model.output_price)]
+
+
+def _format_price(dollars: float | None) -> str:
+    return UNKNOWN if dollars is None else f"${dollars:g}"
