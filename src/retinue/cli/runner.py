@@ -325,7 +325,7 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
     for removed in actual.tools_removed:
         see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
         print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
-    if not actual.saved:
+    if result.was_started and not actual.saved:
         # Printed even with --quiet: something is lost.
         print_warning(
             f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."

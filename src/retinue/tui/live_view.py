@@ -119,7 +119,7 @@ def is_screen(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 class EngineNote:
-    """Notes once which engine `auto` chose."""
+    """Notes once which engine `auto` chose, with the model where the call names one."""
 
     def __init__(self, about: Mapping[str, str]) -> None:
         """Take the description of each engine; none if the user chose the engine."""
@@ -127,7 +127,7 @@ class EngineNote:
 
     def __call__(self, record: EventRecord) -> Iterator[str]:
         if isinstance(record.event, RunQueued) and (about := self._about.pop(record.event.engine, "")):
-            yield f"engine: {record.event.engine} ({about})"
+            yield f"engine: {record.event.engine} ({record.event.model or about})"
 
 
 def storage_losses(record: EventRecord) -> Iterator[str]:

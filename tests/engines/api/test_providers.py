@@ -57,7 +57,9 @@ def test_model_may_name_its_provider(model, provider, chosen):
 def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
     choice = choose_model("sonnet", None, OPENAI)
     assert (choice.provider.name, choice.model) == ("openai", "gpt-6.1-terra")
-    assert choice.notice == "The model 'sonnet' needs ANTHROPIC_API_KEY: openai/gpt-6.1-terra is used."
+    assert choice.notice == (
+        "No Anthropic provider is configured for the model 'sonnet'; openai/gpt-6.1-terra is used instead."
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,3 +112,10 @@ def test_key_is_not_shown():
 
 def test_every_provider_has_a_wire():
     assert {provider.wire for provider in PROVIDERS.values()} == WIRES.keys()
+
+
+@pytest.mark.parametrize(
+    "environ", [{"OLLAMA_HOST": "127.0.0.1:9"}, {**OPENAI, "OPENAI_BASE_URL": "notaurl"}], ids=["no model", "bad URL"]
+)
+def test_run_that_cannot_choose_a_model_sees_what_is_configured(environ):
+    assert environ.keys() <= provider_variables((None,), None, environ)

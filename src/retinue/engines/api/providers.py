@@ -281,10 +281,12 @@ def provider_variables(
     used: set[str] = set()
     for model in models:
         try:
-            chosen = choose_model(model, provider, environ).provider
+            chosen = [choose_model(model, provider, environ).provider]
         except EngineError:
-            continue
-        used.update((*chosen.key_variables, *filter(None, (chosen.base_url_variable,))))
+            # The run fails with the reason, for which it must see what is configured.
+            chosen = list(configured_providers(environ))
+        for each in chosen:
+            used.update((*each.key_variables, *filter(None, (each.base_url_variable,))))
     return frozenset(used)
 
 
@@ -312,7 +314,8 @@ def choose_model(requested: str | None, provider: str | None, environ: Mapping[s
             model=chosen.model,
             base_url=chosen.base_url,
             key=chosen.key,
-            notice=f"The model {model!r} needs ANTHROPIC_API_KEY: {chosen.provider.name}/{chosen.model} is used.",
+            notice=f"No Anthropic provider is configured for the model {model!r}; "
+            f"{chosen.provider.name}/{chosen.model} is used instead.",
         )
     return _make_choice(default, model, environ)
 

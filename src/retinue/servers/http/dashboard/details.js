@@ -163,7 +163,7 @@ function Location({ detail }) {
     ["Run", detail.run],
     ["Session", detail.session],
     ["Root", detail.root],
-    ["Surface", detail.surface],
+    ["Toolset", detail.surface],
     ["Works in", detail.cwd],
     ["Asked for", dateTime(detail.created)],
     detail.owner && [
