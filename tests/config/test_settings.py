@@ -84,9 +84,13 @@ def test_switching_a_guard_off_counts_as_raising_it():
     assert (found.settings.looping_tool_count, found.settings.max_turns) == (5, 5)
 
 
-@pytest.mark.parametrize("key", ["project_agents", "allow_write", "vault", "engine", "enabled", "model"])
+@pytest.mark.parametrize(
+    "key", ["project_agents", "allow_write", "fetch_private_addresses", "vault", "engine", "enabled", "model"]
+)
 def test_project_cannot_set_user_settings(key):
-    value = {"enabled": False, "allow_write": True, "project_agents": "allow"}.get(key, "x")
+    value = {"enabled": False, "allow_write": True, "fetch_private_addresses": True, "project_agents": "allow"}.get(
+        key, "x"
+    )
     found = resolve_settings("nested", [project(**{key: value})])
     assert found.settings == Settings()
     assert found.problems == (SettingProblem("project", f"{key} is not a project's to set; ignored"),)

@@ -46,6 +46,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_conversation_tokens: int = 0
     max_conversation_cost: float = 0.0
     allow_write: bool = True
+    fetch_private_addresses: bool = False
+    """Whether `fetch_content` may use addresses that are not public."""
     project_agents: Literal["ask", "allow", "deny"] = "ask"
     """`ask`, `allow` or `deny`: whether a project's own agents run before the user accepted them."""
     vault: str | None = None
@@ -139,6 +141,9 @@ SETTING_RULES: Mapping[str, SettingRule] = {
         zero_is_off=True, note="dollars all runs of a conversation may cost; 0 is off"
     ),
     "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
+    "fetch_private_addresses": SettingRule(
+        in_project=_NEVER, note="whether `fetch_content` may use addresses that are not public"
+    ),
     "project_agents": SettingRule(
         in_project=_NEVER,
         choices=("ask", "allow", "deny"),

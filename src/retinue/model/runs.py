@@ -158,6 +158,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """What its delegation tools reach; given when it starts, and only where it may use them."""
     vault_path: str | None = None
     """The user's vault: its beginning and its end are told there, too."""
+    fetch_private_addresses: bool = False
+    """Whether `fetch_content` may use addresses that are not public."""
     finalize: bool = False
     resumes: bool = False
     allow_process_reuse: bool = True

@@ -409,6 +409,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         environment=draft.environment,
         secrets=draft.secrets,
         vault_path=settings.vault,
+        fetch_private_addresses=settings.fetch_private_addresses,
         finalize=call.finalize,
         resumes=draft.previous is not None,
         allow_process_reuse=settings.warm_pool if engine else True,

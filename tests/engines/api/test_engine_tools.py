@@ -7,6 +7,7 @@ import re
 from functools import partial
 
 import anyio
+import pytest
 from tests.engines.api.conftest import MODELS, environment, open_provider
 from tests.support.model_server import ScriptedCall, ScriptedTurn
 from tests.support.processes import Watched
@@ -54,3 +55,15 @@ async def test_bash_is_offered_only_where_it_is_granted(tmp_path):
         events = await provider.run(MODELS["anthropic"], grant=ToolGrant(tools=("read",)))
     assert next(event for event in events if isinstance(event, ToolReturned)).is_error
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(("allowed", "expected"), [(False, "is not public"), (True, "HTTP 404 Not Found")])
+async def test_private_addresses_are_fetched_only_with_the_setting(tmp_path, allowed, expected):
+    async with open_provider(None, tmp_path) as provider:
+        turn = ScriptedTurn(tool="fetch_content", args={"url": f"{provider.server.url}/nowhere"})
+        provider.server.script = [turn, ScriptedTurn(text="Done.")]
+        grant = ToolGrant(tools=("fetch_content",))
+        events = await provider.run(MODELS["anthropic"], grant=grant, fetch_private_addresses=allowed)
+    (returned,) = (event for event in events if isinstance(event, ToolReturned))
+    assert returned.is_error
+    assert expected in returned.text

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
     from retinue.engines.tools.bash import CommandContext
+    from retinue.engines.tools.fetch import FetchContext
 
 MAX_CONNECTIONS = 1000
 
@@ -95,7 +96,11 @@ class ApiEngine:
         options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
         self._readers = self._readers or CapacityLimiter(MAX_READERS)
         toolbox = make_local_toolbox(
-            spec.cwd, self._readers, search_path=spec.environment.get("PATH"), commands=self._command_context(spec)
+            spec.cwd,
+            self._readers,
+            search_path=spec.environment.get("PATH"),
+            commands=self._command_context(spec),
+            network=_fetch_context(spec),
         )
         model = ApiModel(self._client, endpoint, options, self._prices)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering)
@@ -122,3 +127,12 @@ class ApiEngine:
             self._supervisor = ProcessSupervisor(owns_process=self._owns_process, shared=shared)
             await self._stack.enter_async_context(self._supervisor)
         return self._supervisor
+
+
+def _fetch_context(spec: RunSpec) -> FetchContext | None:
+    """Return the network as a run may use it; None if it may not fetch anything."""
+    if "fetch_content" not in spec.grant.tools:
+        return None
+    from retinue.engines.tools.fetch import FetchContext
+
+    return FetchContext(allow_private=spec.fetch_private_addresses)

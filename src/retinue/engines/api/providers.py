@@ -18,8 +18,8 @@ DEFAULTS_DATE = "2026-11-18"
 AGENT_KEY = "RETINUE_AGENT_API_KEY"
 """The secret of a run whose agent brings a key of its own."""
 CAPABILITIES = EngineCapabilities(
-    tools=frozenset({"read", "grep", "find", "ls", "write", "edit", "bash"}),
-    default_tools=("read", "grep", "find", "ls", "edit", "write", "bash"),
+    tools=frozenset({"read", "grep", "find", "ls", "write", "edit", "bash", "fetch_content"}),
+    default_tools=("read", "grep", "find", "ls", "edit", "write", "bash", "fetch_content"),
     enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
     preferences=frozenset({"provider", "model", "thinking"}),
     resumes=True,

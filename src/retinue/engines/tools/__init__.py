@@ -1,4 +1,4 @@
-"""Local tools with pi's names for a working directory: `read`, `grep`, `find`, `ls`, `write`, `edit` and `bash`."""
+"""Local tools with pi's names for a working directory: files, `bash` and `fetch_content`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ if TYPE_CHECKING:
 
     from retinue.engines.toolbox import AgentToolbox
     from retinue.engines.tools.bash import CommandContext
+    from retinue.engines.tools.fetch import FetchContext
 
 
 def make_local_toolbox(
-    cwd: str, readers: CapacityLimiter, *, search_path: str | None = None, commands: CommandContext | None = None
+    cwd: str,
+    readers: CapacityLimiter,
+    *,
+    search_path: str | None = None,
+    commands: CommandContext | None = None,
+    network: FetchContext | None = None,
 ) -> AgentToolbox:
     """Return the local tools for a working directory, with ripgrep if `search_path` has it.
 
-    `bash` is among them if `commands` describes where it runs. At most as many calls of the others as there
-    are `readers` run at the same time.
+    `bash` is among them if `commands` describes where it runs, `fetch_content` if there is a `network`. At most as
+    many calls of the others as there are `readers` run at the same time.
     """
     from shutil import which
 
@@ -31,8 +37,12 @@ def make_local_toolbox(
 
     folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None)
     toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))
-    if commands is None:
-        return toolbox
-    from retinue.engines.tools.bash import bash
+    if commands:
+        from retinue.engines.tools.bash import bash
 
-    return toolbox.with_tools(make_tool(bash, commands))
+        toolbox = toolbox.with_tools(make_tool(bash, commands))
+    if network:
+        from retinue.engines.tools.fetch import fetch_content
+
+        toolbox = toolbox.with_tools(make_tool(fetch_content, network))
+    return toolbox
