@@ -66,12 +66,12 @@ def test_profile_has_every_shared_field_of_the_agent():
 
 
 def test_lists_are_converted_to_tuples():
-    assert Agent(name="a", tools=["read"]) == Agent(name="a", tools=("read",))  # type: ignore[arg-type]
+    assert Agent(name="a", tools=["read"]) == Agent(name="a", tools=("read",))
 
 
 def test_string_instead_of_names_is_a_type_error():
     with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
-        Agent(name="a", tools="read, grep")  # type: ignore[arg-type]
+        Agent(name="a", tools="read, grep")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from msgspec import Meta
 
-from retinue.engines.toolbox import AgentToolbox, ToolFunction, ToolOutcome, ToolSchema, make_tool
-from retinue.model.runs import ToolArguments, ToolUse
+from retinue.engines.toolbox import AgentToolbox, ToolOutcome, ToolSchema, make_tool
+from retinue.model.runs import ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import MAX_TOOL_BYTES
 
 

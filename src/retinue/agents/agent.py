@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -11,10 +12,11 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from retinue.model.agents import AgentProfile, AgentSettings, ToolPolicy
-from retinue.model.runs import Secret
-from retinue.model.tool_names import is_delegation, is_pattern, to_pi_names
+from retinue.model.runs import Secret, ToolFunction
+from retinue.model.tool_names import is_delegation, is_known, is_pattern, to_pi_names
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 NAME_RULE = 'letters, digits, "_", "-" and ".", at most 64, the first a letter or digit'
 
@@ -47,13 +49,15 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
 
     Raises:
         ValueError: the name is invalid, or a limit is out of range.
-        TypeError: one string where several names are expected.
+        TypeError: one string where several names are expected, or a function that cannot be a tool.
     """
 
     enabled: bool = True
 
-    tools: tuple[str, ...] | None = None
-    """None: inherits the caller's tools. Empty: no tools."""
+    tools: Sequence[str | ToolFunction] | None = None
+    """None: inherits the caller's tools. Empty: no tools. Functions are moved to `functions`."""
+    functions: tuple[ToolFunction, ...] = ()
+    """Functions of the program that are tools of this agent, and of no agent below it."""
     denied_tools: tuple[str, ...] = ()
     """Removed from the inherited tools; contradicts `tools`, which is refused when the agent is used."""
     optional_tools: tuple[str, ...] = ()
@@ -89,10 +93,20 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
                 raise TypeError(f"Agent {self.name}: {field} takes several names, not one string")
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
+        self._separate_functions()
         for field, minimum in _MINIMUMS.items():
             value = getattr(self, field)
             if value is not None and not minimum <= value < math.inf:
                 raise ValueError(f"Agent {self.name}: {field} must be at least {minimum} and finite, not {value}")
+
+    def _separate_functions(self) -> None:
+        found = tuple(tool for tool in self.tools or () if not isinstance(tool, str))
+        if found and self.tools is not None:
+            force_setattr(self, "tools", tuple(tool for tool in self.tools if isinstance(tool, str)))
+            force_setattr(self, "functions", (*self.functions, *found))
+        names = [_check_function(self.name, function) for function in self.functions]
+        if len({*names}) < len(names):
+            raise ValueError(f"Agent {self.name}: two functions in tools have the same name")
 
     def to_profile(self) -> AgentProfile:
         """Return what another agent, and a run, may see of this one: no persona, no memory, no key."""
@@ -102,7 +116,7 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
 _SEQUENCE_FIELDS = tuple(
     name
     for name, kind in (AgentSettings.__annotations__ | Agent.__annotations__).items()
-    if kind.startswith("tuple[str")
+    if kind.startswith(("tuple[str", "tuple[ToolFunction", "Sequence[str"))
 )
 """Fields that hold names."""
 _MINIMUMS = {"timeout": 1, "max_turns": 1, "max_subagent_depth": 0}
@@ -117,9 +131,10 @@ def _make_profile(agent: Agent) -> AgentProfile:
 
 def _make_tool_policy(agent: Agent) -> ToolPolicy:
     """Return the tool fields in pi's names; a delegation tool in a list requests delegation."""
-    requested = (*(agent.tools or ()), *agent.optional_tools)
+    tools = None if agent.tools is None else tuple(tool for tool in agent.tools if isinstance(tool, str))
+    requested = (*(tools or ()), *agent.optional_tools)
     return ToolPolicy(
-        allow=None if agent.tools is None else _without_delegation(agent.tools),
+        allow=None if tools is None else _without_delegation(tools),
         deny=to_pi_names(agent.denied_tools),
         optional=_without_delegation(agent.optional_tools),
         readonly=agent.readonly,
@@ -127,6 +142,27 @@ def _make_tool_policy(agent: Agent) -> ToolPolicy:
         grants=None if agent.grants is None else to_pi_names(agent.grants),
         delegates=agent.delegates or any(_is_plain_delegation(name) for name in requested),
     )
+
+
+def _check_function(agent: str, function: object) -> str:
+    """Return the name of a function that can be a tool.
+
+    Raises:
+        TypeError: it is none, or its parameters cannot be described to a model.
+        ValueError: its name cannot be that of a tool, or is taken.
+    """
+    import inspect
+
+    name = getattr(function, "__name__", "")
+    if inspect.isclass(function) or not callable(function) or not name:
+        raise TypeError(f"Agent {agent}: tools takes names and functions, not {function!r}")
+    if not _FUNCTION_NAME.fullmatch(name) or is_known(name):
+        raise ValueError(f"Agent {agent}: a function in tools needs a name of its own, not {name!r}")
+    for parameter in inspect.signature(function).parameters.values():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if parameter.annotation is parameter.empty or not is_named:
+            raise TypeError(f"Agent {agent}: {name}: parameter {parameter.name} needs an annotation and a name")
+    return str(name)
 
 
 def is_valid_name(name: str) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.engines.base import Completion, Emit
-from retinue.engines.toolbox import AgentToolbox, InvalidToolUse, ToolOutcome, ToolSchema, finalize_tool
+from retinue.engines.toolbox import AgentToolbox, InvalidToolUse, ToolOutcome, ToolSchema, finalize_tool, make_tool
 from retinue.model.events import (
     Event,
     Finalized,
@@ -222,7 +222,7 @@ class _WrapUpLimit:
 
 
 async def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
-    tools = toolbox.restricted_to(spec.grant.tools)
+    tools = toolbox.restricted_to(spec.grant.tools).with_tools(*map(make_tool, spec.functions))
     if spec.callback:
         from retinue.engines.delegation_client import list_tools
 

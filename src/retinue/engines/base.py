@@ -82,6 +82,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """Has delegation tools, which call back to the parent process, where a run is granted them."""
     steers: bool = False
     """Accepts messages while an agent works: the engine is a `SupportsSteering`."""
+    calls_functions: bool = False
+    """Calls functions of the program as tools, in this process."""
     reports_cost: bool = False
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, whichever its provider; `X_*`: all that begin so."""

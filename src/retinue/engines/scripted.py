@@ -41,6 +41,7 @@ CAPABILITIES = EngineCapabilities(
     finalizes=True,
     delegates=True,
     steers=True,
+    calls_functions=True,
 )
 
 SPAWN_TOOL = "spawn_subagent"
@@ -83,7 +84,10 @@ class TextStep(Struct, frozen=True, kw_only=True):
 
 
 class ToolCallStep(Struct, frozen=True, kw_only=True):
-    """One assistant message that calls a tool, and the tool's result. Its id is generated when it is played."""
+    """One assistant message that calls a tool, and the tool's result. Its id is generated when it is played.
+
+    A function of the program is called, and its own result is used.
+    """
 
     name: str
     args: ToolArguments
@@ -228,6 +232,8 @@ class _ScriptRunner:
                 await action()
             case DelegateStep(args=args):
                 await self._delegate(args)
+            case ToolCallStep() if any(each.__name__ == step.name for each in self._spec.functions):
+                step = await self._call_function(step)
         for event in self._step_events(step):
             await self._emit(event)
 
@@ -259,6 +265,14 @@ class _ScriptRunner:
             self._last_steering = self._pending.pop(0)
             await self._emit(SteeringDelivered(self._last_steering))
         return was_steered
+
+    async def _call_function(self, step: ToolCallStep) -> ToolCallStep:
+        """Call a function of the program, and return the step with its result."""
+        from retinue.engines.toolbox import AgentToolbox, make_tool
+
+        toolbox = AgentToolbox(map(make_tool, self._spec.functions))
+        outcome = await toolbox.call(ToolUse("", step.name, step.args))
+        return msgspec.structs.replace(step, returns=outcome.text, is_error=outcome.is_error)
 
     async def _delegate(self, args: ToolArguments) -> None:
         from retinue.engines.delegation_client import call_tool

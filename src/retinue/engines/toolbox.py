@@ -17,10 +17,8 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
-from retinue.model.runs import ToolArguments, ToolUse
+from retinue.model.runs import ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
-
-ToolFunction = Callable[..., str | Awaitable[str]]
 
 
 class ToolError(Exception):
@@ -67,7 +65,7 @@ def make_tool(function: ToolFunction, *bound: object) -> FunctionTool:
     """Make a tool of a function, described to the model by its name, docstring and annotated parameters.
 
     The model sees parameter names in camelCase, without the first ones, which are `bound`. A plain function runs in
-    a worker thread, which is abandoned when the run is cancelled.
+    a worker thread, which is abandoned when the run is cancelled. A result that is no text is sent as JSON.
 
     Raises:
         TypeError: a parameter has no annotation, or cannot be given by name.
@@ -155,10 +153,12 @@ def _argument_error(schema: ToolSchema, error: msgspec.ValidationError) -> str:
 
 async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str:
     if inspect.iscoroutinefunction(function):
-        text: str = await function(**arguments)
-        return text
-    result = await anyio.to_thread.run_sync(partial(function, **arguments), abandon_on_cancel=True)
-    return result if isinstance(result, str) else await result
+        result = await function(**arguments)
+    else:
+        result = await anyio.to_thread.run_sync(partial(function, **arguments), abandon_on_cancel=True)
+        if inspect.isawaitable(result):
+            result = await result
+    return result if isinstance(result, str) else msgspec.json.encode(result).decode()
 
 
 def finalize_tool() -> FunctionTool:

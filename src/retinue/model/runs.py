@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -33,6 +33,8 @@ class Secret:
         return hash(self._value)
 
 
+ToolFunction = Callable[..., Any]
+"""A function of the program that models call as a tool; plain or asynchronous."""
 ToolArguments = dict[str, Any]
 """The arguments of a tool call, as the model gave them."""
 
@@ -147,6 +149,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     engine: str
     model: str | None = None
     grant: ToolGrant = ToolGrant()
+    functions: tuple[ToolFunction, ...] = ()
+    """Functions of the program that are tools of this run besides the granted ones."""
     authority: frozenset[str] = frozenset()
     """Tools its own children may have at most."""
     limits: Limits = Limits()

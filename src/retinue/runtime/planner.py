@@ -30,7 +30,7 @@ from retinue.engines.base import EngineInfo
 from retinue.engines.child_environment import build_child_environment
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
-from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolGrant
+from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import render_system_prompt
 from retinue.prompts.files import read_file_blocks
@@ -40,6 +40,7 @@ from retinue.runtime.validation import (
     find_self_delegation,
     session_not_found_error,
     validate_agents,
+    validate_can_call_functions,
     validate_can_finalize,
     validate_can_resume,
     validate_cwd,
@@ -110,6 +111,7 @@ class _TaskDraft(Struct, kw_only=True):
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     grant: ToolGrant = ToolGrant()
+    functions: tuple[ToolFunction, ...] = ()
     system_prompt: str = ""
     append_prompt: str = ""
     files: tuple[FileSlice, ...] = ()
@@ -281,6 +283,7 @@ class Planner:
             find_unenforceable(agent, engine=engine.name, capabilities=engine.capabilities, limits=draft.limits)
             or (validate_can_resume(engine) if draft.previous and not call.resume_as_transcript else None)
             or (validate_can_finalize(engine) if call.finalize else None)
+            or (validate_can_call_functions(engine, found) if found.functions else None)
         )
         skills = admitted.skills.render_for_agent(
             agent, draft.cwd, grant=grant, project_agents=settings.project_agents
@@ -289,6 +292,7 @@ class Planner:
             return failure or skills
         may_write = settings.allow_write and not agent.tools.readonly
         draft.grant = grant
+        draft.functions = () if agent.tools.nothing else found.functions
         draft.system_prompt = render_system_prompt(agent, grant, bounded=call.bounded_prompt, may_write=may_write)
         draft.append_prompt = "\n\n".join(filter(None, (agent.append_system_prompt.strip(), skills)))
         if failure:
@@ -403,6 +407,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         engine=engine.name if engine else "",
         model=draft.model,
         grant=draft.grant,
+        functions=draft.functions,
         authority=child_tool_ceiling(agent, draft.grant),
         limits=draft.limits,
         lineage=draft.lineage,

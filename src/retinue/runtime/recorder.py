@@ -242,6 +242,7 @@ def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
         task=task,
         prompt=task,
         history=(),
+        functions=(),
         environment={},
         secrets={},
         callback=None,

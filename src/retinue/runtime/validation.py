@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from retinue.agents.agent import Agent
 from retinue.agents.tool_policy import check_extra_args, find_conflict
 from retinue.config.settings import Settings
 from retinue.engines.base import EngineInfo
@@ -255,6 +256,17 @@ def validate_can_resume(kind: EngineInfo) -> Failure | None:
     return Failure(
         ErrorCode.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume"
     )
+
+
+def validate_can_call_functions(kind: EngineInfo, agent: Agent) -> Failure | None:
+    if kind.capabilities.calls_functions:
+        return None
+    names = ", ".join(function.__name__ for function in agent.functions)
+    message = (
+        f'The {kind.name} engine cannot call Python functions, and agent "{agent.name}" has {names}. '
+        'Nothing was started. Use engine="api".'
+    )
+    return Failure(ErrorCode.UNSUPPORTED, message, "functions", {"agent": agent.name})
 
 
 def validate_can_finalize(kind: EngineInfo) -> Failure | None:

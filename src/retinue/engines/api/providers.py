@@ -26,6 +26,7 @@ CAPABILITIES = EngineCapabilities(
     finalizes=True,
     delegates=True,
     steers=True,
+    calls_functions=True,
     reports_cost=True,
 )
 CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
