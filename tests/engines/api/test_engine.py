@@ -20,7 +20,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization
-from retinue.model.runs import Limits, Message, ToolUse
+from retinue.model.runs import Limits, Message, ToolGrant, ToolUse
 
 LOOK = ScriptedTurn(
     thinking="Let me see.",
@@ -206,3 +206,32 @@ async def test_last_turn_is_asked_for_an_answer_without_tools(model, tmp_path):
     assert [event.code for event in of_type(events, Notice)] == ["wrap_up"]
     assert [event.stop_reason for event in of_type(events, MessageEnded)] == ["tool_use", "stop"]
     assert "Turn 2 of 2 is the last one." in last.messages[-1].text
+
+
+async def test_edits_of_one_file_in_one_message_are_all_applied(tmp_path):
+    (tmp_path / "m.txt").write_text("a b c d e f\n")
+    edits = tuple(
+        ScriptedCall(tool="edit", args={"path": "m.txt", "oldText": letter, "newText": letter.upper()})
+        for letter in "abcdef"
+    )
+    read = ScriptedTurn(tool="read", args={"path": "m.txt"})
+    async with open_provider([read, ScriptedTurn(tools=edits), ANSWER], tmp_path) as provider:
+        grant = ToolGrant(tools=("read", "edit"))
+        events = await provider.run(MODELS["anthropic"], grant=grant)
+    assert [event.is_error for event in of_type(events, ToolReturned)] == [False] * 7
+    assert (tmp_path / "m.txt").read_text() == "A B C D E F\n"
+
+
+async def test_retry_time_that_is_no_number_is_ignored(tmp_path, monkeypatch):
+    monkeypatch.setattr("retinue.engines.api.http.RETRY_DELAY", 0.0)
+    fail = ScriptedError(status=429, times=1, headers={"retry-after-ms": "nan"})
+    async with open_provider([replace(ANSWER, fail=fail)], tmp_path) as provider:
+        events = await provider.run(MODELS["anthropic"])
+    assert [event.text for event in of_type(events, Text)] == ["It says hello."]
+
+
+async def test_control_characters_of_an_error_are_removed(tmp_path):
+    turn = ScriptedTurn(fail=ScriptedError(status=400, times=-1, message="bad \x1b[31m thing"))
+    async with open_provider([turn], tmp_path) as provider:
+        events = await provider.run(MODELS["anthropic"])
+    assert "\x1b" not in (of_type(events, MessageEnded)[0].error or "")

@@ -71,6 +71,10 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
         ("ollama/x", None, OPENAI, "The provider ollama is not configured: set OLLAMA_HOST."),
         (None, "ollama", {"OLLAMA_HOST": "h"}, "Name a model of ollama, e.g. --model ollama/llama3.3."),
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "ftp://x"}, "OPENAI_BASE_URL='ftp://x' is not an HTTP URL."),
+        (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h:99999"}, "OPENAI_BASE_URL='http://h:99999' is not an"),
+        (None, None, {"OPENAI_API_KEY": "sk-\u00e9"}, "The key in OPENAI_API_KEY has spaces around it, or"),
+        (None, None, {"OPENAI_API_KEY": "sk-1\n"}, "The key in OPENAI_API_KEY has spaces around it, or"),
+        ("antropic/x", None, OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
     ],
 )
 def test_unusable_choice_is_refused_with_the_next_step(model, provider, environ, message):

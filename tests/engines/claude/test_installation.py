@@ -69,11 +69,11 @@ def test_keychain_login_is_recognized_by_its_account(environ, tmp_path):
     assert not_installed_reason(environ) is None
 
 
-def test_auto_prefers_pi_and_then_claude(environ):
+def test_auto_prefers_pi_then_claude_then_api(environ):
     kinds = available_engines({**environ, "ANTHROPIC_API_KEY": "k"})
     usable = [kind.name for kind in kinds.values() if kind.automatic and kind.not_installed_reason() is None]
     assert list(kinds)[:2] == ["pi", "claude"]
-    assert usable == ["claude", "offline"]
+    assert usable == ["claude", "api", "offline"]
 
 
 AROUND = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from msgspec import Struct
 
@@ -17,6 +19,7 @@ from retinue.engines.api.pricing import PriceList
 from retinue.engines.api.wire import JsonObject, ModelOptions, ProviderStreamError, Wire, get_object
 from retinue.model.events import Notice, TextDelta, ThinkingDelta
 from retinue.model.runs import Secret
+from retinue.output.untrusted_text import strip_control_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -89,7 +92,7 @@ class ApiModel:
                 message = str(error)
                 wait = _retry_wait(error, tries)
                 if wait is None or has_output:
-                    return ModelReply(stop_reason="error", error=message)
+                    return ModelReply(stop_reason="error", error=strip_control_characters(message))
             await on_event(_retry_notice(self._endpoint.provider, wait, tries, message))
             await anyio.sleep(wait)
 
@@ -119,17 +122,20 @@ class ApiModel:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
+            "accept-encoding": "identity",
             **endpoint.headers,
             **endpoint.wire.headers(endpoint.key.reveal()),
         }
         async with self._client.stream("POST", url, content=body, headers=headers) as response:
             await _check_response(response)
             self._prices.start_loading()
-            async with aclosing(response.aiter_bytes()) as chunks:
+            async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     for event in events.feed(chunk):
                         for delta in reader.read(event):
                             await on_delta(delta)
+                    # A chunk without deltas must not keep the loop from timeouts and signals.
+                    await anyio.lowlevel.checkpoint()
         for event in events.finish():
             for delta in reader.read(event):
                 await on_delta(delta)
@@ -195,6 +201,9 @@ async def _check_response(response: httpx2.Response) -> None:
     """
     if response.status_code != HTTPStatus.OK:
         raise await _status_error(response)
+    if encoding := response.headers.get("content-encoding", "").replace("identity", ""):
+        # A small compressed reply can become a huge one.
+        raise RequestFailedError(f"The provider sent a compressed reply ({encoding}), unasked", retryable=False)
     kind = response.headers.get("content-type", "")
     if "text/event-stream" not in kind and "json" not in kind:
         raise RequestFailedError(_unexpected_content(kind, await _read_start(response)), retryable=False)
@@ -204,8 +213,8 @@ async def _status_error(response: httpx2.Response) -> RequestFailedError:
     """Return the error of an HTTP status, with the provider's own message."""
     start, status = await _read_start(response), response.status_code
     try:
-        content = get_object(msgspec.json.decode(start))
-        detail = describe_error(content.get("error") or content)
+        content = msgspec.json.decode(start)
+        detail = describe_error(get_object(content).get("error") or content)
     except (msgspec.DecodeError, RecursionError):
         detail = _unexpected_content(response.headers.get("content-type", ""), start)
     message = f"{status}: {detail[:MAX_ERROR_CHARS]}"
@@ -231,8 +240,9 @@ def _unexpected_content(kind: str, start: bytes) -> str:
 def _parse_retry_after(seconds: str | None, milliseconds: str | None) -> float | None:
     try:
         if milliseconds:
-            return max(float(milliseconds) / 1000, 0.0)
-        if seconds and seconds.replace(".", "", 1).isdigit():
+            wait = float(milliseconds) / 1000
+            return max(wait, 0.0) if math.isfinite(wait) else None
+        if seconds and seconds.isascii() and seconds.replace(".", "", 1).isdigit():
             return float(seconds)
         if seconds:
             return _seconds_until(seconds)

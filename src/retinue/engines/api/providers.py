@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -318,6 +319,9 @@ def choose_model(requested: str | None, provider: str | None, environ: Mapping[s
             notice=f"No Anthropic provider is configured for the model {model!r}; "
             f"{chosen.provider.name}/{chosen.model} is used instead.",
         )
+    prefix, separator, _ = model.partition("/")
+    if separator and "/" not in (default.default_model or "/"):
+        raise _unknown_provider(prefix)
     return _make_choice(default, model, environ)
 
 
@@ -332,9 +336,13 @@ def _split_model(requested: str | None, provider: str | None) -> tuple[Provider 
         return None, requested
     if known := _find_provider(provider):
         return known, requested
+    raise _unknown_provider(provider)
+
+
+def _unknown_provider(provider: str) -> EngineError:
     near = get_close_matches(provider.casefold(), PROVIDERS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(PROVIDERS)}.", "unknown_provider")
+    return _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(PROVIDERS)}.", "unknown_provider")
 
 
 def _find_provider(name: str) -> Provider | None:
@@ -348,10 +356,24 @@ def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, st
     name = provider.aliases.get(model or "", model) or provider.default_model
     if name is None:
         raise _unusable(f"Name a model of {provider.name}, e.g. --model {provider.name}/llama3.3.", "no_model")
-    url = provider.endpoint_url(environ)
-    if not url.startswith(("http://", "https://")):
+    url, key = provider.endpoint_url(environ), provider.key(environ)
+    if not _is_http_url(url):
         raise _unusable(f"{provider.base_url_variable}={url!r} is not an HTTP URL.", "invalid_base_url")
-    return ModelChoice(provider=provider, model=name, base_url=url, key=Secret(provider.key(environ)))
+    if not (key.isascii() and key.isprintable()) or key != key.strip():
+        variables = " or ".join(provider.key_variables)
+        raise _unusable(
+            f"The key in {variables} has spaces around it, or characters that no key has: copy it again.",
+            "invalid_key",
+        )
+    return ModelChoice(provider=provider, model=name, base_url=url, key=Secret(key))
+
+
+def _is_http_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # a port that is no number or too large, or a broken IPv6 address
+        return False
 
 
 def _unusable(message: str, reason: str) -> EngineError:

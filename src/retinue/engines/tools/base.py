@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import stat
+import threading
 import time
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,6 +78,8 @@ class SandboxedDirectory:
         self._path = path
         self.ripgrep = ripgrep
         """Path of the `rg` program that speeds up searches; None where there is none."""
+        self.changing = threading.Lock()
+        """Held while a file is read, checked and replaced: calls of one message run in parallel."""
         self._seen: dict[RelativePath, FileVersion] = {}
         """Versions of the files this run has read or written."""
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.base import (
     MAX_FILE_BYTES,
+    CallBudget,
     RelativePath,
     SandboxedDirectory,
     format_path,
@@ -41,14 +42,20 @@ async def edit(
     new_text: Annotated[str, Meta(description="The text to put in its place")],
 ) -> str:
     """Replace one exact piece of text in a file. The result shows the change as a diff."""
-    return await run_in_thread(lambda _: _edit_file(folder, path, old_text, new_text), readers)
+
+    def replace_text(_: CallBudget) -> str:
+        with folder.changing:
+            return _edit_file(folder, path, old_text, new_text)
+
+    return await run_in_thread(replace_text, readers)
 
 
 def _write_file(folder: SandboxedDirectory, path: str, content: str) -> str:
     place, data = folder.resolve(path), content.encode(errors="surrogateescape")
     if len(data) > MAX_FILE_BYTES:
         raise ToolError(f"The content has {format_size(len(data))}; the limit is {format_size(MAX_FILE_BYTES)}.")
-    folder.write_bytes(place, data, create=True)
+    with folder.changing:
+        folder.write_bytes(place, data, create=True)
     return f"Wrote {format_size(len(data))} to {format_path(place)}."
 
 
