@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import anyio
 from msgspec import structs
@@ -28,13 +28,14 @@ from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_set
 from retinue.engines.base import EngineInfo
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure, RefusedError
-from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
+from retinue.model.results import ExecutionReport, OutputType, RunResult, StructuredResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.runtime.active_run import ABORTED
 from retinue.runtime.event_bus import EventSubscription
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.restore import PastRun, restore_session
+from retinue.runtime.result_types import convert_result, make_schema
 from retinue.runtime.validation import wrong_type
 from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
@@ -156,11 +157,32 @@ class Retinue(StoredSessions):
 
     # -- dispatching -------------------------------------------------------------------------------
 
+    @overload
+    async def run(
+        self, agent: str | None, task: str, *, output: type[OutputType], **options: Any
+    ) -> StructuredResult[OutputType]: ...
+
+    @overload
     async def run(
         self,
         agent: str | None,
         task: str,
         *,
+        output: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        timeout: float | None = None,
+        session: str | None = None,
+        files: Iterable[FileSlice | str] = (),
+        **settings: Any,
+    ) -> RunResult: ...
+
+    async def run(
+        self,
+        agent: str | None,
+        task: str,
+        *,
+        output: Any = None,
         name: str | None = None,
         cwd: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
@@ -171,9 +193,11 @@ class Retinue(StoredSessions):
         """Run one agent on one task and return the result; its `failure` is None if the run completed.
 
         A refused task, such as one for an unknown agent, has a result, too, with `was_started` False and no session.
+        With `output`, a JSON Schema or a type (msgspec struct, dataclass, pydantic model), the result's `structured`
+        is a JSON value that matches the schema, or a value of the type.
 
         Raises:
-            TypeError: an argument has a wrong type.
+            TypeError: an argument has a wrong type, or `output` is a type without a JSON schema.
             ValueError: a setting does not exist, or cannot have this value.
         """
         single_task = Task(
@@ -184,9 +208,10 @@ class Retinue(StoredSessions):
             timeout=timeout,
             session=session,
             files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in files),
+            output_schema=None if output is None else make_schema(output),
         )
         (result,) = await self._answered(Plan(tasks=(single_task,)), self.call("single", **settings))
-        return result
+        return result if output is None or isinstance(output, Mapping) else convert_result(result, output)
 
     async def delegate(self, tasks: Iterable[Task | tuple[str, str]], **settings: Any) -> tuple[RunResult, ...]:
         """Run many tasks at once, as many together as there are slots; return results in the order of the tasks.

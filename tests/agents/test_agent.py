@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import pytest
 
-from retinue.agents.agent import Agent, Diagnostic, is_valid_name
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer, is_valid_name
+from retinue.agents.dialects import AgentSource, read_agent
 from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.runs import Secret
 
@@ -53,6 +55,7 @@ def test_profile_has_every_shared_field_of_the_agent():
         "no_context_files": True,
         "extra_args": ("--verbose",),
         "environment": ("CI",),
+        "output_schema": "{}",
         "timeout": 1.0,
         "max_turns": 2,
         "max_subagent_depth": 0,
@@ -122,3 +125,47 @@ def test_restricted_delegation_stays_a_tool_pattern():
 def test_tools_with_two_names_are_granted_once():
     policy = Agent(name="a", tools=("Edit", "MultiEdit", "edit", "Glob", "find")).to_profile().tools
     assert policy.allow == ("edit", "find")
+
+
+SCHEMA_FILES = {
+    "yaml": """output_schema:
+  type: object
+  properties:
+    total: {type: integer, minimum: 1}
+    kind: {enum: ["1", two, true, null]}
+  required: [total]
+  additionalProperties: false""",
+    "json text": """response_schema: |
+  {"type": "object", "properties": {"total": {"type": "integer", "minimum": 1},
+   "kind": {"enum": ["1", "two", true, null]}}, "required": ["total"], "additionalProperties": false}""",
+    "flow": """outputSchema: {"type": "object", "properties": {"total": {"type": "integer", "minimum": 1},
+  "kind": {"enum": ["1", "two", true, null]}}, "required": ["total"], "additionalProperties": false}""",
+}
+
+
+@pytest.mark.parametrize("header", SCHEMA_FILES.values(), ids=list(SCHEMA_FILES))
+def test_output_schema_of_a_file_keeps_numbers_booleans_and_null(header, tmp_path):
+    path = tmp_path / "counter.md"
+    path.write_text(f"---\nname: counter\n{header}\n---\nYou count.\n")
+    agent = read_agent(path, AgentSource(SourceLayer.USER))
+    assert isinstance(agent, Agent)
+    assert json.loads(str(agent.output_schema)) == {
+        "type": "object",
+        "properties": {"total": {"type": "integer", "minimum": 1}, "kind": {"enum": ["1", "two", True, None]}},
+        "required": ["total"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("value", ["true", "[a, b]", "'{\"type\": '"])
+def test_output_schema_that_is_no_object_makes_the_file_unusable(value, tmp_path):
+    path = tmp_path / "counter.md"
+    path.write_text(f"---\nname: counter\noutput_schema: {value}\n---\nYou count.\n")
+    found = read_agent(path, AgentSource(SourceLayer.USER))
+    assert isinstance(found, Diagnostic)
+    assert "is not a JSON object" in found.text
+
+
+def test_output_schema_of_a_program_is_kept_as_json_text():
+    agent = Agent(name="counter", output_schema={"type": "integer"})
+    assert agent.to_profile().output_schema == '{"type":"integer"}'

@@ -65,7 +65,8 @@ async def play(
     retinue: Retinue, *deeds: FakePiAction, agent: str | None = None, ask: str = "", **options: Any
 ) -> RunResult:
     """The result of a run that is asked for something, and in which pi does these things."""
-    return await retinue.run(agent, f"{ask} {encode_script(*deeds)}".strip(), **options)
+    result: RunResult = await retinue.run(agent, f"{ask} {encode_script(*deeds)}".strip(), **options)
+    return result
 
 
 def reported(result: RunResult) -> dict[str, Any]:

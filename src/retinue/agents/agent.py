@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
@@ -94,6 +95,9 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
         self._separate_functions()
+        if self.output_schema is not None and not isinstance(self.output_schema, str):
+            # Agents are hashed.
+            force_setattr(self, "output_schema", msgspec.json.encode(self.output_schema).decode())
         for field, minimum in _MINIMUMS.items():
             value = getattr(self, field)
             if value is not None and not minimum <= value < math.inf:

@@ -9,8 +9,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
 from retinue.agents.agent import Diagnostic, SourceLayer
-from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue
+from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
 from retinue.model.runs import Secret
 
@@ -51,6 +53,34 @@ def parse_model(value: HeaderValue) -> str | None:
     """Return the model; None for `inherit` and `default`, which mean the engine's own."""
     found = parse_optional_text(value)
     return None if found is None or found.lower() in {"inherit", "default"} else found
+
+
+def parse_json_object(value: HeaderValue) -> str | None:
+    """Return the JSON text of a mapping, or of a text that is a JSON object."""
+    if isinstance(value, str) and value.strip().lower() in EMPTY_WORDS:
+        return None
+    given = str(value) if isinstance(value, str) else msgspec.json.encode(_to_json(value))
+    try:
+        return msgspec.json.encode(msgspec.json.decode(given, type=dict[str, Any])).decode()
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        raise ValueFormatError("a JSON object") from None
+
+
+def _to_json(value: HeaderValue) -> Any:
+    """Return the JSON value that YAML means: words without quotes may be numbers, booleans or null."""
+    match value:
+        case PlainText():
+            try:
+                found = msgspec.json.decode(str(value))
+            except msgspec.DecodeError:
+                return str(value)
+            return found if found is None or isinstance(found, int | float) else str(value)
+        case str():
+            return value
+        case tuple():
+            return [_to_json(part) for part in value]
+        case _:
+            return {str(name): _to_json(part) for name, part in value.items()}
 
 
 def parse_secret(value: HeaderValue) -> Secret | None:
@@ -213,6 +243,7 @@ _FIELD_SPECS = (
     _FieldSpec("max_turns", parse_turns, ("max_turns",)),
     _FieldSpec("max_subagent_depth", parse_depth, ("max_subagent_depth",)),
     _FieldSpec("output", parse_optional_text, ("output",)),
+    _FieldSpec("output_schema", parse_json_object, ("output_schema", "response_schema"), essential=True),
     _FieldSpec("default_reads", parse_names, ("default_reads",)),
     _FieldSpec("default_progress", parse_flag, ("default_progress",)),
     _FieldSpec("color", parse_optional_text, ("color",)),

@@ -94,6 +94,13 @@ MAX_NODES = 1000
 
 HeaderValue = str | tuple["HeaderValue", ...] | Mapping[str, "HeaderValue"]
 
+
+class PlainText(str):
+    """A text without quotes, which may be a number, `true`, `false` or `null` where a JSON value is expected."""
+
+    __slots__ = ()
+
+
 _PLAIN_LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,63}):(?: +(.*))?")
 _PLAIN_START = re.compile(r"[^-?:,\[\]{}#&*!|>'\"%@` ]")
 _QUOTED = re.compile(r"\"([^\"\\]*)\"|'([^']*)'")
@@ -190,6 +197,8 @@ class _HeaderBuilder:
         self._events = events
         self._first_line = first_line
         self._nodes = 0
+        self._mappings = 0
+        """Mappings around the current value, beside the header itself."""
 
     def build(self) -> list[tuple[str, int, HeaderValue]]:
         while (event := next(self._events)).__class__.__name__ in {"StreamStartEvent", "DocumentStartEvent"}:
@@ -213,19 +222,21 @@ class _HeaderBuilder:
             key = self._read_value(event, depth + 1)
             if not isinstance(key, str):
                 raise self._limit_error(event, "a key is a list or a mapping")
-            yield key, line, self._read_value(next(self._events), depth + 1)
+            yield str(key), line, self._read_value(next(self._events), depth + 1)
 
     def _read_value(self, event: Any, depth: int) -> HeaderValue:
         self._check_limits(event, depth)
         match event.__class__.__name__:
             case "ScalarEvent":
-                return str(event.value)
+                return PlainText(event.value) if self._mappings and not event.style else str(event.value)
             case "SequenceStartEvent":
                 return tuple(self._read_items(depth))
             case _:
                 found: dict[str, HeaderValue] = {}
+                self._mappings += 1
                 for key, _, value in self._read_pairs(depth):
                     found.setdefault(key, value)
+                self._mappings -= 1
                 return found
 
     def _read_items(self, depth: int) -> Iterator[HeaderValue]:

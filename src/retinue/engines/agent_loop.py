@@ -122,7 +122,7 @@ async def run_agent_loop(
                 await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
                 conversation.add_result(use, outcome)
                 if use.name == FINALIZE_TOOL and not outcome.is_error:
-                    finalizations.append(msgspec.convert(use.args, Finalization))
+                    finalizations.append(Finalization.from_arguments(use.args))
         for finalization in finalizations:
             await emit(Finalized(finalization))
         if conversation.has_only_invalid_calls:
@@ -227,7 +227,7 @@ async def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
         from retinue.engines.delegation_client import list_tools
 
         tools = tools.with_tools(*await list_tools(spec.callback))
-    return tools.with_tools(finalize_tool()) if spec.finalize else tools
+    return tools.with_tools(finalize_tool(spec.output_schema)) if spec.finalize else tools
 
 
 def _initial_messages(spec: RunSpec) -> list[Message]:

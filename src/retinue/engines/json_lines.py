@@ -59,7 +59,7 @@ def join_text_blocks(content: Any) -> str:
 def parse_finalization(value: Any) -> Finalization | None:
     """Return the finalization in the arguments of a finalize call; None if it breaks the rules of the tool."""
     try:
-        fields = msgspec.convert(value, Finalization)
+        fields = Finalization.from_arguments(value)
     except msgspec.ValidationError:
         return None
     return fields if fields.is_valid else None

@@ -10,7 +10,7 @@ precedence over both. A step has one of these keys, with the options shown:
     {"spawn": {"agent": "explorer", "task": "…"}}                  delegates, where the run may
     {"fail": "429 rate limit"}                                     the provider fails
     {"raise": "it broke"}                                          the engine fails
-    {"finalize": "text"}    {"finalize": "partial", "error": "…"}
+    {"finalize": "text"}    {"finalize": "partial", "error": "…"}    {"finalize": {"any": "JSON"}}
     {"wait": 1.5}           {"hang": true}
     {"hear": true}                                                 until it is steered; {steer} is the message
     {"event": {"type": "notice", "code": "x", "message": "…"}}     any event as it is on the wire
@@ -63,7 +63,7 @@ class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
     spawn: ToolArguments | None = None
     fail: str | None = None
     raises: str | None = field(default=None, name="raise")
-    finalize: str | None = None
+    finalize: Any = None
     error: str | None = None
     wait: float | None = None
     hang: bool = False
@@ -158,8 +158,8 @@ def _build_step(entry: StepEntry) -> Step:
             return fail(text)
         case StepEntry(raises=str(text)):
             return FailEngine(engine_error(text))
-        case StepEntry(finalize=str(text)):
-            return finalize(text, error=entry.error)
+        case StepEntry(finalize=result) if result is not None:
+            return finalize(result, error=entry.error)
         case StepEntry(wait=float(seconds)):
             return WaitStep(seconds)
         case StepEntry(hear=True):

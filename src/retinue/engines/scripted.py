@@ -31,6 +31,7 @@ from retinue.model.events import (
 from retinue.model.results import Finalization, Usage
 from retinue.model.runs import RunSpec, ToolArguments, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
+from retinue.output.untrusted_text import map_strings
 
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -157,9 +158,14 @@ def fail(error: str) -> ProviderErrorStep:
     return ProviderErrorStep(error)
 
 
-def finalize(result: str | None = None, *, error: str | None = None) -> FinalizeStep:
-    """Return the step that finalizes with a result, or with a failure where an error is given."""
-    return FinalizeStep(Finalization("ERROR" if error else "SUCCESS", result, error))
+def finalize(result: object = None, *, error: str | None = None) -> FinalizeStep:
+    """Return the step that finalizes with a result, or with a failure where an error is given.
+
+    A result that is not text is the JSON value of a run with an output schema.
+    """
+    return FinalizeStep(
+        Finalization.from_arguments({"status": "ERROR" if error else "SUCCESS", "result": result, "error": error})
+    )
 
 
 class ScriptedEngine:
@@ -249,10 +255,12 @@ class _ScriptRunner:
             case ProviderErrorStep(error=error):
                 yield self._message_ended("error", error=error)
             case FinalizeStep(finalization=final):
-                arguments = {"status": final.status, "result": final.result, "error": final.error}
-                args = {key: self._fill_placeholders(value) for key, value in arguments.items() if value}
+                result = final.result if final.structured is None else final.structured
+                arguments = {"status": final.status, "result": result, "error": final.error}
+                given = {key: value for key, value in arguments.items() if value is not None and value != ""}
+                args = map_strings(given, self._fill_placeholders)
                 yield from self._tool_call_events(ToolCallStep(name=FINALIZE_TOOL, args=args, returns="finalized"))
-                yield Finalized(msgspec.convert(args, Finalization))
+                yield Finalized(Finalization.from_arguments(args))
             case WaitStep() | HangStep() | WaitForSteering() | FailEngine() | RunCallback() | DelegateStep():
                 return
             case event:

@@ -9,7 +9,7 @@ toolbox = AgentToolbox([make_tool(weather)])
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
+from retinue.model.results import Finalization
 from retinue.model.runs import ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
 
@@ -161,9 +162,42 @@ async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str
     return result if isinstance(result, str) else msgspec.json.encode(result).decode()
 
 
-def finalize_tool() -> FunctionTool:
-    """Return the tool that validates a finalization; the loop that calls it reports it and ends the run."""
-    return make_tool(subagent_finalize)
+def finalize_tool(output_schema: Mapping[str, Any] | None = None) -> FunctionTool:
+    """Return the tool that validates a finalization; the loop that calls it reports it and ends the run.
+
+    With an output schema, that is the type of `result`.
+    """
+    tool = make_tool(subagent_finalize)
+    if output_schema is None:
+        return tool
+    schema = finalize_schema(tool.schema, output_schema)
+    return FunctionTool(schema, _decode_finalization, partial(_check_finalization, output_schema))
+
+
+def finalize_schema(tool: ToolSchema, output_schema: Mapping[str, Any]) -> ToolSchema:
+    """Return the schema of a finalize tool whose `result` has this type; its definitions move to the root."""
+    from retinue.output.schemas import embed_schema
+
+    result, definitions = embed_schema(output_schema, "#/properties/result")
+    properties = {**tool.schema["properties"], "result": result}
+    return msgspec.structs.replace(tool, schema={**tool.schema, "properties": properties, **definitions})
+
+
+def _decode_finalization(args: ToolArguments) -> ToolArguments:
+    return {"finalization": Finalization.from_arguments(args)}
+
+
+async def _check_finalization(output_schema: Mapping[str, Any], finalization: Finalization) -> str:
+    from retinue.output.schemas import match_result
+
+    if finalization.status == "ERROR":
+        return await subagent_finalize("ERROR", "", finalization.error or "")
+    value = finalization.result if finalization.structured is None else finalization.structured
+    if value is None:
+        raise ToolError("SUCCESS requires a result")
+    if violations := match_result(output_schema, value)[1]:
+        raise ToolError(f"The result does not match its schema:\n{violations}")
+    return await subagent_finalize("SUCCESS", finalization.result or "")
 
 
 async def subagent_finalize(

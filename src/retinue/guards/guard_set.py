@@ -11,13 +11,16 @@ from retinue.guards.budget import Budget, BudgetGuard
 from retinue.guards.idle import IdleGuard
 from retinue.guards.loop import LoopGuard
 from retinue.guards.output import OutputGuard
+from retinue.guards.schema import SchemaGuard
 from retinue.guards.timeout import TimeoutGuard
 from retinue.model.errors import Failure
 from retinue.model.events import Event
 from retinue.model.runs import Limits
 
 
-def create_guards(limits: Limits, start: float, budget: Budget | None = None) -> GuardSet:
+def create_guards(
+    limits: Limits, start: float, budget: Budget | None = None, *, has_output_schema: bool = False
+) -> GuardSet:
     """Return the guards that the limits require, counting from `start`; usage is added to `budget`."""
     guards: list[Guard] = [OutputGuard(limits)]
     if limits.idle_timeout:
@@ -26,6 +29,8 @@ def create_guards(limits: Limits, start: float, budget: Budget | None = None) ->
         guards.append(LoopGuard(limits.loop_count, limits.pair_count))
     if budget or limits.max_turns or limits.max_tokens or limits.max_cost:
         guards.append(BudgetGuard(budget or Budget(limits)))
+    if has_output_schema:
+        guards.append(SchemaGuard(limits.finalize_retries))
     return GuardSet(TimeoutGuard(limits, start), guards)
 
 

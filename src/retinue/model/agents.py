@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 
@@ -50,6 +53,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_subagent_depth: int | None = None
     output: str | None = None
+    output_schema: str | Mapping[str, Any] | None = None
+    """JSON Schema of its results; a mapping becomes JSON text."""
     default_reads: tuple[str, ...] = ()
     color: str | None = None
     avatar_emoji: str | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Generic, Literal, Self, TypeVar
 
+import msgspec
 from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
@@ -124,13 +125,38 @@ class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     status: Literal["SUCCESS", "ERROR"]
     result: str | None = None
+    """The answer as text; JSON if it is another value."""
     error: str | None = None
+    structured: Any = None
+    """The answer as a JSON value, where an output schema was given."""
+
+    @classmethod
+    def from_arguments(cls, arguments: Any) -> Self:
+        """Return the finalization in the arguments of a finalize call.
+
+        Raises:
+            msgspec.ValidationError: they are not those of the tool.
+        """
+        given = msgspec.convert(arguments, _FinalizeArguments)
+        value = given.result
+        if value is None or isinstance(value, str):
+            return cls(given.status, value, given.error)
+        text = msgspec.json.encode(value).decode()
+        return cls(given.status, text, given.error, value if given.status == "SUCCESS" else None)
 
     @property
     def is_valid(self) -> bool:
         """True if a success has a result and an error has a description."""
         statement = self.result if self.status == "SUCCESS" else self.error
         return bool(statement and statement.strip())
+
+
+class _FinalizeArguments(Struct, frozen=True):
+    """The arguments of a finalize call, whatever its schema."""
+
+    status: Literal["SUCCESS", "ERROR"]
+    result: Any = None
+    error: str | None = None
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -167,6 +193,21 @@ class RunResult(Struct, frozen=True, kw_only=True):
     @property
     def agent(self) -> str:
         return self.spec.agent.name
+
+    @property
+    def structured(self) -> Any:
+        """The result as a JSON value, if an output schema was given and the agent finalized with success."""
+        return self.finalized.structured if self.finalized else None
+
+
+OutputType = TypeVar("OutputType")
+
+
+class StructuredResult(RunResult, Generic[OutputType], frozen=True, kw_only=True):
+    """The outcome of a run whose result was requested as a type."""
+
+    structured: OutputType | None = None
+    """The result as a value of that type; None if the run failed or its agent finalized with an error."""
 
 
 def compute_exit_code(failure: Failure | None, process: ProcessEnd | None = None) -> int:

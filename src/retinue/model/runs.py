@@ -165,6 +165,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     fetch_private_addresses: bool = False
     """Whether `fetch_content` may use addresses that are not public."""
     finalize: bool = False
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of the result that the finalize tool takes."""
     resumes: bool = False
     allow_process_reuse: bool = True
     """Whether a process that served another run may serve this one."""

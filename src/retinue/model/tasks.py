@@ -31,6 +31,8 @@ class Task(Struct, frozen=True, kw_only=True):
     session: str | None = None
     """Continue this session instead of beginning one."""
     files: tuple[FileSlice, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
+    """JSON Schema of its result; wins over that of the agent."""
 
 
 class Mode(StrEnum):

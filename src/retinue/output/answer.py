@@ -30,6 +30,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import AnswerStatus, Finalization, ProcessEnd, Usage
 from retinue.model.runs import ToolUse
+from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.provider_errors import classify_error
 
 MAX_MESSAGE_CHARS = 8 * 2**20
@@ -168,6 +169,8 @@ class AnswerCollector:
         self.process: ProcessEnd | None = None
         self.finalized: Finalization | None = None
         """The last valid finalization."""
+        self.rejected_finalizations = 0
+        """Finalize calls that were answered with an error."""
         self.stop_reason: StopReason | None = None
         """The stop reason of the last message."""
         self.provider_error: str | None = None
@@ -209,8 +212,9 @@ class AnswerCollector:
                     self._items.add(text)
             case ToolCalled():
                 self._observe_call(event)
-            case ToolReturned():
+            case ToolReturned(name=name, is_error=is_error):
                 self._returned += 1
+                self.rejected_finalizations += name == FINALIZE_TOOL and is_error
             case MessageEnded():
                 self._observe_message_end(event)
             case Finalized(finalization) if finalization.is_valid:

@@ -11,8 +11,9 @@ from msgspec import structs
 from retinue.agents.tool_policy import READ_ONLY_TOOLS
 from retinue.guards.budget import RUN_NOT_STARTED, Budget
 from retinue.guards.guard_set import GuardSet, create_guards
+from retinue.guards.schema import SCHEMA_REASON, schema_failure
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import Event, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
+from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
 from retinue.model.model_names import join_model, same_model
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
 from retinue.model.runs import NO_DEADLINE, Message, RunSpec
@@ -104,6 +105,8 @@ class ActiveRun:
         """The messages sent to its agent, in any attempt."""
         self.collectors: list[AnswerCollector] = []
         """The answer of each attempt so far."""
+        self.schema_failure: Failure | None = None
+        """Why the last finalization of the current attempt was not accepted."""
         self._store = store
         self._queued = recorder.redact(RunQueued.of(spec))
         self._attempts: list[Attempt] = []
@@ -148,7 +151,12 @@ class ActiveRun:
         self._started = anyio.current_time()
         for notice in self.spec.notices:
             await self.recorder.record(Notice("planning", notice))
-        self._guards = create_guards(self.spec.limits, anyio.current_time(), self.budget)
+        self._guards = create_guards(
+            self.spec.limits,
+            anyio.current_time(),
+            self.budget,
+            has_output_schema=self.spec.output_schema is not None,
+        )
         return None
 
     def _cannot_start(self) -> Failure | None:
@@ -184,6 +192,7 @@ class ActiveRun:
     # -- attempts ----------------------------------------------------------------------------------
 
     def start_attempt(self, reason: str, model: str | None) -> Attempt:
+        self.schema_failure = None
         self._current = Attempt(len(self._attempts) + 1, reason, model)
         self.collectors.append(AnswerCollector(self.spec.agent.fallback_models))
         return self._current
@@ -196,6 +205,20 @@ class ActiveRun:
     async def record(self, event: Event) -> None:
         """Store and publish an event, and collect it for the result."""
         self.collectors[-1].observe(await self.recorder.record(event))
+
+    def check_finalization(self, event: Finalized) -> Finalized | Notice:
+        """Return a finalization with its JSON value; a notice if the value does not match the output schema."""
+        schema, final = self.spec.output_schema, event.finalization
+        if schema is None or final.status == "ERROR":
+            return event
+        from retinue.output.schemas import match_result
+
+        given = final.result if final.structured is None else final.structured
+        value, violations = match_result(schema, given)
+        if violations is None:
+            return Finalized(structs.replace(final, structured=value))
+        self.schema_failure = schema_failure(violations, value)
+        return Notice(SCHEMA_REASON, f"The result did not match its output schema: {violations}")
 
     async def load_history(self) -> tuple[Message, ...]:
         """Return the messages of the session so far, from its record.

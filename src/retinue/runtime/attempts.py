@@ -9,11 +9,11 @@ from __future__ import annotations
 import anyio
 from msgspec import structs
 
+from retinue.guards.schema import SCHEMA_REASON
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import AttemptStarted, ModelChanged, SteeringDelivered
 from retinue.model.model_names import join_model, normalize_model
 from retinue.model.runs import RunSpec
-from retinue.output.answer import AnswerCollector
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.runtime.active_run import ActiveRun, SteeringMessage
 from retinue.runtime.supervisor import ExecuteSpec, run_attempt
@@ -24,6 +24,10 @@ RETRY_DELAY = 1.0
 FINALIZE_REMINDER = (
     "You ended without a valid call of subagent_finalize. Call it now as your only action: status SUCCESS with a "
     "non-empty result, or status ERROR with a non-empty error (and what you found so far as result)."
+)
+SCHEMA_REMINDER = (
+    "The result of your subagent_finalize call does not match its schema:\n{violations}\nCall it again now as your "
+    "only action, with a result that matches, or with status ERROR and a non-empty error."
 )
 CONTINUE_PROMPT = "The previous attempt was cut off by a provider error. Go on from where you stopped."
 
@@ -46,7 +50,7 @@ async def run_attempts(run: ActiveRun, execute: ExecuteSpec) -> Failure | None:
                 await run.recorder.record(SteeringDelivered(message.text))
         failure = await run_attempt(run, spec, execute)
         if spec.finalize:
-            failure = _require_finalization(failure, run.collectors[-1])
+            failure = _require_finalization(failure, run)
         run.end_attempt(failure)
         next_attempt = None
         if failure and not run.control.failure:
@@ -64,14 +68,14 @@ class _RetryPolicy:
         self._run = run
         self._models = _other_models(run.spec)
         self._retries = run.spec.limits.retry_attempts - 1
-        self._corrections = run.spec.limits.finalize_retries
+        self._reminders = 0
 
     async def next_attempt(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """Return the reason and the spec of the next attempt; None if the failure is final."""
         run = self._run
-        if failure.code is ErrorCode.NOT_FINALIZED and self._corrections:
-            self._corrections -= 1
-            return await self._continue_session("finalize", spec, FINALIZE_REMINDER)
+        if failure.code is ErrorCode.NOT_FINALIZED and self._has_corrections:
+            self._reminders += 1
+            return await self._continue_session("finalize", spec, _finalize_reminder(failure))
         if failure.code is not ErrorCode.PROVIDER or (run.has_written and not run.native_session):
             return None
         if wants_other_model(failure.reason) and self._models:
@@ -82,6 +86,13 @@ class _RetryPolicy:
             self._retries -= 1
             return await self._restart("retry", spec)
         return None
+
+    @property
+    def _has_corrections(self) -> bool:
+        """Whether another reminder may be sent; finalize calls that a schema rejected count, too."""
+        rejected = sum(collector.rejected_finalizations for collector in self._run.collectors)
+        used = self._reminders + (rejected if self._run.spec.output_schema is not None else 0)
+        return used < self._run.spec.limits.finalize_retries
 
     async def _restart(self, reason: str, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """Start afresh where that is harmless, else continue the engine's session."""
@@ -118,6 +129,12 @@ class _RetryPolicy:
         return not scope.cancelled_caught
 
 
+def _finalize_reminder(failure: Failure) -> str:
+    if failure.reason == SCHEMA_REASON:
+        return SCHEMA_REMINDER.format(violations=failure.detail["violations"])
+    return FINALIZE_REMINDER
+
+
 def _other_models(spec: RunSpec) -> list[str]:
     """Return the fallback models in order, without the run's own and without repetitions."""
     provider = spec.agent.provider
@@ -126,13 +143,14 @@ def _other_models(spec: RunSpec) -> list[str]:
     return [model for model in dict.fromkeys(spec.agent.fallback_models) if model in models.values()]
 
 
-def _require_finalization(failure: Failure | None, collector: AnswerCollector) -> Failure | None:
+def _require_finalization(failure: Failure | None, run: ActiveRun) -> Failure | None:
     """Return the failure of an attempt that had to end with a finalize call."""
+    collector = run.collectors[-1]
     if collector.finalized:
         return failure
     if failure and not (failure.reason in EMPTY_ANSWER_REASONS and collector.ended_normally):
         return failure
-    return Failure(
+    return run.schema_failure or Failure(
         ErrorCode.NOT_FINALIZED,
         "The agent ended without a valid subagent_finalize call. What it did is kept: resume the session.",
     )

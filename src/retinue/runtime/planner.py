@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -38,11 +39,13 @@ from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
+    parse_output_schema,
     session_not_found_error,
     validate_agents,
     validate_can_call_functions,
     validate_can_finalize,
     validate_can_resume,
+    validate_can_structure,
     validate_cwd,
     validate_session_scope,
     validate_sessions,
@@ -118,6 +121,7 @@ class _TaskDraft(Struct, kw_only=True):
     resume_blocks: tuple[str, ...] = ()
     history: tuple[Message, ...] = ()
     native_session: str | None = None
+    output_schema: Mapping[str, Any] | None = None
 
     @property
     def session(self) -> str:
@@ -259,6 +263,10 @@ class Planner:
         if isinstance(engine, Failure):
             return failure or engine
         draft.engine = engine
+        schema = parse_output_schema(draft.task, agent)
+        if isinstance(schema, Failure):
+            return failure or schema
+        draft.output_schema = schema
         draft.model = _choose_model(agent, admitted)
         draft.environment = self._build_environment(draft, engine, admitted)
         draft.native_folder = call.native_folder or f"{self._engine_session_dir}{os.sep}{engine.name}"
@@ -284,6 +292,7 @@ class Planner:
             or (validate_can_resume(engine) if draft.previous and not call.resume_as_transcript else None)
             or (validate_can_finalize(engine) if call.finalize else None)
             or (validate_can_call_functions(engine, found) if found.functions else None)
+            or (validate_can_structure(engine) if draft.output_schema is not None else None)
         )
         skills = admitted.skills.render_for_agent(
             agent, draft.cwd, grant=grant, project_agents=settings.project_agents
@@ -415,7 +424,8 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         secrets=draft.secrets,
         vault_path=settings.vault,
         fetch_private_addresses=settings.fetch_private_addresses,
-        finalize=call.finalize,
+        finalize=call.finalize or draft.output_schema is not None,
+        output_schema=draft.output_schema,
         resumes=draft.previous is not None,
         allow_process_reuse=settings.warm_pool if engine else True,
         setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),

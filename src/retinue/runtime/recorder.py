@@ -64,7 +64,7 @@ REDACTED_FIELDS: Mapping[type[Struct], tuple[str, ...]] = {
     ExecutionReport: ("model", "declared_model", "tools_used", "attempts", "process", "notices"),
     Attempt: ("model", "failure"),
     Failure: ("message", "detail"),
-    Finalization: ("result", "error"),
+    Finalization: ("result", "error", "structured"),
 }
 """The fields with text of callers, child processes and providers, which may contain a secret."""
 

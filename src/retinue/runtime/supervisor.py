@@ -17,6 +17,7 @@ from retinue.model.errors import Failure
 from retinue.model.events import (
     EPHEMERAL_EVENTS,
     Event,
+    Finalized,
     MessageEnded,
     Notice,
     SteeringDelivered,
@@ -101,6 +102,8 @@ class _AttemptObserver:
             event = structs.replace(event, usage=event.usage.clamped())
         elif isinstance(event, SteeringDelivered):
             self._run.mark_delivered(event.text)
+        elif isinstance(event, Finalized):
+            event = self._run.check_finalization(event)
         self._collector.observe(await self._run.recorder.record(event))
         if not self._scope.cancel_called:  # events of an engine that is stopping do not change why it was stopped
             self._judge(event, anyio.current_time())

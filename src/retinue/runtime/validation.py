@@ -9,6 +9,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -267,6 +268,35 @@ def validate_can_call_functions(kind: EngineInfo, agent: Agent) -> Failure | Non
         'Nothing was started. Use engine="api".'
     )
     return Failure(ErrorCode.UNSUPPORTED, message, "functions", {"agent": agent.name})
+
+
+def parse_output_schema(task: Task, agent: AgentProfile) -> dict[str, Any] | Failure | None:
+    """Return the schema of a task's result, of its agent if it has none itself, or why it cannot be used."""
+    given = agent.output_schema if task.output_schema is None else task.output_schema
+    if given is None:
+        return None
+    from retinue.output.schemas import OutputSchemaError, parse_schema
+
+    try:
+        return parse_schema(given)
+    except OutputSchemaError as error:
+        whose = "The output schema" if task.output_schema is not None else f"The output schema of agent {agent.name}"
+        message = f"{whose} {_as_predicate(str(error))}. No model was asked."
+        return Failure(ErrorCode.INVALID_INPUT, message, "output_schema")
+
+
+def validate_can_structure(kind: EngineInfo) -> Failure | None:
+    if kind.uses_models and kind.capabilities.finalizes:
+        return None
+    return Failure(
+        ErrorCode.UNSUPPORTED,
+        f"The {kind.name} engine cannot give results of an output schema. Choose another engine.",
+        "output_schema",
+    )
+
+
+def _as_predicate(problem: str) -> str:
+    return f"is invalid at {problem}" if problem.startswith("$") else problem
 
 
 def validate_can_finalize(kind: EngineInfo) -> Failure | None:

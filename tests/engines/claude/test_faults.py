@@ -39,7 +39,7 @@ async def run_actions(
     home: Path, *given: Deed, at_start: tuple[Deed, ...] = (), timeout: float | None = None, **settings: Any
 ) -> RunResult:
     async with claude_stage(home, *at_start) as retinue:
-        result = await retinue.run("explorer", deeds(*given), timeout=timeout, **settings)
+        result: RunResult = await retinue.run("explorer", deeds(*given), timeout=timeout, **settings)
         assert alive(home) == [], "the run left processes"
     return result
 

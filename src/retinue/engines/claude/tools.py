@@ -56,7 +56,7 @@ def list_own_tools(spec: RunSpec) -> tuple[str, ...]:
 
 
 async def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
-    toolbox = AgentToolbox((make_tool(ls, SandboxedDirectory(spec.cwd), readers), finalize_tool()))
+    toolbox = AgentToolbox((make_tool(ls, SandboxedDirectory(spec.cwd), readers), finalize_tool(spec.output_schema)))
     if spec.callback:
         toolbox = toolbox.with_tools(*await list_tools(spec.callback))
     return toolbox.restricted_to(list_own_tools(spec))

@@ -50,7 +50,8 @@ const finalize = {
   },
   async execute(_id, params) {
     const required = params.status === "SUCCESS" ? "result" : "error";
-    if (!params[required]?.trim()) throw new Error(`${params.status} requires a non-empty ${required}`);
+    const value = params[required]; // a result of an output schema may be any JSON value
+    if (typeof value === "string" ? !value.trim() : value == null) throw new Error(`${params.status} requires a non-empty ${required}`);
     return { content: [{ type: "text", text: "finalized" }], details: params, terminate: true };
   },
 };
@@ -128,6 +129,7 @@ export default function retinue(pi) {
       const { home: parent, ...rest } = JSON.parse(text);
       run = rest;
       await useOwnKey(pi, context);
+      if (run.finalize) pi.registerTool({ ...finalize, parameters: run.finalize });
       if (parent) {
         const { tools } = await sendToParent(parent, { type: "tools" }).catch(() => ({ tools: [] })); // reported as missing
         for (const tool of tools) pi.registerTool(delegationTool(parent, tool));

@@ -32,6 +32,7 @@ from retinue.engines.pi.reporter import PI, PiReporter
 from retinue.engines.process.child import ChildExitedError, ChildProcess
 from retinue.engines.process_reporter import wait_for_exit
 from retinue.engines.steering import SteeringChannel, steering_refused
+from retinue.engines.toolbox import finalize_tool
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice, SteeringDelivered
 from retinue.model.runs import RunSpec
@@ -157,6 +158,8 @@ class RpcProcess:
             "append": spec.append_prompt,
             "skills": [*spec.agent.load_skills, *spec.agent.suggested_skills],
         }
+        if spec.output_schema is not None:
+            config["finalize"] = finalize_tool(spec.output_schema).schema.schema
         if spec.callback:
             config["home"] = {"socket": spec.callback.address, "token": spec.callback.token.reveal()}
         self._extension_ready = None
