@@ -228,11 +228,53 @@ def test_files_of_a_plan_are_read_whole_or_in_part(cli, place):
     assert cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan)).exit_code == 0
 
 
+# -- output schemas --------------------------------------------------------------------------------
+
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+@pytest.mark.parametrize("given", ["schema.json", json.dumps(SCHEMA)])
+def test_output_schema_is_a_file_or_json_and_the_value_is_printed(cli, place, given):
+    (place / "schema.json").write_text(json.dumps(SCHEMA))
+    command = ("run", "explorer", "count", *SCRIPTED, "--output-schema", given)
+    script = [{"finalize": {"total": 3}}]
+    assert cli(*command, "-q", script=script).stdout == '{"total":3}\n'
+    assert json.loads(cli(*command, "--json", script=script).stdout)["structured"] == {"total": 3}
+
+
+def test_result_that_does_not_match_fails_the_run_with_the_violation(cli):
+    command = ("run", "explorer", "count", *SCRIPTED, "--output-schema", json.dumps(SCHEMA))
+    result = cli(*command, script=[{"finalize": {"total": "three"}}])
+    assert result.exit_code == 1
+    assert "$.total (type): 'three' is not of type 'integer'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        ("missing.json", "missing.json cannot be read: No such file or directory"),
+        ('{"type": ', "--output-schema: is not a JSON object"),
+        ('{"type": "no"}', "The output schema is invalid at $.type (anyOf)"),
+        ('{"$ref": "https://example.org/s.json"}', "The output schema is invalid at $ ($ref)"),
+    ],
+)
+def test_unusable_output_schema_is_refused(cli, schema, sentence):
+    result = cli("run", "explorer", "count", *SCRIPTED, "--output-schema", schema)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+
+
+def test_tasks_of_a_plan_have_output_schemas(cli):
+    plan = {"tasks": [{"agent": "explorer", "prompt": "count", "outputSchema": SCHEMA}]}
+    result = cli("delegate", "-", *SCRIPTED, "--json", stdin=json.dumps(plan), script=[{"finalize": {"total": 3}}])
+    assert json.loads(result.stdout)["results"][0]["structured"] == {"total": 3}
+
+
 # -- JSON ------------------------------------------------------------------------------------------
 
 RUN = [
     "status", "exitCode", "run", "session", "agent", "name", "task", "engine", "model", "text", "answer", "failure",
-    "usage", "elapsed", "finalized", "sessionFile", "actual",
+    "usage", "elapsed", "finalized", "structured", "sessionFile", "actual",
 ]  # fmt: skip
 ACTUAL = [
     "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",

@@ -1,7 +1,7 @@
 """The JSON form of results: one stable shape, camelCase, every key always present.
 
     run              {status, exitCode, run, session, agent, name, task, engine, model, text, answer, failure, usage,
-                      elapsed, finalized, sessionFile, actual}
+                      elapsed, finalized, structured, sessionFile, actual}
     delegate, chain  {status, exitCode, results: [the same, …], failure}
     other commands   {status, exitCode, results: [], failure}, if they are refused
 
@@ -50,6 +50,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
         "usage": to_json(result.usage),
         "elapsed": round(result.elapsed, 3),
         "finalized": to_json(result.finalized),
+        "structured": result.structured,
         "sessionFile": result.session_file,
         "actual": to_json(result.actual),
     }

@@ -25,6 +25,7 @@ from retinue.cli.printing import help_examples, print_warning
 from retinue.cli.runner import exit_with_results, make_retinue, run_plan
 from retinue.client import Retinue
 from retinue.model.tasks import FileSlice, Mode, Plan, Task
+from retinue.output.schemas import MAX_SCHEMA_BYTES, OutputSchemaError, decode_schema
 
 
 class PlanFileTask(Struct, frozen=True):
@@ -39,6 +40,7 @@ class PlanFileTask(Struct, frozen=True):
     timeout: float | None = None
     resume: str | None = None
     files: tuple[str | FileSlice, ...] = ()
+    output_schema: dict[str, Any] | None = msgspec.field(default=None, name="outputSchema")
 
 
 class PlanFile(Struct, frozen=True):
@@ -84,6 +86,7 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
         timeout=entry.timeout,
         session=entry.resume,
         files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in entry.files),
+        output_schema=entry.output_schema,
     )
 
 
@@ -95,7 +98,8 @@ def _is_empty(value: str | None) -> bool:
 def _list_unknown_fields(raw: Any) -> Iterator[str]:
     yield from (name for name in raw if name not in PlanFile.__struct_fields__)
     for number, entry in enumerate(raw["tasks"]):
-        yield from (f"tasks[{number}].{name}" for name in entry if name not in PlanFileTask.__struct_fields__)
+        known = PlanFileTask.__struct_encode_fields__
+        yield from (f"tasks[{number}].{name}" for name in entry if name not in known)
 
 
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
@@ -106,8 +110,9 @@ FILE is JSON, - for stdin:
   {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
              {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
 
-A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session) and
-files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside tasks holds for those without an agent."""
+A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session),
+outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside tasks
+holds for those without an agent."""
 
 
 @click.command(
@@ -122,9 +127,23 @@ files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside task
 @click.argument("task")
 @click.option("--session", type=TEXT, metavar="ID", shell_complete=complete_sessions, help="Continue this session.")
 @click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
+@click.option(
+    "--output-schema",
+    metavar="FILE|JSON",
+    help="JSON Schema of the result: the answer is JSON that matches it.",
+)
 @run_options
 @click.pass_context
-def run(ctx: click.Context, /, agent: str, task: str, session: str | None, name: str | None, **flags: Any) -> None:
+def run(
+    ctx: click.Context,
+    /,
+    agent: str,
+    task: str,
+    session: str | None,
+    name: str | None,
+    output_schema: str | None,
+    **flags: Any,
+) -> None:
     """Give one agent one task and print its answer.
 
     TASK is the text itself, - for stdin, or @FILE; a text that begins with an @ of its own is written @@….
@@ -134,7 +153,8 @@ def run(ctx: click.Context, /, agent: str, task: str, session: str | None, name:
     retinue = make_retinue(options)
     toolset = TOOLSETS[Mode.SINGLE]
     prompt = read_task(task, retinue, toolset)
-    plan = Plan(tasks=(Task(prompt=prompt, agent=agent, name=name, session=session),))
+    schema = None if output_schema is None else read_output_schema(output_schema)
+    plan = Plan(tasks=(Task(prompt=prompt, agent=agent, name=name, session=session, output_schema=schema),))
     exit_with_results(ctx, run_plan(retinue, plan, toolset, options), retinue, plan.mode, options)
 
 
@@ -194,6 +214,20 @@ def read_task(value: str, retinue: Retinue, toolset: str) -> str:
         InvalidInputError: it cannot be read.
     """
     return read_text_argument(value, limit=retinue.settings(toolset).settings.max_task_bytes)
+
+
+def read_output_schema(value: str) -> dict[str, Any]:
+    """Return the schema that an option gives as JSON or as the name of a file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or is not a JSON object.
+    """
+    is_json = value.lstrip().startswith("{")
+    text = value if is_json else read_text_file(value, limit=MAX_SCHEMA_BYTES)
+    try:
+        return decode_schema(text)
+    except OutputSchemaError as error:
+        raise InvalidInputError(f"{'--output-schema' if is_json else value}: {error}.") from error
 
 
 def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
