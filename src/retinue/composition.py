@@ -21,6 +21,7 @@ from retinue.config.directories import home_folder
 from retinue.config.settings_files import ForeignSettings, SettingsFiles, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
 from retinue.ipc.server import ControlServer, ControlSocket
+from retinue.model.providers import ProviderSettings
 from retinue.output.redaction.redactor import Redactor, find_secrets
 from retinue.runtime.delegation import DelegationTools
 from retinue.runtime.event_bus import EventBus
@@ -35,16 +36,25 @@ if TYPE_CHECKING:
     from retinue.engines.process.supervisor import SharedProcessTable
 
 
-def available_engines(environ: Mapping[str, str], *, owns_process: bool = False) -> Mapping[str, EngineInfo]:
+def available_engines(
+    environ: Mapping[str, str],
+    *,
+    owns_process: bool = False,
+    providers: Mapping[str, ProviderSettings] | None = None,
+) -> Mapping[str, EngineInfo]:
     """Return the engines of this installation, in the order `auto` prefers them.
 
-    With `owns_process` nothing but Retinue starts processes in this process.
+    With `owns_process` nothing but Retinue starts processes in this process. `providers` are those of the user's
+    settings.
     """
     from retinue.engines import script_file, scripted
     from retinue.engines.api import providers as api_providers
     from retinue.engines.claude import installation as claude_code
     from retinue.engines.offline import engine as offline
-    from retinue.engines.pi import installation, providers
+    from retinue.engines.pi import installation
+    from retinue.engines.pi import providers as pi_providers
+
+    api_servers = api_providers.configure_providers(providers or {})
 
     @cache
     def shared_processes() -> SharedProcessTable:
@@ -65,7 +75,7 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
     def api() -> Engine:
         from retinue.engines.api.engine import ApiEngine
 
-        return ApiEngine(owns_process=owns_process, shared_processes=shared_processes)
+        return ApiEngine(providers=api_servers, owns_process=owns_process, shared_processes=shared_processes)
 
     return {
         "pi": EngineInfo(
@@ -74,7 +84,7 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
             make=pi,
             not_installed_reason=lambda: installation.not_installed_reason(environ),
             not_configured_reason=lambda: installation.not_configured_reason(environ),
-            provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ),
+            provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
             summary="the pi coding agent, with your own models, extensions and login",
         ),
         "claude": EngineInfo(
@@ -93,12 +103,14 @@ def available_engines(environ: Mapping[str, str], *, owns_process: bool = False)
             capabilities=api_providers.CAPABILITIES,
             make=api,
             not_installed_reason=lambda: None,
-            not_configured_reason=lambda: api_providers.not_configured_reason(environ),
-            provider_variables=lambda models, provider: api_providers.provider_variables(models, provider, environ),
+            not_configured_reason=lambda: api_providers.not_configured_reason(environ, api_servers),
+            provider_variables=lambda models, provider: api_providers.provider_variables(
+                models, provider, environ, api_servers
+            ),
             api_key_variable=api_providers.AGENT_KEY,
-            describe=lambda model: api_providers.describe_default(environ, model),
-            list_providers=lambda model: api_providers.list_providers(environ, model),
-            list_models=api_providers.list_models,
+            describe=lambda model: api_providers.describe_default(environ, model, api_servers),
+            list_providers=lambda model: api_providers.list_providers(environ, model, api_servers),
+            list_models=lambda provider: api_providers.list_models(provider, api_servers),
         ),
         "offline": EngineInfo(
             name="offline",
@@ -185,6 +197,11 @@ FOREIGN_SETTINGS = (
 DELEGATION_TOOLS = DelegationTools("nested", ("spawn_subagent", "agent_info"))
 
 
+def _provider_keys(providers: Mapping[str, ProviderSettings], environ: Mapping[str, str]) -> Iterable[str]:
+    """Yield the keys of the user's providers: the names of their variables need not look like those of secrets."""
+    return (environ.get(each.key_variable, "") for each in providers.values() if each.key_variable)
+
+
 class RetinueParts:
     """The parts of one Retinue. All but the running ones exist before it is opened."""
 
@@ -205,8 +222,11 @@ class RetinueParts:
         self.settings = SettingsFiles(environ, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
         self.trust = TrustStore(state / "trust.json")
         self.catalog = AgentRegistry(SearchPaths(environ), self.trust, program=agents)
-        self.engines = available_engines(environ, owns_process=owns_process) if engines is None else engines
-        self.redactor = Redactor(find_secrets(environ))
+        providers = self.settings.user_providers()
+        self.engines = (
+            available_engines(environ, owns_process=owns_process, providers=providers) if engines is None else engines
+        )
+        self.redactor = Redactor((*find_secrets(environ), *_provider_keys(providers, environ)))
         self._own_store: JsonlStore | None = None  # one that was passed in is opened and closed by its owner
         if store is None:
             store = self._own_store = ClientStore(state, client) if client else JsonlStore(state)

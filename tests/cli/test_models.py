@@ -117,3 +117,18 @@ def test_demo_with_a_key_names_the_offline_rules_on_its_first_line(cli, place):
     (place / "main.py").write_text("print('hello')\n")
     first = cli("demo", OPENAI_API_KEY="sk-1").stderr.splitlines()[0]
     assert "on rules instead of a language model" in first
+
+
+def test_run_uses_a_server_of_the_users_settings(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    serving = ModelServer([ScriptedTurn(text="From the lab.")])
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving) as server:
+        table = f'base_url = "{server.url}/v1"\nkey_variable = "LAB"\ndefault_model = "m1"\n'
+        (folder / "config.toml").write_text(f"[providers.lab]\n{table}")
+        done = cli("run", "explorer", "Say hello", LAB="lab-key-123456")
+        assert (done.exit_code, done.stdout, len(server.requests)) == (0, "From the lab.\n", 1)
+        listed = cli("models", LAB="lab-key-123456").stdout
+    assert done.stderr.startswith("engine: api (lab/m1 by LAB, in this process)")
+    assert rows(listed)["lab"].endswith("by LAB (used if no model is named)")
+    assert "lab-key-123456" not in done.output + listed

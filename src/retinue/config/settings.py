@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from retinue.config.provider_tables import PROVIDERS_KEY, parse_providers
 from retinue.model.runs import Limits
 
 TRUE_WORDS = ("1", "true", "yes", "on")
@@ -180,6 +181,8 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Any]
     """Flat keys, and a table per toolset."""
     is_project: bool = False
+    is_user_file: bool = False
+    """Whether it is the user's own file, which alone may configure providers."""
 
 
 class SettingValue(Struct, frozen=True):
@@ -233,6 +236,10 @@ def _layer_entries(
     for key, value in layer.values.items():
         if key in SETTING_RULES:
             yield key, value
+        elif key == PROVIDERS_KEY and layer.is_user_file:
+            problems += (SettingProblem(layer.name, message) for message in parse_providers(value)[1])
+        elif key == PROVIDERS_KEY and layer.is_project:
+            problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))
         elif key not in toolsets:
             problems.append(
                 SettingProblem(layer.name, f"unknown setting {key!r} ignored; known: {', '.join(SETTING_RULES)}")

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.config.directories import config_folder, expand_user_path, find_project_levels, pi_folder
+from retinue.config.provider_tables import PROVIDERS_KEY, parse_providers
 from retinue.config.settings import (
     ResolvedSettings,
     SettingProblem,
@@ -19,6 +20,7 @@ from retinue.config.settings import (
     environment_layer,
     resolve_settings,
 )
+from retinue.model.providers import ProviderSettings
 from retinue.support.cache import IdentityCache
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 
@@ -74,6 +76,11 @@ class SettingsFiles:
         merge = partial(self._merge_layers, toolset, call, locations, contents)
         return self._resolved.get_or_make((toolset, cwd), (call, locations, *contents), merge)
 
+    def user_providers(self) -> Mapping[str, ProviderSettings]:
+        """Return the valid providers of the user's own file, by name; `resolve` reports the others as problems."""
+        values, _ = self._load_content(self._user[0] / "config.toml", _parse_own)
+        return parse_providers(values.get(PROVIDERS_KEY, {}))[0]
+
     def _merge_layers(
         self,
         toolset: str,
@@ -84,7 +91,10 @@ class SettingsFiles:
         layers, problems = [SettingsLayer(name="call", values=call or {}), self._environment_layer], []
         for (path, _, is_project), (values, problem) in zip(locations, contents, strict=True):
             if values:
-                layers.append(SettingsLayer(name=str(path), values=values, is_project=is_project))
+                is_user_file = path == self._user[0] / "config.toml"
+                layers.append(
+                    SettingsLayer(name=str(path), values=values, is_project=is_project, is_user_file=is_user_file)
+                )
             if problem:
                 problems.append(problem)
         found = resolve_settings(toolset, layers, self._defaults)

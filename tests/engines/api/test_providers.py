@@ -8,11 +8,15 @@ from retinue.engines.api.providers import (
     PROVIDERS,
     WIRES,
     choose_model,
+    configure_providers,
     describe_default,
+    list_providers,
     not_configured_reason,
     provider_variables,
+    remove_keys,
 )
 from retinue.engines.base import EngineError
+from retinue.model.providers import ProviderSettings
 
 ANTHROPIC = {"ANTHROPIC_API_KEY": "sk-ant-1"}
 OPENAI = {"OPENAI_API_KEY": "sk-1"}
@@ -123,3 +127,44 @@ def test_every_provider_has_a_wire():
 )
 def test_run_that_cannot_choose_a_model_sees_what_is_configured(environ):
     assert environ.keys() <= provider_variables((None,), None, environ)
+
+
+VLLM = ProviderSettings(base_url="http://127.0.0.1:8000/v1", default_model="qwen3", context_window=40_000)
+
+
+def test_provider_of_the_user_without_a_key_variable_needs_no_key():
+    providers = configure_providers({"vllm": VLLM})
+    choice = choose_model("vllm/qwen3-coder", None, {}, providers)
+    assert (choice.provider.wire, choice.base_url) == ("openai-chat", "http://127.0.0.1:8000/v1")
+    assert (choice.model, choice.key.reveal()) == ("qwen3-coder", "")
+    assert describe_default({}, None, providers) == "vllm/qwen3 by http://127.0.0.1:8000/v1, in this process"
+
+
+def test_provider_of_the_user_is_chosen_after_those_with_a_key():
+    providers = configure_providers({"vllm": VLLM})
+    assert choose_model(None, None, OPENAI, providers).provider.name == "openai"
+    status = list_providers({}, None, providers)[-1]
+    assert (status.name, status.is_chosen, status.model and status.model.context_window) == ("vllm", True, 40_000)
+
+
+def test_key_variable_of_a_provider_is_required_used_and_hidden_from_commands():
+    providers = configure_providers({"lab": ProviderSettings(base_url="https://lab.example/v1", key_variable="LAB")})
+    with pytest.raises(EngineError, match="The provider lab is not configured: set LAB"):
+        choose_model("lab/m", None, {}, providers)
+    environ = {"LAB": "lab-key-1", "PATH": "/bin"}
+    assert choose_model("lab/m", None, environ, providers).key.reveal() == "lab-key-1"
+    assert provider_variables(["lab/m"], None, environ, providers) == {"LAB"}
+    assert remove_keys(environ, {}, providers) == {"PATH": "/bin"}
+
+
+def test_settings_of_a_known_provider_change_what_they_name():
+    changed = ProviderSettings(base_url="https://proxy.example/v1", wire="openai-chat", default_model="gpt-x")
+    choice = choose_model(None, None, OPENAI, configure_providers({"openai": changed}))
+    assert (choice.provider.wire, choice.base_url) == ("openai-chat", "https://proxy.example/v1")
+    assert (choice.model, choice.key.reveal()) == ("gpt-x", "sk-1")
+
+
+def test_provider_of_the_user_without_an_address_cannot_be_used():
+    providers = configure_providers({"lab": ProviderSettings(default_model="m")})
+    with pytest.raises(EngineError, match=r"lab is not configured: set base_url in \[providers.lab\] of your config"):
+        choose_model("lab/m", None, {}, providers)

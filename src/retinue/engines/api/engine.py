@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from anyio.abc import TaskStatus
 
 from retinue.engines.api.http import CONNECT_TIMEOUT, READ_TIMEOUT, ApiModel, Endpoint
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.providers import WIRES, choose_model, remove_keys
+from retinue.engines.api.providers import PROVIDERS, WIRES, Provider, choose_model, remove_keys
 from retinue.engines.api.wire import ModelOptions
 from retinue.engines.base import RUN_NOT_ACTIVE, Emit
 from retinue.model.errors import Failure
@@ -35,9 +35,11 @@ class ApiEngine:
     def __init__(
         self,
         *,
+        providers: Mapping[str, Provider] = PROVIDERS,
         owns_process: bool = False,
         shared_processes: Callable[[], SharedProcessTable] | None = None,
     ) -> None:
+        self._providers = providers
         self._owns_process = owns_process
         self._shared_processes = shared_processes
         self._stack = AsyncExitStack()
@@ -84,7 +86,7 @@ class ApiEngine:
         assert self._client is not None
         assert self._prices is not None
         environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
-        choice = choose_model(spec.model, spec.agent.provider, environ)
+        choice = choose_model(spec.model, spec.agent.provider, environ, self._providers)
         if choice.notice:
             await emit(Notice("not_applied", choice.notice))
         endpoint = Endpoint(
@@ -113,7 +115,7 @@ class ApiEngine:
 
         return CommandContext(
             cwd=spec.cwd,
-            environ=remove_keys(spec.environment, spec.secrets),
+            environ=remove_keys(spec.environment, spec.secrets, self._providers),
             open_supervisor=self._open_supervisor,
         )
 

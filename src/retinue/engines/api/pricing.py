@@ -81,10 +81,11 @@ def find_context_window(provider: str, model: str) -> int | None:
     return found.context_window if found else None
 
 
-def describe_model(provider: str, model: str) -> KnownModel:
-    """Return the model with its context window and prices, as far as they are known."""
+def describe_model(provider: str, model: str, context_window: int | None = None) -> KnownModel:
+    """Return the model with its context window, else the given one, and prices, as far as they are known."""
     found = _find_model(provider, model)
-    return _to_known_model(found, model) if found else KnownModel(name=model)
+    known = _to_known_model(found, model) if found else KnownModel(name=model)
+    return structs.replace(known, context_window=known.context_window or context_window)
 
 
 def list_known_models(provider: str) -> tuple[KnownModel, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.engines.api.wire import Wire
 from retinue.engines.base import EngineCapabilities, EngineError
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.providers import KnownModel, ProviderStatus
+from retinue.model.providers import KnownModel, ProviderSettings, ProviderStatus
 from retinue.model.runs import Secret
 
 DEFAULTS_DATE = "2026-11-18"
@@ -49,22 +49,44 @@ class Provider(Struct, frozen=True, kw_only=True):
     needs_key: bool = True
     names: tuple[str, ...] = ()
     """Other names by which models name the provider."""
+    context_window: int | None = None
+    """Tokens its models take, where the price lists do not know them."""
 
     def key(self, environ: Mapping[str, str]) -> str:
         return next((environ[name] for name in (AGENT_KEY, *self.key_variables) if environ.get(name)), "")
 
     def is_configured(self, environ: Mapping[str, str]) -> bool:
+        if not self.base_url:
+            return False
         if self.needs_key:
             return bool(self.key(environ))
-        return bool(self.base_url_variable and environ.get(self.base_url_variable))
+        return self.base_url_variable is None or bool(environ.get(self.base_url_variable))
 
     def configured_by(self, environ: Mapping[str, str]) -> str | None:
-        """Return the variable that makes the provider usable; None if none of them is set."""
+        """Return the variable that makes the provider usable, else its own address; None if a variable is not set."""
+        if not self.needs_key and self.base_url_variable is None:
+            return self.base_url or None
         variables = self.key_variables if self.needs_key else (self.base_url_variable,)
         return next((name for name in variables if name and environ.get(name)), None)
 
+    def with_settings(self, settings: ProviderSettings) -> Provider:
+        """Return the provider with the user's settings; an address of the user's needs no variable."""
+        has_address = settings.base_url is not None and not self.needs_key
+        return structs.replace(
+            self,
+            wire=settings.wire or self.wire,
+            base_url=settings.base_url or self.base_url,
+            base_url_variable=None if has_address else self.base_url_variable,
+            key_variables=(settings.key_variable,) if settings.key_variable else self.key_variables,
+            needs_key=self.needs_key or settings.key_variable is not None,
+            default_model=settings.default_model or self.default_model,
+            context_window=settings.context_window or self.context_window,
+        )
+
     def missing_reason(self) -> str:
-        """Return the variable to set for a provider that cannot be used."""
+        """Return what to set for a provider that cannot be used."""
+        if not self.base_url:
+            return f"set base_url in [providers.{self.name}] of your config.toml"
         return f"set {' or '.join(self.key_variables) or self.base_url_variable}"
 
     def endpoint_url(self, environ: Mapping[str, str]) -> str:
@@ -165,6 +187,17 @@ PROVIDERS: Mapping[str, Provider] = {
 """The providers in the order in which one is chosen when several have a key."""
 
 
+def configure_providers(settings: Mapping[str, ProviderSettings]) -> Mapping[str, Provider]:
+    """Return the providers with the user's settings; those of the user's own come last, by name."""
+    found = {
+        name: provider.with_settings(settings[name]) if name in settings else provider
+        for name, provider in PROVIDERS.items()
+    }
+    for name in sorted(settings.keys() - PROVIDERS.keys()):
+        found[name] = Provider(name=name, base_url="", needs_key=False).with_settings(settings[name])
+    return found
+
+
 def _chat() -> Wire:
     from retinue.engines.api.openai_chat import ChatWire
 
@@ -197,9 +230,13 @@ WIRES: Mapping[str, Callable[[], Wire]] = {
 }
 
 
-def remove_keys(environ: Mapping[str, str], secrets: Mapping[str, Secret]) -> dict[str, str]:
+def remove_keys(
+    environ: Mapping[str, str], secrets: Mapping[str, Secret], providers: Mapping[str, Provider] = PROVIDERS
+) -> dict[str, str]:
     """Return the variables without the keys of all providers, the secrets and every other that contains one."""
-    names = {AGENT_KEY, *secrets, *(name for provider in PROVIDERS.values() for name in provider.key_variables)}
+    # A provider's usual variables hold keys also where the user's settings name another one.
+    known = (*PROVIDERS.values(), *providers.values())
+    names = {AGENT_KEY, *secrets, *(name for provider in known for name in provider.key_variables)}
     values = {secret.reveal() for secret in secrets.values()} | {environ.get(name, "") for name in names}
     hidden = tuple(filter(None, values))
     return {
@@ -220,94 +257,108 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     """The sentence for a requested model that is not used."""
 
 
-def configured_providers(environ: Mapping[str, str]) -> Iterator[Provider]:
+def configured_providers(
+    environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS
+) -> Iterator[Provider]:
     """Yield the providers that can be used, the preferred one first."""
-    return (provider for provider in PROVIDERS.values() if provider.is_configured(environ))
+    return (provider for provider in providers.values() if provider.is_configured(environ))
 
 
-def not_configured_reason(environ: Mapping[str, str]) -> str | None:
+def not_configured_reason(environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS) -> str | None:
     """Return why no provider can be used and what to do; None if one can."""
-    if next(configured_providers(environ), None):
+    if next(configured_providers(environ, providers), None):
         return None
     keys = ", ".join(name for provider in PROVIDERS.values() for name in provider.key_variables[:1])
     return f"no provider key is set. Set one of {keys}, or OLLAMA_HOST"
 
 
-def describe_default(environ: Mapping[str, str], model: str | None = None) -> str:
+def describe_default(
+    environ: Mapping[str, str], model: str | None = None, providers: Mapping[str, Provider] = PROVIDERS
+) -> str:
     """Return the model that is used if a task names none, for `doctor` and the first line of a run.
 
     `model` is the user's setting.
     """
-    if next(configured_providers(environ), None) is None:
+    if next(configured_providers(environ, providers), None) is None:
         return "models of a provider, in this process: all it needs is a key"
     try:
-        choice = choose_model(model, None, environ)
+        choice = choose_model(model, None, environ, providers)
     except EngineError as error:
         return f"not usable as configured: {error.failure.message}"
     variable = choice.provider.configured_by(environ)
     return f"{choice.provider.name}/{choice.model} by {variable}, in this process"
 
 
-def list_providers(environ: Mapping[str, str], model: str | None = None) -> tuple[ProviderStatus, ...]:
+def list_providers(
+    environ: Mapping[str, str], model: str | None = None, providers: Mapping[str, Provider] = PROVIDERS
+) -> tuple[ProviderStatus, ...]:
     """Return the providers in the order in which one is chosen; `model` is the user's setting."""
     from retinue.engines.api.pricing import describe_model
 
     try:
-        chosen = choose_model(model, None, environ).provider.name
+        chosen = choose_model(model, None, environ, providers).provider.name
     except EngineError:
         chosen = None
     return tuple(
         ProviderStatus(
             name=each.name,
-            model=describe_model(each.name, each.default_model) if each.default_model else None,
+            model=describe_model(each.name, each.default_model, each.context_window) if each.default_model else None,
             configured_by=each.configured_by(environ),
             missing=None if each.is_configured(environ) else each.missing_reason(),
             is_chosen=each.name == chosen,
         )
-        for each in PROVIDERS.values()
+        for each in providers.values()
     )
 
 
-def list_models(provider: str) -> tuple[KnownModel, ...] | None:
+def list_models(provider: str, providers: Mapping[str, Provider] = PROVIDERS) -> tuple[KnownModel, ...] | None:
     """Return the known models of a provider, by name; None if there is no such provider."""
     from retinue.engines.api.pricing import list_known_models
 
-    known = _find_provider(provider)
+    known = _find_provider(provider, providers)
     return list_known_models(known.name) if known else None
 
 
 def provider_variables(
-    models: Sequence[str | None], provider: str | None, environ: Mapping[str, str]
+    models: Sequence[str | None],
+    provider: str | None,
+    environ: Mapping[str, str],
+    providers: Mapping[str, Provider] = PROVIDERS,
 ) -> frozenset[str]:
     """Return the variables of the providers that a run on these models may use."""
     used: set[str] = set()
     for model in models:
         try:
-            chosen = [choose_model(model, provider, environ).provider]
+            chosen = [choose_model(model, provider, environ, providers).provider]
         except EngineError:
             # The run fails with the reason, for which it must see what is configured.
-            chosen = list(configured_providers(environ))
+            chosen = list(configured_providers(environ, providers))
         for each in chosen:
             used.update((*each.key_variables, *filter(None, (each.base_url_variable,))))
     return frozenset(used)
 
 
-def choose_model(requested: str | None, provider: str | None, environ: Mapping[str, str]) -> ModelChoice:
+def choose_model(
+    requested: str | None,
+    provider: str | None,
+    environ: Mapping[str, str],
+    providers: Mapping[str, Provider] = PROVIDERS,
+) -> ModelChoice:
     """Return the provider and model for a run; without a request the default of the first configured provider.
 
     Raises:
         EngineError: the provider is unknown or has no key, or no provider is configured.
     """
-    named, model = _split_model(requested, provider)
+    named, model = _split_model(requested, provider, providers)
     if named:
         return _make_choice(named, model, environ)
-    default = next(configured_providers(environ), None)
+    default = next(configured_providers(environ, providers), None)
     if default is None:
-        raise _unusable(f"The api engine cannot be used: {not_configured_reason(environ)}.", "no_provider")
+        raise _unusable(f"The api engine cannot be used: {not_configured_reason(environ, providers)}.", "no_provider")
     if model is None:
         return _make_choice(default, None, environ)
     if model in CLAUDE_ALIASES:
-        anthropic = PROVIDERS["anthropic"]
+        anthropic = providers["anthropic"]
         if anthropic.is_configured(environ):
             return _make_choice(anthropic, model, environ)
         chosen = _make_choice(default, None, environ)
@@ -321,33 +372,35 @@ def choose_model(requested: str | None, provider: str | None, environ: Mapping[s
         )
     prefix, separator, _ = model.partition("/")
     if separator and "/" not in (default.default_model or "/"):
-        raise _unknown_provider(prefix)
+        raise _unknown_provider(prefix, providers)
     return _make_choice(default, model, environ)
 
 
-def _split_model(requested: str | None, provider: str | None) -> tuple[Provider | None, str | None]:
+def _split_model(
+    requested: str | None, provider: str | None, providers: Mapping[str, Provider]
+) -> tuple[Provider | None, str | None]:
     """Return the provider that is named, apart or in front of the model, and the model without it."""
     if requested:
         for separator in ("/", ":"):
             prefix, found, rest = requested.partition(separator)
-            if found and rest and (known := _find_provider(prefix)):
+            if found and rest and (known := _find_provider(prefix, providers)):
                 return known, rest
     if not provider:
         return None, requested
-    if known := _find_provider(provider):
+    if known := _find_provider(provider, providers):
         return known, requested
-    raise _unknown_provider(provider)
+    raise _unknown_provider(provider, providers)
 
 
-def _unknown_provider(provider: str) -> EngineError:
-    near = get_close_matches(provider.casefold(), PROVIDERS, n=1)
+def _unknown_provider(provider: str, providers: Mapping[str, Provider]) -> EngineError:
+    near = get_close_matches(provider.casefold(), providers, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(PROVIDERS)}.", "unknown_provider")
+    return _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(providers)}.", "unknown_provider")
 
 
-def _find_provider(name: str) -> Provider | None:
+def _find_provider(name: str, providers: Mapping[str, Provider]) -> Provider | None:
     folded = name.casefold()
-    return PROVIDERS.get(folded) or next((each for each in PROVIDERS.values() if folded in each.names), None)
+    return providers.get(folded) or next((each for each in providers.values() if folded in each.names), None)
 
 
 def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, str]) -> ModelChoice:
@@ -358,7 +411,8 @@ def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, st
         raise _unusable(f"Name a model of {provider.name}, e.g. --model {provider.name}/llama3.3.", "no_model")
     url, key = provider.endpoint_url(environ), provider.key(environ)
     if not _is_http_url(url):
-        raise _unusable(f"{provider.base_url_variable}={url!r} is not an HTTP URL.", "invalid_base_url")
+        source = provider.base_url_variable or "base_url"
+        raise _unusable(f"{source}={url!r} is not an HTTP URL.", "invalid_base_url")
     if not (key.isascii() and key.isprintable()) or key != key.strip():
         variables = " or ".join(provider.key_variables)
         raise _unusable(
