@@ -338,6 +338,14 @@ def test_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command, a
     assert json.loads(cli("sessions", "list", "--json").stdout) == {"sessions": []}
 
 
+@pytest.mark.parametrize("engine", ["pi", "api"])
+def test_engine_that_cannot_start_refuses_the_command(cli, engine):
+    result = cli("run", "explorer", "x", "--engine", engine, "--json", PATH="/nowhere")
+    found = json.loads(result.stdout)
+    assert (result.exit_code, found["exitCode"], found["failure"]["code"]) == (2, 2, "spawn_failed")
+    assert "(session " in result.stderr
+
+
 def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_all_do(cli):
     plan = json.dumps({"tasks": [{"agent": "nobody", "prompt": "a"}, {"agent": "noone", "prompt": "b"}]})
     result = cli("delegate", "-", *SCRIPTED, "--json", stdin=plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from typing import Any
@@ -229,6 +230,26 @@ def test_output_prints_the_requested_lines(cli):
     assert cli("sessions", "output", ran, "--start", "2").stdout == "two\nthree\n"
     assert cli("sessions", "output", ran, "--start", "2", "--lines", "1").stdout == "two\n"
     assert json.loads(cli("sessions", "output", ran, "--lines", "1", "--json").stdout)["text"] == "one"
+
+
+def test_output_prints_a_blank_line_that_was_requested(cli):
+    ran = json.loads(cli("run", "explorer", "x", *SCRIPTED, "--json", script=[{"say": "one\n\nthree"}]).stdout)[
+        "session"
+    ]
+    done = cli("sessions", "output", ran, "--start", "2", "--lines", "1")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "\n", "")
+
+
+def test_list_takes_a_limit_beyond_the_integers_of_the_index(cli, session):
+    found = json.loads(cli("sessions", "list", "--limit", str(2**70), "--json").stdout)["sessions"]
+    assert [each["session"] for each in found] == [session]
+
+
+@pytest.mark.parametrize("command", [("events",), ("sessions", "list", "--agent")])
+def test_name_with_undecodable_bytes_finds_nothing(cli, session, command):
+    done = cli(*command, os.fsdecode(b"\xff\xfe"))
+    assert done.exit_code in {0, 2}
+    assert "There " in done.stderr
 
 
 def test_output_beyond_its_end_reports_the_number_of_lines(cli, session):

@@ -7,10 +7,10 @@
 
 `status` is `completed`, `failed` or `refused`. A refused task was not started: its `run`, `session`, `engine` and
 `sessionFile` are null, its `text` is empty, and `agent`, `name` and `task` are null if the command line could not be
-read. `exitCode` of a run is the run's (0, 124, 130, 128 + signal, the process's code or 1; 2 if it was refused), of
-the whole that of the command. `answer` is the kind of `text`: `final`, `partial`, `diagnosis` or `none`. `failure` is
-null or {code, message, reason, detail}. `actual` is the execution report: engine, models, tools granted,
-removed, missing and used, limits, attempts, masks, notices.
+read. `exitCode` of a run is the run's (0, 124, 130, 128 + signal, the process's code or 1; 2 if it was refused or its
+engine could not start), of the whole that of the command. `answer` is the kind of `text`: `final`, `partial`,
+`diagnosis` or `none`. `failure` is null or {code, message, reason, detail}. `actual` is the execution report: engine,
+models, tools granted, removed, missing and used, limits, attempts, masks, notices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from retinue.model.results import ExecutionReport, RunResult
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage, Task
 from retinue.output.untrusted_text import strip_control_characters
-from retinue.toolsets.base import REFUSED_EXIT_CODE
+from retinue.toolsets.base import REFUSED_EXIT_CODE, has_run
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
     spec = result.spec
     return {
         "status": "completed" if result.failure is None else "failed" if result.was_started else "refused",
-        "exitCode": result.exit_code if result.was_started else REFUSED_EXIT_CODE,
+        "exitCode": result.exit_code if has_run(result) else REFUSED_EXIT_CODE,
         "run": spec.run or None,
         "session": spec.session or None,
         "agent": spec.agent.name,

@@ -37,7 +37,7 @@ from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling, unknown_name_message
 from retinue.support.signals import list_stop_signals
 from retinue.support.stdio_streams import is_blocked
-from retinue.toolsets.base import REFUSED_EXIT_CODE, compute_exit_status
+from retinue.toolsets.base import compute_exit_status
 from retinue.tui.keys import KeyboardReader, KeyHandler
 from retinue.tui.live_view import EngineNote, EventView, LinesView, LiveView, is_screen, run_view, storage_losses
 
@@ -235,7 +235,7 @@ def exit_with_results(
 ) -> NoReturn:
     """Print the results of a plan and end the command with their exit status."""
     print_results(results, retinue, mode, options)
-    ctx.exit(_exit_status(results))
+    ctx.exit(compute_exit_status(results))
 
 
 def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
@@ -295,7 +295,7 @@ def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, o
 
 
 def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
-    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, _exit_status(results))
+    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, compute_exit_status(results))
 
 
 def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
@@ -339,11 +339,6 @@ def _task_label(mode: Mode, number: int, result: RunResult) -> str:
     if mode is Mode.CHAIN:
         return f"Chain stopped at step {number} ({result.agent}): "
     return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
-
-
-def _exit_status(results: Sequence[RunResult]) -> int:
-    """Return the exit status of the command: 2 if nothing was started."""
-    return compute_exit_status(results) if any(result.was_started for result in results) else REFUSED_EXIT_CODE
 
 
 def _refused_error(failure: Failure, retinue: Retinue, task: Task | None) -> CommandRefusedError:

@@ -47,6 +47,8 @@ _CONDITIONS = {name: f"{name} = :{name}" for name in ("root", "begun_in", "agent
 _CONDITIONS["text"] = "instr(searchable, :text) > 0"
 _BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
+MAX_INTEGER = 2**63 - 1
+"""The largest integer of SQLite."""
 MAX_DECODED_SUMMARIES = 20_000
 """Decoded summaries an index caches: a server answers the same lists again and again."""
 
@@ -216,13 +218,18 @@ def _all_of(conditions: list[str]) -> str:
 def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | None]:
     seen, name = session_filter.before or (None, None)
     return {
-        **{name: getattr(session_filter, name) for name in _CONDITIONS},
+        **{name: _encodable(getattr(session_filter, name)) for name in _CONDITIONS},
         "text": None if session_filter.text is None else session_filter.text.casefold().encode("utf-8", "replace"),
-        "limit": -1 if session_filter.limit is None else session_filter.limit,
+        "limit": -1 if session_filter.limit is None else min(session_filter.limit, MAX_INTEGER),
         "seen": seen,
         "session_seen": name,
         "root_seen": name,
     }
+
+
+def _encodable(text: str | None) -> str | None:
+    """Return the text with undecodable bytes replaced: SQLite refuses it otherwise, and no record contains any."""
+    return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 def _refresh(

@@ -203,8 +203,18 @@ def storage_warning(results: Sequence[RunResult]) -> tuple[str, ...]:
     )
 
 
+def has_run(result: RunResult) -> bool:
+    """Return whether an agent did anything: False for a refused task and for an engine that could not start."""
+    if not result.was_started:
+        return False
+    is_refusal = result.failure is not None and result.failure.code in REFUSAL_CODES
+    return not is_refusal or result.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
+
+
 def compute_exit_status(results: Sequence[RunResult]) -> int:
-    """Return the exit status of a call: 0 all completed, 130 cancelled, 124 only timeouts, else 1."""
+    """Return the exit status of a call: 0 all completed, 130 cancelled, 124 only timeouts, 2 nothing ran, else 1."""
+    if results and not any(map(has_run, results)):
+        return REFUSED_EXIT_CODE
     codes = {result.failure.code for result in results if result.failure}
     if ErrorCode.ABORTED in codes:
         return CANCELLED_EXIT_CODE

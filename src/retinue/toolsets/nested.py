@@ -18,8 +18,6 @@ from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunState
 from retinue.toolsets import inputs
 from retinue.toolsets.base import (
     CANCELLED_EXIT_CODE,
-    REFUSAL_CODES,
-    REFUSED_EXIT_CODE,
     OnPartialResult,
     OrchestratedToolset,
     RunTool,
@@ -255,7 +253,7 @@ def _render_answer(results: Sequence[RunResult], plan: Plan) -> ToolResult:
         text="\n\n".join(filter(None, [_render_text(results, plan), *storage_warning(results)])),
         details={"mode": plan.mode, "results": [_result_details(result) for result in results]},
         is_error=is_error or is_stopped,
-        exit_code=CANCELLED_EXIT_CODE if is_stopped else _compute_exit_code(results),
+        exit_code=CANCELLED_EXIT_CODE if is_stopped else compute_exit_status(results),
     )
 
 
@@ -309,13 +307,6 @@ def _result_details(result: RunResult) -> dict[str, Any]:
 
 def _run_details(run: str, agent: str, task: str, text: str, is_error: bool) -> dict[str, Any]:
     return {"subagentId": run, "agent": agent, "task": task, "result": text, "isError": is_error}
-
-
-def _compute_exit_code(results: Sequence[RunResult]) -> int:
-    codes = [result.failure and result.failure.code for result in results]
-    # A later attempt may not have started; the answers of the earlier ones are kept.
-    nothing_ran = all(code in REFUSAL_CODES for code in codes) and not any(map(_agent_text, results))
-    return REFUSED_EXIT_CODE if nothing_ran else compute_exit_status(results)
 
 
 def _render_partial(progress: CallProgress, *, mode: Mode, order: Sequence[str], clean: Sanitize) -> ToolResult:

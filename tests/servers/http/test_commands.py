@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 from tests.support.retinue_factory import scripted
 
+from retinue.composition import available_engines
 from retinue.engines.scripted import HangStep, RunCallback, ScriptedEngine, WaitForSteering, WaitStep, reply
 from retinue.model.events import Text
 from retinue.sessions.store import SessionFilter
@@ -298,6 +299,14 @@ async def test_agent_detail_omits_persona_memory_and_key(serve, place, tmp_path)
     for answer in answers:
         assert b"private" not in answer.body
         assert b"sk-secret" not in answer.body
+
+
+async def test_engine_without_a_key_is_not_available_for_the_stated_reason(serve):
+    async with serve(engines=available_engines({}), engine="auto") as client:
+        rows = {row["name"]: row for row in (await client.get("engines")).json["engines"]}
+    assert not rows["api"]["available"]
+    assert rows["api"]["why"].startswith("no provider key is set.")
+    assert all(row["available"] == (row["why"] is None) for row in rows.values())
 
 
 async def test_engines_and_settings_report_availability_and_sources(serve):

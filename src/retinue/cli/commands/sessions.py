@@ -449,19 +449,20 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
     async def print_output() -> int:
         summary = await _find_session(retinue, session)
         text = await _latest_text(retinue, summary.session)
-        if text and (start or count):
+        has_answer = bool(text)
+        if has_answer and (start or count):
             text = _select_lines(text, start, count)
         if as_json:
             print_json(
                 {"session": summary.session, "state": summary.latest.state, "text": strip_control_characters(text)}
             )
-        elif text:
+        elif has_answer:
             print_answer(text)
         if failure := summary.latest.failure:
             print_hint(f"Its last run failed: {failure.message}")
-        if not text:
+        if not has_answer:
             print_error(NO_OUTPUT)
-        return 0 if text else 1
+        return 0 if has_answer else 1
 
     ctx.exit(anyio.run(print_output))
 

@@ -77,8 +77,9 @@ class EngineRow(ApiValue, frozen=True, kw_only=True):
     name: str
     about: str
     available: bool
+    """Whether it can be used as it is configured."""
     why: str | None
-    """Why it cannot be used, or why `auto` passes it over."""
+    """Why it is not available; null if it is."""
     automatic: bool
     steers: bool
     resumes: bool
@@ -276,12 +277,12 @@ def _was_accepted(retinue: Retinue, agent: Agent) -> bool:
 
 
 def _engine_row(kind: EngineInfo) -> EngineRow:
-    missing = kind.not_installed_reason()
+    why = kind.unavailable_reason()
     return EngineRow(
         name=kind.name,
         about=kind.summary,
-        available=missing is None,
-        why=missing or kind.not_configured_reason(),
+        available=why is None,
+        why=why,
         automatic=kind.automatic,
         steers=kind.capabilities.steers,
         resumes=kind.capabilities.resumes,
