@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+from msgspec import structs
 
 from benchmarks.workload import print_cost, scratch
 from retinue.agents.agent import Agent
@@ -24,6 +25,7 @@ LINES = 4
 """Concurrent calls."""
 SPAWN = "spawn_subagent"
 LEAD = Agent(name="lead", tools=("read", "subagent"))
+BY_SOCKET = structs.replace(CAPABILITIES, delegates_by_socket=True)
 
 
 CLIENT = """
@@ -53,9 +55,7 @@ class DelegationBench:
     """A running lead agent, in whose name the benchmark delegates."""
 
     def __init__(self) -> None:
-        kind = EngineInfo(
-            name="bench", capabilities=CAPABILITIES, make=self._engine, not_installed_reason=lambda: None
-        )
+        kind = EngineInfo(name="bench", capabilities=BY_SOCKET, make=self._engine, not_installed_reason=lambda: None)
         self.retinue = Retinue(
             cwd=scratch(),
             engine="bench",

@@ -23,7 +23,7 @@ from retinue.engines.base import Engine, EngineInfo
 from retinue.ipc.server import ControlServer, ControlSocket
 from retinue.model.providers import ProviderSettings
 from retinue.output.redaction.redactor import Redactor, find_secrets
-from retinue.runtime.delegation import DelegationTools
+from retinue.runtime.delegation import DelegatingRun, DelegationTools
 from retinue.runtime.event_bus import EventBus
 from retinue.runtime.executor import LocalExecutor
 from retinue.runtime.orchestrator import Orchestrator
@@ -34,6 +34,7 @@ from retinue.toolsets.base import Toolset
 
 if TYPE_CHECKING:
     from retinue.engines.process.supervisor import SharedProcessTable
+    from retinue.toolsets.delegation import ToolsetDelegation
 
 
 def available_engines(
@@ -197,6 +198,12 @@ FOREIGN_SETTINGS = (
 DELEGATION_TOOLS = DelegationTools("nested", ("spawn_subagent", "agent_info"))
 
 
+def _make_delegation(home: str, orchestrator: Orchestrator, run: DelegatingRun) -> ToolsetDelegation:
+    from retinue.toolsets.delegation import ToolsetDelegation
+
+    return ToolsetDelegation(TOOLSETS[DELEGATION_TOOLS.toolset].make(orchestrator, home), orchestrator, run)
+
+
 def _provider_keys(providers: Mapping[str, ProviderSettings], environ: Mapping[str, str]) -> Iterable[str]:
     """Yield the keys of the user's providers: the names of their variables need not look like those of secrets."""
     return (environ.get(each.key_variable, "") for each in providers.values() if each.key_variable)
@@ -243,9 +250,16 @@ class RetinueParts:
                 self.settings, self.catalog, self.engines, self.store, self.state, self.environ, DELEGATION_TOOLS
             )
             socket = ControlSocket(self.environ)
-            orchestrator = Orchestrator(planner, executor, self.store, EventBus(), self.redactor, socket.address)
-            make_toolset = TOOLSETS[DELEGATION_TOOLS.toolset].make
-            server = ControlServer(socket, orchestrator, partial(make_toolset, orchestrator, self.home))
+            orchestrator = Orchestrator(
+                planner,
+                executor,
+                self.store,
+                EventBus(),
+                self.redactor,
+                socket.address,
+                partial(_make_delegation, self.home),
+            )
+            server = ControlServer(socket, orchestrator, partial(_make_delegation, self.home, orchestrator))
             await stack.enter_async_context(server)
             stack.push_async_callback(orchestrator.close)
             yield orchestrator

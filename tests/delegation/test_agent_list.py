@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tests.support.retinue_factory import scripted
 
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.engines.delegation_client import list_agents
-from retinue.engines.scripted import RunCallback, Script, ScriptedEngine, reply
-from retinue.ipc.messages import AgentDescription
-from retinue.model.runs import CallbackAddress, RunSpec
+from retinue.engines.scripted import Script, ScriptedEngine, reply
+from retinue.model.run_services import AgentDescription
+from retinue.model.runs import RunSpec
 from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
 
@@ -30,23 +28,14 @@ WORKER = Agent(
 STRANGE = "---\nname: strange\ndescription: Not accepted.\ntools: bash\n---\nYou write.\n"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # the socket
-
-
 async def list_agents_of_lead(folder: Path) -> tuple[AgentDescription, ...]:
     """Return the agents that a lead gets while it works in the folder."""
-    homes: list[CallbackAddress] = []
     found: list[AgentDescription] = []
 
-    async def ask() -> None:
-        found.extend(await list_agents(homes[0]))
-
     def script(spec: RunSpec) -> Script:
-        assert spec.callback
-        homes.append(spec.callback)
-        return RunCallback(ask), reply("led")
+        assert spec.delegation
+        found.extend(spec.delegation.list_agents())
+        return (reply("led"),)
 
     async with Retinue(
         cwd=folder,
@@ -57,7 +46,6 @@ async def list_agents_of_lead(folder: Path) -> tuple[AgentDescription, ...]:
         store=MemoryStore(),
     ) as retinue:
         await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead."),)), retinue.call("nested"))
-        assert await list_agents(homes[0]) == (), "the run has ended"
     return tuple(found)
 
 

@@ -191,11 +191,23 @@ async def test_run_at_the_last_level_has_no_delegation_tools(opened):
     assert answers(events) == [f"Unknown tool: {SPAWN}", "led"]
 
 
-async def test_run_without_a_socket_loses_its_delegation_tools_with_a_notice(opened, tmp_path, caplog):
-    blocked = tmp_path / f"retinue-{tmp_path.stat().st_uid}"
-    blocked.mkdir(mode=0o755)
+def block_socket(folder: Path) -> None:
+    (folder / f"retinue-{folder.stat().st_uid}").mkdir(mode=0o755)
+
+
+async def test_run_of_this_process_delegates_without_a_socket(opened, tmp_path):
+    block_socket(tmp_path)
+    async with opened() as retinue, retinue.events(deltas=False) as watcher:
+        result = await led(retinue, "lead", "looper: worker: x")
+        events = list(watcher.drain())
+    assert (result.failure, answers(events)) == (None, ["worked: x", "worked: x!"])
+
+
+@pytest.mark.process
+async def test_process_without_a_socket_loses_its_delegation_tools_with_a_notice(opened, tmp_path, caplog):
+    block_socket(tmp_path)
     async with opened() as retinue:
-        result = await led(retinue, "lead", "worker: x")
+        result = await led(retinue, "pilot", "worker: x")
     assert result.failure is None
     assert result.actual.tools_removed == (RemovedTool(SPAWN, "home"), RemovedTool("agent_info", "home"))
     assert any(notice.startswith("The agent's tools to delegate were left out") for notice in result.actual.notices)

@@ -10,9 +10,8 @@ from tests.support.retinue_factory import scripted
 
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.engines.delegation_client import call_tool
 from retinue.engines.scripted import HangStep, RunCallback, Script, ScriptedEngine, fail, reply
-from retinue.model.runs import RunSpec, ToolUse
+from retinue.model.runs import RunSpec
 from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
 
@@ -38,10 +37,10 @@ class Stage:
         self.worker_began.set()
 
     async def _ask_and_leave(self, spec: RunSpec) -> None:
-        assert spec.callback
+        assert spec.delegation
         async with anyio.create_task_group() as group:
-            asked = ToolUse("toolu_1", "spawn_subagent", {"agent": "explorer", "task": "wait"})
-            group.start_soon(call_tool, spec.callback, asked)
+            asked = {"agent": "explorer", "task": "wait"}
+            group.start_soon(spec.delegation.call, "spawn_subagent", "toolu_1", asked)
             await self.worker_began.wait()
             group.cancel_scope.cancel()
 

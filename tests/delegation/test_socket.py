@@ -20,21 +20,21 @@ from tests.support.pi_setup import until_told
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.base import EngineInfo
-from retinue.engines.delegation_client import call_tool
 from retinue.engines.scripted import CAPABILITIES, RunCallback, ScriptedEngine, reply
-from retinue.engines.toolbox import ToolOutcome
-from retinue.ipc.connection import INTERNAL_ERROR, INVALID_TOKEN, TOO_MANY_CALLS
+from retinue.ipc.connection import INVALID_TOKEN
 from retinue.ipc.server import MAX_CLIENTS
 from retinue.model.errors import ErrorCode
 from retinue.model.events import RunQueued, RunStarted
-from retinue.model.runs import CallbackAddress, RunSpec, ToolUse
+from retinue.model.run_services import Delegation, DelegationAnswer
+from retinue.model.runs import CallbackAddress, RunSpec
 from retinue.model.tasks import Plan, Task
-from retinue.runtime.delegation import MAX_CONNECTIONS
+from retinue.runtime.delegation import MAX_CALLS
 from retinue.sessions.memory import MemoryRecord, MemoryStore
 from retinue.toolsets.base import ToolResult
+from retinue.toolsets.delegation import INTERNAL_ERROR, RUN_ENDED, TOO_MANY_CALLS
 
 LEAD = Agent(name="lead", tools=("read", "subagent"))
-NESTS = type(CAPABILITIES)(tools=CAPABILITIES.tools, allows_other_tools=True, resumes=True, delegates=True)
+NESTS = structs.replace(CAPABILITIES, delegates_by_socket=True)
 
 
 class Stage:
@@ -54,6 +54,7 @@ class Stage:
             settings={"max_spawns": 10**6, "max_concurrency": 1},
         )
         self.homes: list[CallbackAddress] = []
+        self.delegations: list[Delegation] = []
         self.begun, self.go_on, self.worker_waits = anyio.Event(), anyio.Event(), False
 
     def _engine(self) -> ScriptedEngine:
@@ -61,7 +62,9 @@ class Stage:
             if spec.agent.name != "lead":
                 return (RunCallback(anyio.sleep_forever),) if self.worker_waits else (reply("worked: {task}"),)
             assert spec.callback
+            assert spec.delegation
             self.homes.append(spec.callback)
+            self.delegations.append(spec.delegation)
             self.begun.set()
             return RunCallback(self.go_on.wait), reply("led")
 
@@ -112,6 +115,7 @@ def work(**more: Any) -> dict[str, Any]:
     return {"type": "call", "tool": SPAWN, "call": "toolu_1", "arguments": {"agent": "explorer", "task": "x"}, **more}
 
 
+WORK = {"agent": "explorer", "task": "x"}
 BACKENDS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
@@ -192,12 +196,14 @@ async def test_endlessly_nested_arguments_are_declined_without_a_logged_error(st
         bottomless: list[Any] = []
         for _ in range(3000):
             bottomless = [bottomless]
-        use = ToolUse("toolu_2", SPAWN, {"agent": "explorer", "task": "x", "more": bottomless})
+        deepest = {"agent": "explorer", "task": "x", "more": bottomless}
         notice = (
             "Ignored parameters: more. "
             "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
         )
-        assert await call_tool(home, use) == ToolOutcome(f"worked: x\n\n{notice}")
+        assert await stage.delegations[0].call(SPAWN, "toolu_2", deepest) == DelegationAnswer(
+            f"worked: x\n\n{notice}"
+        )
     assert not caplog.records
 
 
@@ -205,9 +211,9 @@ async def test_lone_surrogate_in_a_task_becomes_a_replacement_character(stage):
     task = {"agent": "explorer", "task": "half an emoji: \ud83d."}
     async with stage.leading() as home, calling(home) as (caller, _):
         answer = await caller.ask(**work(arguments=task))
-        from_within = await call_tool(home, ToolUse("toolu_2", SPAWN, task))
+        from_within = await stage.delegations[0].call(SPAWN, "toolu_2", task)
     assert answer["result"]["content"][0]["text"] == "worked: half an emoji: \ufffd."
-    assert from_within == ToolOutcome("worked: half an emoji: \ufffd.")
+    assert from_within == DelegationAnswer("worked: half an emoji: \ufffd.")
 
 
 async def test_run_cannot_choose_its_lineage_or_authority(stage):
@@ -227,8 +233,8 @@ async def test_connections_of_a_run_are_limited_and_do_not_block_others(stage):
                     task_status.started(answer)
                     await anyio.sleep_forever()
 
-            found = [await group.start(hold) for _ in range(MAX_CONNECTIONS + 3)]
-            assert [answer["type"] for answer in found] == ["welcome"] * MAX_CONNECTIONS + ["declined"] * 3
+            found = [await group.start(hold) for _ in range(MAX_CALLS + 3)]
+            assert [answer["type"] for answer in found] == ["welcome"] * MAX_CALLS + ["declined"] * 3
             assert found[-1]["message"] == TOO_MANY_CALLS
             async with calling(home, "nobody") as (_, answer):
                 assert answer["message"] == INVALID_TOKEN
@@ -346,10 +352,42 @@ async def test_internal_error_is_answered_logged_and_ends_no_run(tmp_path_factor
         async with calling(home) as (caller, _):
             assert await caller.ask(**work()) == {"type": "declined", "message": INTERNAL_ERROR}
             assert (await caller.ask(type="tools"))["type"] == "tools"
+        from_within = await stage.delegations[0].call(SPAWN, "toolu_2", WORK)
+        assert from_within == DelegationAnswer(INTERNAL_ERROR, is_error=True)
         stage.go_on.set()
         assert ends([await until_told(watcher, is_end)]) == [(1, None)]
-    (record,) = caplog.records
-    assert "ZeroDivisionError" in record.exc_text
+    assert ["ZeroDivisionError" in record.exc_text for record in caplog.records] == [True, True]
+
+
+async def test_calls_of_an_engine_in_this_process_are_limited_like_connections(stage):
+    stage.worker_waits = True
+    async with stage.leading(), stage.retinue.events() as watcher:
+        async with anyio.create_task_group() as group:
+            for number in range(MAX_CALLS):
+                group.start_soon(stage.delegations[0].call, SPAWN, f"toolu_{number}", WORK)
+            await until_told(watcher, lambda event: isinstance(event, RunStarted))
+            answer = await stage.delegations[0].call(SPAWN, "toolu_x", WORK)
+            group.cancel_scope.cancel()
+        assert answer == DelegationAnswer(TOO_MANY_CALLS, is_error=True)
+        stage.worker_waits = False
+        assert await stage.delegations[0].call(SPAWN, "toolu_y", WORK) == DelegationAnswer("worked: x")
+
+
+async def test_call_in_this_process_without_a_tool_or_with_an_endless_id_is_answered(stage):
+    async with stage.leading():
+        unknown = await stage.delegations[0].call("bash", "toolu_1", {})
+        endless = await stage.delegations[0].call(SPAWN, "x" * 1025, WORK)
+    assert unknown == DelegationAnswer("There is no tool 'bash'. Tools: spawn_subagent, agent_info.", is_error=True)
+    assert endless == DelegationAnswer("The id of a tool call has at most 1024 characters.", is_error=True)
+
+
+async def test_call_in_this_process_after_the_end_of_its_run_starts_nothing(stage):
+    async with stage.leading(), stage.retinue.events() as watcher:
+        stage.go_on.set()
+        await until_told(watcher, is_end)
+        answer = await stage.delegations[0].call(SPAWN, "toolu_1", WORK)
+        assert answer == DelegationAnswer(RUN_ENDED, is_error=True)
+        assert watcher.drain() == ()
 
 
 async def test_partial_results_belong_to_the_calling_run_despite_equal_call_ids(stage):

@@ -12,7 +12,17 @@ from tests.support.retinue_factory import scripted
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.base import engine_error
-from retinue.engines.scripted import DelegateStep, FailEngine, Script, ScriptedEngine, Step, call, fail, reply
+from retinue.engines.scripted import (
+    SPAWN_TOOL,
+    DelegateStep,
+    FailEngine,
+    Script,
+    ScriptedEngine,
+    Step,
+    call,
+    fail,
+    reply,
+)
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued
 from retinue.model.runs import RunSpec
@@ -32,7 +42,7 @@ def tree(chance: random.Random) -> ScriptedEngine:
 
     def script(spec: RunSpec) -> Script:
         asks = [DelegateStep({"mode": chance.choice(["parallel", "chain"]), "tasks": tasks()}) for _ in range(2)]
-        chosen: list[Step] = [step for step in asks if spec.callback and chance.random() < 0.7]
+        chosen: list[Step] = [step for step in asks if SPAWN_TOOL in spec.grant.tools and chance.random() < 0.7]
         return (call("read", path=spec.run, returns="x"), *chosen, chance.choice(ENDS))
 
     return ScriptedEngine(script)

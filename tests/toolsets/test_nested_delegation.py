@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engines.api.conftest import MODELS as API_MODELS
+from tests.engines.api.conftest import environment as api_environment
 from tests.support import claude_setup as claude_stage
 from tests.support import fake_pi
 from tests.support import pi_setup as pi_stage
+from tests.support.model_server import ModelServer, script64
 from tests.support.nested_contract import ROOT, SPAWN, check_delegation
 from tests.support.retinue_factory import scripted
 
@@ -44,7 +47,7 @@ def check(workplace, scratch_home, tmp_path, vault):
             agents=[LEAD],
             state=tmp_path / "state",
             root=ROOT,
-            settings={"vault": str(vault)},
+            settings={"vault": str(vault), **options.pop("settings", {})},
             **options,
         )
         async with retinue:
@@ -64,6 +67,17 @@ async def test_child_runs_of_the_scripted_engine_are_reported_below_their_call(c
 async def test_child_runs_of_the_offline_engine_are_reported_below_their_call(check, workplace):
     (workplace / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
     await check("offline", "ask lead:\n    ask explorer: Where is water boiled?")
+
+
+@pytest.mark.parametrize("api", API_MODELS)
+async def test_child_runs_of_the_api_engine_are_reported_below_their_call(check, scratch_home, api):
+    task = script64([{"text": "I did."}])
+    for agent in ("explorer", "lead"):
+        asks = {"text": "I ask.", "tool": SPAWN, "args": {"agent": agent, "task": task}}
+        task = script64([asks, {"text": f"The {agent} did."}])
+    async with ModelServer() as server:
+        environ = {"HOME": str(scratch_home), **api_environment(server.url)}
+        await check("api", task, environ=environ, settings={"model": API_MODELS[api]})
 
 
 @pytest.mark.process

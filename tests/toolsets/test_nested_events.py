@@ -9,7 +9,10 @@ from typing import Any
 import anyio
 import pytest
 from msgspec import structs
+from tests.engines.api.conftest import MODELS as API_MODELS
+from tests.engines.api.conftest import environment as api_environment
 from tests.support import fake_pi
+from tests.support.model_server import ModelServer, script64
 from tests.support.nested_contract import ROOT, check_contract
 from tests.support.pi_setup import environment, task
 from tests.support.retinue_factory import scripted
@@ -95,6 +98,22 @@ async def test_offline_engine_emits_the_documented_subagent_events(open_retinue,
     (workplace / "kettle.py").write_text('"""Boils water."""\n\n\ndef boil(water):\n    return water\n')
     async with open_retinue("offline") as retinue:
         await check_contract(retinue, vault, "explorer", "Where is water boiled?")
+
+
+@pytest.mark.parametrize("api", API_MODELS)
+@pytest.mark.parametrize(
+    ("steps", "fails"),
+    [
+        ([{"text": "I look.", "tool": "ls", "args": {}}, {"text": "Done."}], False),
+        ([{"text": "I look.", "tool": "ls", "args": {}}, {"fail": {"status": 401, "times": -1}}], True),
+    ],
+    ids=["answers", "fails"],
+)
+async def test_api_engine_emits_the_documented_subagent_events(open_retinue, vault, scratch_home, api, steps, fails):
+    async with ModelServer() as server:
+        environ = {"HOME": str(scratch_home), **api_environment(server.url)}
+        async with open_retinue("api", environ=environ, settings={"model": API_MODELS[api]}) as retinue:
+            await check_contract(retinue, vault, "explorer", script64(steps), fails=fails)
 
 
 @pytest.mark.process

@@ -17,7 +17,15 @@ import msgspec
 from msgspec import Struct
 
 from retinue.engines.base import Completion, Emit
-from retinue.engines.toolbox import AgentToolbox, InvalidToolUse, ToolOutcome, ToolSchema, finalize_tool, make_tool
+from retinue.engines.toolbox import (
+    AgentToolbox,
+    InvalidToolUse,
+    ToolOutcome,
+    ToolSchema,
+    delegation_tools,
+    finalize_tool,
+    make_tool,
+)
 from retinue.model.events import (
     Event,
     Finalized,
@@ -106,7 +114,7 @@ async def run_agent_loop(
     The model sees and calls only those tools of the toolbox that the spec grants. Texts that are added to `steering`
     meanwhile become user messages before the next request.
     """
-    tools = await _granted_tools(spec, toolbox)
+    tools = _granted_tools(spec, toolbox)
     if steering is not None:
         await emit(Completion.PENDING)
     conversation = _Conversation(spec, tools, emit, [] if steering is None else steering)
@@ -221,12 +229,10 @@ class _WrapUpLimit:
         return None
 
 
-async def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
+def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
     tools = toolbox.restricted_to(spec.grant.tools).with_tools(*map(make_tool, spec.functions))
-    if spec.callback:
-        from retinue.engines.delegation_client import list_tools
-
-        tools = tools.with_tools(*await list_tools(spec.callback))
+    if spec.delegation:
+        tools = tools.with_tools(*delegation_tools(spec.delegation))
     return tools.with_tools(finalize_tool(spec.output_schema)) if spec.finalize else tools
 
 

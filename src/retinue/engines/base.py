@@ -79,7 +79,9 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """Stores sessions itself, and continues from a spec's `native_session`."""
     finalizes: bool = False
     delegates: bool = False
-    """Has delegation tools, which call back to the parent process, where a run is granted them."""
+    """Has delegation tools, where a run is granted them: those of `RunSpec.delegation`."""
+    delegates_by_socket: bool = False
+    """They run in a process of the engine, and call this one by `RunSpec.callback`."""
     steers: bool = False
     """Accepts messages while an agent works: the engine is a `SupportsSteering`."""
     calls_functions: bool = False

@@ -283,14 +283,15 @@ class _ScriptRunner:
         return msgspec.structs.replace(step, returns=outcome.text, is_error=outcome.is_error)
 
     async def _delegate(self, args: ToolArguments) -> None:
-        from retinue.engines.delegation_client import call_tool
-        from retinue.engines.toolbox import ToolOutcome
+        from retinue.engines.toolbox import ToolOutcome, call_delegation
 
-        use, callback = ToolUse(self._next_call_id(), SPAWN_TOOL, args), self._spec.callback
+        use, delegation = ToolUse(self._next_call_id(), SPAWN_TOOL, args), self._spec.delegation
         await self._emit(ToolCalled(use.id, use.name, use.args))
         await self._emit(self._message_ended("tool_use"))
         outcome = (
-            await call_tool(callback, use) if callback else ToolOutcome(f"Unknown tool: {SPAWN_TOOL}", is_error=True)
+            await call_delegation(delegation, use)
+            if delegation
+            else ToolOutcome(f"Unknown tool: {SPAWN_TOOL}", is_error=True)
         )
         await self._emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
 

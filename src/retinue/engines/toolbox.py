@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from retinue.model.results import Finalization
+from retinue.model.run_services import Delegation
 from retinue.model.runs import ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
 
@@ -49,7 +50,7 @@ class FunctionTool(Struct, frozen=True):
 
 
 class RemoteTool(Struct, frozen=True):
-    """A tool of another process, which validates the arguments and bounds the result."""
+    """A tool outside the engine, which validates the arguments and bounds the result."""
 
     schema: ToolSchema
     call: Callable[[ToolUse], Awaitable[ToolOutcome]]
@@ -160,6 +161,22 @@ async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str
         if inspect.isawaitable(result):
             result = await result
     return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+
+
+def delegation_tools(delegation: Delegation) -> tuple[RemoteTool, ...]:
+    """Return the tools that a run delegates with."""
+    return tuple(
+        RemoteTool(
+            ToolSchema(tool.name, tool.description, dict(tool.input_schema)), partial(call_delegation, delegation)
+        )
+        for tool in delegation.list_tools()
+    )
+
+
+async def call_delegation(delegation: Delegation, use: ToolUse) -> ToolOutcome:
+    """Call a delegation tool and return its outcome, failures included; cancelling it stops the child runs."""
+    answer = await delegation.call(use.name, use.id, use.args)
+    return ToolOutcome(answer.text, is_error=answer.is_error)
 
 
 def finalize_tool(output_schema: Mapping[str, Any] | None = None) -> FunctionTool:

@@ -1,4 +1,4 @@
-"""The client of a control socket: watch, cancel, steer and extend runs of another process, and delegate to it."""
+"""The client of a control socket: watch, cancel, steer and extend runs of another process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue.ipc import UNIX_SOCKETS_SUPPORTED, messages
 from retinue.ipc.messages import Command, ErrorReply, HelloCommand, HelloReply, Reply, encode_line
 from retinue.model.event_codec import EventRecord
-from retinue.model.runs import CallbackAddress
 from retinue.support.sockets import CancelSafeReceiveStream
 
 HANDSHAKE_TIMEOUT = 3.0
@@ -142,24 +141,3 @@ def remove_socket(address: str) -> None:
     """Remove the socket of a process that has ended."""
     with suppress(OSError):
         Path(address).unlink()
-
-
-async def send_as_run(callback: CallbackAddress, command: Command) -> Reply | None:
-    """Send a command of a run that delegates, on a connection of its own, and return the reply.
-
-    None if the run has ended. Cancelling the request cancels the call that it made.
-
-    Raises:
-        RecursionError: the arguments of a call are nested too deeply.
-    """
-    # Together: the answer to hello has nothing that is needed.
-    lines = encode_line(HelloCommand(token=callback.token.reveal())) + encode_line(command)
-    try:
-        async with await anyio.connect_unix(callback.address) as stream:
-            await stream.send(lines)
-            connection = ControlConnection(stream)
-            while isinstance(reply := await connection.next_reply(), HelloReply):
-                pass
-            return reply
-    except (OSError, anyio.BrokenResourceError):
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 
@@ -12,35 +11,24 @@ from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from retinue.ipc import messages
-from retinue.ipc.messages import VERSION, CallTool, Command, ErrorReply, Reply, ToolDescription, encode_line
+from retinue.ipc.messages import VERSION, CallTool, Command, ErrorReply, Reply, encode_line
 from retinue.ipc.outgoing_queue import OutgoingQueue
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
 from retinue.ipc.socket_path import is_same_user
 from retinue.model.errors import RefusedError
 from retinue.model.events import RunEnded
-from retinue.model.tasks import CallContext
-from retinue.runtime.delegation import MAX_CONNECTIONS, DelegatingRun
+from retinue.runtime.delegation import DelegatingRun
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.support.sockets import CancelSafeReceiveStream
-from retinue.toolsets.base import (
-    MAX_AGENTS,
-    ToolProvider,
-    ToolResult,
-    available_agents,
-    describe_agent,
-    requested_tools,
-)
+from retinue.toolsets.base import ToolResult
+from retinue.toolsets.delegation import TOO_MANY_CALLS
 
 MAX_BATCH_EVENTS = 256
 """Events sent together."""
 TOO_MANY_CLIENTS = f"{MAX_CLIENTS} others are connected already. Try again when one of them has left."
 OTHER_VERSION = f"This process speaks version {VERSION} of the control protocol."
 INVALID_TOKEN = "No run that may delegate has this token: it was never given, or its run has ended."  # noqa: S105 - a message
-TOO_MANY_CALLS = f"This run has {MAX_CONNECTIONS} calls under way already. Wait until one of them has been answered."
-INTERNAL_ERROR = (
-    "The call was ended by a fault of Retinue itself, which its log describes. The run goes on: do without it."
-)
 
 
 async def handle_connection(stream: SocketStream, server: ControlServer) -> None:
@@ -61,7 +49,7 @@ async def handle_connection(stream: SocketStream, server: ControlServer) -> None
             if has_room:
                 await _serve_client(stream, receiver, server)
     elif run := server.orchestrator.delegation.find_by_token(hello.token):
-        with run.connection() as has_room:
+        with run.counted_call() as has_room:
             await stream.send(welcome if has_room else encode_line(ErrorReply(TOO_MANY_CALLS)))
             if has_room:
                 await DelegationConnection(stream, receiver, run, server).serve()
@@ -92,8 +80,7 @@ class DelegationConnection:
     ) -> None:
         self._receiver = receiver
         self._run = run
-        self._toolset = server.toolset
-        self._orchestrator = server.orchestrator
+        self._delegation = server.make_delegation(run)
         self._outgoing = OutgoingQueue(stream.send)
         self._scope = anyio.CancelScope()
         self._call_scope: anyio.CancelScope | None = None
@@ -118,9 +105,9 @@ class DelegationConnection:
     async def _dispatch(self, command: Command | ErrorReply) -> None:
         match command:
             case messages.ListTools():
-                await self._send(messages.ToolsReply(tools=describe_tools(self._toolset, self._run.context)))
+                await self._send(messages.ToolsReply(tools=self._delegation.list_tools()))
             case messages.ListAgents():
-                await self._send(_list_agents(self._run, self._orchestrator))
+                await self._send(messages.AgentsReply(self._delegation.list_agents()))
             case CallTool():
                 self._start_call(command)
             case ErrorReply():
@@ -156,46 +143,15 @@ class DelegationConnection:
             self._scope.cancel()  # the run has ended, and with it all its calls
 
     async def _call_tool(self, request: CallTool) -> Reply:
-        run_tool = self._toolset.handlers.get(request.tool)
-        if run_tool is None:
-            return ErrorReply(f"There is no tool {request.tool!r}. Tools: {', '.join(self._toolset.handlers)}.")
-        try:
-            call = self._run.tool_call_context(request.tool_call)
-        except ValueError as error:
-            return ErrorReply(str(error))
-
         async def send_partial(partial: ToolResult) -> None:
             self._outgoing.send_update(request.tool_call, lambda: messages.PartialReply(result=partial.as_json()))
 
-        try:
-            result = await run_tool(request.arguments, call, send_partial if request.partials else None)
-        except Exception:  # a fault of ours is the answer to this call, and no reason to end the run that made it
-            logging.getLogger("retinue").exception(INTERNAL_ERROR)
-            return ErrorReply(INTERNAL_ERROR)
-        finally:
-            self._outgoing.drop_updates(request.tool_call)
+        update = send_partial if request.partials else None
+        result = await self._delegation.run_tool(request.tool, request.tool_call, request.arguments, update)
+        self._outgoing.drop_updates(request.tool_call)
+        if isinstance(result, str):
+            return ErrorReply(result)
         return messages.ToolResultReply(result=result.as_json())
-
-
-def describe_tools(toolset: ToolProvider, call: CallContext) -> tuple[ToolDescription, ...]:
-    """Return the tools that a host may register for the call, as the wire spells them."""
-    return tuple(ToolDescription(tool.name, tool.description, tool.input_schema) for tool in toolset.list_tools(call))
-
-
-def _list_agents(run: DelegatingRun, orchestrator: Orchestrator) -> Reply:
-    """Return the agents as profiles, without persona and memory; their texts are redacted here, as in records."""
-    found = [(entry.agent.to_profile(), entry) for entry in available_agents(orchestrator, run.context)[:MAX_AGENTS]]
-    return messages.AgentsReply(
-        tuple(
-            messages.AgentDescription(
-                agent.name,
-                describe_agent(orchestrator, entry),
-                orchestrator.redact(agent.body),
-                requested_tools(agent.tools),
-            )
-            for agent, entry in found
-        )
-    )
 
 
 # -- any other process of the user -----------------------------------------------------------------

@@ -47,6 +47,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, from_line, to_line
+from retinue.model.run_services import AgentDescription, ToolDescription
 from retinue.output.untrusted_text import complete_escapes, map_strings, replace_surrogates
 
 VERSION = 1
@@ -162,14 +163,6 @@ BridgeRequest = ListToolsRequest | CallToolRequest | CancelRequest | RestoreRequ
 # -- messages of both ------------------------------------------------------------------------------
 
 
-class ToolDescription(Struct, frozen=True, rename="camel"):
-    """One tool, as a host registers it."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, Any]
-
-
 DrawnLine = Sequence[tuple[str, str]]
 """Pieces of text, each with the name of its style."""
 StyledRows = Sequence[DrawnLine]
@@ -266,16 +259,6 @@ class SubscriberLagged(Struct, frozen=True, tag="lagged"):
 
 class ErrorReply(Struct, frozen=True, tag="declined"):
     message: str
-
-
-class AgentDescription(Struct, frozen=True):
-    """An agent that a run may delegate to, without persona and memory (decision D9)."""
-
-    name: str
-    description: str
-    body: str
-    tools: tuple[str, ...] | None
-    """In pi's names; None for those of its caller."""
 
 
 class AgentsReply(Struct, frozen=True, tag="agents"):

@@ -19,13 +19,13 @@ from anyio.abc import SocketListener, SocketStream
 from retinue.ipc import UNIX_SOCKETS_SUPPORTED
 from retinue.ipc.socket_path import open_listener
 from retinue.model.event_codec import EventRecord
-from retinue.runtime.delegation import MAX_CONNECTIONS
+from retinue.runtime.delegation import MAX_CALLS, DelegatingRun
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.support.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from retinue.toolsets.base import ToolProvider
+    from retinue.toolsets.delegation import ToolsetDelegation
 
 
 HANDSHAKE_TIMEOUT = 5.0
@@ -80,11 +80,15 @@ class ControlServer:
     """A server that listens from the first run until its block ends. None of its faults reaches a run."""
 
     def __init__(
-        self, socket: ControlSocket, orchestrator: Orchestrator, make_toolset: Callable[[], ToolProvider]
+        self,
+        socket: ControlSocket,
+        orchestrator: Orchestrator,
+        make_delegation: Callable[[DelegatingRun], ToolsetDelegation],
     ) -> None:
         self.orchestrator = orchestrator
         self._socket = socket
-        self._make_toolset = make_toolset
+        self.make_delegation = make_delegation
+        """Makes the tools of a run that delegates by the socket."""
         self._tasks = BackgroundTasks(self._listen)
         self._is_closing = False
         self._waiting_scopes: set[anyio.CancelScope] = set()
@@ -112,17 +116,12 @@ class ControlServer:
         if self._socket.listener is not None:
             self._socket.listener.close()
 
-    @property
-    def toolset(self) -> ToolProvider:
-        """The tools that runs of this process delegate with."""
-        return self._make_toolset()
-
     @contextmanager
     def limit_handshake(self) -> Iterator[None]:
         """Limit the time of a handshake in the block; too many handshakes at once end the oldest."""
         with anyio.move_on_after(HANDSHAKE_TIMEOUT) as scope:
             self._handshakes.append(scope)
-            if len(self._handshakes) > MAX_CLIENTS + MAX_CONNECTIONS * len(self.orchestrator.delegation):
+            if len(self._handshakes) > MAX_CLIENTS + MAX_CALLS * len(self.orchestrator.delegation):
                 self._handshakes.pop(0).cancel()
             try:
                 yield

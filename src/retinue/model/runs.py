@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from retinue.model.agents import AgentProfile
+from retinue.model.run_services import Delegation
 from retinue.model.tasks import Lineage
 
 
@@ -159,7 +160,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     """Environment variables whose values are masked wherever text leaves."""
     callback: CallbackAddress | None = None
-    """What its delegation tools reach; given when it starts, and only where it may use them."""
+    """What the delegation tools of its process reach; given when it starts, and only where it may use them."""
+    delegation: Delegation | None = None
+    """The same for engines of this process, as functions; likewise."""
     vault_path: str | None = None
     """The user's vault: its beginning and its end are told there, too."""
     fetch_private_addresses: bool = False

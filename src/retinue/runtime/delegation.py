@@ -1,7 +1,7 @@
 """Delegation: a run calls the process that started it, which makes and records every child run.
 
-While its engine works, a run that may delegate is registered here by a token of its own. Its calls are tasks of the
-run: the end of the run ends them.
+An engine of this process calls functions of the spec. The process of an engine calls the control socket: while it
+works, its run is registered here by a token of its own. The calls are tasks of the run: the end of the run ends them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import anyio
 from msgspec import Struct, structs
 
 from retinue.engines.base import Emit
+from retinue.model.run_services import Delegation
 from retinue.model.runs import RunSpec, Secret
 from retinue.model.tasks import AncestorTask, CallContext
 from retinue.model.tool_names import is_delegation
@@ -22,8 +23,8 @@ from retinue.runtime.active_run import ActiveRun
 from retinue.runtime.supervisor import ExecuteSpec
 from retinue.support.tasks import BackgroundTasks
 
-MAX_CONNECTIONS = 16
-"""Connections of one run at once: no model needs more, and a child process that floods us gets no further."""
+MAX_CALLS = 16
+"""Calls and connections of one run at once: no model needs more, and one that floods us gets no further."""
 MAX_CALL_ID_CHARS = 1024
 """Characters of the id a provider gave a tool call."""
 TOKEN_BYTES = 32
@@ -67,24 +68,26 @@ def create_token() -> Secret:
 class DelegatingRun:
     """A run that may delegate, while its engine works."""
 
-    def __init__(self, run: ActiveRun, token: Secret, context: CallContext) -> None:
+    def __init__(self, run: ActiveRun, context: CallContext) -> None:
         self.run = run
         self.run_id = run.spec.run
         self.context = structs.replace(context, lineage=structs.replace(context.lineage, parent_run=self.run_id))
         """The context of its calls outside any tool call."""
-        self._token = token.reveal().encode()
+        callback = run.spec.callback
+        self._token = callback.token.reveal().encode() if callback else b""
         self._slot = run.slot
         self._slot_lock = anyio.Lock(fast_acquire=True)
         self._waiting_calls = 0
         """Calls whose results it waits for."""
-        self._connections = 0
+        self._calls = 0
         self.is_running = False
         """Whether its engine works; before and after that its calls are refused."""
 
     def matches_token(self, token: str) -> bool:
         import hmac
 
-        return hmac.compare_digest(self._token, token.encode(errors="surrogatepass"))
+        is_equal = hmac.compare_digest(self._token, token.encode(errors="surrogatepass"))
+        return is_equal and bool(self._token)
 
     def tool_call_context(self, name: str) -> CallContext:
         """Return the context of a call made in the tool call of this id.
@@ -97,13 +100,13 @@ class DelegatingRun:
         return structs.replace(self.context, lineage=structs.replace(self.context.lineage, parent_call=name))
 
     @contextmanager
-    def connection(self) -> Iterator[bool]:
-        """Count a connection for the block; yield whether it is within the limit."""
-        self._connections += 1
+    def counted_call(self) -> Iterator[bool]:
+        """Count a call or a connection for the block; yield whether it is within the limit."""
+        self._calls += 1
         try:
-            yield self._connections <= MAX_CONNECTIONS
+            yield self._calls <= MAX_CALLS
         finally:
-            self._connections -= 1
+            self._calls -= 1
 
     async def execute(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do the run's own work; the end of it ends the child work that was started meanwhile."""
@@ -156,10 +159,15 @@ class DelegatingRun:
                 self._slot.release()
 
 
+MakeDelegation = Callable[[DelegatingRun], Delegation]
+"""Makes the tools of a delegating run, as functions for its engine."""
+
+
 class DelegationRegistry:
     """The runs that may delegate now, by id."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_delegation: MakeDelegation) -> None:
+        self._make_delegation = make_delegation
         self._runs: dict[str, DelegatingRun] = {}
 
     def __len__(self) -> int:
@@ -174,14 +182,15 @@ class DelegationRegistry:
 
     def wrap(self, run: ActiveRun, execute: ExecuteSpec) -> ExecuteSpec:
         """Return how to execute the run so that it can delegate meanwhile; `execute` itself if it may not."""
-        context, callback = run.child_context, run.spec.callback
-        if context is None or callback is None:
+        context = run.child_context
+        if context is None or not any(map(is_delegation, run.spec.grant.tools)):
             return execute
 
         async def execute_registered(spec: RunSpec, emit: Emit) -> None:
             if not run.slot.is_held:  # the previous attempt released it, and ended before it had one again
                 await run.slot.acquire()
-            delegating_run = self._runs[run.spec.run] = DelegatingRun(run, callback.token, context)
+            delegating_run = self._runs[run.spec.run] = DelegatingRun(run, context)
+            spec = structs.replace(spec, delegation=self._make_delegation(delegating_run))
             try:
                 await delegating_run.execute(partial(execute, spec, emit))
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 
 import anyio
 from msgspec import structs
@@ -13,6 +14,7 @@ from retinue.guards.budget import Budget
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import RunEnded
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
+from retinue.model.run_services import Delegation
 from retinue.model.runs import CallbackAddress, RemovedTool, RunSpec
 from retinue.model.tasks import CallContext, Mode, Plan
 from retinue.model.tool_names import is_delegation
@@ -56,6 +58,7 @@ class Orchestrator:
         bus: EventBus,
         redactor: Redactor,
         get_control_address: Callable[[], str | None],
+        make_delegation: Callable[[Orchestrator, DelegatingRun], Delegation],
     ) -> None:
         self._planner = planner
         self._executor = executor
@@ -71,7 +74,7 @@ class Orchestrator:
         """Counts the calls of the agent that this whole process runs below, if there is one."""
         self.active_runs = ActiveRuns(executor, store)
         self.budgets = ConversationBudgets(store)
-        self.delegation = DelegationRegistry()
+        self.delegation = DelegationRegistry(partial(make_delegation, self))
 
     def authorize(self, call: CallContext) -> AdmittedCall:
         """Return the settings and limits of a call that may dispatch at all; see `Planner.authorize`."""
@@ -238,7 +241,7 @@ class Orchestrator:
         # The first run of a session has the session's id.
         run = self._store.claim(spec.session) if spec.resumes else self._store.claim()
         callback, grant, notices = None, spec.grant, spec.notices
-        if planned.child_context and not planned.failure:
+        if planned.child_context and planned.delegates_by_socket and not planned.failure:
             if address := self._get_control_address():
                 callback = CallbackAddress(address, create_token())
             else:

@@ -85,6 +85,8 @@ class PlannedRun(Struct, frozen=True):
     """The transcript of earlier runs of its session."""
     child_context: CallContext | None = None
     """The context of the calls its agent makes; None: it may not delegate."""
+    delegates_by_socket: bool = False
+    """Whether its agent makes them from a process of its own."""
     asked_session: str = ""
     """The session it continues, as its caller wrote it."""
     is_recorded: bool = True
@@ -248,6 +250,7 @@ class Planner:
             roots=(call.cwd,) if call.lineage.depth else call.roots,
             resume_blocks=draft.resume_blocks,
             child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset),
+            delegates_by_socket=draft.engine is not None and draft.engine.capabilities.delegates_by_socket,
             asked_session=task.session or "",
             # A missing engine is not wrong input: the run failed, and its session states why.
             is_recorded=call.records_refusals or not failure or failure.reason == ENGINE_MISSING,

@@ -246,6 +246,7 @@ def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
         environment={},
         secrets={},
         callback=None,
+        delegation=None,
         lineage=structs.replace(spec.lineage, ancestors=()),
     )
 

@@ -42,7 +42,6 @@ from retinue.engines.claude.tools import (
     tool_aliases,
 )
 from retinue.engines.claude.wire import ClaudeTransport
-from retinue.engines.delegation_client import list_agents
 from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
@@ -115,12 +114,12 @@ class ClaudeEngine:
                 await self._run_process(spec, process, emit, steering)
 
     async def _run_process(self, spec: RunSpec, process: ChildProcess, emit: Emit, steering: SteeringChannel) -> None:
-        wire = ClaudeTransport(process, tool_aliases(to_mcp_tool_name(SPAWN_TOOL)) if spec.callback else None)
+        wire = ClaudeTransport(process, tool_aliases(to_mcp_tool_name(SPAWN_TOOL)) if spec.delegation else None)
         run = ClaudeRun(process, wire, emit, steering)
         await run.start()
         await emit(Completion.PENDING)
-        toolbox = await build_own_toolbox(spec, self._readers)
-        agents = await list_agents(spec.callback) if spec.callback else ()
+        toolbox = build_own_toolbox(spec, self._readers)
+        agents = spec.delegation.list_agents() if spec.delegation else ()
         async with (
             BackgroundTasks(wire.pump),
             sdk.connect_client(

@@ -66,7 +66,7 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
         ),
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # The tools that exist, and those allowed without asking; others are refused, since nobody can be asked.
-        *("--tools", ",".join([*list_builtin_tools(spec), *(NATIVE_DELEGATION_TOOLS if spec.callback else ())])),
+        *("--tools", ",".join([*list_builtin_tools(spec), *(NATIVE_DELEGATION_TOOLS if spec.delegation else ())])),
         *("--permission-mode", "dontAsk", "--allowedTools", ",".join(list_allowed_tools(spec))),
         f"--resume={session}" if resumes else f"--session-id={session}",
         *write_prompt_files(folder, prompts),

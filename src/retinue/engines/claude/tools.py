@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from anyio import CapacityLimiter
 
-from retinue.engines.delegation_client import list_tools
-from retinue.engines.toolbox import AgentToolbox, finalize_tool, make_tool
+from retinue.engines.toolbox import AgentToolbox, delegation_tools, finalize_tool, make_tool
 from retinue.engines.tools.base import SandboxedDirectory
 from retinue.engines.tools.ls import ls
 from retinue.model.runs import RunSpec, ToolArguments
@@ -26,7 +25,7 @@ _DESCRIPTION_ARGUMENT = "description"
 
 def list_delegation_tools(spec: RunSpec) -> tuple[str, ...]:
     """Return the names of our delegation tools that the run has."""
-    return tuple(filter(is_delegation, spec.grant.tools)) if spec.callback else ()
+    return tuple(filter(is_delegation, spec.grant.tools)) if spec.delegation else ()
 
 
 def tool_aliases(spawn: str) -> Mapping[str, str]:
@@ -55,10 +54,10 @@ def list_own_tools(spec: RunSpec) -> tuple[str, ...]:
     return (*listing, *list_delegation_tools(spec), *((FINALIZE_TOOL,) if spec.finalize else ()))
 
 
-async def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
+def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
     toolbox = AgentToolbox((make_tool(ls, SandboxedDirectory(spec.cwd), readers), finalize_tool(spec.output_schema)))
-    if spec.callback:
-        toolbox = toolbox.with_tools(*await list_tools(spec.callback))
+    if spec.delegation:
+        toolbox = toolbox.with_tools(*delegation_tools(spec.delegation))
     return toolbox.restricted_to(list_own_tools(spec))
 
 

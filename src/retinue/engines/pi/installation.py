@@ -54,6 +54,7 @@ CAPABILITIES = EngineCapabilities(
     resumes_natively=True,
     finalizes=True,
     delegates=True,
+    delegates_by_socket=True,
     steers=True,
     reports_cost=True,
     environment=ENVIRONMENT,

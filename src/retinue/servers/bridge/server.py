@@ -14,7 +14,6 @@ from msgspec import UNSET, UnsetType, structs
 from retinue import __version__
 from retinue.client import Retinue
 from retinue.ipc import messages
-from retinue.ipc.connection import describe_tools
 from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, ToolResultReply
 from retinue.ipc.outgoing_queue import OutgoingQueue
 from retinue.model.errors import RefusedError
@@ -30,6 +29,7 @@ from retinue.servers.lifecycle import run_until_signal
 from retinue.servers.stdio import MAX_LINE_BYTES, claim_stdio
 from retinue.sessions.store import INTERRUPTED
 from retinue.toolsets.base import REFUSED_EXIT_CODE, RunTool, ToolResult, Toolset
+from retinue.toolsets.delegation import describe_tools
 
 MAX_CALLS = 256
 """Calls at once; more are refused. Runs queue for their slots below this."""
