@@ -19,6 +19,24 @@ JUDGES = (
     """async () => (await axe.run()).violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 120)}`)"""
 )
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+MARKDOWN = """\
+# Found
+It is in `x.py`, **line 2**: https://example.com/x
+
+##### Deep
+- [x] done
+- a list with [a link](https://example.com/y)
+
+> quoted
+
+| a wide table | with columns |
+|:--|--:|
+| `x` | 2 |
+
+```python
+x = 1
+```
+"""
 ANSWER = {"say": "Done."}
 IN_SIGHT = """() => {
   const { x, y, width, height } = document.activeElement.getBoundingClientRect();
@@ -41,7 +59,7 @@ def served(serve):
             {"call": "read", "args": {"path": "x.py"}, "returns": "# why\nx = 'text' + 1\n" * 30},
             {"call": "grep", "args": {"pattern": "a" * 300}, "returns": '{"found": [1, true]}', "isError": True},
             {"event": {"type": "notice", "code": "x", "message": "Something to know."}},
-            {"say": "# Found\nIt is in `x.py`, **line 2**: https://example.com/x " + "unbroken" * 60},
+            {"say": MARKDOWN + "unbroken" * 60},
         ],
         reviewer=[{"raise": "It broke."}],
         tester=[{"hear": True}, {"say": "Heard."}],

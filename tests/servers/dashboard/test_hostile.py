@@ -24,6 +24,24 @@ HOSTILE = f"{MARKUP}\n{LINKS}\n{ESCAPES}\n{TURNED}"
 ASKED = HOSTILE.replace("\x00", "")
 """Tasks and definitions with a NUL byte are refused by the server."""
 
+MARKDOWN = f"""\
+# Title with {MARKUP}
+
+[run](javascript:{RUNS}) [data](data:text/html,<script>{RUNS}</script>) [tab](java&#x09;script:{RUNS}) [file](file:///etc/passwd)
+[user](https://good.example@evil.example/) [relative](/api/v1/runs) [mail](mailto:a@b.example?body=x)
+![picture](https://example.com/picture.png) ![bad](javascript:{RUNS}) [https://good.example/](https://evil.example/ok)
+
+| a | b |
+|---|---|
+| <img src=x onerror='{RUNS}'> | [x](javascript:{RUNS}) |
+
+<div onclick="{RUNS}">block</div>
+
+[named]: javascript:{RUNS}
+[named] and &#x202e;turned
+"""
+NESTED = "\n\n".join(["[" * 250_000, "![a](" * 50_000, "- " * 125_000, "> - 1. " * 36_000])
+
 COUNTS = """() => ({
   executed: window.executed ?? false,
   scripts: document.querySelectorAll("#app script, #app iframe, #app style, #app object, #app embed").length,
@@ -53,6 +71,8 @@ def served(serve):
         ],
         tester=[{"call": "read", "args": {"path": "huge.txt"}, "returns": HUGE}, {"say": "It was long."}],
         reviewer=[{"raise": HOSTILE}],
+        implementer=[{"say": MARKDOWN}],
+        researcher=[{"event": {"type": "text", "text": NESTED[:140_000]}}, {"say": NESTED}],
     )
 
 
@@ -90,6 +110,32 @@ def test_hostile_run_is_shown_as_text_in_every_view(page):
     expect(page.locator(".row")).not_to_have_count(0)
     assert page.evaluate(COUNTS) == HARMLESS
     assert page.evaluate(UNSEEN) == 0
+
+
+def test_hostile_markdown_is_rendered_without_html_and_with_safe_links_only(page):
+    start_run(page, "implementer", "Write Markdown")
+    expect(page.locator(".markdown table")).to_be_visible()
+    shown = page.locator(".item.text .markdown")
+    expect(shown).to_contain_text("<script>")
+    expect(shown).to_contain_text(f"[run](javascript:{RUNS})")
+    expect(shown).to_contain_text("image: picture")
+    expect(shown).to_contain_text("https://good.example/ (evil.example)")
+    expect(shown).to_contain_text("⟨RLO⟩turned")
+    found = page.evaluate(COUNTS)
+    assert set(found.pop("links")) == {"https://example.com/picture.png", "https://evil.example/ok"}
+    assert found == {key: value for key, value in HARMLESS.items() if key != "links"}
+    assert page.evaluate(UNSEEN) == 0
+    link = page.get_by_role("link", name="image: picture")
+    assert link.get_attribute("rel") == "noopener noreferrer nofollow"
+
+
+def test_markdown_of_a_megabyte_of_brackets_and_lists_leaves_the_page_usable(page):
+    start_run(page, "researcher", "Nest")
+    expect(state_of(page)).to_have_text("Done")
+    expect(page.locator(".item.text")).to_have_count(2)
+    expect(page.locator(".item.text").last).to_contain_text("not shown")
+    page.get_by_role("tab", name="Details").click()
+    expect(page.get_by_role("heading", name="Where it is")).to_be_visible()
 
 
 def test_hostile_failure_is_shown_as_text(page):

@@ -29,6 +29,7 @@ def served(serve):
         implementer=[{"say": "An answer to: {task}"}],
         tester=[{"say": "An answer to: {task}"}],
         lead=[{"spawn": {"agent": "tester", "task": "A part of it"}}, {"say": "Led."}],
+        analyst=[{"say": "## Found\n\nIt is **here**:\n\n| a | b |\n|---|---|\n| `1` | 2 |\n\n- [x] done"}],
         writer=[
             {"hear": True},
             {"event": {"type": "thinking_delta", "text": "Let me "}},
@@ -40,6 +41,7 @@ def served(serve):
     )
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True)
+    (folder / "analyst.md").write_text("---\nname: analyst\ndescription: Analyses\ntools: []\n---\nYou analyse.\n")
     (folder / "writer.md").write_text("---\nname: writer\ndescription: Writes\ntools: []\n---\nYou write.\n")
     mine = served.project.parent / ".config" / "retinue" / "agents"
     mine.mkdir(parents=True)
@@ -75,6 +77,21 @@ def test_tool_call_expands_to_arguments_and_result(page):
     call.locator("summary").click()
     expect(call.locator(".arguments")).to_contain_text("limit20", use_inner_text=False)
     expect(call.locator(".inside pre.output")).to_have_text("# Notes\nThe word is XYZZY.\n")
+
+
+def test_answer_is_rendered_as_markdown_or_shown_raw(page):
+    start_run(page, "analyst", "Analyse")
+    answer = page.locator(".item.text")
+    expect(answer.get_by_role("heading", name="Found")).to_be_visible()
+    expect(answer.locator("strong")).to_have_text("here")
+    expect(answer.locator("td code")).to_have_text("1")
+    expect(answer.locator("li")).to_contain_text("☑ done")
+    page.get_by_role("radio", name="Raw").check(force=True)
+    expect(answer.locator("pre")).to_contain_text("## Found")
+    page.reload()
+    expect(answer.locator("pre")).to_contain_text("**here**")
+    page.get_by_role("radio", name="Rendered").check(force=True)
+    expect(answer.locator("strong")).to_have_text("here")
 
 
 def test_streamed_text_is_shown_also_after_a_reload(page):

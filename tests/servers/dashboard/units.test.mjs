@@ -9,6 +9,8 @@ import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
 import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/retinue/servers/http/dashboard/highlight.js";
 import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, mergeRows } from "../../../src/retinue/servers/http/dashboard/store.js";
 import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
+import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
+import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
 import { mainArgument } from "../../../src/retinue/servers/http/dashboard/tool.js";
 
 const HOSTILE = [
@@ -231,4 +233,31 @@ test("tool call is summarized by its main argument", () => {
   assert.equal(mainArgument({ tasks: "odd" }), "odd");
   assert.equal(mainArgument({ odd: "x" }), "x");
   assert.equal(mainArgument(null), "");
+});
+
+test("Markdown is parsed into tokens, with addresses left to the text", () => {
+  const describe = (text) => parseMarkdown(marked, text).map((token) => token.type);
+  assert.deepEqual(describe("# A\n\nb *c*\n\n- d\n\n| e |\n|---|\n| f |\n\n> g\n\n```js\nh\n```\n<b>i</b>"), ["heading", "space", "paragraph", "space", "list", "space", "table", "space", "blockquote", "space", "code", "paragraph"]);
+  const [{ tokens }] = parseMarkdown(marked, "see https://example.com/a and a@b.example\nnext");
+  assert.deepEqual(tokens.map((token) => token.type), ["text", "br", "text"]);
+});
+
+test("Markdown built to be slow is parsed in bounded time, and its text is kept", () => {
+  for (const piece of ["[", "- ", "![", "[a](", "[[[a]](b", "1. ", "> ", "> - ", "*a ", "a**b", "_a", "<", "<a ", "`", "~~a", "- a\n\n", "|a"]) {
+    const size = piece === "[" || piece === "- " ? 1_000_000 : 150_000; // longer text is not parsed
+    const text = piece.repeat(Math.floor(size / piece.length));
+    const began = performance.now();
+    const tokens = parseMarkdown(marked, text);
+    assert.ok(performance.now() - began < 20_000, `${JSON.stringify(piece)}: ${performance.now() - began} ms`);
+    assert.equal(tokens.map((token) => token.raw).join("").trim(), text.trim());
+  }
+});
+
+test("entities, headings and hosts are resolved without hiding anything", () => {
+  assert.equal(decodeEntities("&lt;b&gt; &amp;lt; &#x202e; &#0; &nope; &#128512;"), "<b> &lt; \u202e &#0; &nope; 😀");
+  assert.deepEqual([[1, 1], [3, 1], [6, 2], [1, 4]].map(([depth, before]) => headingLevel(depth, before)), [2, 2, 3, 2]);
+  assert.equal(hostToShow("https://good.example/x", "https://evil.example/x"), "evil.example");
+  assert.equal(hostToShow("good.example", "https://evil.example/"), "evil.example");
+  assert.equal(hostToShow("the documentation of src/a.py", "https://docs.example/"), "");
+  assert.deepEqual(["mailto:a@b.example", "mailto:a@b.example?body=x", "javascript:1"].map(isMailAddress), [true, false, false]);
 });

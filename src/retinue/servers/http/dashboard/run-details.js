@@ -2,6 +2,7 @@
 
 import { html, useState, Elapsed } from "./ui.js";
 import { cost, count, failureLabel, appearance, plural, shortId, tokens } from "./format.js";
+import { Markdown } from "./markdown.js";
 import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plainText } from "./text.js";
@@ -72,7 +73,7 @@ export function TaskAndFailure({ detail }) {
   const [isOpen, open] = useState(false);
   return html`
     <section class="asked ${isLong && !isOpen ? "folded" : ""}" aria-label="Task">
-      <${Block} text=${task} language="prose" />
+      <${Markdown} text=${task} />
       ${
         isLong &&
         html`

@@ -101,7 +101,8 @@ function toPiece(found, text, links, oneLine) {
   if (from < shown.length) found.push({ text: shown.slice(from) });
 }
 
-function isSafeLink(address) {
+// Returns whether an address leads where it says: http(s), without credentials and look-alike characters.
+export function isSafeLink(address) {
   try {
     const { protocol, username, password, host } = new URL(address);
     const named = address

@@ -2,6 +2,7 @@
 
 import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
 import { clock, cost, count, duration, roundDuration, appearance, plural, stateLabel, tokens } from "./format.js";
+import { Markdown, MarkdownSwitch } from "./markdown.js";
 import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { Tool } from "./tool.js";
@@ -22,6 +23,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
     item.kind === "ended" && items.findLast((one) => one.kind === "text")?.text === item.text;
   return html`
     <section class="transcript" aria-label="Transcript">
+      <div class="view-bar"><${MarkdownSwitch} /></div>
       ${
         items.length > shown.length &&
         html`
@@ -52,7 +54,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
           writing.text.shown &&
           html`
             <li class="item text now" key="text">
-              <${Block} text=${writing.text.shown} language="prose" kind="words" />
+              <${Markdown} text=${writing.text.shown} kind="words" />
             </li>
           `
         }
@@ -106,7 +108,7 @@ const Item = memo(({ item, ...about }) => {
 });
 
 const VIEWS = {
-  text: ({ text }) => html`<${Block} text=${text} language="prose" kind="words" />`,
+  text: ({ text }) => html`<${Markdown} text=${text} kind="words" />`,
   thinking: ({ text }) => html`<${Thinking} text=${text} />`,
   tool: (item, { row, isOver }) => html`
     <${Tool} item=${item} below=${row ? JSON.parse(row) : []} isOver=${isOver} />
@@ -139,14 +141,14 @@ const VIEWS = {
   stopped: ({ stopReason, error }) => html`<${Rule} icon="error">${plainText(`${STOPPED[stopReason]} ${error ?? ""}`)}<//>`,
   finalized: ({ status, result, error }) => html`
     <${Rule} icon=${status === "SUCCESS" ? "completed" : "error"}>${plainText(`Finalized: ${status}`)}<//>
-    ${[result, error].filter(Boolean).map((text) => html`<${Block} text=${text} language="prose" kind="words" />`)}
+    ${[result, error].filter(Boolean).map((text) => html`<${Markdown} text=${text} kind="words" />`)}
   `,
   ended: ({ text, failure, elapsed }, { isRepeated }) => html`
     ${
       text &&
       !isRepeated &&
       !failure &&
-      html`<${Block} text=${text} language="prose" kind="words" />`
+      html`<${Markdown} text=${text} kind="words" />`
     }
     <${Rule} icon=${appearance({ state: failure ? "error" : "completed", failure })}>
       ${failure ? `${stateLabel({ state: "error", failure })} after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}

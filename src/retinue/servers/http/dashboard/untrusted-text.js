@@ -34,13 +34,24 @@ export const Block = memoWithHooks(({ text, language = "", kind = "" }) => {
   `;
 });
 
+// Returns the nodes of a text within an element of the caller.
+export function renderText(text, { links = false } = {}) {
+  return pieces(text, { links }).map(renderPiece);
+}
+
+// A frame that scrolls sideways where its content is wider.
+export function ScrollFrame({ label, children }) {
+  const scroller = useScroller("output", children);
+  return html`<div class="scroll-frame" role="group" aria-label=${label} ref=${scroller}>${children}</div>`;
+}
+
 // Makes a block that overflows its frame focusable, to be scrolled by keyboard; other blocks are no tab stops.
 function useScroller(kind, text) {
   const element = useRef();
   useLayoutEffect(() => {
     const { current: frame } = element;
     if (kind !== "output" || !frame) return;
-    if (frame.scrollHeight > frame.clientHeight) frame.tabIndex = 0;
+    if (frame.scrollHeight > frame.clientHeight || frame.scrollWidth > frame.clientWidth) frame.tabIndex = 0;
     else frame.removeAttribute("tabindex");
   }, [kind, text]);
   return element;
