@@ -7,10 +7,11 @@ REAL := tests/real
 CLIENTS := tests/servers/mcp
 HOSTS := tests/hosts
 DASHBOARD := tests/servers/dashboard
+SITE := $(TOOLS)/site
 # Without byte code imports are two to five times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-hosts check format docs bench lock clean
+.PHONY: help demo test test-hosts check format docs docs-site bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -38,6 +39,9 @@ format: $(VENV)/.dev ## Format, and fix what can be fixed
 docs: $(VENV)/.dev ## Rewrite the reference pages from the code
 	$(BIN)/python -m docs._generate.reference
 
+docs-site: $(SITE)/.installed ## Build the documentation site in build/docs/site
+	$(SITE)/bin/python -m docs._generate.site
+
 bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 	$(BIN)/python -m benchmarks
 
@@ -45,6 +49,7 @@ lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addre
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude -o dev.txt dev.in build.in ../pyproject.toml
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o site.txt site.in
 	$(BIN)/python $(REAL)/install.py --lock
 	$(BIN)/python -m tests.servers.mcp.install --lock
 	$(BIN)/python -m tests.hosts.install --lock
@@ -54,7 +59,7 @@ LOCK := -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 clean: ## Remove everything the other commands created
-	rm -rf $(VENV) $(TOOLS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -87,3 +92,9 @@ $(TOOLS)/.browser: $(DASHBOARD)/install.py | $(VENV)/.dev
 # axe-core, which checks the accessibility of the dashboard.
 $(TOOLS)/.axe: $(DASHBOARD)/axe.py $(wildcard $(DASHBOARD)/axe/*) | $(VENV)/.dev
 	$(BIN)/python -m tests.servers.dashboard.axe $(TOOLS)
+
+# The generator of the documentation site.
+$(SITE)/.installed: requirements/site.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@

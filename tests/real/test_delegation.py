@@ -101,13 +101,14 @@ async def test_cancelling_a_program_ends_the_whole_tree(make_retinue, spawn, pro
     assert alive(tmp_path) == []
 
 
-async def test_delegation_token_is_in_no_file_of_the_program(make_retinue, spawn, tmp_path):
+async def test_delegation_token_is_in_no_file_of_the_program(make_retinue, spawn, program, tmp_path):
     tokens: list[bytes] = []
     async with make_retinue() as retinue, retinue.events(deltas=False) as watcher, anyio.create_task_group() as group:
         group.start_soon(run_lead, retinue, [spawn("worker", [{"text": "Done."}]), {"text": "Done."}])
         await until_told(watcher, lambda event: isinstance(event, ToolCalled))
-        tokens += [member._token for member in retinue._orchestrator.delegation._runs.values()]
+        # Claude Code's tools run in this process, so its run has no token.
+        tokens += [each._token for each in retinue._orchestrator.delegation._runs.values() if each._token]
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert any("native" in file.parts for file in files)
     assert [file for file in files if any(token in file.read_bytes() for token in tokens)] == []
-    assert len(tokens) == 1
+    assert len(tokens) == (1 if program.engine == "pi" else 0)
