@@ -23,7 +23,7 @@ from benchmarks.workload import scratch
 from retinue.model.event_codec import EventRecord, EventSource, to_line
 from retinue.model.events import PersistedEvent, RunEnded, RunQueued, RunStarted
 from retinue.model.results import AnswerStatus
-from retinue.servers.http.assets import AssetFolder
+from retinue.servers.http.app import AssetFolder
 
 ECHO = ("-m", "benchmarks.sse_echo")
 """An SSE server that only sends back what is posted to it."""

@@ -34,7 +34,7 @@ HEAVY = {
     "mcp": {"servers.mcp.sdk"},
     "mcp_types": {"servers.mcp.sdk"},
     "uvicorn": {"servers.asgi.serving"},
-    "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.http_auth"},
+    "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.serving"},
     "httpx2": {"engines.api.http", "engines.api.engine", "engines.tools.fetch"},
     "genai_prices": {"engines.api.pricing"},
     "yaml": {"agents.parse"},

@@ -34,7 +34,7 @@ from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Tas
 from retinue.runtime.active_run import ABORTED
 from retinue.runtime.event_bus import EventSubscription
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
-from retinue.runtime.restore import PastRun, restore_session
+from retinue.runtime.recorder import PastRun, restore_session
 from retinue.runtime.result_types import convert_result, make_schema
 from retinue.runtime.validation import wrong_type
 from retinue.sessions.jsonl import make_client_root
@@ -418,7 +418,7 @@ def _is_asyncio() -> bool:
 
 def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAsyncContextManager[Orchestrator]:
     """Let any task close the parts: the teardown of a fixture, a later cell of a notebook."""
-    from retinue.support.own_task import OwnTask
+    from retinue.support.tasks import OwnTask
 
     return OwnTask(parts)
 

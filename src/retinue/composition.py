@@ -48,10 +48,9 @@ def available_engines(
     With `owns_process` nothing but Retinue starts processes in this process. `providers` are those of the user's
     settings.
     """
-    from retinue.engines import script_file, scripted
+    from retinue.engines import offline, scripted
     from retinue.engines.api import providers as api_providers
     from retinue.engines.claude import installation as claude_code
-    from retinue.engines.offline import engine as offline
     from retinue.engines.pi import installation
     from retinue.engines.pi import providers as pi_providers
 
@@ -124,7 +123,7 @@ def available_engines(
         "scripted": EngineInfo(
             name="scripted",
             capabilities=scripted.CAPABILITIES,
-            make=lambda: script_file.from_environment(environ),
+            make=lambda: scripted.from_environment(environ),
             not_installed_reason=lambda: None,
             automatic=False,
             summary="plays back a script, for tests and documents",

@@ -9,8 +9,7 @@ from tests.support.retinue_factory import scripted
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.scripted import Script, ScriptedEngine, reply
-from retinue.model.run_services import AgentDescription
-from retinue.model.runs import RunSpec
+from retinue.model.runs import AgentDescription, RunSpec
 from retinue.model.tasks import Plan, Task
 from retinue.sessions.memory import MemoryStore
 

@@ -25,8 +25,7 @@ from retinue.ipc.connection import INVALID_TOKEN
 from retinue.ipc.server import MAX_CLIENTS
 from retinue.model.errors import ErrorCode
 from retinue.model.events import RunQueued, RunStarted
-from retinue.model.run_services import Delegation, DelegationAnswer
-from retinue.model.runs import CallbackAddress, RunSpec
+from retinue.model.runs import CallbackAddress, Delegation, DelegationAnswer, RunSpec
 from retinue.model.tasks import Plan, Task
 from retinue.runtime.delegation import MAX_CALLS
 from retinue.sessions.memory import MemoryRecord, MemoryStore

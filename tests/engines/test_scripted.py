@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from retinue.engines import script_file
+from retinue.engines import scripted
 from retinue.engines.base import RUN_NOT_ACTIVE, EngineError, engine_error
 from retinue.engines.scripted import FailEngine, RunCallback, ScriptedEngine, WaitStep, call, fail, finalize, reply
 from retinue.model.agents import AgentProfile
@@ -118,7 +118,7 @@ async def test_callback_runs_between_steps(tmp_path):
 
 
 async def test_steering_messages_are_delivered_before_the_next_step(tmp_path):
-    engine = script_file.parse_script(
+    engine = scripted.parse_script(
         b'{"steps": [{"call": "ls"}, {"hear": true}, {"say": "I heard: {steer}"}]}', name="x"
     )
     spec, events, has_called = make_run_spec(tmp_path), [], anyio.Event()
@@ -168,18 +168,18 @@ PLAYED = [
 async def test_script_file_plays_the_same_events(tmp_path):
     file = tmp_path / "script.json"
     file.write_text(json.dumps({"steps": STEPS}))
-    assert await record_run(script_file.load_script(file), make_run_spec(tmp_path)) == PLAYED
+    assert await record_run(scripted.load_script(file), make_run_spec(tmp_path)) == PLAYED
 
 
 async def test_script_is_read_from_the_environment_variable(tmp_path):
-    engine = script_file.from_environment({"RETINUE_SCRIPT": json.dumps({"steps": STEPS})})
+    engine = scripted.from_environment({"RETINUE_SCRIPT": json.dumps({"steps": STEPS})})
     assert await record_run(engine, make_run_spec(tmp_path)) == PLAYED
 
 
 async def test_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
     file = tmp_path / "script.toml"
     file.write_text('runs = [[{say = "one"}], [{say = "two"}]]\n[[agents.scout]]\nsay = "scouted"\n')
-    engine = script_file.from_environment({"RETINUE_SCRIPT": str(file)})
+    engine = scripted.from_environment({"RETINUE_SCRIPT": str(file)})
     spec = make_run_spec(tmp_path)
     scout = make_run_spec(tmp_path, agent=AgentProfile(name="scout"))
     texts = [(await record_run(engine, each))[0] for each in (spec, scout, spec, scout)]
@@ -187,7 +187,7 @@ async def test_toml_file_has_scripts_by_run_and_by_agent(tmp_path):
 
 
 async def test_without_a_script_a_default_answer_is_given(tmp_path):
-    engine = script_file.from_environment({})
+    engine = scripted.from_environment({})
     assert Text("A scripted answer of subject to: Answer.") in await record_run(engine, make_run_spec(tmp_path))
     finalized = await record_run(engine, make_run_spec(tmp_path, finalize=True))
     assert finalized[-1] == Finalized(Finalization("SUCCESS", "A scripted answer of subject to: Answer."))
@@ -206,7 +206,7 @@ async def test_without_a_script_a_default_answer_is_given(tmp_path):
 )
 def test_invalid_script_is_an_error_with_the_reason(script, complaint):
     with pytest.raises(EngineError) as caught:
-        script_file.from_environment({"RETINUE_SCRIPT": script})
+        scripted.from_environment({"RETINUE_SCRIPT": script})
     assert caught.value.failure.message.startswith(complaint)
 
 
@@ -215,7 +215,7 @@ def test_malformed_script_file_is_an_error(tmp_path, content):
     path = tmp_path / "script.json"
     path.write_bytes(content)
     with pytest.raises(EngineError, match="is no script"):
-        script_file.load_script(path)
+        scripted.load_script(path)
 
 
 @pytest.mark.parametrize("kind", ["missing", "fifo", "folder", "device"])
@@ -226,4 +226,4 @@ def test_script_path_that_is_no_regular_file_is_refused_at_once(tmp_path, kind):
     elif kind == "folder":
         path.mkdir()
     with pytest.raises(EngineError, match="Cannot read the script"):
-        script_file.load_script(path)
+        scripted.load_script(path)

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from retinue.guards.budget import Budget, BudgetGuard
 from retinue.guards.guard_set import create_guards
-from retinue.guards.idle import IdleGuard
 from retinue.guards.loop import LOOP_FAILURE, LoopGuard, call_signature
 from retinue.guards.output import OutputGuard
-from retinue.guards.timeout import TimeoutGuard
+from retinue.guards.timeout import IdleGuard, TimeoutGuard
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import MessageEnded, OutputBytesCounted, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.model.results import Usage

@@ -13,8 +13,7 @@ import pytest
 
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
-from retinue.hosts.config_paths import HostMachine
-from retinue.hosts.hosts import HOSTS, Host, own_command
+from retinue.hosts.hosts import HOSTS, Host, HostMachine, own_command
 from retinue.hosts.status import file_uri_to_path, find_installations
 
 FILES = Path(__file__).parent / "files"

@@ -19,8 +19,7 @@ from tests.hosts.test_installing import sample_config
 from tests.real.install import MissingError, node_and_npm, skip
 
 from retinue.engines.claude.installation import find_claude
-from retinue.hosts.config_paths import HostMachine
-from retinue.hosts.hosts import HOSTS
+from retinue.hosts.hosts import HOSTS, HostMachine
 
 pytestmark = [pytest.mark.process, pytest.mark.real]
 

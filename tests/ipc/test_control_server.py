@@ -18,7 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue import Retinue
 from retinue.engines.base import EngineInfo
 from retinue.engines.scripted import CAPABILITIES, RunCallback, ScriptedEngine, reply
-from retinue.ipc import socket_path
+from retinue.ipc import addresses
 from retinue.ipc.client import ProcessUnreachableError, open_connection
 from retinue.ipc.messages import (
     MAX_COMMAND_BYTES,
@@ -335,17 +335,17 @@ async def test_watcher_that_does_not_read_delays_no_run(runs):
 def stale_socket(tmp_path):
     """Return the path of a socket as a killed process leaves it."""
     tmp_path.chmod(0o700)
-    listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
+    listener, path = addresses.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
     listener.close()
     return path.rename(path.with_name("99999999-stale.sock"))
 
 
 def test_socket_of_a_killed_process_is_stale_and_removed(tmp_path, stale_socket):
-    listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
+    listener, path = addresses.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})
     with listener:
         other = path.rename(path.with_name("99999998-live.sock"))
-        socket_path.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})[0].close()
-        assert (stale_socket.exists(), other.exists(), socket_path.is_stale(other)) == (False, True, False)
+        addresses.open_listener({"XDG_RUNTIME_DIR": str(tmp_path)})[0].close()
+        assert (stale_socket.exists(), other.exists(), addresses.is_stale(other)) == (False, True, False)
 
 
 async def test_connecting_to_a_stale_socket_fails_and_removes_it(stale_socket):
@@ -363,7 +363,7 @@ def test_runtime_directory_too_long_public_or_missing_is_not_used(tmp_path):
     open_to_all.chmod(0o777)
     with TemporaryDirectory() as temporary:  # pytest's own may be too long
         for runtime in (deep, open_to_all, tmp_path / "missing", Path("relative")):
-            listener, path = socket_path.open_listener({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": temporary})
+            listener, path = addresses.open_listener({"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": temporary})
             listener.close()
             path.unlink()
             assert path.parent == Path(temporary, f"retinue-{os.getuid()}")
@@ -373,7 +373,7 @@ def test_public_socket_directory_is_refused(tmp_path):
     (tmp_path / f"retinue-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"retinue-{os.getuid()}").chmod(0o777)
     with pytest.raises(PermissionError):
-        socket_path.open_listener({"TMPDIR": str(tmp_path)})
+        addresses.open_listener({"TMPDIR": str(tmp_path)})
 
 
 async def test_run_continues_without_a_socket(runs, caplog):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.model.model_names import join_model, same_model, strip_provider
+from retinue.model.providers import join_model, same_model, strip_provider
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tests.support.ordinary_user import as_ordinary_user, open_folder
 
 from retinue.model.tasks import FileSlice
-from retinue.prompts.files import MAX_FILE_BYTES, read_file_blocks
+from retinue.prompts.compose import MAX_FILE_BYTES, read_file_blocks
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_unreadable_file_is_a_placeholder_and_never_blocks(folder, kind):
 LOCKED = """
 import json, sys
 from pathlib import Path
-from retinue.prompts.files import read_file_blocks
+from retinue.prompts.compose import read_file_blocks
 from retinue.model.tasks import FileSlice
 from tests.support.ordinary_user import drop_rights
 drop_rights()

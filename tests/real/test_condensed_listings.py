@@ -8,7 +8,7 @@ from tests.support.model_server import script64
 
 from retinue import Retinue
 from retinue.runtime.progress import CallProgress, ToolCallItem
-from retinue.tui.tool_lines import format_result
+from retinue.tui.event_lines import format_result
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 

@@ -14,10 +14,9 @@ from typing import Any
 from msgspec import structs
 
 from retinue.client import Retinue
-from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.event_codec import EventRecord, to_line, to_subagent_line
 from retinue.model.events import EphemeralEvent, MessageEnded, RunEnded, RunQueued, ToolCalled, ToolReturned
 from retinue.model.results import Usage
-from retinue.model.sidecar_events import to_subagent_line
 from retinue.model.tasks import CallContext, Lineage
 from retinue.sessions.paths import vault_log_folder
 

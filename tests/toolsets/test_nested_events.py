@@ -22,11 +22,10 @@ from retinue.client import Retinue
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import FailEngine, HangStep, RunCallback, ScriptedEngine, call, fail, finalize, reply
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.event_codec import EventRecord, EventSource
+from retinue.model.event_codec import EventRecord, EventSource, SubagentComplete, SubagentStart, to_subagent_event
 from retinue.model.events import RunEnded, RunQueued, Text
 from retinue.model.results import AnswerStatus
 from retinue.model.runs import RunSpec
-from retinue.model.sidecar_events import SubagentComplete, SubagentStart, to_subagent_event
 from retinue.model.tasks import Lineage, Mode, Plan
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.writer import WriterLimits

@@ -3,7 +3,7 @@
 import pytest
 
 from retinue.runtime.progress import ToolCallItem
-from retinue.tui.tool_lines import format_call, format_error, format_result
+from retinue.tui.event_lines import format_call, format_error, format_result
 
 CLAUDE_TRUNCATED = (
     "(Showing 100 of 150 matching files; 50 more are not listed. Narrow the pattern or path to see the rest.)"

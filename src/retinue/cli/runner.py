@@ -30,7 +30,7 @@ from retinue.cli.printing import (
 )
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure, RefusedError
-from retinue.model.model_names import same_model
+from retinue.model.providers import same_model
 from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.output.untrusted_text import to_one_line

@@ -10,7 +10,7 @@ import click
 from retinue.agents.agent import Agent
 from retinue.cli.printing import print_error, render_table
 from retinue.client import Retinue
-from retinue.model.model_names import join_model
+from retinue.model.providers import join_model
 from retinue.model.runs import Secret
 
 SECRET_MASK = "****"  # noqa: S105 - printed instead of a secret

@@ -7,6 +7,7 @@ Values out of range are clamped, values of a wrong type are ignored; both are re
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
@@ -15,8 +16,30 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.config.provider_tables import PROVIDERS_KEY, parse_providers
+from retinue.model.providers import ProviderSettings
 from retinue.model.runs import Limits
+
+PROVIDERS_KEY = "providers"
+PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""Names that can stand before the slash of a model."""
+
+
+def parse_providers(value: Any) -> tuple[Mapping[str, ProviderSettings], tuple[str, ...]]:
+    """Return the valid tables by name, and a message for each that is ignored."""
+    if not isinstance(value, Mapping):
+        return {}, (f"{PROVIDERS_KEY} ignored: expected tables such as [{PROVIDERS_KEY}.vllm]",)
+    found: dict[str, ProviderSettings] = {}
+    problems: list[str] = []
+    for name, table in value.items():
+        if not PROVIDER_NAME.fullmatch(name):
+            problems.append(f"{PROVIDERS_KEY}.{name} ignored: a name has lowercase letters, digits, '-' and '_'")
+            continue
+        try:
+            found[name] = msgspec.convert(table, ProviderSettings)
+        except msgspec.ValidationError as error:
+            problems.append(f"{PROVIDERS_KEY}.{name} ignored: {error}")
+    return found, tuple(problems)
+
 
 TRUE_WORDS = ("1", "true", "yes", "on")
 FALSE_WORDS = ("0", "false", "no", "off")

@@ -11,13 +11,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.config.directories import config_folder, expand_user_path, find_project_levels, pi_folder
-from retinue.config.provider_tables import PROVIDERS_KEY, parse_providers
 from retinue.config.settings import (
+    PROVIDERS_KEY,
     ResolvedSettings,
     SettingProblem,
     SettingsLayer,
     ToolsetDefaults,
     environment_layer,
+    parse_providers,
     resolve_settings,
 )
 from retinue.model.providers import ProviderSettings

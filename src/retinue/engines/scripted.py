@@ -3,17 +3,18 @@
     engine = ScriptedEngine(call("read", path="x"), WaitStep(2), reply("done"))
     engine = ScriptedEngine.from_scripts([fail("429 rate limit")], [reply("made it")])
 
-Or from a file: `script_file.load_script(path)`.
+Or from a file: `load_script(path)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from retinue.engines.base import RUN_NOT_ACTIVE, Completion, Emit, EngineCapabilities, EngineError, engine_error
 from retinue.model.errors import Failure
@@ -32,6 +33,7 @@ from retinue.model.results import Finalization, Usage
 from retinue.model.runs import RunSpec, ToolArguments, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.untrusted_text import map_strings
+from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
@@ -318,3 +320,131 @@ def _split_deltas(text: str, count: int) -> Iterator[TextDelta]:
     size = -(-len(text) // count) if count else 0
     for start in range(0, len(text), size) if size else ():
         yield TextDelta(text[start : start + size])
+
+
+SCRIPT_VARIABLE = "RETINUE_SCRIPT"
+MAX_SCRIPT_BYTES = 64 * 2**20
+"""Bytes of a script: large, because scripts also simulate floods of output."""
+DEFAULT_ANSWER = "A scripted answer of {agent} to: {task}"
+"""The answer where no script is configured."""
+
+
+class StepEntry(Struct, forbid_unknown_fields=True, rename="camel"):
+    """One step as written in a file."""
+
+    say: str | None = None
+    deltas: int = 0
+    call: str | None = None
+    args: ToolArguments = field(default_factory=dict)
+    returns: str = ""
+    is_error: bool = False
+    spawn: ToolArguments | None = None
+    fail: str | None = None
+    raises: str | None = field(default=None, name="raise")
+    finalize: Any = None
+    error: str | None = None
+    wait: float | None = None
+    hang: bool = False
+    hear: bool = False
+    event: Event | None = None
+
+
+class ScriptFile(Struct, forbid_unknown_fields=True):
+    steps: tuple[StepEntry, ...] = ()
+    runs: tuple[tuple[StepEntry, ...], ...] = ()
+    agents: Mapping[str, tuple[StepEntry, ...]] = field(default_factory=dict)
+
+
+def load_script(path: str | Path) -> ScriptedEngine:
+    """Return an engine that plays a script file.
+
+    Raises:
+        EngineError: the file cannot be read or is no script; the message names the position.
+    """
+    try:
+        data = read_regular_file(path, MAX_SCRIPT_BYTES)
+    except (OSError, ValueError, FileTooLargeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise engine_error(f"Cannot read the script {path}: {why}.", reason="script") from error
+    return parse_script(data, is_toml=str(path).endswith(".toml"), name=str(path))
+
+
+def from_environment(environment: Mapping[str, str]) -> ScriptedEngine:
+    """Return an engine for `RETINUE_SCRIPT`, a path or JSON; without it, one that answers with one sentence.
+
+    Raises:
+        EngineError: the value is no script.
+    """
+    value = environment.get(SCRIPT_VARIABLE, "")
+    if value.lstrip().startswith("{"):
+        return parse_script(value.encode(), name=SCRIPT_VARIABLE)
+    return load_script(value) if value else ScriptedEngine(_default_script)
+
+
+def parse_script(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEngine:
+    """Return an engine that plays the text of a script, which errors call `name`.
+
+    Raises:
+        EngineError: it is no script.
+    """
+    decode: Callable[..., Any] = msgspec.toml.decode if is_toml else msgspec.json.decode
+    try:
+        script: ScriptFile = decode(data, type=ScriptFile)
+        every = _build_script(script.steps)
+        agents = {agent: _build_script(steps) for agent, steps in script.agents.items()}
+        turns = ScriptedEngine.from_scripts(*(_build_script(steps) for steps in script.runs))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise engine_error(f"{name} is no script: {error}.", reason="script") from error
+
+    def script_for(spec: RunSpec) -> Script:
+        if spec.agent.name in agents:
+            return agents[spec.agent.name]
+        return turns.script_for(spec) if script.runs else every
+
+    return ScriptedEngine(script_for)
+
+
+def _build_script(entries: tuple[StepEntry, ...]) -> Script:
+    return tuple(_build_step(entry) for entry in entries)
+
+
+def _build_step(entry: StepEntry) -> Step:
+    kinds = (
+        entry.say,
+        entry.call,
+        entry.spawn,
+        entry.fail,
+        entry.raises,
+        entry.finalize,
+        entry.wait,
+        entry.hang or None,
+        entry.hear or None,
+        entry.event,
+    )
+    if sum(kind is not None for kind in kinds) != 1:
+        raise msgspec.ValidationError(
+            "a step needs exactly one of say, call, spawn, fail, raise, finalize, wait, hang, hear and event"
+        )
+    match entry:
+        case StepEntry(say=str(text)):
+            return reply(text, deltas=entry.deltas)
+        case StepEntry(call=str(name)):
+            return ToolCallStep(name=name, args=entry.args, returns=entry.returns, is_error=entry.is_error)
+        case StepEntry(spawn=dict(args)):
+            return DelegateStep(args)
+        case StepEntry(fail=str(text)):
+            return fail(text)
+        case StepEntry(raises=str(text)):
+            return FailEngine(engine_error(text))
+        case StepEntry(finalize=result) if result is not None:
+            return finalize(result, error=entry.error)
+        case StepEntry(wait=float(seconds)):
+            return WaitStep(seconds)
+        case StepEntry(hear=True):
+            return WaitForSteering()
+        case _:
+            return entry.event or HangStep()
+
+
+def _default_script(spec: RunSpec) -> Script:
+    return (finalize(DEFAULT_ANSWER),) if spec.finalize else (reply(DEFAULT_ANSWER, deltas=4),)

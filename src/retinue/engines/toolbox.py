@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from retinue.model.results import Finalization
-from retinue.model.run_services import Delegation
-from retinue.model.runs import ToolArguments, ToolFunction, ToolUse
+from retinue.model.runs import Delegation, ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
 
 

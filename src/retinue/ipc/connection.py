@@ -1,8 +1,13 @@
-"""Serve one connection of a control socket: commands of other processes, and tool calls of delegating runs."""
+"""Serve one connection of a control socket: commands of other processes, and tool calls of delegating runs.
+
+Its queue of outgoing messages also serves the bridge on stdio.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import anyio
@@ -11,10 +16,9 @@ from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from retinue.ipc import messages
-from retinue.ipc.messages import VERSION, CallTool, Command, ErrorReply, Reply, encode_line
-from retinue.ipc.outgoing_queue import OutgoingQueue
+from retinue.ipc.addresses import is_same_user
+from retinue.ipc.messages import VERSION, BridgeMessage, CallTool, Command, ErrorReply, Reply, encode_line
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
-from retinue.ipc.socket_path import is_same_user
 from retinue.model.errors import RefusedError
 from retinue.model.events import RunEnded
 from retinue.runtime.delegation import DelegatingRun
@@ -23,6 +27,62 @@ from retinue.runtime.orchestrator import Orchestrator
 from retinue.support.sockets import CancelSafeReceiveStream
 from retinue.toolsets.base import ToolResult
 from retinue.toolsets.delegation import TOO_MANY_CALLS
+
+OutgoingMessage = Reply | BridgeMessage
+MakeMessage = Callable[[], OutgoingMessage]
+
+
+class OutgoingQueue:
+    """Write messages one after the other. Of the unwritten partial results of a call only the newest is kept."""
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], update_interval: float = 0.0) -> None:
+        """`update_interval` is the time in seconds between two partial results: each repeats the whole so far."""
+        self._write = write
+        self._update_interval = update_interval
+        self._messages: deque[OutgoingMessage | anyio.Event] = deque()
+        self._updates: dict[str, MakeMessage] = {}
+        self._changed = anyio.Event()
+        self._urgent = anyio.Event()
+
+    def send(self, message: OutgoingMessage | anyio.Event) -> None:
+        """Add a message to the queue; an event is set when all messages before it are written."""
+        self._messages.append(message)
+        self._urgent.set()
+        self._changed.set()
+
+    async def drain(self) -> None:
+        """Return when all messages sent so far are written."""
+        self.send(written := anyio.Event())
+        await written.wait()
+
+    def send_update(self, call: str, make: MakeMessage) -> None:
+        """Replace the unwritten partial result of a call; it is made when it is written."""
+        self._updates[call] = make
+        self._changed.set()
+
+    def drop_updates(self, call: str) -> None:
+        """Remove the unwritten partial result of a call."""
+        self._updates.pop(call, None)
+
+    async def write_messages(self) -> None:
+        """Write until cancelled, or until the write function raises."""
+        while True:
+            await self._changed.wait()
+            self._changed, self._urgent = anyio.Event(), anyio.Event()
+            while self._messages:
+                message = self._messages.popleft()
+                if isinstance(message, anyio.Event):
+                    message.set()
+                else:
+                    await self._write(encode_line(message))
+            calls = tuple(self._updates)
+            for call in calls:
+                if not self._messages and (make := self._updates.pop(call, None)):
+                    await self._write(encode_line(make()))
+            if calls and self._update_interval:
+                with anyio.move_on_after(self._update_interval):
+                    await self._urgent.wait()
+
 
 MAX_BATCH_EVENTS = 256
 """Events sent together."""

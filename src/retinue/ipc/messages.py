@@ -47,7 +47,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, from_line, to_line
-from retinue.model.run_services import AgentDescription, ToolDescription
+from retinue.model.runs import AgentDescription, ToolDescription
 from retinue.output.untrusted_text import complete_escapes, map_strings, replace_surrogates
 
 VERSION = 1

@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import SocketListener, SocketStream
 
 from retinue.ipc import UNIX_SOCKETS_SUPPORTED
-from retinue.ipc.socket_path import open_listener
+from retinue.ipc.addresses import open_listener
 from retinue.model.event_codec import EventRecord
 from retinue.runtime.delegation import MAX_CALLS, DelegatingRun
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError

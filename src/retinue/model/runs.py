@@ -1,16 +1,53 @@
-"""The spec of one run, with its limits, tool grant and messages. No I/O."""
+"""The spec of one run, with its limits, tool grant, messages and delegation tools. No I/O."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
 from retinue.model.agents import AgentProfile
-from retinue.model.run_services import Delegation
 from retinue.model.tasks import Lineage
+
+
+class ToolDescription(Struct, frozen=True, rename="camel"):
+    """One tool, as a host or an engine registers it."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+class AgentDescription(Struct, frozen=True):
+    """An agent that a run may delegate to, without persona and memory (decision D9)."""
+
+    name: str
+    description: str
+    body: str
+    tools: tuple[str, ...] | None
+    """In pi's names; None for those of its caller."""
+
+
+class DelegationAnswer(Struct, frozen=True):
+    """The answer to a delegation call, bounded, with where to read the rest."""
+
+    text: str
+    is_error: bool = False
+
+
+class Delegation(Protocol):
+    """The delegation tools of one run, as functions. A process of its own has a `CallbackAddress` instead."""
+
+    def list_tools(self) -> tuple[ToolDescription, ...]:
+        """Return the tools that the run delegates with."""
+
+    def list_agents(self) -> tuple[AgentDescription, ...]:
+        """Return the agents that the run may delegate to, for engines that announce them."""
+
+    async def call(self, tool: str, call: str, arguments: dict[str, Any]) -> DelegationAnswer:
+        """Call a tool in the tool call of this id; a failure is an answer. Cancelling it stops the child runs."""
 
 
 class Secret:

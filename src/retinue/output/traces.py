@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from retinue.support.patterns import compile_pattern
+from retinue.support.cache import compile_pattern
 
 MAX_SHORT_TRACE = 10
 """Frames of a trace that is not shortened."""

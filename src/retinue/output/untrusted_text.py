@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from retinue.support.patterns import compile_pattern
+from retinue.support.cache import compile_pattern
 
 MAX_DEPTH = 200
 """Levels of nested values; deeper ones are left out."""

@@ -14,7 +14,7 @@ from retinue.guards.guard_set import GuardSet, create_guards
 from retinue.guards.schema import SCHEMA_REASON, schema_failure
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
-from retinue.model.model_names import join_model, same_model
+from retinue.model.providers import join_model, same_model
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
 from retinue.model.runs import NO_DEADLINE, Message, RunSpec
 from retinue.model.tasks import CallContext

@@ -12,7 +12,7 @@ from msgspec import structs
 from retinue.guards.schema import SCHEMA_REASON
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import AttemptStarted, ModelChanged, SteeringDelivered
-from retinue.model.model_names import join_model, normalize_model
+from retinue.model.providers import join_model, normalize_model
 from retinue.model.runs import RunSpec
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.runtime.active_run import ActiveRun, SteeringMessage

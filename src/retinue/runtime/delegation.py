@@ -15,8 +15,7 @@ import anyio
 from msgspec import Struct, structs
 
 from retinue.engines.base import Emit
-from retinue.model.run_services import Delegation
-from retinue.model.runs import RunSpec, Secret
+from retinue.model.runs import Delegation, RunSpec, Secret
 from retinue.model.tasks import AncestorTask, CallContext
 from retinue.model.tool_names import is_delegation
 from retinue.runtime.active_run import ActiveRun

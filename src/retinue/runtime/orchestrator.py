@@ -14,8 +14,7 @@ from retinue.guards.budget import Budget
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import RunEnded
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
-from retinue.model.run_services import Delegation
-from retinue.model.runs import CallbackAddress, RemovedTool, RunSpec
+from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec
 from retinue.model.tasks import CallContext, Mode, Plan
 from retinue.model.tool_names import is_delegation
 from retinue.output.redaction.redactor import Redactor

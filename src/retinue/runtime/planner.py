@@ -24,17 +24,15 @@ from retinue.agents.tool_policy import (
     find_unsupported_preferences,
 )
 from retinue.config.directories import engine_session_file
-from retinue.config.run_environment import depth_variables
+from retinue.config.run_environment import build_child_environment, depth_variables
 from retinue.config.settings import SETTING_RULES, Settings
 from retinue.config.settings_files import SettingsFiles
 from retinue.engines.base import EngineInfo
-from retinue.engines.child_environment import build_child_environment
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
-from retinue.prompts.compose import render_system_prompt
-from retinue.prompts.files import read_file_blocks
+from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.validation import (
     busy_session,

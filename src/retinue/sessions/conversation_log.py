@@ -3,7 +3,7 @@
     events.jsonl        the newest
     events.<n>.jsonl    older ones, n rising; the oldest are deleted
 
-The user's vault, if configured, has another log of the same kind, in the format of `model/sidecar_events.py`.
+The user's vault, if configured, has another log of the same kind, in the format of `model/event_codec.py`.
 Files rotate at a size, never inside a line. Best effort: nothing is synced, and a fault is logged once.
 """
 
@@ -15,8 +15,7 @@ import logging
 import os
 from pathlib import Path
 
-from retinue.model.event_codec import EventRecord
-from retinue.model.sidecar_events import to_subagent_line
+from retinue.model.event_codec import EventRecord, to_subagent_line
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.lease import try_lock
 from retinue.sessions.paths import RecordPosition, StateLayout, open_private, vault_log_folder

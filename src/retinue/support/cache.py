@@ -1,8 +1,10 @@
-"""Cache values until one of the objects they were made from is replaced."""
+"""Cache values until one of the objects they were made from is replaced, and compiled patterns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
+from functools import cache
 from typing import Generic, TypeVar
 
 MAX_CACHED = 1024
@@ -40,3 +42,6 @@ def _are_identical(some: tuple[object, ...], others: tuple[object, ...]) -> bool
         if one is not other:
             return False
     return True
+
+
+compile_pattern: Callable[[str], re.Pattern[str]] = cache(re.compile)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from retinue.model.run_services import AgentDescription, DelegationAnswer, ToolDescription
+from retinue.model.runs import AgentDescription, DelegationAnswer, ToolDescription
 from retinue.model.tasks import CallContext
 from retinue.output.truncate import read_on, truncate_text
 from retinue.output.untrusted_text import map_strings, replace_surrogates

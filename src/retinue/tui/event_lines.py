@@ -1,8 +1,11 @@
-"""Events as plain lines, for output without a screen: `12:34:56 explorer  → grep /pattern/`."""
+"""Events and tool calls as plain lines: `12:34:56 explorer  → grep /pattern/`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
@@ -21,10 +24,194 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
+from retinue.model.runs import ToolArguments
+from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.untrusted_text import first_line, to_one_line
-from retinue.support.formatting import SHORT_ID_LENGTH, format_time
-from retinue.tui.tool_lines import format_call
+from retinue.runtime.progress import ToolCallItem
+from retinue.support.formatting import SHORT_ID_LENGTH, format_time, pluralize
 from retinue.tui.widths import pad_text, text_width, wrap_text
+
+DELEGATION_TOOL = "delegate_to_subagents"
+MAX_ARGUMENT_CHARS = 120
+"""Characters of the arguments of a tool without a format of its own."""
+
+_NOTICE = re.compile(r"(?:(?:\A|\n\n)\[[^\n]*\]|(?:\A|\n)\([^\n]*\))\s*\Z")
+"""The notice of a tool about its own result, such as that it was truncated: ours and pi's in brackets below a blank
+line, Claude Code's `Glob` in parentheses on the last line."""
+_TRUNCATED = re.compile(r"limit reached|truncated|lines are shown|\bshowing \d+ of \d+", re.IGNORECASE)
+_EMPTY_RESULTS = frozenset({"", "(empty directory)", "(empty)", "No files found matching pattern", "No files found"})
+
+
+def format_call(name: str, args: ToolArguments) -> str:
+    """Return the call in one line: `grep → /pattern/ → *.py`."""
+    try:
+        if name == DELEGATION_TOOL:
+            return f"{name} {_format_delegation(args)}"
+        arguments = _CALLS.get(name, _format_other)(args)
+    except (TypeError, ValueError, RecursionError):  # arguments of a model can be anything; no view may fail on them
+        arguments = "(arguments that cannot be shown)"
+    return f"{name} → {arguments}" if arguments else name
+
+
+def format_result(call: ToolCallItem) -> str | None:
+    """Return the counts of a listing or search; None for results that are not counted."""
+    if call.result is None or call.is_error or call.name not in _RESULTS:
+        return None
+    return _RESULTS[call.name](call.result)
+
+
+def format_error(call: ToolCallItem) -> str | None:
+    """Return the first line of a failed call's result; None if the call did not fail."""
+    return (first_line(call.result or "") or "failed") if call.is_error else None
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def _format_read(args: ToolArguments) -> str:
+    path, offset, limit = _first_argument(args, "path", "file_path"), args.get("offset"), args.get("limit")
+    if limit is not None:
+        return f"{path}:{offset or 1}+{limit}"
+    return f"{path}:{offset}" if offset is not None else path
+
+
+def _format_grep(args: ToolArguments) -> str:
+    where = _first_argument(args, "glob") or _format_path(args)
+    return f"/{_first_argument(args, 'pattern')}/" + (f" → {where}" if where else "")
+
+
+def _format_find(args: ToolArguments) -> str:
+    where = _format_path(args)
+    return _first_argument(args, "pattern") + (f" in {where}" if where else "")
+
+
+def _format_edit(args: ToolArguments) -> str:
+    edits = args.get("edits")
+    changes = [edit for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else [args]
+    added = sum(_count_lines(_first_argument(edit, "newText", "new_string")) for edit in changes)
+    removed = sum(_count_lines(_first_argument(edit, "oldText", "old_string")) for edit in changes)
+    count = f" ({len(changes)} edits)" if len(changes) > 1 else ""
+    lines = f" +{added}/-{removed}" if added or removed else ""
+    return f"{_first_argument(args, 'path', 'file_path')}{count}{lines}"
+
+
+def _format_write(args: ToolArguments) -> str:
+    lines = _count_lines(_first_argument(args, "content"))
+    return _first_argument(args, "path", "file_path") + (f" +{lines}" if lines else "")
+
+
+def _format_task(args: ToolArguments) -> str:
+    task = first_line(_first_argument(args, "task"))
+    return ": ".join(filter(None, (_first_argument(args, "agent"), task)))
+
+
+def _format_spawn(args: ToolArguments) -> str:
+    """Return `explorer: Where is it?`, or `parallel: explorer, reviewer`."""
+    tasks = args.get("tasks")
+    if not isinstance(tasks, list):
+        return _format_task(args)
+    agents = ", ".join(_first_argument(task, "agent") for task in tasks if isinstance(task, dict))
+    return ": ".join(filter(None, (_first_argument(args, "mode"), agents)))
+
+
+def _format_delegation(args: ToolArguments) -> str:
+    """Return `3 sub-agents (default profile: researcher) profiles: [writer, researcher]`."""
+    tasks = args.get("tasks")
+    named = [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
+    default = _first_argument(args, "profile")
+    profiles = dict.fromkeys(name for task in named if (name := _first_argument(task, "profile")))
+    parts = pluralize(len(named), "sub-agent")
+    parts += f" (default profile: {default})" if default else ""
+    return parts + (f" profiles: [{', '.join(profiles)}]" if profiles else "")
+
+
+def _format_finalize(args: ToolArguments) -> str:
+    """Return `SUCCESS: It is in src/bus.py.`."""
+    status = _first_argument(args, "status")
+    answer = _first_argument(args, "result") if status == "SUCCESS" else _first_argument(args, "error", "result")
+    return ": ".join(filter(None, (status, first_line(answer))))
+
+
+def _format_written_todos(args: ToolArguments) -> str:
+    todos = args.get("todos")
+    return f"{pluralize(len(todos), 'todo')} written" if isinstance(todos, list) else ""
+
+
+def _format_edited_todos(args: ToolArguments) -> str:
+    indices = args.get("indices")
+    which = f" [{', '.join(map(str, indices))}]" if isinstance(indices, list) else ""
+    return f"{_first_argument(args, 'action')}{which}"
+
+
+def _format_other(args: ToolArguments) -> str:
+    arguments = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr) if args else ""
+    return arguments[:MAX_ARGUMENT_CHARS]
+
+
+_CALLS: Mapping[str, Callable[[ToolArguments], str]] = {
+    "read": _format_read,
+    "grep": _format_grep,
+    "find": _format_find,
+    "ls": lambda args: _first_argument(args, "path") or ".",
+    "bash": lambda args: first_line(_first_argument(args, "command")),
+    "edit": _format_edit,
+    "write": _format_write,
+    "web_search": lambda args: _first_argument(args, "query"),
+    "fetch_content": lambda args: _first_argument(args, "url"),
+    "subagent": _format_task,
+    "spawn_subagent": _format_spawn,
+    "get_subagent_output": lambda args: _first_argument(args, "sessionId"),
+    "get_subagent_session": lambda args: _first_argument(args, "sessionId"),
+    FINALIZE_TOOL: _format_finalize,
+    "write_todos": _format_written_todos,
+    "edit_todos": _format_edited_todos,
+}
+
+
+def _format_path(args: ToolArguments) -> str:
+    """Return the directory of a search, unless that is the working directory."""
+    path = _first_argument(args, "path")
+    return "" if path in {".", "./"} else path
+
+
+def _first_argument(args: Mapping[str, Any], *names: str) -> str:
+    """Return the first of these arguments that is present, as text: models also pass other types."""
+    return next((str(args[name]) for name in names if args.get(name) is not None), "")
+
+
+def _count_lines(text: str) -> int:
+    return len(text.splitlines())
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _summarize_listing(result: str) -> str:
+    entries, more = _split_entries(result)
+    folders = sum(entry.endswith("/") for entry in entries)
+    files = len(entries) - folders
+    counts = [pluralize(files, "file") if files else "", pluralize(folders, "dir") if folders else ""]
+    return (", ".join(filter(None, counts)) or "(empty)") + more
+
+
+def _summarize_matches(result: str) -> str:
+    entries, more = _split_entries(result)
+    return pluralize(len(entries), "match", "matches") + more
+
+
+def _split_entries(result: str) -> tuple[list[str], str]:
+    """Return the lines of a listing, and `+` if it was truncated."""
+    notice = _NOTICE.search(result)
+    is_truncated = bool(notice and _TRUNCATED.search(notice[0]))
+    # A file may be called `(draft)`: text in parentheses is a notice only if it reports a truncation.
+    if notice and (is_truncated or notice[0].lstrip().startswith("[")):
+        result = result[: notice.start()]
+    body = result.strip("\n")
+    return [] if body in _EMPTY_RESULTS else body.split("\n"), "+" if is_truncated else ""
+
+
+_RESULTS: Mapping[str, Callable[[str], str]] = {"ls": _summarize_listing, "find": _summarize_matches}
+
 
 NAME_WIDTH = 12
 """Columns of a run's name; longer names are cut to keep the columns aligned."""

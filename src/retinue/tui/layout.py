@@ -22,8 +22,8 @@ from retinue.runtime.progress import (
     ToolCallItem,
 )
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize
+from retinue.tui.event_lines import format_call, format_error, format_result
 from retinue.tui.renderer import StyledLine, StyledSpan, fit_line
-from retinue.tui.tool_lines import format_call, format_error, format_result
 from retinue.tui.widths import wrap_text
 
 T = TypeVar("T")

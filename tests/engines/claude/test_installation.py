@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.composition import available_engines
-from retinue.engines.child_environment import build_child_environment
+from retinue.config.run_environment import build_child_environment
 from retinue.engines.claude.installation import CLAUDE_VARIABLE, LOGIN_VARIABLES, find_claude, not_installed_reason
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from retinue.engines.child_environment import build_child_environment
+from retinue.config.run_environment import build_child_environment
 from retinue.engines.pi.installation import ENVIRONMENT
 from retinue.engines.pi.providers import PROVIDERS, provider_variables
 

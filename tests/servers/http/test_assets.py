@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from retinue.engines.scripted import reply
-from retinue.servers.http.assets import CONTENT_TYPES, DASHBOARD_FOLDER, PUBLIC_FILES, AssetFolder
+from retinue.servers.http.app import CONTENT_TYPES, DASHBOARD_FOLDER, PUBLIC_FILES, AssetFolder
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from retinue.model.events import (
 )
 from retinue.servers.http.event_feed import DELTA_GRACE, EventFeed
 from retinue.servers.http.inputs import WatchQuery
-from retinue.servers.http.open_blocks import BlockUpdate, StreamingBlocks
+from retinue.servers.http.live_runs import BlockUpdate, StreamingBlocks
 from retinue.servers.http.sse import EventStream
 
 RUN, ROOT = "a" * 32, "root"

@@ -23,8 +23,7 @@ from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import Text, TextDelta
 from retinue.servers.asgi.request_checks import MAX_BODY_BYTES, AllowedHosts, HttpError
 from retinue.servers.asgi.serving import bind_socket, serve_http
-from retinue.servers.http.app import HttpApp
-from retinue.servers.http.assets import AssetFolder
+from retinue.servers.http.app import AssetFolder, HttpApp
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import MAX_DELTA_BYTES, MAX_EVENT_BYTES, EventFeed
 from retinue.servers.http.inputs import LoginBody

@@ -25,10 +25,9 @@ from retinue.servers.asgi.serving import bind_socket, serve_http
 from retinue.servers.asgi.tokens import digest_token
 from retinue.servers.mcp import sdk
 from retinue.servers.mcp.call_tracker import CallTracker
-from retinue.servers.mcp.http_auth import TokenGate
 from retinue.servers.mcp.jobs import TaskRegistry
-from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS, OutputSchema
-from retinue.servers.mcp.toolset_server import ToolServer
+from retinue.servers.mcp.serving import TokenGate
+from retinue.servers.mcp.toolset_server import OUTPUT_SCHEMAS, OutputSchema, ToolServer
 from retinue.toolsets.base import OnPartialResult, RunTool, ToolDefinition, ToolResult
 
 EMPTY_SCHEMA = {"type": "object", "properties": {}}

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from retinue.servers.asgi.serving import bind_socket, serve_http
 from retinue.servers.asgi.tokens import digest_token
 from retinue.servers.mcp import sdk
-from retinue.servers.mcp.http_auth import TokenGate
+from retinue.servers.mcp.serving import TokenGate
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

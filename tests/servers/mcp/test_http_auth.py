@@ -12,7 +12,7 @@ from tests.support.retinue_factory import VIRTUAL_TIME
 from retinue.servers.asgi.request_checks import BODY_TIMEOUT, FREE_ATTEMPTS, MAX_BODY_BYTES, WRONG_TOKEN_DELAY
 from retinue.servers.asgi.tokens import digest_token, load_client_token
 from retinue.servers.lifecycle import ServerStartError
-from retinue.servers.mcp.http_auth import TokenGate
+from retinue.servers.mcp.serving import TokenGate
 
 PORT = 8765
 HOST = ("host", f"127.0.0.1:{PORT}")

@@ -13,7 +13,7 @@ from retinue.engines.scripted import reply
 from retinue.servers.lifecycle import ServerStartError
 from retinue.servers.mcp import toolset_server
 from retinue.servers.mcp.background import BackgroundToolset
-from retinue.servers.mcp.output_schemas import OUTPUT_SCHEMAS
+from retinue.servers.mcp.toolset_server import OUTPUT_SCHEMAS
 
 MAX_TOKENS = 1500
 DEFAULT = [

@@ -28,7 +28,7 @@ from retinue.cli.printing import help_examples, print_json, print_lines, render_
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.config.settings import SETTING_RULES, SettingProblem
-from retinue.hosts.config_paths import HostMachine
+from retinue.hosts.hosts import HostMachine
 from retinue.hosts.status import HostStatus, find_installations, probe_hosts
 from retinue.model.errors import RefusedError
 from retinue.output.truncate import format_size

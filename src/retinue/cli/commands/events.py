@@ -10,8 +10,7 @@ from retinue.cli.options import TEXT, CommandRefusedError
 from retinue.cli.printing import help_examples, print_error, print_json_line
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.event_codec import to_line
-from retinue.model.sidecar_events import to_subagent_line
+from retinue.model.event_codec import to_line, to_subagent_line
 from retinue.sessions.store import SessionFilter
 
 NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."

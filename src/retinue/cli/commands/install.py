@@ -12,8 +12,7 @@ from retinue.cli.options import TEXT, InvalidInputError, json_option
 from retinue.cli.printing import help_examples, is_interactive, make_printable, print_hint, print_json, print_warning
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
-from retinue.hosts.config_paths import HostMachine
-from retinue.hosts.hosts import HOSTS, Host, own_command
+from retinue.hosts.hosts import HOSTS, Host, HostMachine, own_command
 from retinue.hosts.status import HostStatus, host_command
 from retinue.support.formatting import unknown_name_message
 
@@ -150,7 +149,7 @@ def _validate_arguments(host: Host, toolset: str | None, arguments: Sequence[str
 
 def _validate_toolsets_and_engine(toolsets: Sequence[str], engine: str | None) -> None:
     from retinue.composition import TOOLSETS, available_engines
-    from retinue.servers.mcp.output_schemas import find_conflict
+    from retinue.servers.mcp.toolset_server import find_conflict
 
     for name in toolsets:
         if name not in TOOLSETS:

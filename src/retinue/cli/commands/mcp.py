@@ -135,8 +135,7 @@ def mcp(
 
 def _serve_http(mount: MountOptions, port: int, clients: tuple[str, ...], options: RunOptions) -> int:
     from retinue.servers.asgi.tokens import load_client_token
-    from retinue.servers.mcp.http_auth import PATH
-    from retinue.servers.mcp.serving import serve_http_clients
+    from retinue.servers.mcp.serving import PATH, serve_http_clients
 
     state = make_server_retinue(options).state
     tokens = [load_client_token(state, name) for name in clients] or [load_client_token(state)]

@@ -11,8 +11,8 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskStatus
 from msgspec import structs
 
+from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit, EngineError
-from retinue.engines.child_environment import build_prompt
 from retinue.engines.claude import sdk
 from retinue.engines.claude.installation import require_claude
 from retinue.engines.claude.launch import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from retinue.engines.child_environment import write_prompt_files
+from retinue.config.run_environment import write_prompt_files
 from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, list_own_tools, to_mcp_tool_name
 from retinue.engines.process.child import ChildCommand, StdinMode
 from retinue.model.runs import Limits, RunSpec

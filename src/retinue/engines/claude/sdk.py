@@ -21,8 +21,7 @@ from retinue.engines.claude.tools import (
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.toolbox import AgentToolbox, ToolSchema
 from retinue.model.errors import ErrorCode
-from retinue.model.run_services import AgentDescription
-from retinue.model.runs import ToolUse
+from retinue.model.runs import AgentDescription, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.config.directories import engine_session_file
-from retinue.engines.child_environment import write_prompt_files
+from retinue.config.run_environment import write_prompt_files
 from retinue.engines.pi.installation import PiInstallation
 from retinue.engines.process.child import ChildCommand, StdinMode
 from retinue.model.runs import RunSpec

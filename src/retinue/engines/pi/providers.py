@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.config.directories import pi_folder
-from retinue.support.patterns import compile_pattern
+from retinue.support.cache import compile_pattern
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 FILE_BYTES = 4 << 20

@@ -15,20 +15,21 @@ from typing import Any, TypeGuard, TypeVar
 import anyio
 import msgspec
 
+from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit, EngineError, engine_error
-from retinue.engines.child_environment import build_prompt
 from retinue.engines.json_lines import LineSplitter
 from retinue.engines.pi.events import (
+    PI,
     AgentIdle,
     CommandResponse,
     ExtensionPrompt,
     ExtensionReady,
     PiEventReader,
     PiMessage,
+    PiReporter,
     UserMessageDelivered,
 )
 from retinue.engines.pi.launch import list_granted_tools
-from retinue.engines.pi.reporter import PI, PiReporter
 from retinue.engines.process.child import ChildExitedError, ChildProcess
 from retinue.engines.process_reporter import wait_for_exit
 from retinue.engines.steering import SteeringChannel, steering_refused

@@ -22,8 +22,7 @@ from retinue.engines.tools.base import (
     run_in_thread,
     unreadable_notices,
 )
-from retinue.engines.tools.file_search import list_files, list_matching_files
-from retinue.engines.tools.globs import compile_glob
+from retinue.engines.tools.file_search import compile_glob, list_files, list_matching_files
 
 _MAX_LINE = 500
 """Characters of a line that are shown, as in pi."""

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from retinue.output.redaction.prefilter import find_candidate_rows, fold_case, may_contain_name
+from retinue.output.redaction.patterns import find_candidate_rows, fold_case, may_contain_name
 from retinue.output.redaction.stream import MIN_SECRET_CHARS, KnownSecrets, KnownSecretStream, PatternStream
 from retinue.output.traces import fold_stack_traces
 from retinue.output.untrusted_text import MAX_DEPTH, TOO_DEEP, replace_surrogates
-from retinue.support.patterns import compile_pattern
+from retinue.support.cache import compile_pattern
 
 BLOCK_CHARS = 64 * 1024
 """Characters processed at once: text without any anchor of a secret costs little."""

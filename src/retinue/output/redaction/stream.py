@@ -18,10 +18,12 @@ from retinue.output.redaction.patterns import (
     REDACTION_MARK,
     SECRET_PATTERNS,
     SecretPattern,
+    find_candidate_rows,
+    fold_case,
+    may_contain_name,
 )
-from retinue.output.redaction.prefilter import find_candidate_rows, fold_case, may_contain_name
 from retinue.output.untrusted_text import replace_surrogates
-from retinue.support.patterns import compile_pattern
+from retinue.support.cache import compile_pattern
 
 MIN_SECRET_CHARS = 8
 """A shorter known value is not redacted: it would occur in ordinary words."""

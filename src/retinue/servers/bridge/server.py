@@ -14,16 +14,15 @@ from msgspec import UNSET, UnsetType, structs
 from retinue import __version__
 from retinue.client import Retinue
 from retinue.ipc import messages
+from retinue.ipc.connection import OutgoingQueue
 from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, ToolResultReply
-from retinue.ipc.outgoing_queue import OutgoingQueue
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued
 from retinue.model.tasks import CallContext
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
-from retinue.servers.bridge.session_data import SessionLog, to_past_run
-from retinue.servers.bridge.view_builder import ViewBuilder
+from retinue.servers.bridge.session_data import SessionLog, ViewBuilder, to_past_run
 from retinue.servers.delegation_hint import is_hint_enabled, render_hint
 from retinue.servers.lifecycle import run_until_signal
 from retinue.servers.stdio import MAX_LINE_BYTES, claim_stdio

@@ -23,7 +23,7 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.model_names import join_model
+from retinue.model.providers import join_model
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization
 from retinue.model.tool_names import to_pi_names
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState

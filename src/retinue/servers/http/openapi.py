@@ -15,7 +15,7 @@ from retinue.model.event_codec import event_schema as schema_of_events
 from retinue.servers.http.details import ErrorResponse
 from retinue.servers.http.inputs import LoginBody, WatchQuery
 from retinue.servers.http.installation import LoginResponse
-from retinue.servers.http.open_blocks import BlockUpdate
+from retinue.servers.http.live_runs import BlockUpdate
 from retinue.servers.http.routes import API_BASE, ApiRoute
 from retinue.servers.http.schemas import EventPage, ResyncMessage, RunRow, StreamedEvent
 

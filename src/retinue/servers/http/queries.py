@@ -1,9 +1,11 @@
-"""Queries about one run: details, result, events, tree and session."""
+"""Queries about one run: details, result, events, tree, session and transcript."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from itertools import pairwise
+from typing import Literal
 
 from msgspec import Raw, structs
 
@@ -12,10 +14,12 @@ from retinue.model.errors import ErrorCode, refuse
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded
 from retinue.model.results import AnswerStatus
+from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.http.details import RunDetailBuilder, to_session_run
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import EventQuery
 from retinue.servers.http.live_runs import LiveRunState
+from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
 from retinue.servers.http.schemas import (
     AncestorRow,
@@ -29,7 +33,9 @@ from retinue.servers.http.schemas import (
     copy_fields,
 )
 from retinue.sessions.store import SessionState, SessionSummary
-from retinue.support.formatting import normalize_id
+from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id
+from retinue.transcripts.items import TranscriptRenderer
+from retinue.transcripts.text import MarkdownTranscript, TextTranscript
 
 MAX_TREE_RUNS = 5_000
 """Runs of one root conversation in a tree."""
@@ -239,4 +245,54 @@ def _list_ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[AncestorRow, .
     return tuple(
         AncestorRow(run=below.parent_run or above.run, agent=above.agent, name=above.name)
         for below, above in reversed([*pairwise(line)])
+    )
+
+
+CHUNK_BYTES = 64 * 2**10
+"""Bytes sent together, about."""
+
+CONTENT_TYPES = {
+    "md": "text/markdown; charset=utf-8",
+    "txt": "text/plain; charset=utf-8",
+    "jsonl": "application/jsonl; charset=utf-8",
+}
+
+
+async def open_transcript(
+    retinue: Retinue, queries: RunQueries, name: str, form: Literal["md", "txt", "jsonl"]
+) -> FileDownload:
+    """Return the transcript of a run as a download in the given format.
+
+    Raises:
+        RefusedError: `session_not_found`.
+    """
+    summary, run = await queries.find_run(name)
+    events = retinue.history(summary.session, run=run)
+    file = f"{re.sub(r'[^A-Za-z0-9._-]', '-', summary.agent)[:40]}-{run[:SHORT_ID_LENGTH]}.{form}"
+    return FileDownload(file, CONTENT_TYPES[form], _iter_chunks(events, form))
+
+
+async def _iter_chunks(events: AsyncIterator[EventRecord], form: str) -> AsyncGenerator[bytes, None]:
+    encode = {
+        "jsonl": lambda record: [to_line(record)],
+        "txt": _encode_with(TextTranscript()),
+        "md": _encode_with(MarkdownTranscript()),
+    }[form]
+    lines: list[bytes] = []
+    size = 0
+    async for record in events:
+        for line in encode(record):
+            lines.append(line)
+            size += len(line)
+        if size > CHUNK_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    yield b"".join(lines)
+
+
+def _encode_with(transcript: TranscriptRenderer) -> Callable[[EventRecord], Iterator[bytes]]:
+    """Return a function that renders an event and encodes its entries, one line each."""
+    return lambda record: (
+        f"{strip_control_characters(entry)}\n".encode("utf-8", "backslashreplace")
+        for entry in transcript.render(record)
     )

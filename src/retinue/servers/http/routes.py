@@ -15,11 +15,10 @@ from retinue.servers.http import details, inputs, installation, schemas
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
-from retinue.servers.http.queries import RunQueries
+from retinue.servers.http.queries import CONTENT_TYPES, RunQueries, open_transcript
 from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import RunLists
 from retinue.servers.http.sse import STREAM_HEADERS, EventStream
-from retinue.servers.http.transcripts import CONTENT_TYPES, open_transcript
 
 API_BASE = "/api/v1"
 

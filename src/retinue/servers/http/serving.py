@@ -12,12 +12,11 @@ import anyio
 from msgspec import Struct
 
 from retinue.client import Retinue
-from retinue.ipc.port_file import find_server, publish_port
+from retinue.ipc.addresses import find_server, publish_port
 from retinue.servers.asgi.request_checks import LOOPBACK, AllowedHosts
 from retinue.servers.asgi.serving import LOCAL_HOST, bind_socket, serve_http
 from retinue.servers.asgi.tokens import load_user_token
-from retinue.servers.http.app import HttpApp
-from retinue.servers.http.assets import AssetFolder
+from retinue.servers.http.app import AssetFolder, HttpApp
 from retinue.servers.http.auth import Authenticator, create_code
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed

@@ -9,7 +9,7 @@ from retinue.agents.agent import SourceLayer
 from retinue.agents.registry import AgentListing, DefinitionStatus
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.model_names import join_model
+from retinue.model.providers import join_model
 from retinue.model.tasks import CallContext
 from retinue.output.untrusted_text import sanitize_text, to_one_line
 from retinue.runtime.orchestrator import Orchestrator

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from retinue.model.errors import Failure
-from retinue.model.model_names import strip_provider
+from retinue.model.providers import strip_provider
 from retinue.model.results import RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Task

@@ -1,6 +1,6 @@
 """The variables of the environment that a child process gets."""
 
-from retinue.engines.child_environment import build_child_environment
+from retinue.config.run_environment import build_child_environment
 
 OURS = {
     "PATH": "/bin",

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.engines.tools.file_search import _is_ignored
-from retinue.engines.tools.globs import compile_glob, expand_braces, parse_ignore_file, translate_glob
+from retinue.engines.tools.file_search import (
+    _is_ignored,
+    compile_glob,
+    expand_braces,
+    parse_ignore_file,
+    translate_glob,
+)
 
 NAMES = st.text(st.sampled_from("ab.-"), min_size=1, max_size=4).filter(lambda name: name.strip("."))
 SEGMENTS = st.lists(st.sampled_from(["a", "b", ".", "-", "*", "?", "[ab]", "[!a]"]), min_size=1, max_size=4).map(
