@@ -257,6 +257,7 @@ FIELDS: Mapping[str, str] = {
     "DeadlineExtended.seconds": "How much it was given.",
     "Notice.code": "What kind of notice, such as `storage` or `stopped_after_answer`.",
     "Notice.message": "What to know.",
+    "Compaction.summary": "What the agent goes on from, masked like all text.",
     "Finalized.finalization": "What it says of its task.",
     "ProcessEnded.end": "How the process ended.",
     "RunEnded.text": "The answer, or what there was of it.",

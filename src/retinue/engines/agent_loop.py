@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import msgspec
@@ -43,6 +43,10 @@ from retinue.model.events import (
 from retinue.model.results import Finalization, Usage
 from retinue.model.runs import Limits, Message, ProviderBlock, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
+from retinue.output.provider_errors import CONTEXT_OVERFLOW, classify_error
+
+if TYPE_CHECKING:
+    from retinue.engines.compaction import Compactor
 
 OnDelta = Callable[[TextDelta | ThinkingDelta | Notice], Awaitable[None]]
 """Receives the deltas of a model while it writes, and notices about it. Awaiting it is a checkpoint."""
@@ -54,6 +58,7 @@ MAX_WRAP_UP_SECONDS = 60.0
 WRAP_UP_PROMPT = "{reason} Give your final answer now, from what you have; say what is missing. Call no more tools."
 WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
 WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
+NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be made shorter. {error}"
 INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
 
 
@@ -92,6 +97,11 @@ class ModelReply(Struct, frozen=True, kw_only=True):
             return ()
         return tuple(block for block in self.content if isinstance(block, ToolUse))
 
+    @property
+    def is_overflow(self) -> bool:
+        """Whether the provider refused the request as too long."""
+        return self.stop_reason == "error" and classify_error(self.error) == CONTEXT_OVERFLOW
+
 
 class ChatModel(Protocol):
     """A language model, or rules in its place."""
@@ -107,19 +117,25 @@ class ChatModel(Protocol):
 
 
 async def run_agent_loop(
-    model: ChatModel, spec: RunSpec, toolbox: AgentToolbox, emit: Emit, *, steering: list[str] | None = None
+    model: ChatModel,
+    spec: RunSpec,
+    toolbox: AgentToolbox,
+    emit: Emit,
+    *,
+    steering: list[str] | None = None,
+    compactor: Compactor | None = None,
 ) -> None:
     """Run a spec from its history and prompt to the model's last message or a valid finalization.
 
     The model sees and calls only those tools of the toolbox that the spec grants. Texts that are added to `steering`
-    meanwhile become user messages before the next request.
+    meanwhile become user messages before the next request. The compactor keeps them within the model's window.
     """
     tools = _granted_tools(spec, toolbox)
     if steering is not None:
         await emit(Completion.PENDING)
-    conversation = _Conversation(spec, tools, emit, [] if steering is None else steering)
+    conversation = _Conversation(spec, tools, emit, [] if steering is None else steering, compactor)
     while True:
-        reply = await model.reply(await conversation.next_request(), emit)
+        reply = await conversation.ask(model)
         calls = conversation.add_reply(reply)
         for event in _reply_events(reply, calls, model.name):
             await emit(event)
@@ -144,7 +160,11 @@ async def run_agent_loop(
 class _Conversation:
     """The messages of a run, and the limits that decide which request is its last."""
 
-    def __init__(self, spec: RunSpec, tools: AgentToolbox, emit: Emit, steering: list[str]) -> None:
+    def __init__(
+        self, spec: RunSpec, tools: AgentToolbox, emit: Emit, steering: list[str], compactor: Compactor | None
+    ) -> None:
+        self._compactor = compactor
+        self._task = spec.prompt if spec.task in spec.prompt else f"{spec.task}\n\n{spec.prompt}"
         self._messages = _initial_messages(spec)
         self._request = ModelRequest(spec.instructions, self._messages, tools.schemas)
         self._finalize = spec.finalize
@@ -166,19 +186,39 @@ class _Conversation:
     def has_only_invalid_calls(self) -> bool:
         return self._invalid_messages >= MAX_INVALID_MESSAGES
 
-    async def next_request(self) -> ModelRequest:
+    async def ask(self, model: ChatModel) -> ModelReply:
+        """Return the model's next message. A conversation that is refused as too long is compacted and sent again."""
+        while True:
+            reply = await model.reply(await self._next_request(), self._emit)
+            if not reply.is_overflow:
+                return reply
+            if not await self._recover():
+                return msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
+            for event in _reply_events(reply, (), model.name):
+                await self._emit(event)
+
+    async def _next_request(self) -> ModelRequest:
         """Return the request with pending steering; the last one that the limits allow asks for the answer."""
         while self._steering:
             text = self._steering.pop(0)
             self._messages.append(Message(role="user", text=text))
             await self._emit(SteeringDelivered(text))
-        if not self._is_wrapping_up and (reason := self._limit.find_reason()):
+        if not self._is_wrapping_up and (reason := self._find_last_turn_reason()):
             self._is_wrapping_up = True
             await self._emit(Notice("wrap_up", WRAP_UP_NOTICE.format(reason=reason)))
             prompt = WRAP_UP_FINALIZE_PROMPT if self._finalize else WRAP_UP_PROMPT
             self._messages.append(Message(role="user", text=prompt.format(reason=reason)))
             self._request = msgspec.structs.replace(self._request, allow_calls=self._finalize)
+        if self._compactor:
+            await self._compactor.make_room(self._request, self._messages, self._task)
         return self._request
+
+    def _find_last_turn_reason(self) -> str | None:
+        return self._limit.find_reason(self._compactor.usage if self._compactor else Usage())
+
+    async def _recover(self) -> bool:
+        compactor = self._compactor
+        return compactor is not None and await compactor.recover(self._request, self._messages, self._task)
 
     def add_reply(self, reply: ModelReply) -> tuple[ToolUse, ...]:
         """Add a reply and return the calls to execute."""
@@ -190,10 +230,14 @@ class _Conversation:
         self._messages.append(
             Message(role="assistant", text=reply.text, calls=calls, provider_block=reply.provider_block)
         )
+        if self._compactor:
+            self._compactor.add_reply(self._request, reply.usage)
         return calls
 
     def add_result(self, use: ToolUse, outcome: ToolOutcome) -> None:
-        self._messages.append(Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error))
+        self._messages.append(
+            Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error, images=outcome.images)
+        )
 
 
 class _WrapUpLimit:
@@ -209,12 +253,12 @@ class _WrapUpLimit:
         self._last = msgspec.structs.replace(usage, turns=1)
         self._spent += self._last
 
-    def find_reason(self) -> str | None:
+    def find_reason(self, summaries: Usage) -> str | None:
         """Return why the next request must be the last; None before the first request and while there is room.
 
-        The next request costs at least as much as the last one.
+        The next request costs at least as much as the last one. Summaries of the conversation count, too.
         """
-        limits, spent, last = self._limits, self._spent, self._last
+        limits, spent, last = self._limits, self._spent + summaries, self._last
         if not spent.turns:
             return None
         if limits.max_turns and spent.turns >= limits.max_turns - 1:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from retinue.model.results import Finalization
-from retinue.model.runs import Delegation, ToolArguments, ToolFunction, ToolUse
+from retinue.model.runs import Delegation, ImageBlock, ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
 
 
@@ -60,13 +60,15 @@ class ToolOutcome(Struct, frozen=True):
 
     text: str
     is_error: bool = False
+    images: tuple[ImageBlock, ...] = ()
 
 
 def make_tool(function: ToolFunction, *bound: object) -> FunctionTool:
     """Make a tool of a function, described to the model by its name, docstring and annotated parameters.
 
     The model sees parameter names in camelCase, without the first ones, which are `bound`. A plain function runs in
-    a worker thread, which is abandoned when the run is cancelled. A result that is no text is sent as JSON.
+    a worker thread, which is abandoned when the run is cancelled. A result is text, a
+    `ToolOutcome`, or sent as JSON.
 
     Raises:
         TypeError: a parameter has no annotation, or cannot be given by name.
@@ -106,7 +108,8 @@ class AgentToolbox:
         except msgspec.ValidationError as error:
             return ToolOutcome(_argument_error(tool.schema, error), is_error=True)
         try:
-            return ToolOutcome(truncate_result(await _run_function(tool.function, arguments)))
+            outcome = await _run_function(tool.function, arguments)
+            return msgspec.structs.replace(outcome, text=truncate_result(outcome.text))
         except ToolError as error:
             return ToolOutcome(truncate_result(str(error)), is_error=True)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is foreign code, and this is its border
@@ -152,14 +155,16 @@ def _argument_error(schema: ToolSchema, error: msgspec.ValidationError) -> str:
     return f"Invalid arguments for {schema.name}: {error}. Its parameters: {known}"
 
 
-async def _run_function(function: ToolFunction, arguments: ToolArguments) -> str:
+async def _run_function(function: ToolFunction, arguments: ToolArguments) -> ToolOutcome:
     if inspect.iscoroutinefunction(function):
         result = await function(**arguments)
     else:
         result = await anyio.to_thread.run_sync(partial(function, **arguments), abandon_on_cancel=True)
         if inspect.isawaitable(result):
             result = await result
-    return result if isinstance(result, str) else msgspec.json.encode(result).decode()
+    if isinstance(result, ToolOutcome):
+        return result
+    return ToolOutcome(result if isinstance(result, str) else msgspec.json.encode(result).decode())
 
 
 def delegation_tools(delegation: Delegation) -> tuple[RemoteTool, ...]:

@@ -22,6 +22,7 @@ from typing import Literal
 
 from msgspec import Struct, field, structs
 
+from retinue.model.compaction import Compaction
 from retinue.model.errors import Failure
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, ProcessEnd, RunResult, Usage
 from retinue.model.runs import RunSpec, ToolArguments
@@ -157,11 +158,13 @@ CONTINUED_NOTICE_CODE = "continued"
 """The code of the notice that the next message goes on where the last one was cut off: both are one answer."""
 
 
-class Notice(Struct, frozen=True, tag="notice", rename="camel"):
+class Notice(Struct, frozen=True, tag="notice", rename="camel", omit_defaults=True):
     """Something a person should know that did not end the run."""
 
     code: str
     message: str
+    compaction: Compaction | None = None
+    """The summary that the conversation goes on from, where the notice reports one."""
 
 
 class SteeringDelivered(Struct, frozen=True, tag="steered", rename="camel"):

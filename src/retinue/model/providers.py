@@ -36,6 +36,7 @@ class ProviderStatus(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
+TokenCount = Annotated[int, Meta(ge=1)]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,8 +49,8 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     wire: Literal["openai-chat", "openai-responses", "anthropic", "gemini"] | None = None
     """The API it speaks; `openai-chat` if absent."""
     default_model: NonEmpty | None = None
-    context_window: Annotated[int, Meta(ge=1)] | None = None
-    """Tokens its models take, where the price lists do not know them."""
+    context_window: TokenCount | dict[str, TokenCount] | None = None
+    """Tokens its models take, all or each by name, where the price lists do not know them."""
 
 
 _SEPARATOR = re.compile("[/:]")

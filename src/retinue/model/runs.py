@@ -147,6 +147,14 @@ class ProviderBlock(Struct, frozen=True):
     content: dict[str, Any]
 
 
+class ImageBlock(Struct, frozen=True, rename="camel"):
+    """An image that a tool returned. It lives as long as its run: the record has only the text beside it."""
+
+    media_type: str
+    data: str
+    """The file's bytes, as base64."""
+
+
 class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One message of a conversation, in a form that every provider accepts."""
 
@@ -157,6 +165,8 @@ class Message(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
     call: str | None = None
     """Of a tool message: the call it answers."""
     is_error: bool = False
+    images: tuple[ImageBlock, ...] = ()
+    """Of a tool message of this run."""
     provider_block: ProviderBlock | None = None
     """Of an assistant message of this run."""
 

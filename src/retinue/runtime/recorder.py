@@ -11,6 +11,7 @@ import anyio
 from msgspec import Struct, structs
 
 from retinue.model.agents import AgentProfile
+from retinue.model.compaction import Compaction
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
@@ -59,7 +60,8 @@ REDACTED_FIELDS: Mapping[type[Struct], tuple[str, ...]] = {
     ToolReturned: ("call", "name", "text"),
     MessageEnded: ("model", "error"),
     ModelChanged: ("before", "after", "reason"),
-    Notice: ("code", "message"),
+    Notice: ("code", "message", "compaction"),
+    Compaction: ("summary",),
     SteeringDelivered: ("text",),
     Finalized: ("finalization",),
     RunEnded: ("text", "failure", "finalized", "actual"),

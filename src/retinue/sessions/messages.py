@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from retinue.model.compaction import Compaction, apply_compaction
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import (
     MessageEnded,
+    Notice,
     RunEnded,
     RunQueued,
     SteeringDelivered,
@@ -48,11 +50,14 @@ class MessageBuilder:
         """Calls of the message that is not complete yet."""
         self._open: dict[str, None] = {}
         """Calls of the last assistant message without a result yet."""
+        self._task = ""
+        """The task of the run whose events are added."""
 
     def add(self, record: EventRecord) -> None:
         match record.event:
             case RunQueued(task=task):
                 self._close()
+                self._task = task
                 self._append(Message(role="user", text=task))
             case SteeringDelivered(text):
                 self._close()
@@ -69,17 +74,20 @@ class MessageBuilder:
                 self._calls.clear()
             case MessageEnded():
                 self._flush_assistant()
-            case RunEnded(text=text, answer=answer):
+            case Notice(compaction=Compaction() as compaction):
                 self._close()
-                if (
-                    text
-                    and answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
-                    and self._last_role in {None, "user"}
-                ):
-                    # The events in between have been pruned, or none of them completed a message.
-                    self._append(Message(role="assistant", text=text))
+                self._messages = apply_compaction(self._messages, self._task, compaction)
+            case RunEnded() as ended:
+                self._end_run(ended)
             case _:
                 pass
+
+    def _end_run(self, event: RunEnded) -> None:
+        self._close()
+        is_answer = event.text and event.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
+        if is_answer and self._last_role in {None, "user"}:
+            # The events in between have been pruned, or none of them completed a message.
+            self._append(Message(role="assistant", text=event.text))
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; a call without a result gets an error result."""

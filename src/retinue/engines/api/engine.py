@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,7 +13,7 @@ from anyio.abc import TaskStatus
 
 from retinue.engines.api.http import CONNECT_TIMEOUT, READ_TIMEOUT, ApiModel, Endpoint
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.providers import PROVIDERS, WIRES, Provider, choose_model, remove_keys
+from retinue.engines.api.providers import PROVIDERS, WIRES, ModelChoice, Provider, choose_model, remove_keys
 from retinue.engines.api.wire import ModelOptions
 from retinue.engines.base import RUN_NOT_ACTIVE, Emit
 from retinue.model.errors import Failure
@@ -22,6 +23,7 @@ from retinue.model.runs import RunSpec
 if TYPE_CHECKING:
     import httpx2
 
+    from retinue.engines.compaction import ContextWindow
     from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
     from retinue.engines.tools.bash import CommandContext
     from retinue.engines.tools.fetch import FetchContext
@@ -80,6 +82,7 @@ class ApiEngine:
 
     async def _run(self, spec: RunSpec, emit: Emit, steering: list[str]) -> None:
         from retinue.engines.agent_loop import run_agent_loop
+        from retinue.engines.compaction import Compactor
         from retinue.engines.tools import make_local_toolbox
         from retinue.engines.tools.base import MAX_READERS
 
@@ -105,7 +108,8 @@ class ApiEngine:
             network=_fetch_context(spec),
         )
         model = ApiModel(self._client, endpoint, options, self._prices)
-        await run_agent_loop(model, spec, toolbox, emit, steering=steering)
+        compactor = Compactor(model, partial(_find_window, self._prices, choice), emit)
+        await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
 
     def _command_context(self, spec: RunSpec) -> CommandContext | None:
         """Return where the commands of a run are executed; None if it may not execute any."""
@@ -129,6 +133,20 @@ class ApiEngine:
             self._supervisor = ProcessSupervisor(owns_process=self._owns_process, shared=shared)
             await self._stack.enter_async_context(self._supervisor)
         return self._supervisor
+
+
+async def _find_window(prices: PriceList, choice: ModelChoice, tokens: int) -> ContextWindow | None:
+    """Return the window of a run's model; None if it is not needed yet for a conversation of so many tokens."""
+    from retinue.engines.compaction import ASSUMED_WINDOW, ContextWindow
+
+    provider, model = choice.provider, choice.model
+    configured = provider.configured_window(model)
+    # The price lists are waited for only where it matters: the first request must not.
+    is_long = tokens > min(configured or ASSUMED_WINDOW, ASSUMED_WINDOW) // 2
+    known = await prices.find_window(provider.name, model, wait=is_long) or configured
+    if known is None and not is_long:
+        return None
+    return ContextWindow(known or ASSUMED_WINDOW, is_assumed=known is None)
 
 
 def _fetch_context(spec: RunSpec) -> FetchContext | None:

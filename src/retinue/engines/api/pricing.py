@@ -33,6 +33,13 @@ class PriceList:
         self._is_loading = False
         self._loaded = anyio.Event()
 
+    async def find_window(self, provider: str, model: str, *, wait: bool) -> int | None:
+        """Return the context window of a model, or None if it is unknown, or not loaded and not to be waited for."""
+        if wait:
+            self.start_loading()
+            await self._loaded.wait()
+        return find_context_window(provider, model) if self._loaded.is_set() else None
+
     def start_loading(self) -> None:
         if not self._is_loading:
             self._is_loading = True

@@ -49,8 +49,8 @@ class Provider(Struct, frozen=True, kw_only=True):
     needs_key: bool = True
     names: tuple[str, ...] = ()
     """Other names by which models name the provider."""
-    context_window: int | None = None
-    """Tokens its models take, where the price lists do not know them."""
+    context_window: int | Mapping[str, int] | None = None
+    """Tokens its models take, all or each by name, where the price lists do not know them."""
 
     def key(self, environ: Mapping[str, str]) -> str:
         return next((environ[name] for name in (AGENT_KEY, *self.key_variables) if environ.get(name)), "")
@@ -82,6 +82,11 @@ class Provider(Struct, frozen=True, kw_only=True):
             default_model=settings.default_model or self.default_model,
             context_window=settings.context_window or self.context_window,
         )
+
+    def configured_window(self, model: str | None) -> int | None:
+        """Return the context window of a model in the user's settings."""
+        window = self.context_window
+        return window.get(model or "") if isinstance(window, Mapping) else window
 
     def missing_reason(self) -> str:
         """Return what to set for a provider that cannot be used."""
@@ -293,8 +298,6 @@ def list_providers(
     environ: Mapping[str, str], model: str | None = None, providers: Mapping[str, Provider] = PROVIDERS
 ) -> tuple[ProviderStatus, ...]:
     """Return the providers in the order in which one is chosen; `model` is the user's setting."""
-    from retinue.engines.api.pricing import describe_model
-
     try:
         chosen = choose_model(model, None, environ, providers).provider.name
     except EngineError:
@@ -302,13 +305,20 @@ def list_providers(
     return tuple(
         ProviderStatus(
             name=each.name,
-            model=describe_model(each.name, each.default_model, each.context_window) if each.default_model else None,
+            model=_describe_default_model(each),
             configured_by=each.configured_by(environ),
             missing=None if each.is_configured(environ) else each.missing_reason(),
             is_chosen=each.name == chosen,
         )
         for each in providers.values()
     )
+
+
+def _describe_default_model(provider: Provider) -> KnownModel | None:
+    from retinue.engines.api.pricing import describe_model
+
+    model = provider.default_model
+    return describe_model(provider.name, model, provider.configured_window(model)) if model else None
 
 
 def list_models(provider: str, providers: Mapping[str, Provider] = PROVIDERS) -> tuple[KnownModel, ...] | None:
