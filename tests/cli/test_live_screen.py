@@ -42,9 +42,8 @@ def start(place):
 
 async def read_screen(terminal: Terminal) -> str:
     """Return what the agent wrote, as it is on the screen once its last word is there."""
-    rows = await terminal.until("word149")
-    first = max(number for number, row in enumerate(rows) if "1 tool •" in row)
-    return " ".join(row.strip() for row in rows[first + 1 :] if row.strip().startswith("word"))
+    await terminal.until("word149")
+    return " ".join(row.strip() for row in terminal.screen if row.strip().startswith("word"))
 
 
 @SIZES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -72,6 +73,52 @@ def test_unreadable_task_is_refused_in_one_sentence(cli, place, task, stdin, sen
     assert result.stdout == ""
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_task_is_read_from_stdin_if_none_is_given(cli):
+    done = cli("run", "explorer", *SCRIPTED, "-q", stdin="by a pipe\n", script=[{"say": "{task}"}])
+    assert (done.exit_code, done.stdout) == (0, "by a pipe\n")
+
+
+@pytest.mark.parametrize("stdin", ["", " \n"])
+def test_run_without_a_task_names_the_ways_to_give_one(cli, stdin):
+    done = cli("run", "explorer", *SCRIPTED, stdin=stdin)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE" in done.stderr
+    assert json.loads(cli("sessions", "--json").stdout)["sessions"] == []
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+TURN = {
+    "event": {"type": "message_ended", "stopReason": "stop", "model": "m-1", "usage": {"input": 1200, "output": 34}}
+}
+PRICED = {**TURN["event"], "usage": {"input": 1200, "output": 34, "cacheRead": 800, "cost": 0.0123}}
+ANSWER = {"event": {"type": "text", "text": "Here."}}
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ([ANSWER, TURN], r"m-1 · 1,200 tokens in, 34 out · cost unknown · \d+\.\d s"),
+        ([ANSWER, {"event": PRICED}], r"m-1 · 2,000 tokens in \(800 cached\), 34 out · \$0\.0123 · \d+\.\d s"),
+    ],
+)
+def test_last_line_names_model_tokens_cost_and_time(cli, script, line):
+    done = cli("run", "explorer", "x", *SCRIPTED, script=script)
+    assert re.fullmatch(line, done.stderr.splitlines()[-1])
+    assert cli("run", "explorer", "x", *SCRIPTED, "--quiet", script=script).stderr == ""
+
+
+def test_last_line_of_several_runs_is_their_sum(cli):
+    steps = ("--step", "explorer", "x", "--step", "tester", "y")
+    last = cli("chain", *steps, *SCRIPTED, script=[ANSWER, TURN]).stderr.splitlines()[-1]
+    assert last.startswith("m-1 · 2,400 tokens in, 68 out · cost unknown · ")
+
+
+def test_last_line_of_the_offline_engine_names_no_model(cli):
+    last = cli("run", "explorer", "Where is main?", "--engine", "offline").stderr.splitlines()[-1]
+    assert re.fullmatch(r"offline · no model · \d+\.\d s", last)
 
 
 # -- exit codes ------------------------------------------------------------------------------------

@@ -200,10 +200,11 @@ def test_interrupted_watch_restores_the_terminal(process, terminal, start_hangin
     assert running.poll() is None
 
 
-def test_ctrl_o_expands_windows_of_a_run_and_its_end_restores_the_terminal(process, terminal):
+def test_ctrl_o_expands_windows_of_a_run_and_its_end_restores_the_terminal(process, terminal, place):
     lines = "\n".join(f"line {number}" for number in range(40))
     script = [{"event": {"type": "text", "text": lines}}, {"hang": True}]
-    process.start("run", "explorer", "x", *SCRIPTED, script=script, **terminal.process_options())
+    (place / "tasks.json").write_text('{"tasks": [{"agent": "explorer", "prompt": "x"}]}')
+    process.start("delegate", "tasks.json", *SCRIPTED, script=script, **terminal.process_options())
     shown = terminal.read_until("line 39")
     assert "line 24" not in shown
     terminal.type("\x0f")
@@ -252,7 +253,7 @@ def test_real_terminal_shows_windows_after_being_resized(tmux, place, size):
     tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(place), f"env {env} {command}")
 
     def screen(*words):
-        for _ in range(300):
+        for _ in range(2000):  # seconds on an idle machine, more on a busy one
             seen = tmux("capture-pane", "-p")
             if all(word in seen for word in words):
                 return seen

@@ -21,6 +21,7 @@ from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
+TERMINAL_PROMPT = "Reading from the terminal: type the text, then Ctrl-D on a line of its own. Ctrl-C cancels."
 AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
 
 
@@ -111,7 +112,7 @@ def _read_stdin(limit: int) -> bytes:
     if sys.stdin is None:
         raise InvalidInputError("stdin is closed, so there is nothing to read for `-`.")
     if sys.stdin.isatty():
-        print("Reading from the terminal; end with Ctrl-D.", file=sys.stderr)  # noqa: T201 - printed before anything else
+        print(TERMINAL_PROMPT, file=sys.stderr)  # noqa: T201 - printed before anything else
     try:
         content = sys.stdin.buffer.read(limit + 1)
     except OSError as error:

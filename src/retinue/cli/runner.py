@@ -1,4 +1,4 @@
-"""Run the plan of a command with the live view, and print its results."""
+"""Run the plan of a command with the live view, stop it on a signal, and exit with its results."""
 
 from __future__ import annotations
 
@@ -6,38 +6,32 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import anyio
 import click
 from anyio.abc import TaskStatus
 from msgspec import structs
 
-from retinue.cli.json_output import result_json, results_json
 from retinue.cli.main import EXIT_CANCELLED
 from retinue.cli.options import CommandRefusedError, InvalidInputError, RunOptions
 from retinue.cli.printing import (
-    OutputError,
     is_interactive,
-    print_answer,
-    print_error,
-    print_hint,
-    print_json,
-    print_lines,
     print_warning,
 )
+from retinue.cli.run_output import failure_hints, print_results, print_usage
 from retinue.client import Retinue
-from retinue.model.errors import ErrorCode, Failure, RefusedError
-from retinue.model.providers import same_model
-from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.errors import Failure, RefusedError
+from retinue.model.results import RunResult
 from retinue.model.tasks import Mode, Plan, Task
-from retinue.output.untrusted_text import to_one_line
-from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling, unknown_name_message
+from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, unknown_name_message
 from retinue.support.signals import list_stop_signals
 from retinue.support.stdio_streams import is_blocked
 from retinue.toolsets.base import compute_exit_status
+from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
 from retinue.tui.keys import KeyboardReader, KeyHandler
 from retinue.tui.live_view import EngineNote, EventView, LinesView, LiveView, is_screen, run_view, storage_losses
 
@@ -120,15 +114,23 @@ async def run_watched(
 
 @contextmanager
 def live_view(
-    retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool = True
+    retinue: Retinue,
+    toolset: str,
+    options: RunOptions,
+    *,
+    shows_progress: bool = True,
+    answer: AnswerStream | None = None,
 ) -> Iterator[EventView]:
-    """Make the view of a command on stderr; log messages go to it, as they would break its screen."""
+    """Make the view of a command on stderr; log messages go to it, as they would break its screen.
+
+    The answer is printed on stdout, above the view if both are one terminal.
+    """
 
     class ViewLogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             view.show_message(record.getMessage())
 
-    view = _make_view(retinue, toolset, options, shows_progress=shows_progress)
+    view = _make_view(retinue, toolset, options, shows_progress=shows_progress, answer=answer)
     logger, handler = logging.getLogger("retinue"), ViewLogHandler(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -140,10 +142,12 @@ def live_view(
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the rest of the process
 
 
-def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool) -> EventView:
+def _make_view(
+    retinue: Retinue, toolset: str, options: RunOptions, *, shows_progress: bool, answer: AnswerStream | None
+) -> EventView:
     stream = sys.stderr
     if stream is None or options.quiet:
-        return LinesView(stream, storage_losses)
+        return LinesView(stream, storage_losses, answer=_make_printer(answer, whole_lines=False))
     settings = retinue.settings(toolset).settings
     is_auto_engine = settings.engine == "auto"
     about = (
@@ -152,11 +156,23 @@ def _make_view(retinue: Retinue, toolset: str, options: RunOptions, *, shows_pro
     note = EngineNote(about)
     if not shows_progress:
         return LinesView(stream, note, storage_losses)
-    if is_screen(stream, os.environ):
-        return LiveView(stream, settings.max_lines_per_window, note, storage_losses)
+    if is_screen(stream, os.environ) and (answer is None or _is_same_terminal(sys.stdout, stream)):
+        return LiveView(stream, settings.max_lines_per_window, note, storage_losses, answer=answer)
     from retinue.tui.event_lines import EventLineFormatter
 
-    return LinesView(stream, note, EventLineFormatter())
+    printer = _make_printer(answer, whole_lines=stream.isatty())
+    return LinesView(stream, note, EventLineFormatter(), answer=printer)
+
+
+def _make_printer(answer: AnswerStream | None, *, whole_lines: bool) -> AnswerPrinter | None:
+    return AnswerPrinter(sys.stdout, answer, whole_lines=whole_lines) if answer is not None else None
+
+
+def _is_same_terminal(one: TextIO, other: TextIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
+    except (OSError, ValueError):
+        return False
 
 
 def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
@@ -200,16 +216,40 @@ def _exit_now(view: EventView, keyboard: KeyboardReader) -> None:
     os._exit(EXIT_CANCELLED)
 
 
-MAX_NAME_LENGTH = 100
-"""Characters of a run's name in a heading."""
-LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
-"""The option that decides about a removed tool, by the rule that removed it."""
+def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str, options: RunOptions) -> NoReturn:
+    """Run a plan, print its results, and end the command with their exit status.
+
+    On a terminal the answer of a single run is printed while it is written.
+    """
+    answer = AnswerStream() if _is_streamed(plan, options) else None
+    started = time.monotonic()
+    results = run_plan(retinue, plan, toolset, options, answer=answer)
+    elapsed = time.monotonic() - started
+    try:
+        print_results(results, retinue, plan.mode, options, answer)
+    finally:
+        print_usage(results, retinue, elapsed, options)
+    ctx.exit(compute_exit_status(results))
+
+
+def _is_streamed(plan: Plan, options: RunOptions) -> bool:
+    """Return whether the answer is printed while it is written; one with a schema is not written as text."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return is_terminal and not options.as_json and plan.mode is Mode.SINGLE and plan.tasks[0].output_schema is None
 
 
 def run_plan(
-    retinue: Retinue, plan: Plan, toolset: str, options: RunOptions, *, asks_for_trust: bool = True
+    retinue: Retinue,
+    plan: Plan,
+    toolset: str,
+    options: RunOptions,
+    *,
+    asks_for_trust: bool = True,
+    answer: AnswerStream | None = None,
 ) -> tuple[RunResult, ...]:
     """Run a plan with the defaults of a toolset and return its results; first ask about agents that need trust.
+
+    The answer is printed on stdout while it is written.
 
     Raises:
         CommandRefusedError: nothing ran: the call was refused, or its only task could not start.
@@ -221,7 +261,7 @@ def run_plan(
     call = structs.replace(retinue.call(toolset), records_refusals=False)
     only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
-        with live_view(retinue, toolset, options) as view:
+        with live_view(retinue, toolset, options, answer=answer) as view:
             results = anyio.run(run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options)
     except RefusedError as refusal:
         raise _refused_error(refusal.failure, retinue, only_task) from refusal
@@ -230,129 +270,5 @@ def run_plan(
     return results
 
 
-def exit_with_results(
-    ctx: click.Context, results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions
-) -> NoReturn:
-    """Print the results of a plan and end the command with their exit status."""
-    print_results(results, retinue, mode, options)
-    ctx.exit(compute_exit_status(results))
-
-
-def print_results(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
-    """Print the results of a plan: answers to stdout, failures to stderr.
-
-    Raises:
-        OutputError: stdout cannot be written; the message has the command that prints the answers.
-    """
-    for result in results:
-        _print_differences(result, options)
-    try:
-        with hint_stored_answers([result.session for result in results if result.actual.saved]):
-            if options.as_json:
-                print_json(_results_json(results, mode))
-            else:
-                _print_answers(results, mode)
-    finally:
-        print_failures(results, retinue, mode, options)
-
-
-@contextmanager
-def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
-    """Add the command that prints the stored answers to an `OutputError` of the block.
-
-    Raises:
-        OutputError: with that command.
-    """
-    try:
-        yield
-    except OutputError as error:
-        ids = [session[:SHORT_ID_LENGTH] for session in sessions]
-        match ids:
-            case []:
-                raise
-            case [only]:
-                where = f"The answer is kept: `retinue sessions output {only}` prints it."
-            case _:
-                where = f"The answers are kept: `retinue sessions output ID` prints each of {', '.join(ids)}."
-        raise OutputError(f"{error.message} {where}") from error
-
-
-def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
-    """Print why runs failed, with hints, each hint once."""
-    printed_hints: set[str] = set()
-    for number, result in enumerate(results, 1):
-        if failure := result.failure:
-            print_error(_task_label(mode, number, result) + failure.message)
-            if result.answer is AnswerStatus.DIAGNOSIS:
-                print_hint(result.text, quiet=options.quiet)
-            hints = [hint for hint in _failure_hints(failure, retinue) if hint not in printed_hints]
-            for hint in hints:
-                print_hint(hint)
-            printed_hints.update(hints)
-
-
-# -- answers ---------------------------------------------------------------------------------------
-
-
-def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
-    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, compute_exit_status(results))
-
-
-def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
-    for number, result in enumerate(results if mode is Mode.PARALLEL else results[-1:], 1):
-        if not result.text or result.answer not in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
-            continue
-        if mode is Mode.PARALLEL:
-            print_lines([click.style(_result_title(number, result), bold=True)])
-        print_answer(result.text)
-
-
-def _result_title(number: int, result: RunResult) -> str:
-    state = "error" if result.failure else "ok"
-    session = f" (session {result.session[:SHORT_ID_LENGTH]})" if result.session else ""
-    return f"=== {number} {to_one_line(result.spec.name, MAX_NAME_LENGTH)}: {state}{session} ==="
-
-
-def _print_differences(result: RunResult, options: RunOptions) -> None:
-    """Print where a run differs from its definition: preferences, model, tools, storage."""
-    actual, name = result.actual, result.spec.name
-    if actual.not_applied:
-        print_hint(
-            f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet
-        )
-    if actual.declared_model and actual.model and not same_model(actual.model, actual.declared_model):
-        print_hint(f"{name}: answered by {actual.model}, not by {actual.declared_model}", quiet=options.quiet)
-    for removed in actual.tools_removed:
-        see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
-        print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
-    if result.was_started and not actual.saved:
-        # Printed even with --quiet: something is lost.
-        print_warning(
-            f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."
-        )
-
-
-# -- failures --------------------------------------------------------------------------------------
-
-
-def _task_label(mode: Mode, number: int, result: RunResult) -> str:
-    if mode is Mode.CHAIN:
-        return f"Chain stopped at step {number} ({result.agent}): "
-    return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
-
-
 def _refused_error(failure: Failure, retinue: Retinue, task: Task | None) -> CommandRefusedError:
-    return CommandRefusedError(failure, *_failure_hints(failure, retinue), task=task)
-
-
-def _failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
-    """Yield hints for people; the message of the failure is the same for people and models."""
-    if broken := failure.detail.get("broken"):
-        yield f"There is a file for it, but it cannot be used: {broken}"
-    if failure.code is ErrorCode.UNKNOWN_AGENT and (
-        near := retinue.roster().suggest_name(str(failure.detail.get("agent", "")))
-    ):
-        yield f"Did you mean {near}?"
-    if failure.code is ErrorCode.UNKNOWN_ENGINE:
-        asked = retinue.settings("single").settings.engine
-        yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
+    return CommandRefusedError(failure, *failure_hints(failure, retinue), task=task)

@@ -17,6 +17,7 @@ from retinue.model.events import Notice, RunQueued
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
+from retinue.tui.answer_stream import AnswerPrinter, AnswerScreen, AnswerStream
 from retinue.tui.keys import KeyName
 from retinue.tui.layout import ScreenSize, render_closing, render_frame
 from retinue.tui.renderer import InlineRenderer, StyledLine, StyledSpan, render_ansi, select_styles, terminal_size
@@ -25,10 +26,14 @@ MIN_UPDATE_INTERVAL = 0.1
 """Seconds between two frames."""
 CHECKPOINT_EVERY = 500
 """Events handled before other tasks get their turn."""
+MIN_FRAME_ROWS = 8
+"""Rows of the windows below an answer, where the screen has as many."""
 CLOSE_TIMEOUT = 2.0
 """Seconds for drawing the last state: the answer is printed after it."""
 NoteSource = Callable[[EventRecord], Iterable[str]]
 """Returns the notes about an event; most events have none."""
+FrameRenderer = Callable[[CallProgress, ScreenSize, float], Sequence[StyledLine]]
+"""Returns the lines of the windows of runs."""
 
 LAGGED_MESSAGE = "More happened than could be shown; the runs go on. All of it is kept: retinue events"
 
@@ -137,16 +142,18 @@ def storage_losses(record: EventRecord) -> Iterator[str]:
 
 
 class LinesView:
-    """The notes of its sources as plain lines."""
+    """The notes of its sources as plain lines, beside an answer that is printed while it is written."""
 
-    wants_deltas = False
-
-    def __init__(self, stream: TextIO | None, *note_sources: NoteSource) -> None:
+    def __init__(self, stream: TextIO | None, *note_sources: NoteSource, answer: AnswerPrinter | None = None) -> None:
         self._stream = stream
         self._note_sources = note_sources
+        self._answer = answer
+        self.wants_deltas = answer is not None
         self._pending: list[str] = []
 
     def add_event(self, record: EventRecord) -> None:
+        if self._answer:
+            self._answer.observe(record)
         for note_source in self._note_sources:
             self._pending += note_source(record)
 
@@ -158,6 +165,8 @@ class LinesView:
         if lines and self._stream is not None:
             self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
+        if self._answer:
+            self._answer.print_pending()
 
     def close(self) -> None:
         self.draw()
@@ -167,14 +176,17 @@ class LinesView:
 
 
 class LiveView:
-    """Windows of runs on a terminal. Ctrl+O expands them, and collapses them again."""
+    """Windows of runs on a terminal, below the answer that one of them writes. Ctrl+O expands and collapses them."""
 
     wants_deltas = True
 
-    def __init__(self, stream: TextIO, max_lines: int, *note_sources: NoteSource) -> None:
+    def __init__(
+        self, stream: TextIO, max_lines: int, *note_sources: NoteSource, answer: AnswerStream | None = None
+    ) -> None:
         self._stream = stream
         self._max_lines = max_lines
         self._note_sources = note_sources
+        self._answer = AnswerScreen(answer) if answer else None
         self._progress = CallProgress()
         self._notes: list[str] = []
         self._expanded = False
@@ -183,6 +195,8 @@ class LiveView:
 
     def add_event(self, record: EventRecord) -> None:
         self._progress = self._progress.apply(record)
+        if self._answer:
+            self._answer.answer.observe(record)
         for note_source in self._note_sources:
             self._notes += note_source(record)
 
@@ -206,7 +220,7 @@ class LiveView:
     def restore(self) -> None:
         self._renderer.restore("\n")
 
-    def _show(self, render: Callable[[CallProgress, ScreenSize, float], Sequence[StyledLine]]) -> None:
+    def _show(self, render: FrameRenderer) -> None:
         notes, self._notes = self._notes, []
         messages = [
             render_ansi((StyledSpan(strip_control_characters(note), "muted"),), self._styles) for note in notes
@@ -215,9 +229,36 @@ class LiveView:
             self._stream.write("".join(f"{note}\n" for note in messages))
             self._stream.flush()
             return
-        size = columns, rows = terminal_size(self._stream, os.environ)
+        size = terminal_size(self._stream, os.environ)
+        if self._answer is None:
+            self._draw_frame(render, self._progress, size, messages, [])
+            return
+        with self._answer.answer.lock:
+            self._show_answer(self._answer, render, size, messages)
+
+    def _show_answer(
+        self, screen: AnswerScreen, render: FrameRenderer, size: tuple[int, int], messages: list[str]
+    ) -> None:
+        """Print the lines of the answer that leave the frame, and draw the newest ones above the windows."""
+        printed, drawn = screen.split(size[0], size[1] - MIN_FRAME_ROWS)
+        messages += screen.render_printed(printed)
+        is_last = screen.answer.is_final and not screen.answer.is_printed
+        if is_last and printed:
+            messages.append("")
+        head = [*drawn, ()] if drawn else []
+        self._draw_frame(render, screen.without_answer(self._progress), size, messages, head)
+        screen.answer.mark_printed(printed)
+        screen.answer.is_printed = screen.answer.is_printed or is_last
+
+    def _draw_frame(
+        self,
+        render: FrameRenderer,
+        progress: CallProgress,
+        size: tuple[int, int],
+        messages: Sequence[str],
+        head: Sequence[StyledLine],
+    ) -> None:
         # One row is the cursor's: a frame as tall as the screen would scroll with every change.
-        screen = ScreenSize(
-            width=columns, height=max(rows - 1, 1), max_lines=self._max_lines, expanded=self._expanded
-        )
-        self._renderer.show(render(self._progress, screen, time.time()), size, messages=messages)
+        height = max(size[1] - 1 - len(head), 1)
+        screen = ScreenSize(width=size[0], height=height, max_lines=self._max_lines, expanded=self._expanded)
+        self._renderer.show([*head, *render(progress, screen, time.time())], size, messages=messages)

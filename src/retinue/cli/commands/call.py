@@ -23,7 +23,8 @@ from retinue.cli.options import (
     run_options,
 )
 from retinue.cli.printing import OutputError, encode_json_line, help_examples, print_json_line
-from retinue.cli.runner import hint_stored_answers, live_view, make_retinue, run_watched
+from retinue.cli.run_output import hint_stored_answers
+from retinue.cli.runner import live_view, make_retinue, run_watched
 from retinue.client import Retinue
 from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import ToolResult

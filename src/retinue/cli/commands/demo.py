@@ -12,7 +12,8 @@ import click
 
 from retinue.cli.options import RunOptions, cwd_option, json_option, quiet_option
 from retinue.cli.printing import MAX_COLUMNS, help_examples, print_lines, stdout_columns
-from retinue.cli.runner import hint_stored_answers, make_retinue, print_failures, print_results, run_plan
+from retinue.cli.run_output import hint_stored_answers, print_failures, print_results
+from retinue.cli.runner import make_retinue, run_plan
 from retinue.model.results import RunResult
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.output.untrusted_text import to_one_line

@@ -22,7 +22,7 @@ from retinue.cli.options import (
     run_options,
 )
 from retinue.cli.printing import help_examples, print_warning
-from retinue.cli.runner import exit_with_results, make_retinue, run_plan
+from retinue.cli.runner import make_retinue, run_and_exit
 from retinue.client import Retinue
 from retinue.model.tasks import FileSlice, Mode, Plan, Task
 from retinue.output.schemas import MAX_SCHEMA_BYTES, OutputSchemaError, decode_schema
@@ -102,6 +102,10 @@ def _list_unknown_fields(raw: Any) -> Iterator[str]:
         yield from (f"tasks[{number}].{name}" for name in entry if name not in known)
 
 
+NO_TASK = (
+    "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE: "
+    '`retinue run AGENT "…"`.'
+)
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
 """The toolset whose defaults apply to each mode."""
 
@@ -118,13 +122,13 @@ holds for those without an agent."""
 @click.command(
     epilog=help_examples(
         'retinue run explorer "Where is loop detection implemented?"',
-        "git diff | retinue run reviewer -",
+        "git diff | retinue run reviewer",
         "retinue run tester @task.md --engine offline --timeout 5m --json",
         then=EXIT_CODES,
     )
 )
 @click.argument("agent", type=TEXT, shell_complete=complete_agents)
-@click.argument("task")
+@click.argument("task", required=False)
 @click.option("--session", type=TEXT, metavar="ID", shell_complete=complete_sessions, help="Continue this session.")
 @click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
 @click.option(
@@ -138,7 +142,7 @@ def run(
     ctx: click.Context,
     /,
     agent: str,
-    task: str,
+    task: str | None,
     session: str | None,
     name: str | None,
     output_schema: str | None,
@@ -146,8 +150,9 @@ def run(
 ) -> None:
     """Give one agent one task and print its answer.
 
-    TASK is the text itself, - for stdin, or @FILE; a text that begins with an @ of its own is written @@….
-    The answer goes to stdout, everything else to stderr.
+    TASK is the text itself, @FILE, or - for stdin, which is also read without TASK; a text that begins with an @ of
+    its own is written @@…. The answer goes to stdout, on a terminal while it is written; everything else goes to
+    stderr.
     """
     options = RunOptions(**flags)
     retinue = make_retinue(options)
@@ -155,7 +160,7 @@ def run(
     prompt = read_task(task, retinue, toolset)
     schema = None if output_schema is None else read_output_schema(output_schema)
     plan = Plan(tasks=(Task(prompt=prompt, agent=agent, name=name, session=session, output_schema=schema),))
-    exit_with_results(ctx, run_plan(retinue, plan, toolset, options), retinue, plan.mode, options)
+    run_and_exit(ctx, retinue, plan, toolset, options)
 
 
 @click.command(
@@ -173,7 +178,7 @@ def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
     options = RunOptions(**flags)
     plan = Plan(tasks=_read_tasks(file, options), mode=Mode.PARALLEL)
     retinue = make_retinue(options)
-    exit_with_results(ctx, run_plan(retinue, plan, TOOLSETS[plan.mode], options), retinue, plan.mode, options)
+    run_and_exit(ctx, retinue, plan, TOOLSETS[plan.mode], options)
 
 
 @click.command(
@@ -204,16 +209,21 @@ def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str],
     retinue, toolset = make_retinue(options), TOOLSETS[Mode.CHAIN]
     given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
     plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
-    exit_with_results(ctx, run_plan(retinue, plan, toolset, options), retinue, plan.mode, options)
+    run_and_exit(ctx, retinue, plan, toolset, options)
 
 
-def read_task(value: str, retinue: Retinue, toolset: str) -> str:
-    """Return the text of a task argument, within the limit of the toolset.
+def read_task(value: str | None, retinue: Retinue, toolset: str) -> str:
+    """Return the text of a task argument, or of stdin without one, within the limit of the toolset.
 
     Raises:
-        InvalidInputError: it cannot be read.
+        InvalidInputError: it cannot be read, or there is no task.
     """
-    return read_text_argument(value, limit=retinue.settings(toolset).settings.max_task_bytes)
+    text = read_text_argument(
+        "-" if value is None else value, limit=retinue.settings(toolset).settings.max_task_bytes
+    )
+    if value is None and not text.strip():
+        raise InvalidInputError(NO_TASK)
+    return text
 
 
 def read_output_schema(value: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from retinue.cli.printing import (
     print_lines,
     render_table,
 )
-from retinue.cli.runner import exit_with_results, make_retinue, run_plan
+from retinue.cli.runner import make_retinue, run_and_exit
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord, to_line
@@ -485,7 +485,7 @@ def resume(ctx: click.Context, /, session: str, task: str, **flags: Any) -> None
     had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in retinue.roster().names()
     agent = None if had_none else summary.agent
     plan = Plan(tasks=(Task(prompt=read_task(task, retinue, TOOLSET), agent=agent, session=summary.session),))
-    exit_with_results(ctx, run_plan(retinue, plan, TOOLSET, options), retinue, plan.mode, options)
+    run_and_exit(ctx, retinue, plan, TOOLSET, options)
 
 
 @sessions.command(

@@ -14,7 +14,8 @@ from retinue.cli.commands.install import confirm_and_apply, dry_run_option, yes_
 from retinue.cli.json_output import result_json, to_json
 from retinue.cli.options import TEXT, InvalidInputError, RunOptions, cwd_option, json_option
 from retinue.cli.printing import help_examples, is_interactive, print_answer, print_hint, print_json, print_warning
-from retinue.cli.runner import make_retinue, print_failures, run_plan
+from retinue.cli.run_output import print_failures, print_usage
+from retinue.cli.runner import make_retinue, run_plan
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.hosts.changes import ConfigChange, read_config
@@ -168,4 +169,5 @@ def _run_trial(engine: EngineStatus, task: Task, model: str | None, cwd: str | N
     retinue, plan = make_retinue(options), Plan(tasks=(task,))
     results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     print_failures(results, retinue, plan.mode, options)
+    print_usage(results, retinue, results[0].elapsed, options)
     return results[0]

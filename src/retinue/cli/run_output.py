@@ -1,0 +1,204 @@
+"""Print the results of a command: answers to stdout, and to stderr failures, hints and what the runs consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from retinue.cli.json_output import result_json, results_json
+from retinue.cli.options import RunOptions
+from retinue.cli.printing import (
+    OutputError,
+    print_answer,
+    print_error,
+    print_hint,
+    print_json,
+    print_lines,
+    print_warning,
+)
+from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, Failure
+from retinue.model.providers import same_model
+from retinue.model.results import AnswerStatus, RunResult, Usage
+from retinue.model.tasks import Mode
+from retinue.output.untrusted_text import to_one_line
+from retinue.support.formatting import SHORT_ID_LENGTH, suggest_spelling
+from retinue.toolsets.base import compute_exit_status
+from retinue.tui.answer_stream import PRINTED_ANSWERS, AnswerStream
+
+MAX_MODELS = 3
+"""Models that are named; others are counted."""
+MAX_LINE_CHARS = 200
+MAX_NAME_LENGTH = 100
+"""Characters of a run's name in a heading."""
+LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
+"""The option that decides about a removed tool, by the rule that removed it."""
+
+
+def print_results(
+    results: Sequence[RunResult],
+    retinue: Retinue,
+    mode: Mode,
+    options: RunOptions,
+    answer: AnswerStream | None = None,
+) -> None:
+    """Print the results of a plan: answers to stdout, failures to stderr; of a streamed answer only the rest.
+
+    Raises:
+        OutputError: stdout cannot be written; the message has the command that prints the answers.
+    """
+    for result in results:
+        _print_differences(result, options)
+    try:
+        with hint_stored_answers([result.session for result in results if result.actual.saved]):
+            if options.as_json:
+                print_json(_results_json(results, mode))
+            elif answer is not None and results[0].answer in PRINTED_ANSWERS:
+                _print_rest(answer, results[0].text)
+            else:
+                _print_answers(results, mode)
+    finally:
+        print_failures(results, retinue, mode, options)
+
+
+@contextmanager
+def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
+    """Add the command that prints the stored answers to an `OutputError` of the block.
+
+    Raises:
+        OutputError: with that command.
+    """
+    try:
+        yield
+    except OutputError as error:
+        ids = [session[:SHORT_ID_LENGTH] for session in sessions]
+        match ids:
+            case []:
+                raise
+            case [only]:
+                where = f"The answer is kept: `retinue sessions output {only}` prints it."
+            case _:
+                where = f"The answers are kept: `retinue sessions output ID` prints each of {', '.join(ids)}."
+        raise OutputError(f"{error.message} {where}") from error
+
+
+def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
+    """Print why runs failed, with hints, each hint once."""
+    printed_hints: set[str] = set()
+    for number, result in enumerate(results, 1):
+        if failure := result.failure:
+            print_error(_task_label(mode, number, result) + failure.message)
+            if result.answer is AnswerStatus.DIAGNOSIS:
+                print_hint(result.text, quiet=options.quiet)
+            hints = [hint for hint in failure_hints(failure, retinue) if hint not in printed_hints]
+            for hint in hints:
+                print_hint(hint)
+            printed_hints.update(hints)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
+    return result_json(results[0]) if mode is Mode.SINGLE else results_json(results, compute_exit_status(results))
+
+
+def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
+    for number, result in enumerate(results if mode is Mode.PARALLEL else results[-1:], 1):
+        if not result.text or result.answer not in PRINTED_ANSWERS:
+            continue
+        if mode is Mode.PARALLEL:
+            print_lines([click.style(_result_title(number, result), bold=True)])
+        print_answer(result.text)
+
+
+def _print_rest(answer: AnswerStream, text: str) -> None:
+    """Print what the view could not print of an answer, such as one whose last event was dropped."""
+    with answer.lock:
+        answer.finish(text)
+        if not answer.is_printed and text:
+            rest = answer.pending()
+            print_lines([*answer.lines_before(), answer.sanitize(rest)])
+
+
+def _result_title(number: int, result: RunResult) -> str:
+    state = "error" if result.failure else "ok"
+    session = f" (session {result.session[:SHORT_ID_LENGTH]})" if result.session else ""
+    return f"=== {number} {to_one_line(result.spec.name, MAX_NAME_LENGTH)}: {state}{session} ==="
+
+
+def _print_differences(result: RunResult, options: RunOptions) -> None:
+    """Print where a run differs from its definition: preferences, model, tools, storage."""
+    actual, name = result.actual, result.spec.name
+    if actual.not_applied:
+        print_hint(
+            f"{name}: {result.spec.engine} does not apply {', '.join(actual.not_applied)}", quiet=options.quiet
+        )
+    if actual.declared_model and actual.model and not same_model(actual.model, actual.declared_model):
+        print_hint(f"{name}: answered by {actual.model}, not by {actual.declared_model}", quiet=options.quiet)
+    for removed in actual.tools_removed:
+        see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
+        print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
+    if result.was_started and not actual.saved:
+        # Printed even with --quiet: something is lost.
+        print_warning(
+            f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."
+        )
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+
+def print_usage(results: Sequence[RunResult], retinue: Retinue, elapsed: float, options: RunOptions) -> None:
+    """Print in one line what the runs consumed: models, tokens, cost and time; nothing if none of them started."""
+    if started := [result for result in results if result.was_started]:
+        print_hint(_format_usage(started, retinue, elapsed), quiet=options.quiet)
+
+
+def _format_usage(results: Sequence[RunResult], retinue: Retinue, elapsed: float) -> str:
+    usage = sum((result.usage + result.actual.nested_usage for result in results), Usage())
+    engines = {name for result in results if (name := result.actual.engine or result.spec.engine)}
+    seconds = f"{results[0].elapsed if len(results) == 1 else elapsed:.1f} s"
+    if not usage.tokens and not any(_uses_models(name, retinue) for name in engines):
+        return " · ".join((", ".join(sorted(engines)), "no model", seconds))
+    models = dict.fromkeys(result.actual.model or result.spec.model or "model unknown" for result in results)
+    names = list(models)[:MAX_MODELS]
+    more = f" and {len(models) - MAX_MODELS} more" if len(models) > MAX_MODELS else ""
+    cost = "cost unknown" if usage.cost is None else f"${usage.cost:.4f}"
+    return to_one_line(" · ".join((", ".join(names) + more, _format_tokens(usage), cost, seconds)), MAX_LINE_CHARS)
+
+
+def _uses_models(engine: str, retinue: Retinue) -> bool:
+    return engine not in retinue.engines or retinue.engines[engine].uses_models
+
+
+def _format_tokens(usage: Usage) -> str:
+    if not usage.tokens:
+        return "tokens unknown"
+    cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
+    return f"{usage.input + usage.cache_read + usage.cache_write:,} tokens in{cached}, {usage.output:,} out"
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def _task_label(mode: Mode, number: int, result: RunResult) -> str:
+    if mode is Mode.CHAIN:
+        return f"Chain stopped at step {number} ({result.agent}): "
+    return f"{number} {result.spec.name}: " if mode is Mode.PARALLEL else ""
+
+
+def failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
+    """Yield hints for people; the message of the failure is the same for people and models."""
+    if broken := failure.detail.get("broken"):
+        yield f"There is a file for it, but it cannot be used: {broken}"
+    if failure.code is ErrorCode.UNKNOWN_AGENT and (
+        near := retinue.roster().suggest_name(str(failure.detail.get("agent", "")))
+    ):
+        yield f"Did you mean {near}?"
+    if failure.code is ErrorCode.UNKNOWN_ENGINE:
+        asked = retinue.settings("single").settings.engine
+        yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
