@@ -91,7 +91,7 @@ def dashboard(count: int) -> None:
     with open_page() as page:
         page.goto(json.loads(server.ask("POST", "links", {}))["link"])
         page.get_by_role("link", name="explorer, running").click()
-        page.get_by_role("textbox", name="Tell explorer").wait_for()
+        page.get_by_role("textbox", name="Message to explorer").wait_for()
         page.evaluate(OBSERVE, count)
         server.ask("POST", f"runs/{run}/steer", {"text": "begin"})
         print_figures(wall=measure_paint_delay(page, committed))

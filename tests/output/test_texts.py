@@ -9,6 +9,7 @@ from retinue.output.untrusted_text import (
     TOO_DEEP,
     complete_escapes,
     first_line,
+    first_prose_line,
     map_strings,
     replace_surrogates,
 )
@@ -45,6 +46,26 @@ def test_map_strings_omits_too_deep_parts(wrap):
     for _ in range(MAX_DEPTH):
         (found,) = found.values() if isinstance(found, dict) else found
     assert found == TOO_DEEP
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("## Findings\n\nTwo callers go **around** the `facade`.", "Two callers go around the facade."),
+        ("# Only a heading", "Only a heading"),
+        ("", ""),
+        ("# \n", ""),
+        ("- [x] done **b**", "done b"),
+        ("| a | b |\n|---|---|", "a | b |"),
+        ("---\n> quoted [x](http://y.example)", "quoted x"),
+        ("```\ncode\n```", "code"),
+        ("1. first\n2. second", "first"),
+        ("a_b_c __init__ 2 * 3 * 4", "a_b_c __init__ 2 * 3 * 4"),
+        ("-v is an option", "-v is an option"),
+    ],
+)
+def test_first_prose_line_skips_headings_and_marks(text, line):
+    assert first_prose_line(text) == line
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,22 @@ def first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0].rstrip()
 
 
+_SKIPPED_LINE = r"\s*(?:#{1,6}(?:\s|$)|```|~~~|\|?[\s:|-]+\|?$|[=*_-]{3,}\s*$|<!--)"
+"""A Markdown line that is no prose: heading, fence, rule, frame of a table."""
+_LINE_START = r"\s*(?:>\s*|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+|\|\s*)*"
+_MARK = r"(\*\*|~~|`+)(?=\S)(.{1,200}?)(?<=\S)\1|!?\[([^\]\n]{1,200})\]\([^)\s]{1,500}\)"
+
+
+def first_prose_line(text: str) -> str:
+    """Return the first line of prose of a Markdown text without its marks; a text of headings gives its first."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    prose = next((line for line in lines if not compile_pattern(_SKIPPED_LINE).match(line)), None)
+    if prose is None:
+        prose = lines[0].lstrip().lstrip("#") if lines else ""
+    plain = compile_pattern(_LINE_START).sub("", prose, count=1)
+    return compile_pattern(_MARK).sub(lambda match: match[2] or match[3], plain).strip()
+
+
 NONCE_DIGITS = 16
 """Digits of a nonce: enough that no text can contain its own."""
 

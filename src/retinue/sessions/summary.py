@@ -12,6 +12,7 @@ from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text
 from retinue.model.results import compute_exit_code
+from retinue.output.untrusted_text import first_prose_line
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.paths import RunLocation, StateLayout
 from retinue.sessions.reader import (
@@ -256,5 +257,4 @@ def _unreadable_summary(name: str, changed: float, failure: Failure) -> SessionS
 
 
 def _preview_line(text: str) -> str:
-    lines = (line.strip() for line in text[: 8 * _MAX_PREVIEW_CHARS].split("\n"))
-    return next(filter(None, lines), "")[:_MAX_PREVIEW_CHARS]
+    return first_prose_line(text[: 8 * _MAX_PREVIEW_CHARS])[:_MAX_PREVIEW_CHARS]

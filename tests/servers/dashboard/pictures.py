@@ -123,7 +123,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=find(), args=FLAGS)
             page = browser.new_page(device_scale_factor=SHARPNESS, color_scheme="light")
             page.goto(served.link)
-            page.get_by_role("link", name="explorer, done").wait_for()
+            page.get_by_role("link", name="explorer, completed").wait_for()
             shoot(page, ACTIVITY)
             page.emulate_media(color_scheme="dark")
             page.get_by_role("link", name="architect, running").click()

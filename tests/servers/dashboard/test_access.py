@@ -93,7 +93,7 @@ def test_axe_core_is_installed_where_the_dashboard_tests_run():
 def test_every_view_passes_the_accessibility_checks(served, visit, screen):
     page = visit(served, **screen)
     start_run(page, "explorer", "Find it, wherever it may be, and say so. " * 20)
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     for summary in page.locator(".transcript summary").all():
         summary.click()
     faults = {"transcript": find_violations(page)}
@@ -140,7 +140,7 @@ def test_every_action_works_by_keyboard_alone(served, visit):
     page.keyboard.type("Do this by hand")
     page.keyboard.press("Control+Enter")
     expect(page.locator("main.run h1")).to_have_text("implementer")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     page.keyboard.press("Escape")
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
@@ -162,7 +162,7 @@ def test_focused_element_is_never_covered(serve, visit):
     reads = {"call": "read", "args": {"path": "x.py"}, "returns": "x"}
     page = visit(serve(explorer=[*[{**reads, "args": {"path": f"{number}.py"}} for number in range(40)], ANSWER]))
     start_run(page, "explorer", "Read a lot")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     for key in [*"j" * 40, *"k" * 39]:
         page.keyboard.press(key)
         assert page.evaluate(IN_SIGHT), page.evaluate("document.activeElement.textContent")
@@ -183,9 +183,9 @@ def test_single_key_shortcuts_can_be_disabled(served, visit):
 def test_state_change_is_announced_politely(served, visit):
     page = visit(served)
     start_run(page, "tester", "Wait for a word")
-    page.get_by_role("textbox", name=re.compile("Tell tester")).fill("now")
+    page.get_by_role("textbox", name=re.compile("Message to tester")).fill("now")
     page.keyboard.press("Enter")
-    expect(page.locator("[aria-live=polite][role=status].unseen")).to_have_text("tester: Done")
+    expect(page.locator("[aria-live=polite][role=status].unseen")).to_have_text("tester: Completed")
 
 
 def test_theme_follows_the_system_until_the_user_chooses(served, visit):
@@ -207,7 +207,7 @@ def test_transcript_keeps_its_position_after_scrolling_up(serve, visit):
     start_run(page, "explorer", "Talk")
     expect(page.locator(".item.text")).to_have_count(1)
     below = "document.documentElement.scrollHeight - innerHeight - scrollY"
-    tell = page.get_by_role("textbox", name=re.compile("Tell explorer"))
+    tell = page.get_by_role("textbox", name=re.compile("Message to explorer"))
     tell.fill("more")
     tell.press("Enter")
     expect(page.locator(".item.text")).to_have_count(2)

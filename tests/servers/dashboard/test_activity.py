@@ -39,7 +39,7 @@ def test_fifty_live_runs_of_another_process_are_shown_until_they_end(served, vis
     process = served.popen("delegate", "tasks.json", "--quiet", **most)
     group = page.get_by_role("group", name=f"{MANY} runs, first: reviewer")
     expect(group.locator(".row.running")).to_have_count(MANY)
-    expect(group.locator(".heading")).to_contain_text(f"{MANY} live")
+    expect(group.locator(".heading")).to_contain_text(f"{MANY} running")
     page.get_by_role("link", name="reviewer, running, Part 17", exact=False).first.click()
     expect(page.locator("details.tool")).to_be_visible()
     page.go_back()
@@ -62,23 +62,23 @@ def test_child_runs_are_listed_below_their_parent(served, visit):
     expect(group.locator(".row")).to_have_count(3)
     levels = [row.get_attribute("aria-level") for row in group.locator(".row").all()]
     assert levels == ["1", "2", "2"]
-    group.get_by_role("link", name=re.compile("lead, done")).click()
+    group.get_by_role("link", name=re.compile("lead, completed")).click()
     calls = page.locator(".item.tool")
     expect(calls).to_have_count(2)
-    expect(calls.first.get_by_role("link", name=re.compile("implementer, done, A part of it"))).to_be_visible()
+    expect(calls.first.get_by_role("link", name=re.compile("implementer, completed, A part of it"))).to_be_visible()
     page.get_by_role("tab", name="Timeline 3").click()
     expect(page.locator(".lane")).to_have_count(3)
     page.locator(".lane").nth(1).click()
     expect(page.locator("main.run h1")).to_have_text("implementer")
     expect(
-        page.get_by_role("navigation", name="Where this run stands").get_by_role("link", name="lead")
+        page.get_by_role("navigation", name="Parents of this run").get_by_role("link", name="lead")
     ).to_be_visible()
 
 
 def test_search_and_filters_survive_a_reload_and_the_back_button(served, visit):
     page = visit(served)
     start_run(page, "implementer", "Paint the bikeshed green")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     start_run(page, "researcher", "Read the bikeshed's history")
     expect(state_of(page)).to_have_text("Failed")
     page.keyboard.press("g")
@@ -87,6 +87,7 @@ def test_search_and_filters_survive_a_reload_and_the_back_button(served, visit):
     page.get_by_label("State").select_option("Failed")
     expect(page.locator(".row")).to_have_count(1)
     expect(page.locator(".row .doing")).to_contain_text("401 invalid key")
+    expect(page.locator(".row .word")).to_have_text("Failed")
     page.reload()
     expect(page.get_by_role("searchbox")).to_have_value("bikeshed")
     page.locator(".row a").click()
@@ -102,11 +103,11 @@ def test_search_and_filters_survive_a_reload_and_the_back_button(served, visit):
 def test_continued_session_is_listed_once_live_and_after_a_reload(served, visit):
     page = visit(served)
     session = json.loads(served.run("run", "tester", "The first question", "--json"))["session"]
-    expect(page.get_by_role("link", name="tester, done, The first question")).to_be_visible()
+    expect(page.get_by_role("link", name="tester, completed, The first question")).to_be_visible()
     assert served.run("sessions", "resume", session, "The second question") == "Tested: The second question"
     for _ in range(2):
-        expect(page.get_by_role("link", name="tester, done, The second question")).to_be_visible()
-        expect(page.get_by_role("link", name="tester, done, The first question")).to_have_count(0)
+        expect(page.get_by_role("link", name="tester, completed, The second question")).to_be_visible()
+        expect(page.get_by_role("link", name="tester, completed, The first question")).to_have_count(0)
         page.reload()
 
 
@@ -122,12 +123,24 @@ def test_child_runs_of_every_run_of_a_session_are_listed_below_it(served, visit)
         output = served.run("call", "delegate_to_subagents", json.dumps({"tasks": [task]}), *options)
         goes_on = {"resume": json.loads(output)["details"]["sessionIds"][0]}
     group = page.get_by_role("group", name="7 runs, first: Third part")
+    title = group.get_by_role("heading").get_by_role("button", name="Make a whole")
     for _ in range(2):
+        expect(group.locator(".totals")).to_contain_text("7 runs")
+        if title.get_attribute("aria-expanded") == "false":
+            title.press("ArrowRight")
         expect(group.locator(".row")).to_have_count(7)
         assert [row.get_attribute("aria-level") for row in group.locator(".row").all()] == ["1", *["2"] * 6]
         page.reload()
-    group.get_by_role("link", name=re.compile("implementer, done")).nth(2).click()
-    page.get_by_role("navigation", name="Where this run stands").get_by_role("link", name="Third part").click()
+    expect(title).to_have_attribute("aria-expanded", "false")
+    expect(group.locator(".row")).to_have_count(0)
+    title.press("ArrowRight")
+    branch = group.get_by_role("button", name="6 child runs of Third part")
+    branch.click()
+    expect(group.locator(".row")).to_have_count(1)
+    expect(group.locator(".row .doing")).to_have_text("6 child runs hidden")
+    branch.click()
+    group.get_by_role("link", name=re.compile("implementer, completed")).nth(2).click()
+    page.get_by_role("navigation", name="Parents of this run").get_by_role("link", name="Third part").click()
     expect(page.locator(".trail")).to_contain_text("run 2 of 3 in its session")
 
 

@@ -38,7 +38,7 @@ def test_run_page_continues_after_a_server_restart(serve, visit):
     expect(page.get_by_text("No connection to Retinue since")).to_have_count(0)
     expect(page.locator(".item.text")).to_have_count(2)
     expect(page.locator("details.tool")).to_have_count(1)
-    expect(page.locator(".titles .state")).to_have_text("Done")
+    expect(page.locator(".titles .state")).to_have_text("Completed")
 
 
 def test_activity_reconnects_and_shows_missed_runs(serve, visit):
@@ -50,7 +50,7 @@ def test_activity_reconnects_and_shows_missed_runs(serve, visit):
     expect(page.get_by_text("No connection to Retinue since")).to_be_visible()
     assert served.run("run", "tester", "Meanwhile") == "Tested."
     served.start()
-    expect(page.get_by_role("link", name="tester, done, Meanwhile")).to_be_visible()
+    expect(page.get_by_role("link", name="tester, completed, Meanwhile")).to_be_visible()
     expect(page.locator(".banner")).to_be_hidden()
     expect(page.locator(".row")).to_have_count(1)
 
@@ -59,7 +59,7 @@ def test_page_without_a_stream_reconnects(serve, visit):
     served = serve()
     page = visit(served)
     page.monitor.allow(GONE)
-    for state in ("Failed", "Done"):
+    for state in ("Failed", "Completed"):
         page.get_by_label("State").select_option(state)
         expect(page.get_by_text("No run matches.")).to_be_visible()
     served.stop()

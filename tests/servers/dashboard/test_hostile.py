@@ -90,7 +90,7 @@ def opened(page):
 
 def test_hostile_run_is_shown_as_text_in_every_view(page):
     start_run(page, "explorer", ASKED)
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     opened(page)
     shown = page.locator(".item.text").first
     expect(shown).to_contain_text(MARKUP)
@@ -131,7 +131,7 @@ def test_hostile_markdown_is_rendered_without_html_and_with_safe_links_only(page
 
 def test_markdown_of_a_megabyte_of_brackets_and_lists_leaves_the_page_usable(page):
     start_run(page, "researcher", "Nest")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     expect(page.locator(".item.text")).to_have_count(2)
     expect(page.locator(".item.text").last).to_contain_text("not shown")
     page.get_by_role("tab", name="Details").click()
@@ -148,7 +148,7 @@ def test_hostile_failure_is_shown_as_text(page):
 
 def test_line_of_five_megabytes_shows_start_and_end_until_expanded(page):
     start_run(page, "tester", "Read it")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     call = page.locator("details.tool")
     call.locator("summary").click()
     expect(call).to_contain_text("the very end")

@@ -39,7 +39,7 @@ def served(serve, tmp_path):
 def test_run_on_real_pi_is_shown_and_continued(served, visit):
     page = visit(served)
     start_run(page, "explorer", f"Find the word. {READS}")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     call = page.locator("details.tool")
     call.locator("summary").click()
     expect(call.locator("pre.output")).to_contain_text("the secret word is XYZZY")
@@ -48,7 +48,7 @@ def test_run_on_real_pi_is_shown_and_continued(served, visit):
     page.get_by_role("tab", name="Details").click()
     expect(page.get_by_role("tabpanel")).to_contain_text("a.txt")
     page.get_by_role("tab", name="Transcript").click()
-    line = page.get_by_role("textbox", name="Go on with explorer: a new prompt in this session")
+    line = page.get_by_role("textbox", name="Resume explorer: a new prompt in this session")
     line.fill(f"Are you sure? {AGAIN}")
     line.press("Enter")
     expect(page.locator(".trail")).to_contain_text("run 2 of 2")
@@ -69,4 +69,4 @@ def test_run_on_real_pi_is_shown_live_reloaded_and_cancelled(served, visit):
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
     expect(state_of(page)).to_have_text("Cancelled")
     expect(call).to_have_count(1)
-    expect(page.get_by_role("textbox", name="Go on with explorer: a new prompt in this session")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Resume explorer: a new prompt in this session")).to_be_visible()

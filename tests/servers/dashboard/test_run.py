@@ -60,17 +60,17 @@ def test_offline_run_is_started_from_the_form_and_shown_until_its_end(serve, vis
     page = visit(served)
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
     start_run(page, "explorer", "Where is the class Bus?")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     expect(page.locator(".transcript")).to_contain_text("bus.py")
-    expect(page.locator(".item.ended")).to_contain_text("Done in")
+    expect(page.locator(".item.ended")).to_contain_text("Completed in")
     page.get_by_role("link", name="Retinue, activity").click()
-    expect(page.get_by_role("link", name=re.compile("explorer, done, Where is the class Bus"))).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("explorer, completed, Where is the class Bus"))).to_be_visible()
     expect(page.locator(".row .engine")).to_have_text(re.compile("/project · offline"))
 
 
 def test_tool_call_expands_to_arguments_and_result(page):
     start_run(page, "explorer", "Find the word")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     call = page.locator("details.tool")
     expect(call.locator("summary")).to_contain_text("notes.md")
     expect(call.locator(".inside")).to_have_count(0)
@@ -106,7 +106,7 @@ def test_streamed_text_is_shown_also_after_a_reload(page):
 
 def test_partial_sentence_is_replaced_by_the_whole_one_also_after_a_reload(page):
     start_run(page, "writer", "Write")
-    line = page.get_by_role("textbox", name=re.compile("Tell writer"))
+    line = page.get_by_role("textbox", name=re.compile("Message to writer"))
     line.fill("begin")
     line.press("Enter")
     for _ in range(2):
@@ -121,12 +121,12 @@ def test_partial_sentence_is_replaced_by_the_whole_one_also_after_a_reload(page)
 
 def test_running_agent_is_steered(page):
     start_run(page, "researcher", "Wait for me")
-    line = page.get_by_role("textbox", name="Tell researcher something while it works")
+    line = page.get_by_role("textbox", name="Message to researcher while it runs")
     line.fill("go left")
     line.press("Enter")
     expect(page.locator(".item.steered")).to_contain_text("go left")
     expect(page.locator(".item.text").last).to_have_text("Heard: go left")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     expect(page.locator(".item.text")).to_have_count(2)
 
 
@@ -155,6 +155,20 @@ def test_timed_out_run_shows_its_timeout(served, visit):
     page.get_by_role("link", name="reviewer, timed out, Take too long").click()
     expect(state_of(page)).to_have_text("Timed out")
     expect(page.locator(".item.ended")).to_contain_text("Timed out after")
+    failure = page.locator(".failure")
+    expect(failure).to_contain_text("Resume the session, or retry with more time.")
+    failure.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("textbox", name=re.compile("Resume reviewer"))).to_have_value(
+        "Continue where you stopped."
+    )
+    failure.get_by_role("button", name="Edit and retry…").click()
+    form = page.get_by_role("dialog", name="New run")
+    expect(form.get_by_label("Task")).to_have_value("Take too long")
+    expect(form.get_by_label("Agent")).to_have_value("reviewer")
+    page.keyboard.press("Escape")
+    failure.get_by_role("button", name="Retry with 2s").click()
+    expect(page.locator(".facts")).to_contain_text("/ 2s")
+    expect(page.locator("main.run")).to_contain_text("Take too long")
 
 
 def test_run_is_extended(page):
@@ -170,7 +184,7 @@ def test_run_is_extended(page):
 
 def test_session_is_continued_with_a_new_prompt(page):
     start_run(page, "implementer", "First question")
-    line = page.get_by_role("textbox", name=re.compile("Go on with implementer"))
+    line = page.get_by_role("textbox", name=re.compile("Resume implementer"))
     line.fill("Second question")
     line.press("Enter")
     expect(page.locator(".item.text")).to_have_text("An answer to: Second question")
@@ -191,8 +205,8 @@ def test_plan_is_started_from_the_form(page):
         form.get_by_role("textbox", name="Task").nth(index).fill(task)
     form.get_by_role("button", name="Start 2").click()
     plan = page.get_by_role("group", name="2 runs, first: implementer")
-    expect(plan.get_by_role("link", name="implementer, done, Find it")).to_be_visible()
-    expect(plan.get_by_role("link", name=re.compile("tester, done, Judge"))).to_be_visible()
+    expect(plan.get_by_role("link", name="implementer, completed, Find it")).to_be_visible()
+    expect(plan.get_by_role("link", name=re.compile("tester, completed, Judge"))).to_be_visible()
 
 
 def test_form_allows_an_agent_to_delegate(page):
@@ -204,7 +218,7 @@ def test_form_allows_an_agent_to_delegate(page):
     form.get_by_text("Options").click()
     form.get_by_label("At most, levels of runs").fill("2")
     form.get_by_role("button", name="Start").click()
-    expect(page.get_by_role("link", name=re.compile("tester, done, A part of it"))).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("tester, completed, A part of it"))).to_be_visible()
     expect(page.locator(".item.text")).to_have_text("Led.")
 
 
@@ -219,7 +233,7 @@ def test_form_keeps_its_draft_after_it_was_closed(page):
     page.get_by_role("button", name="New run", exact=True).first.click()
     expect(form.get_by_label("Task")).to_have_value("A long and well considered question")
     form.get_by_role("button", name="Start").click()
-    line = page.get_by_role("textbox", name=re.compile("Go on with explorer"))
+    line = page.get_by_role("textbox", name=re.compile("Resume explorer"))
     line.fill("And then")
     page.get_by_role("tab", name="Details").click()
     expect(line).to_be_hidden()
@@ -260,7 +274,7 @@ def test_answer_is_copied_and_transcript_downloaded(served, visit):
 
 def test_timeline_and_details_show_time_and_cost(page):
     start_run(page, "explorer", "Find the word")
-    expect(state_of(page)).to_have_text("Done")
+    expect(state_of(page)).to_have_text("Completed")
     page.get_by_role("tab", name="Timeline").click()
     expect(page.locator(".lane")).to_have_count(1)
     page.get_by_role("tab", name="Timeline").press("ArrowRight")

@@ -7,7 +7,7 @@ import { timesUntilNow } from "../../../src/retinue/servers/http/dashboard/detai
 import { Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
 import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
 import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/retinue/servers/http/dashboard/highlight.js";
-import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, mergeRows } from "../../../src/retinue/servers/http/dashboard/store.js";
+import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, mergeRows, visibleRows } from "../../../src/retinue/servers/http/dashboard/store.js";
 import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
 import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
 import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
@@ -124,7 +124,7 @@ test("ending of a run has an icon and a label", () => {
   const describe = (row) => `${format.appearance(row)} ${format.stateLabel(row)}`;
   assert.deepEqual(
     [{ state: "queued" }, { state: "running" }, { state: "completed" }, ended("provider"), ended("aborted"), ended("interrupted"), ended("timeout"), ended("idle_timeout"), { state: "of tomorrow" }].map(describe),
-    ["queued Waiting", "running Running", "completed Done", "error Failed", "stopped Cancelled", "stopped Interrupted", "late Timed out", "late Timed out", "queued of tomorrow"],
+    ["queued Queued", "running Running", "completed Completed", "error Failed", "stopped Cancelled", "stopped Interrupted", "late Timed out", "late Timed out", "queued of tomorrow"],
   );
   assert.deepEqual(["not_finalized", "aborted", ""].map((code) => format.failureLabel({ code })), ["Failed: not finalized", "Cancelled", "Failed: "]);
 });
@@ -141,6 +141,21 @@ test("continued session has the child runs of all its runs", () => {
   const below = ["first", "second", "third"].map((run, index) => row(`of ${run}`, { parentRun: run, parentSession: "first", created: index }));
   const rows = [...below, row("beside", { created: 9 }), row("third", { session: "first", created: 3 })];
   assert.deepEqual(sortAsTree(rows).map((one) => one.run), ["third", "of first", "of second", "of third", "beside"]);
+});
+
+test("rows below a closed branch are hidden and counted", () => {
+  const rows = [row("a"), row("b", { parentSession: "a" }), row("c", { parentSession: "b" }), row("d", { parentSession: "a" }), row("e")];
+  const describe = (closed) => visibleRows(rows, new Set(closed)).map(({ row: { run }, below, isClosed }) => `${run}${below}${isClosed ? "!" : ""}`);
+  assert.deepEqual(describe([]), ["a3", "b1", "c0", "d0", "e0"]);
+  assert.deepEqual(describe(["b"]), ["a3", "b1!", "d0", "e0"]);
+  assert.deepEqual(describe(["a"]), ["a3!", "e0"]);
+  const circle = [row("y", { parentSession: "z" }), row("z", { parentSession: "y" })];
+  assert.equal(visibleRows(circle, new Set()).length, 2);
+});
+
+test("states that need attention are counted", () => {
+  const runs = [row("a"), row("b", { state: "error", failure: { code: "timeout" } }), row("c", { state: "error", failure: { code: "loop" } }), row("d", { state: "completed" })];
+  assert.deepEqual(format.stateSummary(runs), [{ kind: "running", text: "1 running" }, { kind: "late", text: "1 timed out" }, { kind: "error", text: "1 failed" }]);
 });
 
 test("arriving row replaces only its own row", () => {

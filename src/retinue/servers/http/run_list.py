@@ -280,11 +280,12 @@ class RunLists:
 def _make_group(
     root: str, updated: float, rows: list[RunRow], more: int, query: GroupQuery, matching: Container[str] = ()
 ) -> RunGroup:
+    total = len(rows) + more
     if _is_filtered(query):
         wanted = [row for row in rows if row.session in matching or _row_matches(row, query)]
         rows, more = add_ancestors(wanted, rows), 0
     live = sum(row.state in ACTIVE_STATES for row in rows)
-    return RunGroup(root=root, updated=updated, live=live, runs=sort_by_tree(rows), more=more)
+    return RunGroup(root=root, updated=updated, live=live, runs=sort_by_tree(rows), more=more, total=total)
 
 
 # -- queries ---------------------------------------------------------------------------------------

@@ -227,6 +227,8 @@ class RunGroup(ApiValue, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
     more: int
     """Number of runs that are not listed."""
+    total: int
+    """Number of all runs of the conversation, those that a filter leaves out included."""
 
 
 class ActivityPage(ApiValue, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.j
 import { get } from "./api.js";
 import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
-import { Group } from "./rows.js";
+import { Group } from "./group.js";
 import { announcements, filterPredicate, appendOlder, mergeRows } from "./store.js";
 import { openStream, retryUntilReachable } from "./stream.js";
 import { announce } from "./live-region.js";
@@ -25,7 +25,7 @@ export function Activity({ onNew }) {
       <h1 class="unseen">Activity</h1>
       <${Filters} filters=${filters} onChange=${setFilters} />
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
-      ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} />`)}
+      ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} />`)}
       ${
         groups?.length === 0 &&
         !error &&

@@ -7,7 +7,7 @@ import { LiveRegion } from "./live-region.js";
 import { useSignal } from "./signal.js";
 import { connection } from "./connection.js";
 import { clock } from "./format.js";
-import { NewRun } from "./forms.js";
+import { NewRun, useEditRequests } from "./forms.js";
 import { Help, useKeys } from "./keys.js";
 import { back, go, useRoute } from "./route.js";
 import { Run } from "./run.js";
@@ -34,6 +34,7 @@ function App() {
     [parts],
   );
   useKeys(actions);
+  useEditRequests((edited) => show({ kind: "new", edited }));
   useFocusOnNavigation(parts);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
@@ -41,7 +42,7 @@ function App() {
     <${Banner} />
     <${View} parts=${parts} onNew=${actions.new} onStart=${start} />
     <${LiveRegion} />
-    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} draft=${draft} onClose=${close} />`}
+    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} edited=${open.edited} draft=${draft} onClose=${close} />`}
     ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
   `;
 }

@@ -8,7 +8,7 @@ import { Line, Pairs } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plainText } from "./text.js";
 
-const TIME_LABELS = { queued: "Waiting", model: "Model", tools: "Tools", other: "Other" };
+const TIME_LABELS = { queued: "Queued", model: "Model", tools: "Tools", other: "Other" };
 
 export function Details({ detail, isInTool }) {
   return html`

@@ -99,7 +99,7 @@ export function elapsed(row, now) {
   return row.elapsed ?? (row.started != null && row.ended != null ? row.ended - row.started : null);
 }
 
-export const STATES = { queued: "Waiting", running: "Running", completed: "Done", error: "Failed" };
+export const STATES = { queued: "Queued", running: "Running", completed: "Completed", error: "Failed" };
 
 // Endings that are not the agent's failure, by code: their icon and their label.
 const ENDS = {
@@ -117,6 +117,18 @@ export function appearance(row) {
 // Returns the state of a run in a word.
 export function stateLabel(row) {
   return ENDS[row.failure?.code]?.[1] ?? STATES[row.state] ?? row.state;
+}
+
+// Returns how many runs are in each state that needs attention, with the class of its color.
+export function stateSummary(rows) {
+  const counts = new Map();
+  for (const row of rows) {
+    if (row.state === "completed") continue;
+    const kind = appearance(row);
+    const label = stateLabel(row).toLowerCase();
+    counts.set(label, { kind, number: (counts.get(label)?.number ?? 0) + 1 });
+  }
+  return [...counts].map(([label, { kind, number }]) => ({ kind, text: `${number} ${label}` }));
 }
 
 // Returns the title of a failure.

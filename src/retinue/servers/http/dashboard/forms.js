@@ -16,14 +16,35 @@ const MODES = {
 };
 let last = 0; // keys that identify tasks
 
+const EDIT_EVENT = "retinue:edit"; // a task is to be edited and started
+
+// Opens the form with the body of a start, `{agent, task, cwd, engine, timeout}`.
+export function editAndStart(body) {
+  window.dispatchEvent(new CustomEvent(EDIT_EVENT, { detail: body }));
+}
+
+export function useEditRequests(act) {
+  useEffect(() => {
+    const edit = (event) => act(event.detail);
+    window.addEventListener(EDIT_EVENT, edit);
+    return () => window.removeEventListener(EDIT_EVENT, edit);
+  }, []);
+}
+
+// Returns the draft of a form that is filled with the body of a start.
+function toDraft({ agent = "", task, cwd, engine, timeout }) {
+  return { mode: "single", tasks: [{ ...blank(agent), task }], more: dropEmpty({ cwd, engine, timeout: timeout && timeout / 60 }) };
+}
+
 // The input stays in `draft`, a ref of the opener, until the run is started.
-export function NewRun({ onClose, draft, agent = "" }) {
+export function NewRun({ onClose, draft, agent = "", edited }) {
+  if (edited && draft.current?.edited !== edited) draft.current = { ...toDraft(edited), edited };
   const [known, know] = useState(null);
   const [mode, setMode] = useState(draft.current?.mode ?? "single");
   const [tasks, setTasks] = useState(() => prepareTasks(draft.current?.tasks, agent));
   const [more, setMore] = useState(draft.current?.more ?? {});
   // A layout effect, to store the input also right before the dialog closes.
-  useLayoutEffect(() => void (draft.current = { mode, tasks, more }), [mode, tasks, more]);
+  useLayoutEffect(() => void (draft.current = { mode, tasks, more, edited }), [mode, tasks, more]);
   const load = () =>
     Promise.all([get("/agents"), get("/engines")]).then(
       ([{ agents, cwd }, { engines, auto }]) =>

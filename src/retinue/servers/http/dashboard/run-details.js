@@ -1,17 +1,17 @@
 // The header of a run: breadcrumbs, key facts, task and failure.
 
 import { html, useState, Elapsed } from "./ui.js";
-import { cost, count, failureLabel, appearance, plural, shortId, tokens } from "./format.js";
+import { FailurePanel } from "./failure.js";
+import { cost, count, plural, shortId, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
-import { Block, Line } from "./untrusted-text.js";
+import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { plainText } from "./text.js";
 
 export function Breadcrumbs({ detail }) {
   const others = (detail.runs ?? []).filter((one) => one.run !== detail.run);
   const place = (detail.runs ?? []).findIndex((one) => one.run === detail.run) + 1;
   return html`
-    <nav class="trail" aria-label="Where this run stands">
+    <nav class="trail" aria-label="Parents of this run">
       <a href="#/">Activity</a>
       ${(detail.ancestors ?? []).map(
         (one) => html`
@@ -50,7 +50,7 @@ export function Facts({ detail, tree }) {
     ["Tools", count(detail.tools)],
     ["Tokens", count(tokens(detail.usage))],
     ["Cost", cost(detail.usage?.cost)],
-    below.length > 0 && ["Below it", `${plural(below.length, "run")}${below.some(isLive) ? ", working" : ""}`],
+    below.length > 0 && ["Child runs", `${below.length}${below.some(isLive) ? " (running)" : ""}`],
   ];
   return html`
     <dl class="facts">
@@ -67,7 +67,7 @@ export function Facts({ detail, tree }) {
 }
 
 // A long task is collapsed; the failure never is.
-export function TaskAndFailure({ detail }) {
+export function TaskAndFailure({ detail, onResume }) {
   const task = detail.taskText ?? detail.task;
   const isLong = task.length > 400 || task.split("\n").length > 4;
   const [isOpen, open] = useState(false);
@@ -83,14 +83,6 @@ export function TaskAndFailure({ detail }) {
         `
       }
     </section>
-    ${
-      detail.failure &&
-      html`
-        <div class="failure ${appearance(detail)}" role="note">
-          <b>${plainText(failureLabel(detail.failure))}</b>
-          <${Block} text=${detail.failure.message} language="plain" />
-        </div>
-      `
-    }
+    ${detail.failure && html`<${FailurePanel} detail=${detail} onResume=${onResume} />`}
   `;
 }

@@ -44,7 +44,7 @@ export function Run({ id }) {
         </div>
         <${RunActions} row=${detail} />
       </header>
-      <div class="first"><${TaskAndFailure} detail=${detail} /></div>
+      <div class="first"><${TaskAndFailure} detail=${detail} onResume=${() => setTab("transcript")} /></div>
       <${Facts} detail=${detail} tree=${snapshot.tree} />
       <${Tabs} tab=${tab} onChange=${setTab} tree=${snapshot.tree} />
       <div class="views">

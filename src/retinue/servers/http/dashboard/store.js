@@ -46,7 +46,8 @@ function withRow(group, row, matches) {
   const index = group.runs.findIndex((one) => one.run === row.run);
   if (index < 0 && !matches(row)) return group;
   const runs = index < 0 ? sortAsTree([...group.runs, row]) : group.runs.with(index, row);
-  return { ...group, runs };
+  const total = group.total === undefined ? undefined : group.total + (index < 0 ? 1 : 0);
+  return { ...group, runs, total };
 }
 
 // Sorts parents before children and older before newer siblings. A run whose parent is missing is at the top. A session
@@ -68,6 +69,24 @@ export function sortAsTree(rows) {
     open.push(...[...(below.get(row.session) ?? [])].reverse());
   }
   return [...new Set([...found, ...rows])]; // rows with cyclic parents, from damaged records, come last
+}
+
+// Returns the rows that are not below a closed one, each with the number of its descendants.
+export function visibleRows(rows, closed) {
+  const parents = new Map(rows.map((row) => [row.session, row.parentSession]));
+  const below = new Map();
+  const hidden = new Set();
+  for (const row of rows) {
+    let above = row.parentSession;
+    for (let level = 0; parents.has(above) && above !== row.session && level < rows.length; level += 1) {
+      below.set(above, (below.get(above) ?? 0) + 1);
+      if (closed.has(above)) hidden.add(row.session);
+      above = parents.get(above);
+    }
+  }
+  return rows
+    .filter((row) => !hidden.has(row.session))
+    .map((row) => ({ row, below: below.get(row.session) ?? 0, isClosed: below.has(row.session) && closed.has(row.session) }));
 }
 
 // Returns the tree with a run in place of other runs of its session.

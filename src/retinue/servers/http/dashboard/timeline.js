@@ -10,7 +10,7 @@ import { plainText } from "./text.js";
 const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 const MAX_TICKS = 6;
 const LANES_PER_PAGE = 200; // drawn at first and with each "more": live lanes are redrawn every second
-const LEGEND = { wait: "waiting", running: "working", completed: "done", stopped: "stopped", error: "failed" };
+const LEGEND = { wait: "queued", running: "running", completed: "completed", stopped: "cancelled", error: "failed" };
 
 export function Timeline({ rows, current }) {
   return html`<${Lanes} rows=${useThrottled(rows, 500)} current=${current} />`;

@@ -65,7 +65,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
         isComplete &&
         html`
           <p class="pulse">
-            <span aria-hidden="true" />${detail.state === "queued" ? "Waiting for a slot" : "Working"}</p>
+            <span aria-hidden="true" />${detail.state === "queued" ? "Queued: waiting for a slot" : "Running"}</p>
         `
       }
       ${
@@ -118,12 +118,12 @@ const VIEWS = {
       ? null
       : html`<${Rule}>${plainText(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
   model: ({ before, after, reason }) => html`
-    <${Rule} icon="warning">${plainText(`${before ?? "The model"} failed (${reason}); ${after} goes on`)}<//>
+    <${Rule} icon="warning">${plainText(`${before ?? "The model"} failed (${reason}); ${after} continues`)}<//>
   `,
   notice: ({ message }) => html`<${Rule} icon="warning"><${Line} text=${message} /><//>`,
   steered: ({ text }) => html`
     <div class="said">
-      <span class="muted">Said to it</span>
+      <span class="muted">Message</span>
       <${Block} text=${text} kind="words" />
     </div>
   `,
@@ -151,7 +151,7 @@ const VIEWS = {
       html`<${Markdown} text=${text} kind="words" />`
     }
     <${Rule} icon=${appearance({ state: failure ? "error" : "completed", failure })}>
-      ${failure ? `${stateLabel({ state: "error", failure })} after ${duration(elapsed)}` : `Done in ${duration(elapsed)}`}
+      ${failure ? `${stateLabel({ state: "error", failure })} after ${duration(elapsed)}` : `Completed in ${duration(elapsed)}`}
     <//>
   `,
 };

@@ -5,7 +5,7 @@ import { useNow } from "./signal.js";
 import { UNKNOWN, duration, elapsed, roundDuration, appearance, wholeSeconds, stateLabel } from "./format.js";
 import { plainText } from "./text.js";
 
-export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+export { html, render, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/preact.js";
 
 // Wraps a view so that it is drawn again only if a property changes. For views with hooks, use `memoWithHooks`.
 export function memo(view) {

@@ -7,11 +7,11 @@ import { Line } from "./untrusted-text.js";
 export function useRequest(act) {
   const [failure, fail] = useState(null);
   const [isPending, sending] = useState(false);
-  const send = async () => {
+  const send = async (...values) => {
     sending(true);
     fail(null);
     try {
-      await act();
+      await act(...values);
     } catch (error) {
       fail(error);
     }
