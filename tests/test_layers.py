@@ -35,7 +35,7 @@ HEAVY = {
     "mcp_types": {"servers.mcp.sdk"},
     "uvicorn": {"servers.asgi.serving"},
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.serving"},
-    "httpx2": {"engines.api.http", "engines.api.engine", "engines.tools.fetch"},
+    "httpx2": {"engines.api.connections", "engines.api.http", "engines.tools.fetch"},
     "genai_prices": {"engines.api.pricing"},
     "yaml": {"agents.parse"},
     "psutil": {"engines.process.other_tree"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ import anyio
 from anyio import CapacityLimiter
 from anyio.abc import TaskStatus
 
-from retinue.engines.api.http import CONNECT_TIMEOUT, READ_TIMEOUT, ApiModel, Endpoint
+from retinue.engines.api.connections import HttpClients
+from retinue.engines.api.http import ApiModel, Endpoint
 from retinue.engines.api.pricing import PriceList
 from retinue.engines.api.providers import PROVIDERS, WIRES, ModelChoice, Provider, choose_model, remove_keys
 from retinue.engines.api.wire import ModelOptions
@@ -21,14 +22,10 @@ from retinue.model.events import Notice
 from retinue.model.runs import RunSpec
 
 if TYPE_CHECKING:
-    import httpx2
-
     from retinue.engines.compaction import ContextWindow
     from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
     from retinue.engines.tools.bash import CommandContext
     from retinue.engines.tools.fetch import FetchContext
-
-MAX_CONNECTIONS = 1000
 
 
 class ApiEngine:
@@ -47,22 +44,14 @@ class ApiEngine:
         self._stack = AsyncExitStack()
         """Closes the supervisor, which is opened for the first command."""
         self._supervisor: ProcessSupervisor | None = None
-        self._client: httpx2.AsyncClient | None = None
+        self._clients = HttpClients()
         self._prices: PriceList | None = None
         self._readers: CapacityLimiter | None = None
         self._steering: dict[str, list[str]] = {}
         """Texts for the agents of active runs, by run."""
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        import httpx2
-
-        limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
-        timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
-        async with (
-            self._stack,
-            httpx2.AsyncClient(limits=limits, timeout=timeout) as self._client,
-            anyio.create_task_group() as group,
-        ):
+        async with self._stack, aclosing(self._clients), anyio.create_task_group() as group:
             self._prices = PriceList(group)
             task_status.started()
             await anyio.sleep_forever()
@@ -86,7 +75,6 @@ class ApiEngine:
         from retinue.engines.tools import make_local_toolbox
         from retinue.engines.tools.base import MAX_READERS
 
-        assert self._client is not None
         assert self._prices is not None
         environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
         choice = choose_model(spec.model, spec.agent.provider, environ, self._providers)
@@ -107,7 +95,8 @@ class ApiEngine:
             commands=self._command_context(spec),
             network=_fetch_context(spec),
         )
-        model = ApiModel(self._client, endpoint, options, self._prices)
+        client = self._clients.get_client(choice.base_url, spec.environment)
+        model = ApiModel(client, endpoint, options, self._prices)
         compactor = Compactor(model, partial(_find_window, self._prices, choice), emit)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
 

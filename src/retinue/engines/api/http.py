@@ -24,9 +24,6 @@ from retinue.output.untrusted_text import strip_control_characters
 if TYPE_CHECKING:
     import httpx2
 
-CONNECT_TIMEOUT = 15.0
-READ_TIMEOUT = 300.0
-"""Seconds without a byte after which a stream counts as lost; thinking models are silent for minutes."""
 MAX_EVENT_BYTES = 16 * 2**20
 MAX_REPLY_BYTES = 64 * 2**20
 """Bytes of one streamed reply; an endless stream ends here."""
@@ -38,6 +35,7 @@ RETRY_DELAY = 1.0
 """Seconds before the first retry; doubled for the next, give or take a quarter."""
 MAX_RETRY_AFTER = 60.0
 """Seconds a provider may ask to wait; if it asks for more, the request fails at once."""
+UNTRUSTED_HINT = "(Behind a proxy that inspects TLS, set SSL_CERT_FILE to a file with its certificates.)"
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
@@ -114,6 +112,8 @@ class ApiModel:
             raise RequestFailedError(f"Invalid base URL {endpoint.base_url!r}: {error}", retryable=False) from error
         except httpx2.TransportError as error:
             detail = str(error) or type(error).__name__
+            if "CERTIFICATE_VERIFY_FAILED" in detail:
+                raise RequestFailedError(f"Connection error: {detail} {UNTRUSTED_HINT}", retryable=False) from error
             raise RequestFailedError(f"Connection error: {detail}", retryable=True) from error
 
     async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
