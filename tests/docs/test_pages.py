@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 import pytest
 import yaml
-from docs._generate.live_view import PICTURE, svg
+from docs._generate.live_view import PICTURE, animate
 from docs._generate.pi_extension import FILE, toolsets_file
 from docs._generate.reference import FOLDER, page
 from docs._generate.reference import PAGES as REFERENCE
@@ -184,8 +184,10 @@ def test_result_in_the_readme_has_only_real_keys(tmp_path):
 
 
 def test_picture_is_small_and_self_contained():
-    for picture in (PICTURE.read_text("utf-8"), svg(((StyledSpan("explorer", "name"),),))):
-        assert len(picture) < 60_000
+    frames = [(), ((StyledSpan("explorer", "name"),),)]
+    for picture in (PICTURE.read_text("utf-8"), animate(frames)):
+        assert len(picture) < 400_000
         assert set(re.findall(r"\w+://[^\"'\s]+", picture)) == {"http://www.w3.org/2000/svg"}
         assert "@import" not in picture
+        assert picture.count('class="frame last"') == 1
         assert "explorer" in picture
