@@ -29,6 +29,20 @@ def served(serve):
         implementer=[{"say": "An answer to: {task}"}],
         tester=[{"say": "An answer to: {task}"}],
         lead=[{"spawn": {"agent": "tester", "task": "A part of it"}}, {"say": "Led."}],
+        watcher=[
+            {"wait": 0.3},
+            {"call": "read", "args": {"path": "slow.md"}, "returns": "gone", "isError": True},
+            {"wait": 0.2},
+            {
+                "event": {
+                    "type": "message_ended",
+                    "stopReason": "stop",
+                    "model": "m-1",
+                    "usage": {"input": 7000, "cost": 0.5},
+                }
+            },
+            {"say": "Seen."},
+        ],
         analyst=[{"say": "## Found\n\nIt is **here**:\n\n| a | b |\n|---|---|\n| `1` | 2 |\n\n- [x] done"}],
         writer=[
             {"hear": True},
@@ -42,6 +56,7 @@ def served(serve):
     folder = served.project / ".retinue" / "agents"
     folder.mkdir(parents=True)
     (folder / "analyst.md").write_text("---\nname: analyst\ndescription: Analyses\ntools: []\n---\nYou analyse.\n")
+    (folder / "watcher.md").write_text("---\nname: watcher\ndescription: Watches\ntools: []\n---\nYou watch.\n")
     (folder / "writer.md").write_text("---\nname: writer\ndescription: Writes\ntools: []\n---\nYou write.\n")
     mine = served.project.parent / ".config" / "retinue" / "agents"
     mine.mkdir(parents=True)
@@ -291,6 +306,37 @@ def test_timeline_and_details_show_time_and_cost(page):
     expect(details).to_contain_text("notes.md")
     page.reload()
     expect(page.get_by_role("tab", name="Details")).to_have_attribute("aria-selected", "true")
+
+
+def test_timeline_shows_spans_with_cards_by_pointer_and_focus_and_zooms(page):
+    start_run(page, "watcher", "Watch the store")
+    expect(state_of(page)).to_have_text("Completed")
+    page.get_by_role("tab", name="Timeline").click()
+    lane = page.locator(".lane")
+    expect(lane).to_contain_text("Watch the store")
+    expect(lane.locator("path.model")).to_be_attached()
+    expect(lane.locator("path.failed")).to_be_attached()
+    card = page.get_by_role("tooltip")
+    lane.hover()
+    expect(card).to_contain_text("$0.50")
+    page.mouse.move(0, 0)
+    expect(card).to_have_count(0)
+    lane.focus()
+    expect(card).to_contain_text("Longest steps")
+    expect(card).to_contain_text("m-1")
+    before = page.locator(".axis .track i").all_text_contents()
+    page.keyboard.press("+")
+    expect(page.get_by_role("button", name="Fit")).to_be_enabled()
+    assert page.locator(".axis .track i").all_text_contents() != before
+    page.keyboard.press("0")
+    expect(page.get_by_role("button", name="Fit")).to_be_disabled()
+    box = lane.locator(".track").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 8, steps=4)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Fit")).to_be_enabled()
+    expect(page.get_by_role("tab", name="Timeline")).to_have_attribute("aria-selected", "true")
 
 
 def test_missing_run_shows_a_message(served, visit):

@@ -11,6 +11,7 @@ import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, me
 import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
 import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
 import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
+import { longestSpans, pan, place, select, spanAt, spanPaths, ticks, tickLabel, zoom } from "../../../src/retinue/servers/http/dashboard/timeline-model.js";
 import { mainArgument } from "../../../src/retinue/servers/http/dashboard/tool.js";
 
 const HOSTILE = [
@@ -275,4 +276,32 @@ test("entities, headings and hosts are resolved without hiding anything", () => 
   assert.equal(hostToShow("good.example", "https://evil.example/"), "evil.example");
   assert.equal(hostToShow("the documentation of src/a.py", "https://docs.example/"), "");
   assert.deepEqual(["mailto:a@b.example", "mailto:a@b.example?body=x", "javascript:1"].map(isMailAddress), [true, false, false]);
+});
+
+test("timeline zooms, pans and selects within its range", () => {
+  const whole = { from: 100, span: 10 };
+  assert.deepEqual(zoom(null, whole, 0.5), { from: 102.5, span: 5 });
+  assert.equal(zoom({ from: 102, span: 6 }, whole, 2), null);
+  assert.deepEqual(pan({ from: 104, span: 5 }, whole, 0.5), { from: 105, span: 5 });
+  assert.equal(pan(null, whole, 1), null);
+  assert.deepEqual(select(107, 103, whole), { from: 103, span: 4 });
+  assert.equal(select(103, 103.01, whole), null);
+  assert.deepEqual(ticks(whole, 100).map(({ at }) => tickLabel(at)), ["0", "2s", "4s", "6s", "8s"]);
+  assert.deepEqual(ticks({ from: 103, span: 1 }, 100).map(({ at }) => tickLabel(at)), ["3s", "3.2s", "3.4s", "3.6s", "3.8s"]);
+  assert.deepEqual(place(95, 105, whole), { left: "0%", width: "50%" });
+  assert.equal(place(50, 60, whole), null);
+});
+
+test("spans of a lane are one path per kind, clipped to the view", () => {
+  const spans = [
+    { kind: "model", name: "m", started: 100, ended: 105 },
+    { kind: "tool", name: "read", started: 104, ended: 106, failed: true },
+    { kind: "tool", name: "late", started: 200, ended: 201 },
+    { kind: "tool", name: "open", started: 108 },
+  ];
+  const paths = spanPaths(spans, { from: 100, span: 10 }, 110);
+  assert.deepEqual(paths, { model: "M0 0h500v12h-500z", failed: "M400 3h200v6h-200z", tool: "M800 3h200v6h-200z" });
+  assert.equal(spanAt(spans, 104.5, 110).name, "read");
+  assert.equal(spanAt(spans, 107, 110), null);
+  assert.deepEqual(longestSpans(spans, 110, 2).map((span) => span.name), ["m", "read"]);
 });

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from retinue import __version__
 from retinue.client import Retinue
-from retinue.servers.http import details, inputs, installation, schemas
+from retinue.servers.http import details, inputs, installation, schemas, timeline
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
@@ -100,6 +100,13 @@ class ApiHandlers:
                 "All runs under the root conversation of a run.",
                 queries.load_tree,
                 schemas.RunTree,
+            ),
+            ApiRoute(
+                "GET",
+                "/runs/{id}/timeline",
+                "When the runs under the root conversation of a run worked with models and tools.",
+                timeline.TimelineQueries(self._retinue, queries).load_timeline,
+                schemas.RunTimeline,
             ),
             ApiRoute(
                 "GET",

@@ -252,6 +252,34 @@ class RunTree(ApiValue, frozen=True, kw_only=True):
     cursor: str
 
 
+class Span(ApiValue, frozen=True, kw_only=True):
+    """A part of a run: one request to a model, or one tool call."""
+
+    kind: Literal["model", "tool"]
+    name: str
+    """Of the model or the tool."""
+    label: str = ""
+    """The tool call in a line."""
+    started: float
+    ended: float | None = None
+    """Null while it lasts."""
+    tokens: int = 0
+    cost: float | None = None
+    failed: bool = False
+
+
+class RunSpans(ApiValue, frozen=True, kw_only=True):
+    run: str
+    spans: tuple[Span, ...]
+    """In the order of their start."""
+
+
+class RunTimeline(ApiValue, frozen=True, kw_only=True):
+    root: str
+    runs: tuple[RunSpans, ...]
+    """Parents before children; of large conversations the first 200."""
+
+
 class EventPage(ApiValue, frozen=True, kw_only=True):
     events: tuple[Raw, ...]
     """As in the schema of events."""

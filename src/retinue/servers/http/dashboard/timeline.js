@@ -1,39 +1,57 @@
-// The timeline: a bar per run from request to end, with its cost.
+// The timeline: a lane per run with its model and tool spans, a card for each, and zoom.
 
-import { html, memoWithHooks, useState, Button, Empty, State } from "./ui.js";
+import { html, memoWithHooks, useEffect, useRef, useState, Button, Empty, State } from "./ui.js";
+import { get, runPath } from "./api.js";
 import { useNow, useThrottled } from "./signal.js";
-import { cost, totalCost, count, duration, elapsed, appearance, plural, wholeSeconds, tokens } from "./format.js";
-import { Line } from "./untrusted-text.js";
+import { appearance, cost, count, duration, elapsed, plural, tokens, totalCost, wholeSeconds } from "./format.js";
 import { isLive } from "./store.js";
-import { plainText } from "./text.js";
+import { Card } from "./timeline-card.js";
+import { pan, place, select, spanAt, spanPaths, sumByKind, tickLabel, ticks, timeRange, zoom } from "./timeline-model.js";
+import { Line } from "./untrusted-text.js";
 
-const STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
-const MAX_TICKS = 6;
 const LANES_PER_PAGE = 200; // drawn at first and with each "more": live lanes are redrawn every second
-const LEGEND = { wait: "queued", running: "running", completed: "completed", stopped: "cancelled", error: "failed" };
+const SPANS_INTERVAL = 2000; // milliseconds between two requests for the spans of a live conversation
+const DRAG_MARGIN = 4; // pixels that still count as a click
+const LEGEND = { model: "model", tool: "tool", failed: "failed", wait: "queued" };
+const ZOOM_KEYS = { "+": 0.5, "=": 0.5, "-": 2 };
 
 export function Timeline({ rows, current }) {
   return html`<${Lanes} rows=${useThrottled(rows, 500)} current=${current} />`;
 }
 
 const Lanes = memoWithHooks(({ rows, current }) => {
-  const now = useNow(rows.some(isLive));
+  const live = rows.some(isLive);
+  const now = useNow(live);
+  const spans = useSpans(current, live, rows.length);
   const [most, show] = useState(LANES_PER_PAGE);
+  const [chosen, choose] = useState(null);
+  const [card, showCard] = useState(null);
   if (rows.length === 0) return html`<${Empty} title="No run to show." />`;
-  const { from, span } = timeRange(rows, now);
+  const whole = timeRange(rows, now);
+  const view = chosen ?? whole;
   const base = Math.min(...rows.map((row) => row.depth));
-  const used = rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0);
-  const marks = ticks(span);
-  const kinds = new Set(rows.flatMap((row) => [waitingSeconds(row, now) > span / 200 && "wait", kindOf(row)]));
+  const marks = ticks(view, whole.from);
+  const keys = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key in ZOOM_KEYS) choose(zoom(chosen, whole, ZOOM_KEYS[event.key]));
+    else if (event.key === "0") choose(null);
+    else if (event.key === "ArrowRight" && chosen) choose(pan(chosen, whole, 0.25));
+    else if (event.key === "ArrowLeft" && chosen) choose(pan(chosen, whole, -0.25));
+    else if (event.key === "Escape" && card) showCard(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
   return html`
-    <section class="timeline" aria-label="Timeline" style=${{ "--step": `${((marks[1] ?? span) / span) * 100}%` }}>
-      <p class="sum">
-        ${`${plural(rows.length, "run")} over ${duration(span)}, ${count(used)} tokens, ${cost(totalCost(rows))}`}
-      </p>
+    <section class="timeline" aria-label="Timeline" onKeyDown=${keys} onMouseLeave=${() => showCard(null)}>
+      <div class="timeline-head">
+        <p class="sum">${describeSums(rows, spans, whole, now)}</p>
+        <${Zoom} isZoomed=${chosen !== null} onZoom=${(factor) => choose(factor ? zoom(chosen, whole, factor) : null)} />
+      </div>
       <div class="axis" aria-hidden="true">
         <span />
         <div class="track">
-          ${marks.map((at) => html`<i key=${at} style=${{ left: `${(at / span) * 100}%` }}>${tick(at)}</i>`)}
+          ${marks.map(({ at, share }) => html`<i key=${at} style=${{ left: `${share * 100}%` }}>${tickLabel(at)}</i>`)}
         </div>
         <span class="number">time</span>
         <span class="number">tokens</span>
@@ -42,14 +60,18 @@ const Lanes = memoWithHooks(({ rows, current }) => {
       <ol>
         ${rows.slice(0, most).map(
           (row) => html`
-            <${Bar}
+            <${Lane}
               key=${row.run}
               row=${row}
-              from=${from}
-              span=${span}
+              spans=${spans.get(row.run) ?? NO_SPANS}
+              view=${view}
+              marks=${marks}
               now=${now}
               depth=${row.depth - base}
               isCurrent=${row.run === current}
+              isShown=${card?.row.run === row.run}
+              onCard=${showCard}
+              onSelect=${(one, other) => choose(select(one, other, whole) ?? chosen)}
             />
           `,
         )}
@@ -63,74 +85,114 @@ const Lanes = memoWithHooks(({ rows, current }) => {
         `
       }
       <p class="legend muted" aria-hidden="true">
-        ${Object.entries(LEGEND)
-          .filter(([kind]) => kinds.has(kind))
-          .map(([kind, word]) => html`<span key=${kind}><i class="key ${kind}" />${word}</span>`)}
+        ${Object.entries(LEGEND).map(([kind, word]) => html`<span key=${kind}><i class="key ${kind}" />${word}</span>`)}
+        <span class="hint">Drag across a lane to zoom</span>
       </p>
+      ${card && html`<${Card} at=${card} now=${now} />`}
     </section>
   `;
 });
 
-function Bar({ row, from, span, now, depth, isCurrent }) {
+const NO_SPANS = [];
+
+// Returns the spans of each run, loaded again while one of them is live.
+function useSpans(run, live, count) {
+  const [spans, set] = useState(new Map());
+  useEffect(() => {
+    const stopping = new AbortController();
+    const load = () =>
+      get(runPath(run, "/timeline"), {}, stopping.signal).then(
+        (found) => set(new Map(found.runs.map((one) => [one.run, one.spans]))),
+        () => {}, // the lanes are shown without spans
+      );
+    load();
+    const timer = live && setInterval(load, SPANS_INTERVAL);
+    return () => {
+      stopping.abort();
+      clearInterval(timer);
+    };
+  }, [run, live, count]);
+  return spans;
+}
+
+function describeSums(rows, spans, whole, now) {
+  const used = rows.reduce((sum, row) => sum + (tokens(row.usage) ?? 0), 0);
+  const { model, tool } = sumByKind([...spans.values()].flat(), now);
+  const parts = [
+    `${plural(rows.length, "run")} over ${duration(whole.span)}`,
+    model + tool > 0 && `models ${duration(model)}, tools ${duration(tool)}`,
+    `${count(used)} tokens`,
+    cost(totalCost(rows)),
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function Zoom({ isZoomed, onZoom }) {
+  return html`
+    <div class="zoom" role="group" aria-label="Zoom">
+      <${Button} kind="quiet" icon="minus" label="Zoom out" disabled=${!isZoomed} onClick=${() => onZoom(2)} />
+      <${Button} kind="quiet" icon="plus" label="Zoom in" onClick=${() => onZoom(0.5)} />
+      <${Button} kind="quiet" disabled=${!isZoomed} onClick=${() => onZoom(0)}>Fit<//>
+    </div>
+  `;
+}
+
+function Lane({ row, spans, view, marks, now, depth, isCurrent, isShown, onCard, onSelect }) {
+  const drag = useRef(null);
   const end = row.ended ?? now;
   const start = row.started ?? end;
-  const share = (seconds) => `${(Math.max(0, seconds) / span) * 100}%`;
+  const wait = place(row.created, start, view);
+  const work = row.started != null && place(start, end, view);
+  const paths = spanPaths(spans, view, now);
   const took = elapsed(row, now);
+  const timeAt = (event) => {
+    const { left, width } = event.currentTarget.querySelector(".track").getBoundingClientRect();
+    return view.from + ((event.clientX - left) / width) * view.span;
+  };
+  const reveal = (event) => {
+    const { x, y, bottom } = event.currentTarget.getBoundingClientRect();
+    const isPointer = event.type === "mousemove";
+    const span = isPointer ? spanAt(spans, timeAt(event), now) : null;
+    onCard({ row, spans, span, x: isPointer ? event.clientX + 12 : x + 24, y, bottom });
+  };
+  const press = (event) => (drag.current = { x: event.clientX, time: timeAt(event) });
+  const release = (event) => {
+    const began = drag.current;
+    if (!began || Math.abs(event.clientX - began.x) <= DRAG_MARGIN) return;
+    event.preventDefault(); // it was no click
+    onSelect(began.time, timeAt(event));
+  };
   return html`
     <li>
       <a
         href=${`#/runs/${row.run}?tab=timeline`}
         data-nav
+        draggable=${false}
         aria-current=${isCurrent ? "true" : undefined}
+        aria-describedby=${isShown ? "lane-card" : undefined}
         class="lane"
+        onFocus=${reveal}
+        onBlur=${() => onCard(null)}
+        onMouseMove=${reveal}
+        onMouseDown=${press}
+        onClick=${release}
       >
         <span class="who" style=${{ "--depth": Math.min(depth, 6) }}>
           <${State} row=${row} iconOnly />
-          <${Line} text=${row.name} />
+          <span class="label"><b><${Line} text=${row.name} /></b> <${Line} text=${row.task} /></span>
         </span>
-        <span class="track" title=${plainText(row.task)}>
-          <i class="wait" style=${{ left: share(row.created - from), width: share(start - row.created) }} />
-          ${
-            row.started != null &&
-            html`<i class="work ${kindOf(row)}" style=${{ left: share(start - from), width: share(end - start) }} />`
-          }
+        <span class="track">
+          ${marks.map(({ at, share }) => html`<i key=${at} class="tick" style=${{ left: `${share * 100}%` }} />`)}
+          ${wait && html`<i class="wait" style=${wait} />`}
+          ${work && html`<i class="work ${appearance(row)}" style=${work} />`}
+          <svg viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true">
+            ${Object.entries(paths).map(([kind, path]) => path && html`<path key=${kind} class=${kind} d=${path} />`)}
+          </svg>
         </span>
         <span class="number">${isLive(row) ? wholeSeconds(took) : duration(took)}</span>
-        <span class="number">${count(tokens(row.usage))}</span>
+        <span class="number tokens">${count(tokens(row.usage))}</span>
         <span class="number">${cost(row.usage?.cost)}</span>
       </a>
     </li>
   `;
-}
-
-// Returns the color class of a bar.
-function kindOf(row) {
-  const kind = appearance(row);
-  return kind === "late" ? "error" : kind === "queued" ? "wait" : kind;
-}
-
-function waitingSeconds(row, now) {
-  return (row.started ?? row.ended ?? now) - row.created;
-}
-
-// Returns the range from the first request to the last end, or to now; never 0, because it is a divisor.
-function timeRange(rows, now) {
-  const from = Math.min(...rows.map((row) => row.created));
-  const to = Math.max(...rows.map((row) => row.ended ?? (isLive(row) ? now : row.created)));
-  return { from, span: Math.max(to - from, 0.1) };
-}
-
-function ticks(span) {
-  const step = STEPS.find((one) => span / one <= MAX_TICKS) ?? Math.ceil(span / MAX_TICKS / 86_400) * 86_400;
-  return Array.from({ length: Math.floor(span / step) + 1 }, (_, index) => index * step).filter(
-    (at) => at < span * 0.96,
-  );
-}
-
-function tick(at) {
-  return at === 0
-    ? "0"
-    : at < 1
-      ? `${at.toFixed(1)}s`
-      : duration(at).replace(".0s", "s").replace(" 00s", "").replace(" 00m", "");
 }

@@ -31,6 +31,7 @@ const PATHS = {
   completed: "M3.5 8.5 6.5 11.5 12.5 4.5",
   error: "M4.5 4.5l7 7m0-7-7 7",
   plus: "M8 3v10M3 8h10",
+  minus: "M3 8h10",
   search: "M10.7 10.7 14 14M12 7A5 5 0 1 1 2 7a5 5 0 0 1 10 0Z",
   chevron: "M6 3.5 10.5 8 6 12.5",
   copy: "M5.5 5.5v-3h8v8h-3m-8-5h8v8h-8z",
