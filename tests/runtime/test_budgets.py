@@ -131,7 +131,7 @@ async def test_child_runs_count_for_the_budget_and_a_spent_budget_refuses_the_ne
         "=== 2 explorer: ok ===\nok",
         f"=== 3 explorer: error ===\n{SPENT.format(40, 30)}",
     ]
-    assert reasons(results) == [None, "max_conversation_tokens"]
+    assert reasons(results) == ["max_conversation_tokens"] * 2  # the answer of the parent is a request, too
     assert results[0].actual.nested_usage.tokens == 40
 
 

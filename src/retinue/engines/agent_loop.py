@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.engines.base import Completion, Emit
+from retinue.engines.request_reserver import RequestReserver
 from retinue.engines.toolbox import (
     AgentToolbox,
     InvalidToolUse,
@@ -41,7 +42,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization, Usage
-from retinue.model.runs import Limits, Message, ProviderBlock, RunSpec, ToolUse
+from retinue.model.runs import Message, ProviderBlock, RequestGrant, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.provider_errors import CONTEXT_OVERFLOW, classify_error
 
@@ -53,11 +54,10 @@ OnDelta = Callable[[TextDelta | ThinkingDelta | Notice], Awaitable[None]]
 
 MAX_INVALID_MESSAGES = 3
 """Messages in a row whose tool calls all have invalid arguments after which a run fails."""
-MAX_WRAP_UP_SECONDS = 60.0
-"""Seconds before the timeout at which an agent is asked for its answer; a tenth of shorter timeouts."""
 WRAP_UP_PROMPT = "{reason} Give your final answer now, from what you have; say what is missing. Call no more tools."
 WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
 WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
+RESULT_LEFT_OUT = "[Left out: the result does not fit what is left of the budget of the run.]"
 NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be made shorter. {error}"
 INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
 
@@ -71,6 +71,8 @@ class ModelRequest(Struct, frozen=True):
     tools: tuple[ToolSchema, ...] = ()
     allow_calls: bool = True
     """False for the last turn of a run: the tools stay declared, and none may be called."""
+    max_output_tokens: int | None = None
+    """Output limit that the budgets of the run leave; None for that of the model."""
 
 
 class ModelReply(Struct, frozen=True, kw_only=True):
@@ -133,12 +135,9 @@ async def run_agent_loop(
     tools = _granted_tools(spec, toolbox)
     if steering is not None:
         await emit(Completion.PENDING)
-    conversation = _Conversation(spec, tools, emit, [] if steering is None else steering, compactor)
+    conversation = _Conversation(model, spec, tools, emit, [] if steering is None else steering, compactor)
     while True:
-        reply = await conversation.ask(model)
-        calls = conversation.add_reply(reply)
-        for event in _reply_events(reply, calls, model.name):
-            await emit(event)
+        calls = await conversation.ask()
         finalizations: list[Finalization] = []
         async with _start_calls(tools, calls) as results:
             for use, result in zip(calls, results, strict=True):
@@ -158,17 +157,24 @@ async def run_agent_loop(
 
 
 class _Conversation:
-    """The messages of a run, and the limits that decide which request is its last."""
+    """The messages of a run, and the requests that the budgets of the run allow."""
 
     def __init__(
-        self, spec: RunSpec, tools: AgentToolbox, emit: Emit, steering: list[str], compactor: Compactor | None
+        self,
+        model: ChatModel,
+        spec: RunSpec,
+        tools: AgentToolbox,
+        emit: Emit,
+        steering: list[str],
+        compactor: Compactor | None,
     ) -> None:
+        self._model = model
         self._compactor = compactor
         self._task = spec.prompt if spec.task in spec.prompt else f"{spec.task}\n\n{spec.prompt}"
         self._messages = _initial_messages(spec)
         self._request = ModelRequest(spec.instructions, self._messages, tools.schemas)
         self._finalize = spec.finalize
-        self._limit = _WrapUpLimit(spec.limits)
+        self._reserver = RequestReserver(model, spec.budget, emit)
         self._emit = emit
         self._steering = steering
         self._is_wrapping_up = False
@@ -178,53 +184,69 @@ class _Conversation:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last reply calls no tool and no steering waits, or the provider failed."""
+        """Whether the last reply calls no tool and no steering waits, or there can be no other reply."""
         last = self._last
-        return last is not None and (last.stop_reason == "error" or not (self._last_calls or self._steering))
+        if last is None or self._last_calls:
+            return False
+        return last.stop_reason == "error" or self._is_wrapping_up or not self._steering
 
     @property
     def has_only_invalid_calls(self) -> bool:
         return self._invalid_messages >= MAX_INVALID_MESSAGES
 
-    async def ask(self, model: ChatModel) -> ModelReply:
-        """Return the model's next message. A conversation that is refused as too long is compacted and sent again."""
+    async def ask(self) -> tuple[ToolUse, ...]:
+        """Emit the model's next message and return its calls.
+
+        A conversation that is refused as too long is compacted and sent again. A request is reserved until its usage
+        has been emitted, and at no other time.
+        """
         while True:
-            reply = await model.reply(await self._next_request(), self._emit)
-            if not reply.is_overflow:
-                return reply
+            if self._compactor:
+                await self._compactor.make_room(self._request, self._messages, self._task)
+            async with self._reserver.reserve(self._measure) as grant:
+                reply = await self._model.reply(await self._next_request(grant), self._emit)
+                if not reply.is_overflow:
+                    return await self._add_reply(reply)
             if not await self._recover():
-                return msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
-            for event in _reply_events(reply, (), model.name):
+                return await self._add_reply(
+                    msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
+                )
+            for event in _reply_events(reply, (), self._model.name):
                 await self._emit(event)
 
-    async def _next_request(self) -> ModelRequest:
-        """Return the request with pending steering; the last one that the limits allow asks for the answer."""
+    def _measure(self) -> tuple[int, int] | None:
+        """Return the tokens of the next request, and without the results of the last calls; None if unknown."""
+        if self._compactor is None:
+            return None
+        tokens = self._compactor.estimate(self._request) + sum(map(len, self._steering))
+        results = self._messages[len(self._messages) - len(self._last_calls) :]
+        return tokens, tokens - sum(map(self._compactor.estimate_result, results))
+
+    async def _next_request(self, grant: RequestGrant) -> ModelRequest:
+        """Return the request with pending steering, within its grant; the last one asks for the answer."""
+        if grant.leaves_out_results:
+            for at in range(len(self._messages) - len(self._last_calls), len(self._messages)):
+                self._messages[at] = msgspec.structs.replace(self._messages[at], text=RESULT_LEFT_OUT, images=())
         while self._steering:
             text = self._steering.pop(0)
             self._messages.append(Message(role="user", text=text))
             await self._emit(SteeringDelivered(text))
-        if not self._is_wrapping_up and (reason := self._find_last_turn_reason()):
+        if grant.last_reason and not self._is_wrapping_up:
             self._is_wrapping_up = True
-            await self._emit(Notice("wrap_up", WRAP_UP_NOTICE.format(reason=reason)))
+            await self._emit(Notice("wrap_up", WRAP_UP_NOTICE.format(reason=grant.last_reason)))
             prompt = WRAP_UP_FINALIZE_PROMPT if self._finalize else WRAP_UP_PROMPT
-            self._messages.append(Message(role="user", text=prompt.format(reason=reason)))
+            self._messages.append(Message(role="user", text=prompt.format(reason=grant.last_reason)))
             self._request = msgspec.structs.replace(self._request, allow_calls=self._finalize)
-        if self._compactor:
-            await self._compactor.make_room(self._request, self._messages, self._task)
-        return self._request
-
-    def _find_last_turn_reason(self) -> str | None:
-        return self._limit.find_reason(self._compactor.usage if self._compactor else Usage())
+        return msgspec.structs.replace(self._request, max_output_tokens=grant.output)
 
     async def _recover(self) -> bool:
         compactor = self._compactor
         return compactor is not None and await compactor.recover(self._request, self._messages, self._task)
 
-    def add_reply(self, reply: ModelReply) -> tuple[ToolUse, ...]:
-        """Add a reply and return the calls to execute."""
+    async def _add_reply(self, reply: ModelReply) -> tuple[ToolUse, ...]:
+        """Add a reply, emit it, and return the calls to execute."""
         calls = reply.tool_calls if self._request.allow_calls else ()
         self._last, self._last_calls = reply, calls
-        self._limit.add(reply.usage)
         is_invalid = bool(calls) and all(isinstance(use, InvalidToolUse) for use in calls)
         self._invalid_messages = self._invalid_messages + 1 if is_invalid else 0
         self._messages.append(
@@ -232,45 +254,14 @@ class _Conversation:
         )
         if self._compactor:
             self._compactor.add_reply(self._request, reply.usage)
+        for event in _reply_events(reply, calls, self._model.name):
+            await self._emit(event)
         return calls
 
     def add_result(self, use: ToolUse, outcome: ToolOutcome) -> None:
         self._messages.append(
             Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error, images=outcome.images)
         )
-
-
-class _WrapUpLimit:
-    """The limits of a run, and whether the next request is the last one they allow."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._spent = Usage()
-        self._last = Usage()
-        self._deadline = anyio.current_time() + limits.timeout - min(limits.timeout / 10, MAX_WRAP_UP_SECONDS)
-
-    def add(self, usage: Usage) -> None:
-        self._last = msgspec.structs.replace(usage, turns=1)
-        self._spent += self._last
-
-    def find_reason(self, summaries: Usage) -> str | None:
-        """Return why the next request must be the last; None before the first request and while there is room.
-
-        The next request costs at least as much as the last one. Summaries of the conversation count, too.
-        """
-        limits, spent, last = self._limits, self._spent + summaries, self._last
-        if not spent.turns:
-            return None
-        if limits.max_turns and spent.turns >= limits.max_turns - 1:
-            return f"Turn {spent.turns + 1} of {limits.max_turns} is the last one."
-        if limits.max_tokens and spent.tokens + last.tokens > limits.max_tokens:
-            return f"{spent.tokens} of {limits.max_tokens} tokens are spent."
-        cost = spent.cost or 0.0
-        if limits.max_cost and cost + (last.cost or 0.0) > limits.max_cost:
-            return f"${cost:.4f} of ${limits.max_cost:.4f} are spent."
-        if anyio.current_time() >= self._deadline:
-            return f"The time of {limits.timeout:g}s is nearly over."
-        return None
 
 
 def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:

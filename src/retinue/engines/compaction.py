@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.agent_loop import ChatModel, ModelRequest
-from retinue.engines.base import Emit
+from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest
+from retinue.engines.base import Emit, EngineError
+from retinue.engines.request_reserver import RequestReserver
 from retinue.model.compaction import Compaction, apply_compaction, find_turn
+from retinue.model.errors import ErrorCode
 from retinue.model.events import MessageEnded, Notice, TextDelta, ThinkingDelta
 from retinue.model.results import Usage
-from retinue.model.runs import Message
+from retinue.model.runs import Message, RequestBudget
 from retinue.output.truncate import format_size, take_first_bytes
 from retinue.output.untrusted_text import wrap_untrusted
 
@@ -33,6 +35,8 @@ RETRY_PART = 0.7
 BYTES_PER_TOKEN = 3
 """Bytes of a token, estimated low, as for source code: a text counts as larger rather than smaller."""
 IMAGE_TOKENS = 1600
+REMARK_TOKENS = 40
+"""Tokens of the remark in the place of a result that is left out."""
 CUT_RESULT_BYTES = 1024
 """Bytes that are kept of a tool result that is cut."""
 SUMMARY_RESULT_BYTES = (4096, 1024, 256)
@@ -71,12 +75,13 @@ FindWindow = Callable[[int], Awaitable[ContextWindow | None]]
 class Compactor:
     """Compacts the conversation of one run, in place."""
 
-    def __init__(self, model: ChatModel, find_window: FindWindow, emit: Emit) -> None:
+    def __init__(
+        self, model: ChatModel, find_window: FindWindow, emit: Emit, budget: RequestBudget | None = None
+    ) -> None:
         self._model = model
+        self._reserver = RequestReserver(model, budget, emit)
         self._find_window = find_window
         self._emit = emit
-        self.usage = Usage()
-        """Usage of the requests for summaries; each is a turn."""
         self._measured: tuple[int, int] | None = None
         """The number of messages whose tokens the provider has counted, and their tokens."""
         self._refused: int | None = None
@@ -92,7 +97,7 @@ class Compactor:
 
     async def make_room(self, request: ModelRequest, messages: list[Message], task: str) -> None:
         """Compact the messages of the request if they near the window."""
-        tokens = self._estimate(request)
+        tokens = self.estimate(request)
         window = await self._find_window(tokens)
         if window is None:
             return
@@ -109,7 +114,7 @@ class Compactor:
 
     async def recover(self, request: ModelRequest, messages: list[Message], task: str) -> bool:
         """Compact a conversation that the provider refused as too long; return whether it may be sent again."""
-        tokens = self._estimate(request)
+        tokens = self.estimate(request)
         self._refused = min(tokens, self._refused or tokens)
         limit = int(tokens * RETRY_PART)
         self._is_retry = not self._is_retry and await self._compact(request, messages, task, limit, limit)
@@ -123,15 +128,15 @@ class Compactor:
         Results that the model has not seen are cut only where the hard limit requires it.
         """
         is_changed = await self._summarize(request, messages, task, limit)
-        before, count, seen = self._estimate(request), 0, find_turn(messages, 1)
+        before, count, seen = self.estimate(request), 0, find_turn(messages, 1)
         for number, message in enumerate(messages):
-            if self._estimate(request) <= (limit if number < seen else hard_limit):
+            if self.estimate(request) <= (limit if number < seen else hard_limit):
                 break
             if message.role == "tool" and (cut := _cut_result(message)) != message:
                 self._measured = None
                 messages[number], count = cut, count + 1
         if count:
-            notice = RESULTS_CUT.format(count=count, before=before, after=self._estimate(request))
+            notice = RESULTS_CUT.format(count=count, before=before, after=self.estimate(request))
             await self._emit(Notice("compacted", notice))
         return is_changed or count > 0
 
@@ -142,7 +147,7 @@ class Compactor:
         gain = sum(map(estimate_message, earlier)) - len(task) // BYTES_PER_TOKEN
         if gain < limit * MIN_GAIN or not any(message.role == "assistant" for message in earlier):
             return False
-        before = self._estimate(request)
+        before = self.estimate(request)
         summary = await self._request_summary(earlier, limit)
         if summary is None:
             return False
@@ -151,7 +156,7 @@ class Compactor:
         count = len(messages) - len(compacted) + 1
         messages[:] = compacted
         self._measured = None
-        notice = COMPACTED.format(count=count, before=before, after=self._estimate(request))
+        notice = COMPACTED.format(count=count, before=before, after=self.estimate(request))
         await self._emit(Notice("compacted", notice, compaction))
         return True
 
@@ -160,13 +165,21 @@ class Compactor:
         conversation = wrap_untrusted(render_conversation(earlier, limit * BYTES_PER_TOKEN), "the conversation")
         prompt = Message(role="user", text=SUMMARY_PROMPT.format(conversation=conversation))
         request = ModelRequest(SUMMARY_INSTRUCTIONS, [prompt], allow_calls=False)
-        reply = await self._model.reply(request, self._pass_notices)
-        if reply.usage != Usage():
-            usage = msgspec.structs.replace(reply.usage, turns=1)
-            self.usage += usage
-            await self._emit(MessageEnded(stop_reason="stop", model=reply.model or self._model.name, usage=usage))
-        summary, reason = reply.text.strip(), None
-        if reply.stop_reason != "stop" or not summary:
+        size = estimate_request(request)
+        reply = None
+        try:
+            async with self._reserver.reserve(lambda: (size, size)) as grant:
+                if not grant.last_reason:  # the last request of a run is for its answer
+                    reply = await self._reply_summary(
+                        msgspec.structs.replace(request, max_output_tokens=grant.output)
+                    )
+        except EngineError as error:
+            if error.failure.code is not ErrorCode.BUDGET:
+                raise
+        summary, reason = reply.text.strip() if reply else "", None
+        if reply is None:
+            reason = "the budget of the run leaves no room for it"
+        elif reply.stop_reason != "stop" or not summary:
             reason = reply.error or "the model's answer is empty or was cut off"
         elif len(summary) // BYTES_PER_TOKEN > limit * KEPT_PART:
             reason = "the summary is too long"
@@ -175,19 +188,35 @@ class Compactor:
             return None
         return summary
 
+    async def _reply_summary(self, request: ModelRequest) -> ModelReply:
+        reply = await self._model.reply(request, self._pass_notices)
+        if reply.usage != Usage():
+            usage = msgspec.structs.replace(reply.usage, turns=1)
+            await self._emit(MessageEnded(stop_reason="stop", model=reply.model or self._model.name, usage=usage))
+        return reply
+
     async def _pass_notices(self, event: TextDelta | ThinkingDelta | Notice) -> None:
         """Emit notices, such as those of retries; the summary itself is no part of the agent's answer."""
         if isinstance(event, Notice):
             await self._emit(event)
 
-    def _estimate(self, request: ModelRequest) -> int:
+    def estimate(self, request: ModelRequest) -> int:
         """Return the tokens of a request: as the provider counted them, plus what was added since."""
         if self._measured is not None:
             counted, tokens = self._measured
             return tokens + sum(map(estimate_message, request.messages[counted:]))
-        declared = sum(len(tool.description) + len(msgspec.json.encode(tool.schema)) for tool in request.tools)
-        fixed = (len(request.system_prompt.encode()) + declared) // BYTES_PER_TOKEN
-        return fixed + sum(map(estimate_message, request.messages))
+        return estimate_request(request)
+
+    def estimate_result(self, message: Message) -> int:
+        """Return the tokens that are saved where a tool message is left out but for a remark."""
+        return max(estimate_message(message) - REMARK_TOKENS, 0)
+
+
+def estimate_request(request: ModelRequest) -> int:
+    """Return the tokens of a request, estimated from its size."""
+    declared = sum(len(tool.description) + len(msgspec.json.encode(tool.schema)) for tool in request.tools)
+    fixed = (len(request.system_prompt.encode()) + declared) // BYTES_PER_TOKEN
+    return fixed + sum(map(estimate_message, request.messages))
 
 
 def estimate_message(message: Message) -> int:

@@ -8,7 +8,8 @@ Or from a file: `load_script(path)`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +20,12 @@ from msgspec import Struct, field
 from retinue.engines.base import RUN_NOT_ACTIVE, Completion, Emit, EngineCapabilities, EngineError, engine_error
 from retinue.model.errors import Failure
 from retinue.model.events import (
+    BUDGET_WAIT_END_NOTICE_CODE,
+    BUDGET_WAIT_NOTICE_CODE,
     Event,
     Finalized,
     MessageEnded,
+    Notice,
     SteeringDelivered,
     StopReason,
     Text,
@@ -207,6 +211,10 @@ class ScriptedEngine:
         return None
 
 
+_MESSAGES = TextStep | ToolCallStep | FinalizeStep | MessageEnded
+"""Steps that are one message of the model, or its end."""
+
+
 class _ScriptRunner:
     """One run of a script: fills in ids and placeholders."""
 
@@ -242,8 +250,24 @@ class _ScriptRunner:
                 await self._delegate(args)
             case ToolCallStep() if any(each.__name__ == step.name for each in self._spec.functions):
                 step = await self._call_function(step)
-        for event in self._step_events(step):
-            await self._emit(event)
+        async with self._reserved() if isinstance(step, _MESSAGES) else nullcontext():
+            for event in self._step_events(step):
+                await self._emit(event)
+
+    @asynccontextmanager
+    async def _reserved(self) -> AsyncIterator[None]:
+        """Reserve the message of a step in the budgets of the run, alone: its usage is known when it ends."""
+        if self._spec.budget is None:
+            yield
+            return
+        async with self._spec.budget.reserve(None, self._report_wait):
+            yield
+
+    async def _report_wait(self, begins: bool) -> None:
+        if begins:
+            await self._emit(Notice(BUDGET_WAIT_NOTICE_CODE, "The next message waits for those of other runs."))
+        else:
+            await self._emit(Notice(BUDGET_WAIT_END_NOTICE_CODE, "The message that waited is sent."))
 
     def _step_events(self, step: Step) -> Iterator[Event | Completion]:
         match step:
@@ -288,8 +312,9 @@ class _ScriptRunner:
         from retinue.engines.toolbox import ToolOutcome, call_delegation
 
         use, delegation = ToolUse(self._next_call_id(), SPAWN_TOOL, args), self._spec.delegation
-        await self._emit(ToolCalled(use.id, use.name, use.args))
-        await self._emit(self._message_ended("tool_use"))
+        async with self._reserved():
+            await self._emit(ToolCalled(use.id, use.name, use.args))
+            await self._emit(self._message_ended("tool_use"))
         outcome = (
             await call_delegation(delegation, use)
             if delegation

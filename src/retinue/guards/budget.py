@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.guards.base import EventTypes, GuardWithoutDeadline
+from retinue.guards.reservations import RequestQueue, ReservedUsage
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, MessageEnded
 from retinue.model.results import Usage
@@ -20,8 +21,68 @@ RUN_NOT_STARTED = "; the run was not started. Do without it, or raise"
 MIN_COST = 1e-6
 """Smallest dollar limit for an engine, which would take 0 as unlimited."""
 
-BudgetExcess = tuple[str, str]
-"""The name of the setting without `max_`, and the amounts: spent, of how much."""
+
+class BudgetLimit(Struct, frozen=True, eq=False):
+    """A limit, and the budget whose usage it limits."""
+
+    name: str
+    """Its setting."""
+    kind: str
+    """`turns`, `tokens` or `cost`."""
+    limit: float
+    budget: Budget
+
+    @property
+    def is_own(self) -> bool:
+        """True for turns of one run, which its child runs do not share."""
+        return self.name == "max_turns"
+
+    @property
+    def spent(self) -> float:
+        usage = self.budget.own_usage if self.is_own else self.budget.total_usage
+        return float(getattr(usage, self.kind) or 0)
+
+    @property
+    def room(self) -> float:
+        return self.limit - self.spent
+
+    @property
+    def reserved(self) -> float:
+        """What requests in flight may still spend. The requests of one run follow one another."""
+        return 0.0 if self.is_own else self.budget.reserved.amount(self.kind)
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a request that is answered now may give something back."""
+        return self.reserved > 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether a run must stop: tokens and dollars may be spent to the last one, turns only for an answer."""
+        spent = self.spent
+        return spent >= self.limit if self.kind == "turns" else spent > self.limit
+
+    def describe_progress(self) -> str:
+        return f"{self.format_amount(self.spent)} of {self.format_amount(self.limit)}"
+
+    def format_amount(self, amount: float) -> str:
+        return f"${amount:.4f}" if self.kind == "cost" else f"{amount:.0f}"
+
+    def spent_failure(self, consequence: str) -> Failure:
+        return self._failure("spent", self.describe_progress(), consequence)
+
+    def misfit_failure(self, needed: float) -> Failure:
+        """Return the failure of a run whose next request needs more than is left."""
+        if self.is_spent:
+            return self.spent_failure(RUN_STOPPED)
+        progress = f"{self.describe_progress()} spent, the next request needs {self.format_amount(needed)}"
+        return self._failure("too small", progress, RUN_STOPPED)
+
+    def _failure(self, state: str, progress: str, consequence: str) -> Failure:
+        scope = "conversation" if self.name.startswith("max_conversation") else ""
+        budget = f"This {scope}'s budget of {self.kind} is" if scope else f"Budget of {self.kind}"
+        message = f"{budget} {state} ({progress}){consequence} {self.name}."
+        return Failure(ErrorCode.BUDGET, message, reason=self.name)
 
 
 class Budget:
@@ -31,11 +92,15 @@ class Budget:
     """
 
     def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
-        self.limits = limits
         self.own_usage = Usage()
         self.child_usage = Usage()
+        self.reserved = ReservedUsage()
         self.ancestors: tuple[Budget, ...] = (parent, *parent.ancestors) if parent else ()
-        self._is_bounded = any(getattr(limits, name) for name in _SHARED_LIMITS)
+        self.queue: RequestQueue = parent.queue if parent else RequestQueue()
+        """The waiting requests of the conversation."""
+        inherited = (limit for limit in parent.limits if not limit.is_own) if parent else ()
+        self.limits: tuple[BudgetLimit, ...] = (*_limits_of(self, limits), *inherited)
+        """The limits that hold for the run, its own first."""
 
     @property
     def total_usage(self) -> Usage:
@@ -48,51 +113,33 @@ class Budget:
 
     def exceeded_failure(self, consequence: str = RUN_STOPPED) -> Failure | None:
         """Return why nothing is left: for the run, an ancestor, or the conversation; None if something is."""
-        own_excess = _find_excess(self.own_usage, turns=self.limits.max_turns)
-        excess = own_excess or next(
-            (found for budget in (self, *self.ancestors) if (found := budget.find_excess())), None
-        )
-        return excess and _budget_failure(*excess, consequence)
-
-    def find_excess(self) -> BudgetExcess | None:
-        """Return the spent limit among those shared with child runs or with the conversation."""
-        if not self._is_bounded:
-            return None
-        limits, conversation = self.limits, (self, *self.ancestors)[-1]
-        return _find_excess(self.total_usage, tokens=limits.max_tokens, cost=limits.max_cost) or _find_excess(
-            conversation.total_usage,
-            "conversation_",
-            turns=limits.max_conversation_turns,
-            tokens=limits.max_conversation_tokens,
-            cost=limits.max_conversation_cost,
-        )
+        return next((limit.spent_failure(consequence) for limit in self.limits if limit.is_spent), None)
 
     @property
     def limits_cost(self) -> bool:
         """True if the run or an ancestor has a cost limit."""
-        every = (budget.limits for budget in (self, *self.ancestors))
-        return any(limits.max_cost or limits.max_conversation_cost for limits in every)
+        return any(limit.kind == "cost" for limit in self.limits)
 
     def remaining(self, limits: Limits) -> Limits:
         """Return the limits with the remaining money, for an engine that enforces a cost limit itself."""
         if not self.limits_cost:
             return limits
-        budgets = (self, *self.ancestors)
-        of_runs = [(budget.limits.max_cost, budget) for budget in budgets]
-        of_all = [(budget.limits.max_conversation_cost, budgets[-1]) for budget in budgets]
-        return structs.replace(
-            limits, max_cost=_tightest_remaining(of_runs), max_conversation_cost=_tightest_remaining(of_all)
-        )
+        remaining = {
+            name: _tightest_remaining(limit for limit in self.limits if limit.name == name)
+            for name in ("max_cost", "max_conversation_cost")
+        }
+        return structs.replace(limits, **remaining)
 
 
-_SHARED_LIMITS = (
-    "max_tokens",
-    "max_cost",
-    "max_conversation_turns",
-    "max_conversation_tokens",
-    "max_conversation_cost",
-)
-"""Limits of what a run shares with other runs."""
+def _limits_of(budget: Budget, limits: Limits) -> Iterable[BudgetLimit]:
+    """Yield the limits of a run; those of the conversation limit the topmost budget."""
+    conversation = (budget, *budget.ancestors)[-1]
+    for name in ("max_turns", "max_tokens", "max_cost"):
+        if value := getattr(limits, name):
+            yield BudgetLimit(name, name.rpartition("_")[2], float(value), budget)
+    for name in ("max_conversation_turns", "max_conversation_tokens", "max_conversation_cost"):
+        if value := getattr(limits, name):
+            yield BudgetLimit(name, name.rpartition("_")[2], float(value), conversation)
 
 
 class BudgetGuard(GuardWithoutDeadline):
@@ -110,25 +157,7 @@ class BudgetGuard(GuardWithoutDeadline):
         return None if event.stop_reason == "stop" else self._budget.exceeded_failure()
 
 
-def _find_excess(
-    spent: Usage, scope: str = "", *, turns: int | None = None, tokens: int | None = None, cost: float | None = None
-) -> BudgetExcess | None:
-    if turns and spent.turns >= turns:
-        return f"{scope}turns", f"{spent.turns} of {turns}"
-    if tokens and spent.tokens > tokens:
-        return f"{scope}tokens", f"{spent.tokens} of {tokens}"
-    if cost and (spent.cost or 0.0) > cost:
-        return f"{scope}cost", f"${spent.cost:.4f} of ${cost:.4f}"
-    return None
-
-
-def _tightest_remaining(bounds: Iterable[tuple[float | None, Budget]]) -> float | None:
+def _tightest_remaining(limits: Iterable[BudgetLimit]) -> float | None:
     """Return what is left of the tightest limit; None if there is no limit."""
-    remaining = [dollars - (budget.total_usage.cost or 0.0) for dollars, budget in bounds if dollars]
+    remaining = [limit.room for limit in limits]
     return max(min(remaining), MIN_COST) if remaining else None
-
-
-def _budget_failure(what: str, progress: str, consequence: str) -> Failure:
-    scope, _, kind = what.rpartition("_")
-    budget = f"This {scope}'s budget of {kind} is" if scope else f"Budget of {kind}"
-    return Failure(ErrorCode.BUDGET, f"{budget} spent ({progress}){consequence} max_{what}.", reason=f"max_{what}")

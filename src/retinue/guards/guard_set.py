@@ -45,6 +45,11 @@ class GuardSet:
     def deadline(self) -> float:
         return min([guard.deadline for guard in self._guards])
 
+    @property
+    def timeout_end(self) -> float:
+        """When the timeout of the run passes, without what tool calls add."""
+        return self._timeout_guard.end
+
     def observe(self, event: Event, now: float) -> Failure | None:
         failure: Failure | None = None
         for number in self._observers[type(event)]:

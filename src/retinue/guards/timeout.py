@@ -6,7 +6,15 @@ from typing import ClassVar, get_args
 
 from retinue.guards.base import EventTypes
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import AttemptStarted, Event, OutputBytesCounted, ToolCalled, ToolReturned
+from retinue.model.events import (
+    BUDGET_WAIT_NOTICE_CODE,
+    AttemptStarted,
+    Event,
+    Notice,
+    OutputBytesCounted,
+    ToolCalled,
+    ToolReturned,
+)
 from retinue.model.runs import NO_DEADLINE, Limits
 
 
@@ -31,6 +39,11 @@ class TimeoutGuard:
     def timeout(self) -> float:
         """The current timeout, extensions included."""
         return self._timeout
+
+    @property
+    def end(self) -> float:
+        """When the timeout passes, without what tool calls add."""
+        return self._limit
 
     def extend(self, seconds: float) -> None:
         """Move the deadline and the ceiling, as if the timeout had been longer from the start."""
@@ -62,6 +75,8 @@ class TimeoutGuard:
 class IdleGuard:
     """Counts from the last event, but not while a tool runs: a silent build is not a hung agent.
 
+    Nor is a request that waits for the budget it shares with other runs.
+
     Bytes alone do not count as an event: a heartbeat is not work.
     """
 
@@ -79,7 +94,8 @@ class IdleGuard:
             self._running.discard(event.call)
         elif isinstance(event, AttemptStarted):
             self._running.clear()  # tools of the previous attempt ended with it
-        self.deadline = NO_DEADLINE if self._running else now + self._idle_timeout
+        waits = isinstance(event, Notice) and event.code == BUDGET_WAIT_NOTICE_CODE
+        self.deadline = NO_DEADLINE if self._running or waits else now + self._idle_timeout
         return None
 
     def expire(self) -> Failure:

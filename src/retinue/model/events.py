@@ -167,6 +167,11 @@ class Notice(Struct, frozen=True, tag="notice", rename="camel", omit_defaults=Tr
     """The summary that the conversation goes on from, where the notice reports one."""
 
 
+BUDGET_WAIT_NOTICE_CODE = "budget_wait"
+"""The code of the notice that a request waits until other runs give back what they did not spend."""
+BUDGET_WAIT_END_NOTICE_CODE = "budget_wait_end"
+
+
 class SteeringDelivered(Struct, frozen=True, tag="steered", rename="camel"):
     """The agent was given a text while it worked: its model reads it next."""
 
@@ -248,7 +253,7 @@ PersistedEvent = (
 Event = EphemeralEvent | PersistedEvent
 
 EPHEMERAL_EVENTS = (TextDelta, ThinkingDelta, ToolDelta, OutputBytesCounted)
-HIDDEN_NOTICE_CODES = frozenset({"missing_tools"})
+HIDDEN_NOTICE_CODES = frozenset({"missing_tools", BUDGET_WAIT_END_NOTICE_CODE})
 """Codes of notices that belong in the report of a run, not on a live screen."""
 SYNCED_EVENTS = (RunQueued, RunStarted, Finalized, RunEnded)
 """Events synced to disk before they are published."""

@@ -1,9 +1,10 @@
-"""The spec of one run, with its limits, tool grant, messages and delegation tools. No I/O."""
+"""The spec of one run, with its limits, tool grant, messages, delegation tools and budget. No I/O."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -48,6 +49,55 @@ class Delegation(Protocol):
 
     async def call(self, tool: str, call: str, arguments: dict[str, Any]) -> DelegationAnswer:
         """Call a tool in the tool call of this id; a failure is an answer. Cancelling it stops the child runs."""
+
+
+class RequestSize(Struct, frozen=True, kw_only=True):
+    """The estimated size of a request to a model, and its price."""
+
+    input: int
+    """Tokens of the conversation."""
+    least_input: int
+    """The same without the results of the last tool calls."""
+    output: int
+    """Most tokens of the reply."""
+    input_price: float = 0.0
+    """Dollars for a token; 0 if it is free or its price is unknown."""
+    output_price: float = 0.0
+
+
+class RequestGrant(Struct, frozen=True):
+    """The part of the budgets of a run that one request may use."""
+
+    output: int | None = None
+    """Most tokens of the reply, if that is less than was asked for."""
+    last_reason: str | None = None
+    """Why the request must be the last one of the run; None if another one will fit."""
+    leaves_out_results: bool = False
+    """Whether the request fits only without the results of the last tool calls."""
+
+
+class RequestBudget(Protocol):
+    """The budgets that hold for one run: its own, those of its ancestors and that of its conversation."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit of turns, tokens or money holds for the run; else sizes are not needed."""
+
+    @property
+    def limits_cost(self) -> bool:
+        """Whether a limit of money holds for the run; else prices are not needed."""
+
+    def reserve(
+        self, size: RequestSize | None, on_wait: Callable[[bool], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[RequestGrant]:
+        """Reserve the size of a request for the block, which ends when the usage of the reply has been emitted.
+
+        A request that does not fit waits until others have given back what they did not use. A request of unknown
+        size waits until it is the only one. `on_wait` is called with True before a wait and with False after it.
+
+        Raises:
+            EngineError: `budget`: the request cannot fit any more.
+        """
 
 
 class Secret:
@@ -210,6 +260,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """What the delegation tools of its process reach; given when it starts, and only where it may use them."""
     delegation: Delegation | None = None
     """The same for engines of this process, as functions; likewise."""
+    budget: RequestBudget | None = None
+    """Where engines of this process reserve each request; given when it starts."""
     vault_path: str | None = None
     """The user's vault: its beginning and its end are told there, too."""
     fetch_private_addresses: bool = False

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from retinue.engines.agent_loop import ModelReply, ModelRequest
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.wire import (
+    DEFAULT_MAX_TOKENS,
     Delta,
     JsonObject,
     ModelOptions,
@@ -23,8 +24,6 @@ from retinue.model.results import Usage
 from retinue.model.runs import Message, ProviderBlock
 
 API_VERSION = "2023-06-01"
-DEFAULT_MAX_TOKENS = 32_000
-"""Output limit of a request without one of its own: the API requires a number."""
 CACHED = {"type": "ephemeral"}
 MIN_BUDGET = 1024
 THINKING_TOKENS = {"minimal": 1024, "low": 4096, "medium": 10_240, "high": 20_480, "xhigh": 28_672, "max": 30_720}

@@ -97,7 +97,7 @@ class ApiEngine:
         )
         client = self._clients.get_client(choice.base_url, spec.environment)
         model = ApiModel(client, endpoint, options, self._prices)
-        compactor = Compactor(model, partial(_find_window, self._prices, choice), emit)
+        compactor = Compactor(model, partial(_find_window, self._prices, choice), emit, spec.budget)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
 
     def _command_context(self, spec: RunSpec) -> CommandContext | None:

@@ -16,7 +16,14 @@ from msgspec import Struct
 from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.wire import JsonObject, ModelOptions, ProviderStreamError, Wire, get_object
+from retinue.engines.api.wire import (
+    DEFAULT_MAX_TOKENS,
+    JsonObject,
+    ModelOptions,
+    ProviderStreamError,
+    Wire,
+    get_object,
+)
 from retinue.model.events import Notice, TextDelta, ThinkingDelta
 from retinue.model.runs import Secret
 from retinue.output.untrusted_text import strip_control_characters
@@ -71,9 +78,19 @@ class ApiModel:
         self._endpoint = endpoint
         self._options = options
 
+    @property
+    def max_output_tokens(self) -> int:
+        return self._options.max_output_tokens or DEFAULT_MAX_TOKENS
+
+    async def find_prices(self, input_tokens: int) -> tuple[float, float]:
+        return await self._prices.find_token_prices(self._endpoint.provider, self._options.model, input_tokens)
+
     async def reply(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
-        body = msgspec.json.encode(self._endpoint.wire.encode(request, self._options))
+        options = self._options
+        if request.max_output_tokens is not None:
+            options = msgspec.structs.replace(options, max_output_tokens=request.max_output_tokens)
+        body = msgspec.json.encode(self._endpoint.wire.encode(request, options))
         tries = 0
         while True:
             tries += 1

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PRICE_LISTS: Mapping[str, str] = {"xai": "x-ai"}
 """Names of providers in the price lists, where they differ from ours."""
+PRICED_OUTPUT = 1000
+"""Tokens of a reply from which the price of one is computed."""
 FREE_PROVIDERS = frozenset({"ollama"})
 """Providers on the user's own machine."""
 
@@ -59,6 +61,20 @@ class PriceList:
         await self._loaded.wait()
         cost = compute_cost(usage, provider, model)
         return usage if cost is None else structs.replace(usage, cost=cost)
+
+    async def find_token_prices(self, provider: str, model: str, input_tokens: int) -> tuple[float, float]:
+        """Return the dollars for a token of a request of this size and of its reply; 0 if free or unknown."""
+        if provider in FREE_PROVIDERS:
+            return 0.0, 0.0
+        self.start_loading()
+        await self._loaded.wait()
+        plain = compute_cost(Usage(input=input_tokens), provider, model)
+        with_output = compute_cost(Usage(input=input_tokens, output=PRICED_OUTPUT), provider, model)
+        if plain is None or with_output is None:
+            return 0.0, 0.0
+        # A provider may take more for tokens that it writes to its cache.
+        cached = compute_cost(Usage(cache_write=input_tokens), provider, model) or 0.0
+        return max(plain, cached) / max(input_tokens, 1), (with_output - plain) / PRICED_OUTPUT
 
 
 def _import_prices() -> None:
