@@ -20,7 +20,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization
-from retinue.model.runs import Limits, Message, ToolGrant, ToolUse
+from retinue.model.runs import Message, ToolGrant, ToolUse
 
 LOOK = ScriptedTurn(
     thinking="Let me see.",
@@ -197,15 +197,6 @@ class _Steered:
         if len(self.turns) == 2:
             self.group.start_soon(self.provider.engine.steer, self.run, "Mind the gap.")
         return self.turns.pop(0)
-
-
-async def test_last_turn_is_asked_for_an_answer_without_tools(model, tmp_path):
-    async with open_provider([LOOK, LOOK, ANSWER], tmp_path) as provider:
-        events = await provider.run(model, limits=Limits(max_turns=2))
-        last = provider.server.requests[-1]
-    assert [event.code for event in of_type(events, Notice)] == ["wrap_up"]
-    assert [event.stop_reason for event in of_type(events, MessageEnded)] == ["tool_use", "stop"]
-    assert "Turn 2 of 2 is the last one." in last.messages[-1].text
 
 
 async def test_edits_of_one_file_in_one_message_are_all_applied(tmp_path):
