@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, run_agent_loop
 from retinue.engines.compaction import SUMMARY_INSTRUCTIONS, Compactor, ContextWindow, render_conversation
 from retinue.engines.toolbox import AgentToolbox, make_tool
+from retinue.guards.budget import Budget, BudgetGuard
 from retinue.model.compaction import SUMMARY_TEXT, Compaction
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import MessageEnded, Notice, RunQueued, Text
 from retinue.model.results import Usage
 from retinue.model.runs import ImageBlock, Limits, Message, ProviderBlock, ToolGrant, ToolUse
+from retinue.runtime.request_budget import RunRequestBudget
 from retinue.sessions.messages import MessageBuilder
 from retinue.testing.engines import check_order, make_run_spec
 
@@ -59,16 +61,20 @@ class WorkingModel:
 async def run(model: Any, tmp_path: Any, window: ContextWindow | None = None, **changes: Any) -> list[Any]:
     events: list[Any] = []
 
+    changes = {"grant": ToolGrant(tools=("fetch",)), "system_prompt": "Be brief.", **changes}
+    spec = make_run_spec(tmp_path, task="Do it.", **changes)
+    guard = BudgetGuard(budget := Budget(spec.limits))
+    spec = replace(spec, budget=RunRequestBudget(budget, lambda: None))
+
     async def emit(event: Any) -> None:
         events.append(event)
+        guard.observe(event, 0.0)
         await anyio.lowlevel.checkpoint()
 
     async def find_window(tokens: int) -> ContextWindow:
         return window or ContextWindow(WINDOW)
 
-    changes = {"grant": ToolGrant(tools=("fetch",)), "system_prompt": "Be brief.", **changes}
-    spec = make_run_spec(tmp_path, task="Do it.", **changes)
-    compactor = Compactor(model, find_window, emit)
+    compactor = Compactor(model, find_window, emit, spec.budget)
     await run_agent_loop(model, spec, AgentToolbox([make_tool(fetch)]), emit, compactor=compactor)
     check_order(events)
     return events

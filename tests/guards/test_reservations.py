@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -13,8 +13,7 @@ from retinue.guards.request_fit import MIN_OUTPUT
 from retinue.guards.reservations import PendingRequest
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import Usage
-from retinue.model.run_services import RequestGrant, RequestSize
-from retinue.model.runs import Limits
+from retinue.model.runs import Limits, RequestGrant, RequestSize
 
 
 def size(tokens: int = 1000, output: int = 4000, **changes: Any) -> RequestSize:
@@ -244,6 +243,7 @@ class Schedule:
             assert any(isinstance(request.decision, RequestGrant) for request, _ in self.requests.values())
 
 
+@settings(deadline=None)
 @given(LIMITS, STEPS)
 def test_budgets_are_exceeded_by_one_request_at_most_and_everything_is_given_back(limits, steps):
     schedule = Schedule(limits)
@@ -258,6 +258,7 @@ def test_budgets_are_exceeded_by_one_request_at_most_and_everything_is_given_bac
     assert len(schedule.top.queue) == 0
 
 
+@settings(deadline=None)
 @given(LIMITS, STEPS)
 def test_budgets_are_never_exceeded_by_requests_of_known_size(limits, steps):
     schedule = Schedule(limits)

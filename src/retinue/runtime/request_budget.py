@@ -9,6 +9,7 @@ import anyio
 from msgspec import structs
 
 from retinue.engines.base import EngineError
+from retinue.guards.budget import Budget
 from retinue.guards.reservations import PendingRequest
 from retinue.model.errors import Failure
 from retinue.model.runs import RequestGrant, RequestSize
@@ -19,11 +20,12 @@ MAX_WRAP_UP_SECONDS = 60.0
 
 
 class RunRequestBudget:
-    """Implements `RequestBudget` for one run; nothing else waits for its budgets."""
+    """Implements `RequestBudget` for one run."""
 
-    def __init__(self, run: ActiveRun) -> None:
-        self._run = run
-        self._budget = run.budget
+    def __init__(self, budget: Budget, find_time_reason: Callable[[], str | None]) -> None:
+        """Use a budget; the function returns why the time of the run allows no further request than the next one."""
+        self._budget = budget
+        self._find_time_reason = find_time_reason
 
     @property
     def is_limited(self) -> bool:
@@ -55,9 +57,14 @@ class RunRequestBudget:
         finally:
             request.close()
 
-    def _find_time_reason(self) -> str | None:
-        timeout = self._run.spec.limits.timeout
+
+def make_request_budget(run: ActiveRun) -> RunRequestBudget:
+    """Return the budget of an active run, whose last request is also the one before its timeout."""
+
+    def find_time_reason() -> str | None:
+        timeout = run.spec.limits.timeout
         margin = min(timeout / 10, MAX_WRAP_UP_SECONDS)
-        if anyio.current_time() < self._run.guards.timeout_end - margin:
-            return None
-        return f"The time of {timeout:g}s is nearly over."
+        is_late = anyio.current_time() >= run.guards.timeout_end - margin
+        return f"The time of {timeout:g}s is nearly over." if is_late else None
+
+    return RunRequestBudget(run.budget, find_time_reason)
