@@ -28,7 +28,7 @@ from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import MAX_DELTA_BYTES, MAX_EVENT_BYTES, EventFeed
 from retinue.servers.http.inputs import LoginBody
 from retinue.servers.http.responses import FileDownload
-from retinue.servers.http.routes import ApiRoute
+from retinue.servers.http.routes import make_route
 from retinue.servers.http.run_sources import EventSources
 from retinue.servers.http.serving import ServerParts, open_server
 from retinue.sessions.store import SessionState
@@ -394,7 +394,7 @@ async def open_failing_download(serve, *pieces: bytes) -> AsyncIterator[tuple[Ht
         return FileDownload("a.md", "text/markdown", broken())
 
     async with serve(reply("done")) as client:
-        routes = [ApiRoute(method="GET", path="/file", summary="A file.", handle=handle, media=("text/markdown",))]
+        routes = [make_route("GET", "/file", handle, "A file.", media=("text/markdown",))]
         yield (
             HttpApp(routes, client.hub, client.server.authenticator, AllowedHosts(PORT), AssetFolder()),
             client._scope("GET", "file", {}),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, get_type_hints
 
 from msgspec import Struct
 
 from retinue import __version__
 from retinue.client import Retinue
-from retinue.servers.http import details, inputs, installation, schemas, timeline
+from retinue.servers.http import inputs, installation, timeline
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
@@ -33,12 +34,30 @@ class ApiRoute(Struct, frozen=True):
     handle: Callable[..., Any]
     """Takes the variable part of the path, the query and the body, as far as the route has them. Returns the response
     value, or an awaitable of it."""
-    response: Any = None
+    response: Any
     """The type of the response value; None if it is not JSON."""
-    query: type[Struct] = inputs.EmptyQuery
-    body: type[Struct] | None = None
-    status: int = 200
-    media: tuple[str, ...] = ("application/json",)
+    query: type[Struct]
+    body: type[Struct] | None
+    status: int
+    media: tuple[str, ...]
+
+
+def make_route(
+    method: str,
+    path: str,
+    handle: Callable[..., Any],
+    summary: str,
+    *,
+    status: int = 200,
+    media: tuple[str, ...] = ("application/json",),
+) -> ApiRoute:
+    """Return a route with the types of query, body and response that the handler names; any other POST is empty."""
+    types = get_type_hints(handle)
+    response = types["return"] if issubclass(types["return"], Struct) else None
+    body = types.get("body") or (inputs.EmptyBody if method == "POST" else None)
+    return ApiRoute(
+        method, path, summary, handle, response, types.get("query", inputs.EmptyQuery), body, status, media
+    )
 
 
 class ApiHandlers:
@@ -65,189 +84,55 @@ class ApiHandlers:
         self._started = time.time()
 
     def routes(self) -> list[ApiRoute]:
+        lists, queries, commands, info = self._lists, self._queries, self._commands, self._installation
+        transcript_media = tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values())
+        stream_media = (STREAM_HEADERS["content-type"].partition(";")[0],)
+        get, post = partial(make_route, "GET"), partial(make_route, "POST")
         return [
-            *self._run_routes(),
-            *self._session_routes(),
-            *self._command_routes(),
-            *self._installation_routes(),
-        ]
-
-    def _run_routes(self) -> list[ApiRoute]:
-        queries, lists = self._queries, self._lists
-        return [
-            ApiRoute(
-                "GET",
-                "/activity",
-                "Root conversations with their runs, those that go on first.",
-                lists.list_activity,
-                schemas.ActivityPage,
-                query=inputs.GroupQuery,
-            ),
-            ApiRoute(
-                "GET",
-                "/runs",
-                "Runs, last changed first: the latest of every session.",
-                lists.list_runs,
-                schemas.RunPage,
-                query=inputs.RunQuery,
-            ),
-            ApiRoute(
-                "GET", "/runs/{id}", "Everything about a run but its events.", queries.load_run, schemas.RunDetail
-            ),
-            ApiRoute(
-                "GET",
-                "/runs/{id}/tree",
-                "All runs under the root conversation of a run.",
-                queries.load_tree,
-                schemas.RunTree,
-            ),
-            ApiRoute(
-                "GET",
+            get("/activity", lists.list_activity, "Root conversations with their runs, those that go on first."),
+            get("/runs", lists.list_runs, "Runs, last changed first: the latest of every session."),
+            get("/runs/{id}", queries.load_run, "Everything about a run but its events."),
+            get("/runs/{id}/tree", queries.load_tree, "All runs under the root conversation of a run."),
+            get(
                 "/runs/{id}/timeline",
-                "When the runs under the root conversation of a run worked with models and tools.",
                 timeline.TimelineQueries(self._retinue, queries).load_timeline,
-                schemas.RunTimeline,
+                "When the runs under the root conversation of a run worked with models and tools.",
             ),
-            ApiRoute(
-                "GET",
-                "/runs/{id}/events",
-                "A page of a run's events.",
-                queries.load_events,
-                schemas.EventPage,
-                query=inputs.EventQuery,
-            ),
-            ApiRoute(
-                "GET",
+            get("/runs/{id}/events", queries.load_events, "A page of a run's events."),
+            get(
                 "/runs/{id}/transcript",
-                "What was said and done in a run, as a file.",
                 self._open_transcript,
-                query=inputs.TranscriptQuery,
-                media=tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values()),
+                "What was said and done in a run, as a file.",
+                media=transcript_media,
             ),
-            ApiRoute(
-                "GET",
-                "/runs/{id}/result",
-                "What a run answered, or has said so far.",
-                queries.load_result,
-                schemas.ResultText,
-            ),
-        ]
-
-    def _session_routes(self) -> list[ApiRoute]:
-        queries, lists = self._queries, self._lists
-        return [
-            ApiRoute(
-                "GET",
-                "/sessions",
-                "Sessions, last changed first.",
-                lists.list_sessions,
-                schemas.SessionPage,
-                query=inputs.RunQuery,
-            ),
-            ApiRoute(
-                "GET", "/sessions/{id}", "A session with all its runs.", queries.load_session, schemas.SessionDetail
-            ),
-            ApiRoute(
-                "GET",
-                "/events",
-                "What happens, as server-sent events.",
-                self._watch_events,
-                query=inputs.WatchQuery,
-                media=(STREAM_HEADERS["content-type"].partition(";")[0],),
-            ),
-        ]
-
-    def _command_routes(self) -> list[ApiRoute]:
-        commands = self._commands
-        return [
-            ApiRoute(
-                "POST",
-                "/runs",
-                "Starts a run; answers when it is recorded.",
-                commands.start,
-                details.StartResponse,
-                body=inputs.StartRunBody,
-                status=202,
-            ),
-            ApiRoute(
-                "POST",
+            get("/runs/{id}/result", queries.load_result, "What a run answered, or has said so far."),
+            get("/sessions", lists.list_sessions, "Sessions, last changed first."),
+            get("/sessions/{id}", queries.load_session, "A session with all its runs."),
+            get("/events", self._watch_events, "What happens, as server-sent events.", media=stream_media),
+            post("/runs", commands.start, "Starts a run; answers when it is recorded.", status=202),
+            post(
                 "/runs/{id}/cancel",
-                "Stops a run, in whatever process it is; answers when it has ended.",
                 commands.cancel,
-                details.StopResponse,
-                body=inputs.EmptyBody,
+                "Stops a run, in whatever process it is; answers when it has ended.",
             ),
-            ApiRoute(
-                "POST",
+            post(
                 "/runs/{id}/resume",
-                "Gives the same agent another task in the same session.",
                 commands.resume,
-                details.StartResponse,
-                body=inputs.ResumeBody,
+                "Gives the same agent another task in the same session.",
                 status=202,
             ),
-            ApiRoute(
-                "POST",
-                "/runs/{id}/extend",
-                "Gives a live run more time.",
-                commands.extend,
-                details.ExtendResponse,
-                body=inputs.ExtendBody,
-            ),
-            ApiRoute(
-                "POST",
-                "/runs/{id}/steer",
-                "Says something to a live run, where its engine can hear.",
-                commands.steer,
-                details.SteerResponse,
-                body=inputs.SteerBody,
-            ),
-            ApiRoute(
-                "POST",
-                "/plans",
-                "Starts several tasks, at once or one after the other.",
-                commands.start_plan,
-                details.StartPlanResponse,
-                body=inputs.StartPlanBody,
-                status=202,
-            ),
-            ApiRoute("GET", "/plans", "Plans of this server.", commands.list_plans, details.PlanList),
-            ApiRoute("GET", "/plans/{id}", "How far a plan has come.", commands.find_plan, details.PlanState),
-        ]
-
-    def _installation_routes(self) -> list[ApiRoute]:
-        info = self._installation
-        return [
-            ApiRoute("GET", "/agents", "Every agent.", info.list_agents, installation.AgentList),
-            ApiRoute(
-                "GET", "/agents/{name}", "One agent, as others may see it.", info.find_agent, installation.AgentDetail
-            ),
-            ApiRoute(
-                "POST",
-                "/agents/{name}/trust",
-                "Accepts a project's agent as it was looked at.",
-                info.trust_agent,
-                installation.AgentRow,
-                body=inputs.TrustBody,
-            ),
-            ApiRoute("GET", "/engines", "Every engine.", info.list_engines, installation.EngineList),
-            ApiRoute(
-                "GET",
-                "/settings",
-                "The settings of a toolset, with where each comes from.",
-                info.show_settings,
-                installation.ToolsetSettings,
-                query=inputs.ToolsetQuery,
-            ),
-            ApiRoute("GET", "/health", "The server itself.", self._show_health, installation.HealthStatus),
-            ApiRoute(
-                "POST",
-                "/links",
-                "A link that opens the dashboard, once.",
-                self._create_link,
-                installation.LoginLink,
-                body=inputs.EmptyBody,
-            ),
+            post("/runs/{id}/extend", commands.extend, "Gives a live run more time."),
+            post("/runs/{id}/steer", commands.steer, "Says something to a live run, where its engine can hear."),
+            post("/plans", commands.start_plan, "Starts several tasks, at once or one after the other.", status=202),
+            get("/plans", commands.list_plans, "Plans of this server."),
+            get("/plans/{id}", commands.find_plan, "How far a plan has come."),
+            get("/agents", info.list_agents, "Every agent."),
+            get("/agents/{name}", info.find_agent, "One agent, as others may see it."),
+            post("/agents/{name}/trust", info.trust_agent, "Accepts a project's agent as it was looked at."),
+            get("/engines", info.list_engines, "Every engine."),
+            get("/settings", info.show_settings, "The settings of a toolset, with where each comes from."),
+            get("/health", self._show_health, "The server itself."),
+            post("/links", self._create_link, "A link that opens the dashboard, once."),
         ]
 
     async def _open_transcript(self, name: str, query: inputs.TranscriptQuery) -> FileDownload:
