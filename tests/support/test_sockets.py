@@ -8,7 +8,7 @@ import socket
 import anyio
 from anyio.abc import SocketStream
 
-from retinue.support.sockets import CancelSafeReceiveStream
+from retinue.ipc.client import CancelSafeReceiveStream
 
 
 async def test_reader_cancelled_while_data_arrives_logs_no_error(tmp_path):

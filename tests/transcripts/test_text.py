@@ -15,8 +15,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Finalization
 from retinue.sessions.store import INTERRUPTED
-from retinue.transcripts.items import call_line
-from retinue.transcripts.text import TextTranscript
+from retinue.transcripts.text import TextTranscript, call_line
 
 SESSION = "abcdef01" * 4
 

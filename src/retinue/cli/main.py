@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from retinue.support import stdio_streams as streams
+from retinue.support import own_process as streams
 
 EXIT_CANCELLED = 130
 """Exit code of a command that was ended by Ctrl-C."""

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import click
 
 from retinue.output.untrusted_text import to_one_line
-from retinue.support.stdio_streams import detach
+from retinue.support.own_process import detach
 from retinue.tui.widths import fit_text, pad_text, text_width
 
 COLUMN_GAP = "  "

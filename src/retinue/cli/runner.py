@@ -28,8 +28,7 @@ from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import RunResult
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, unknown_name_message
-from retinue.support.signals import list_stop_signals
-from retinue.support.stdio_streams import is_blocked
+from retinue.support.own_process import is_blocked, list_stop_signals
 from retinue.toolsets.base import compute_exit_status
 from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
 from retinue.tui.keys import KeyboardReader, KeyHandler

@@ -9,8 +9,7 @@ from typing import get_args
 from retinue.guards.base import EventTypes, Guard
 from retinue.guards.budget import Budget, BudgetGuard
 from retinue.guards.loop import LoopGuard
-from retinue.guards.output import OutputGuard
-from retinue.guards.schema import SchemaGuard
+from retinue.guards.output import OutputGuard, SchemaGuard
 from retinue.guards.timeout import IdleGuard, TimeoutGuard
 from retinue.model.errors import Failure
 from retinue.model.events import Event

@@ -17,6 +17,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from retinue.ipc import messages
 from retinue.ipc.addresses import is_same_user
+from retinue.ipc.client import CancelSafeReceiveStream
 from retinue.ipc.messages import VERSION, BridgeMessage, CallTool, Command, ErrorReply, Reply, encode_line
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
 from retinue.model.errors import RefusedError
@@ -24,7 +25,6 @@ from retinue.model.events import RunEnded
 from retinue.runtime.delegation import DelegatingRun
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
-from retinue.support.sockets import CancelSafeReceiveStream
 from retinue.toolsets.base import ToolResult
 from retinue.toolsets.delegation import TOO_MANY_CALLS
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from retinue.agents.tool_policy import READ_ONLY_TOOLS
 from retinue.guards.budget import RUN_NOT_STARTED, Budget
 from retinue.guards.guard_set import GuardSet, create_guards
-from retinue.guards.schema import SCHEMA_REASON, schema_failure
+from retinue.guards.output import SCHEMA_REASON, schema_failure
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
 from retinue.model.providers import join_model, same_model

@@ -9,7 +9,7 @@ from __future__ import annotations
 import anyio
 from msgspec import structs
 
-from retinue.guards.schema import SCHEMA_REASON
+from retinue.guards.output import SCHEMA_REASON
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import AttemptStarted, ModelChanged, SteeringDelivered
 from retinue.model.providers import join_model, normalize_model

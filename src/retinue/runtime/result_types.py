@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from retinue.guards.schema import schema_failure
+from retinue.guards.output import schema_failure
 from retinue.model.results import OutputType, RunResult, StructuredResult
 
 MAX_MESSAGE_CHARS = 2000

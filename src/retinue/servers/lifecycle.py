@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 from anyio.abc import TaskStatus
 
-from retinue.support.signals import list_stop_signals
+from retinue.support.own_process import list_stop_signals
 from retinue.toolsets.base import CANCELLED_EXIT_CODE
 
 

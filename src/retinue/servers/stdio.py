@@ -17,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from retinue.output.untrusted_text import complete_escapes
-from retinue.support.stdio_streams import flush_stream
+from retinue.support.own_process import flush_stream
 
 MAX_LINE_BYTES = 4 * 2**20
 """Length of one message, as over HTTP. A longer one is skipped and reported on stderr."""

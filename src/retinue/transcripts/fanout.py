@@ -18,7 +18,7 @@ from retinue.model.results import AnswerStatus, Finalization
 from retinue.model.runs import ToolArguments
 from retinue.output.untrusted_text import sanitize_text
 from retinue.sessions.store import INTERRUPTED, StoredEvents
-from retinue.transcripts.items import MAX_ARGS_CHARS, MAX_RESULT_CHARS, TranscriptRenderer, call_line
+from retinue.transcripts.text import MAX_ARGS_CHARS, MAX_RESULT_CHARS, TranscriptRenderer, call_line
 
 MAX_RESUME_CHARS = 4 * 2**20
 """Characters of earlier runs in a prompt, the newest: more than any model accepts."""

@@ -1,18 +1,91 @@
-"""The transcript of a session, one run after another, as plain text and as Markdown."""
+"""Render the events of a session, one run after another, as plain text and as Markdown."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from retinue.model import events
 from retinue.model.event_codec import EventRecord
-from retinue.model.events import DeadlineExtended, ModelChanged, Notice, RunEnded, RunQueued
 from retinue.model.results import Finalization
 from retinue.model.runs import ToolArguments
 from retinue.support.formatting import format_time
-from retinue.transcripts.items import MAX_RESULT_CHARS, TranscriptRenderer, call_line
+
+MAX_ARGS_CHARS = 120
+"""Characters of a tool call's arguments in a transcript."""
+MAX_RESULT_CHARS = 500
+"""Characters of a tool's result in a transcript."""
+
+
+class TranscriptRenderer:
+    """Base of the transcript formats: a format overrides the methods of the items it shows.
+
+    Items are rendered while the events are read, so a session of any size is never in memory as a whole.
+    """
+
+    def render(self, record: EventRecord) -> Iterator[str]:
+        """Yield the entries of one event; none of an event that the format leaves out."""
+        event = record.event
+        if isinstance(event, events.RunQueued):
+            yield from self.run_queued(event, record)
+        elif isinstance(event, events.RunEnded):
+            yield from self.run_ended(event)
+        elif (entry := self._render_item(event)) is not None:
+            yield entry
+
+    def _render_item(self, event: events.Event) -> str | None:
+        match event:
+            case events.Text(text):
+                return self.text(text) if text.strip() else None
+            case events.Thinking(text):
+                return self.thinking(text) if text.strip() else None
+            case events.SteeringDelivered(text):
+                return self.steering(text)
+            case events.ToolCalled(_, name, args):
+                return self.tool_call(name, args)
+            case events.ToolReturned(_, name, text, is_error):
+                return self.tool_result(name, text, is_error)
+            case events.MessageEnded(error=error):
+                return self.message_ended(error)
+            case events.Finalized(finalization):
+                return self.finalization(finalization)
+            case events.ModelChanged() | events.Notice() | events.DeadlineExtended():
+                return self.notice(event)
+            case _:
+                return None
+
+    # The items of a run, in no order; by default an item is left out.
+
+    def run_queued(self, event: events.RunQueued, record: EventRecord) -> Iterable[str]:
+        return ()
+
+    def run_ended(self, event: events.RunEnded) -> Iterable[str]:
+        return ()
+
+    def text(self, text: str) -> str | None: ...
+
+    def thinking(self, text: str) -> str | None: ...
+
+    def steering(self, text: str) -> str | None: ...
+
+    def tool_call(self, name: str, args: ToolArguments) -> str | None: ...
+
+    def tool_result(self, name: str, text: str, is_error: bool) -> str | None: ...
+
+    def message_ended(self, error: str | None) -> str | None: ...
+
+    def finalization(self, finalization: Finalization) -> str | None: ...
+
+    def notice(self, event: events.ModelChanged | events.Notice | events.DeadlineExtended) -> str | None: ...
+
+
+def call_line(name: str, args: ToolArguments) -> str:
+    """Return a tool call as one line; lone surrogates, which no output accepts, are escaped."""
+    text = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr)[:MAX_ARGS_CHARS]
+    return f"→ {name}: {text}".encode("utf-8", "backslashreplace").decode()
 
 
 class TextTranscript(TranscriptRenderer):
@@ -21,7 +94,7 @@ class TextTranscript(TranscriptRenderer):
     def __init__(self) -> None:
         self._runs = 0
 
-    def run_queued(self, event: RunQueued, record: EventRecord) -> Iterable[str]:
+    def run_queued(self, event: events.RunQueued, record: EventRecord) -> Iterable[str]:
         self._runs += 1
         blank = [""] if self._runs > 1 else []
         return [
@@ -30,7 +103,7 @@ class TextTranscript(TranscriptRenderer):
             f"Task: {event.task}",
         ]
 
-    def run_ended(self, event: RunEnded) -> Iterable[str]:
+    def run_ended(self, event: events.RunEnded) -> Iterable[str]:
         return [f"[Error: {event.failure.message}]" if event.failure else "[completed]"]
 
     def text(self, text: str) -> str:
@@ -53,13 +126,13 @@ class TextTranscript(TranscriptRenderer):
         answer = finalization.result if finalization.status == "SUCCESS" else finalization.error
         return f"[finalized {finalization.status}]: {answer or ''}"
 
-    def notice(self, event: ModelChanged | Notice | DeadlineExtended) -> str:
+    def notice(self, event: events.ModelChanged | events.Notice | events.DeadlineExtended) -> str:
         match event:
-            case ModelChanged(_, after, reason):
+            case events.ModelChanged(_, after, reason):
                 return f"[model: {after} ({reason})]"
-            case DeadlineExtended(seconds, timeout):
+            case events.DeadlineExtended(seconds, timeout):
                 return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
-            case Notice(code, message):
+            case events.Notice(code, message):
                 return f"[{code}: {message}]"
 
 
@@ -69,7 +142,7 @@ class MarkdownTranscript(TranscriptRenderer):
     def __init__(self) -> None:
         self._last_text = ""
 
-    def run_queued(self, event: RunQueued, record: EventRecord) -> Iterable[str]:
+    def run_queued(self, event: events.RunQueued, record: EventRecord) -> Iterable[str]:
         return [
             f"# {event.name}\n",
             f"- agent: {event.agent}\n- engine: {event.engine}\n- directory: {event.cwd}",
@@ -77,7 +150,7 @@ class MarkdownTranscript(TranscriptRenderer):
             f"## Task\n\n{_fence_code(event.task)}\n",
         ]
 
-    def run_ended(self, event: RunEnded) -> Iterable[str]:
+    def run_ended(self, event: events.RunEnded) -> Iterable[str]:
         if event.failure:
             yield f"## Ended: {event.failure.code}\n\n{event.failure.message}\n"
         # Most answers are the last text, which is already there.
@@ -105,13 +178,13 @@ class MarkdownTranscript(TranscriptRenderer):
     def message_ended(self, error: str | None) -> str | None:
         return None if error is None else f"> **Provider:** {_quote(error)[2:]}\n"
 
-    def notice(self, event: ModelChanged | Notice | DeadlineExtended) -> str:
+    def notice(self, event: events.ModelChanged | events.Notice | events.DeadlineExtended) -> str:
         match event:
-            case ModelChanged(_, after, reason):
+            case events.ModelChanged(_, after, reason):
                 return f"> **Model:** {after} ({reason})\n"
-            case DeadlineExtended(seconds):
+            case events.DeadlineExtended(seconds):
                 return f"> **Given {seconds:g} seconds more.**\n"
-            case Notice(_, message):
+            case events.Notice(_, message):
                 return f"{_quote(message)}\n"
 
 

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from retinue.support.stdio_streams import is_blocked
+from retinue.support.own_process import is_blocked
 from retinue.tui.widths import fit_text, text_width
 
 

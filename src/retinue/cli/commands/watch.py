@@ -23,7 +23,7 @@ from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.sessions.store import LeaseOwner
 from retinue.support.formatting import SHORT_ID_LENGTH
-from retinue.support.stdio_streams import is_closed
+from retinue.support.own_process import is_closed
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.browser import BrowserCommand, WatchView
 from retinue.tui.event_lines import EventLineFormatter

@@ -21,16 +21,7 @@ from retinue.ipc.federation import cancel_remote, describe_unreachable, extend_r
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
-from retinue.servers.http.details import (
-    ExtendResponse,
-    PlanList,
-    PlanState,
-    PlanTask,
-    StartPlanResponse,
-    StartResponse,
-    SteerResponse,
-    StopResponse,
-)
+from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import (
     ExtendBody,
@@ -42,7 +33,6 @@ from retinue.servers.http.inputs import (
     to_task,
 )
 from retinue.servers.http.queries import RunQueries
-from retinue.servers.http.schemas import RunRow
 from retinue.sessions.store import LeaseOwner, SessionState
 
 CommandResult = TypeVar("CommandResult")
@@ -82,7 +72,7 @@ class RunningPlan:
         self._plan = plan
         self._created = created
         self._runs: list[str] = []
-        self._rows: dict[str, RunRow] = {}
+        self._rows: dict[str, schemas.RunRow] = {}
 
     @property
     def is_ended(self) -> bool:
@@ -97,7 +87,7 @@ class RunningPlan:
         """Set the ids of all runs of the plan."""
         self._runs = list(runs)
 
-    def add_row(self, row: RunRow) -> None:
+    def add_row(self, row: schemas.RunRow) -> None:
         """Add the row of a run that was recorded."""
         self._rows[row.run] = row
         if row.run not in self._runs:
@@ -108,19 +98,21 @@ class RunningPlan:
         self.ended.set()
         self.started.set()
 
-    def list_rows(self, feed: EventFeed) -> list[RunRow]:
+    def list_rows(self, feed: EventFeed) -> list[schemas.RunRow]:
         """Return the current rows of the runs that have started."""
         return [row for run in self._runs if (row := self._find_row(run, feed))]
 
-    def to_state(self, feed: EventFeed) -> PlanState:
+    def to_state(self, feed: EventFeed) -> schemas.PlanState:
         """Return the state of the plan and of each task."""
         rows = [self._find_row(run, feed) for run in self._runs]
         tasks = []
         for number, task in enumerate(self._plan.tasks):
             row = rows[number] if number < len(rows) else None
             state: TaskState = STATES[row.state] if row else "skipped" if self.is_ended else "waiting"
-            tasks.append(PlanTask(agent=task.agent, task=task.prompt, run=row.run if row else None, state=state))
-        return PlanState(
+            tasks.append(
+                schemas.PlanTask(agent=task.agent, task=task.prompt, run=row.run if row else None, state=state)
+            )
+        return schemas.PlanState(
             plan=self.id,
             mode="chain" if self._plan.mode is Mode.CHAIN else "parallel",
             state=self._overall_state(tasks),
@@ -128,12 +120,12 @@ class RunningPlan:
             tasks=tuple(tasks),
         )
 
-    def _overall_state(self, tasks: list[PlanTask]) -> Literal["running", "completed", "error"]:
+    def _overall_state(self, tasks: list[schemas.PlanTask]) -> Literal["running", "completed", "error"]:
         if not self.is_ended:
             return "running"
         return "completed" if all(task.state == "completed" for task in tasks) else "error"
 
-    def _find_row(self, run: str, feed: EventFeed) -> RunRow | None:
+    def _find_row(self, run: str, feed: EventFeed) -> schemas.RunRow | None:
         """Return the row of a run; the last known one if the feed has dropped it."""
         if row := feed.find_row(run):
             self._rows[run] = row
@@ -152,7 +144,7 @@ class RunCommands:
 
     # -- starting ----------------------------------------------------------------------------------
 
-    async def start(self, body: StartRunBody) -> StartResponse:
+    async def start(self, body: StartRunBody) -> schemas.StartResponse:
         """Start a run, and return when it is recorded.
 
         Raises:
@@ -160,9 +152,9 @@ class RunCommands:
         """
         plan = Plan(tasks=(self._resolve_cwd(to_task(body)),))
         (row,) = await self._start_plan_runs(plan, self._make_call("single", body))
-        return StartResponse(run=row)
+        return schemas.StartResponse(run=row)
 
-    async def resume(self, name: str, body: ResumeBody) -> StartResponse:
+    async def resume(self, name: str, body: ResumeBody) -> schemas.StartResponse:
         """Start another run in the session of a run.
 
         Raises:
@@ -181,9 +173,9 @@ class RunCommands:
         # It stays in its conversation.
         call = self._with_engine(summary.engine, self._make_call("single", body, root=summary.root or None))
         (row,) = await self._start_plan_runs(Plan(tasks=(task,)), call)
-        return StartResponse(run=row)
+        return schemas.StartResponse(run=row)
 
-    async def start_plan(self, body: StartPlanBody) -> StartPlanResponse:
+    async def start_plan(self, body: StartPlanBody) -> schemas.StartPlanResponse:
         """Start a plan, and return when its first runs are recorded.
 
         Raises:
@@ -195,13 +187,13 @@ class RunCommands:
         call = self._make_call("fanout" if mode is Mode.PARALLEL else "nested", body)
         rows = await self._start_plan_runs(plan, call, running)
         self._store_plan(running)
-        return StartPlanResponse(plan=running.id, runs=tuple(rows))
+        return schemas.StartPlanResponse(plan=running.id, runs=tuple(rows))
 
-    def list_plans(self) -> PlanList:
+    def list_plans(self) -> schemas.PlanList:
         """Return the plans of this server, newest first."""
-        return PlanList(plans=tuple(plan.to_state(self._feed) for plan in reversed(self._plans.values())))
+        return schemas.PlanList(plans=tuple(plan.to_state(self._feed) for plan in reversed(self._plans.values())))
 
-    def find_plan(self, name: str) -> PlanState:
+    def find_plan(self, name: str) -> schemas.PlanState:
         """Return a plan of this server.
 
         Raises:
@@ -240,7 +232,7 @@ class RunCommands:
 
     async def _start_plan_runs(
         self, plan: Plan, call: CallContext, running: RunningPlan | None = None
-    ) -> list[RunRow]:
+    ) -> list[schemas.RunRow]:
         """Run a plan in the background, and return the rows of its first runs once they are recorded."""
         running = running or RunningPlan(plan, "", time.time())
         self._group.start_soon(self._run_plan, plan, call, running)
@@ -270,7 +262,7 @@ class RunCommands:
 
     # -- live runs ---------------------------------------------------------------------------------
 
-    async def cancel(self, name: str) -> StopResponse:
+    async def cancel(self, name: str) -> schemas.StopResponse:
         """Cancel a run of any process, and return when it has ended.
 
         Raises:
@@ -281,14 +273,14 @@ class RunCommands:
             row = None
             with anyio.move_on_after(STOP_TIMEOUT):
                 row = await self._feed.wait_final_row(run)
-            return StopResponse(run=run, found=True, failure=row.failure if row else None)
+            return schemas.StopResponse(run=run, found=True, failure=row.failure if row else None)
         owner = await self._find_owner(run)
         if owner is None:
-            return StopResponse(run=run, found=False, failure=None)
+            return schemas.StopResponse(run=run, found=False, failure=None)
         done = await _send_command(owner, cancel_remote(owner))
-        return StopResponse(run=run, found=done.found, failure=done.failure)
+        return schemas.StopResponse(run=run, found=done.found, failure=done.failure)
 
-    async def extend(self, name: str, body: ExtendBody) -> ExtendResponse:
+    async def extend(self, name: str, body: ExtendBody) -> schemas.ExtendResponse:
         """Give a live run of any process more time.
 
         Raises:
@@ -299,10 +291,10 @@ class RunCommands:
             done = await _send_command(owner, extend_remote(owner, body.seconds))
             if done.failure:
                 raise RefusedError(done.failure)
-            return ExtendResponse(run=run, timeout=done.timeout or 0.0)
-        return ExtendResponse(run=run, timeout=await self._retinue.extend(run, body.seconds))
+            return schemas.ExtendResponse(run=run, timeout=done.timeout or 0.0)
+        return schemas.ExtendResponse(run=run, timeout=await self._retinue.extend(run, body.seconds))
 
-    async def steer(self, name: str, body: SteerBody) -> SteerResponse:
+    async def steer(self, name: str, body: SteerBody) -> schemas.SteerResponse:
         """Send a message to the agent of a live run of any process.
 
         Raises:
@@ -315,7 +307,7 @@ class RunCommands:
                 raise RefusedError(done.failure)
         else:
             await self._retinue.steer(run, body.text)
-        return SteerResponse(run=run, accepted=True)
+        return schemas.SteerResponse(run=run, accepted=True)
 
     async def _find_owner(self, run: str) -> LeaseOwner | None:
         """Return the process that executes a run, if it is another process."""

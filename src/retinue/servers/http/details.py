@@ -1,4 +1,4 @@
-"""The details of a run, folded from its events in one pass, and the answers of the API's commands."""
+"""The details of a run, folded from its events in one pass."""
 
 from __future__ import annotations
 
@@ -7,39 +7,13 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from retinue.model.errors import Failure
+from retinue.model import events
 from retinue.model.event_codec import EventRecord
-from retinue.model.events import (
-    AttemptStarted,
-    Event,
-    Finalized,
-    MessageEnded,
-    ModelChanged,
-    Notice,
-    RunEnded,
-    RunQueued,
-    RunStarted,
-    Text,
-    ToolCalled,
-    ToolReturned,
-)
 from retinue.model.providers import join_model
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization
 from retinue.model.tool_names import to_pi_names
+from retinue.servers.http import schemas
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
-from retinue.servers.http.schemas import (
-    AnswerText,
-    ApiValue,
-    AttemptRow,
-    DeclaredSpec,
-    ModelFallback,
-    NoticeRow,
-    RunRow,
-    SessionRun,
-    TimeBreakdown,
-    ToolCount,
-    TouchedFile,
-)
 from retinue.sessions.store import SessionSummary
 
 MAX_FILES = 2_000
@@ -63,13 +37,13 @@ class RunDetailBuilder:
     def __init__(self) -> None:
         self.live: LiveRunState | None = None
         self.task = ""
-        self.declared: DeclaredSpec | None = None
+        self.declared: schemas.DeclaredSpec | None = None
         self.actual: ExecutionReport | None = None
         self.finalized: Finalization | None = None
-        self.fallbacks: list[ModelFallback] = []
-        self.notices: list[NoticeRow] = []
-        self._attempts: list[AttemptRow] = []
-        self._ended: RunEnded | None = None
+        self.fallbacks: list[schemas.ModelFallback] = []
+        self.notices: list[schemas.NoticeRow] = []
+        self._attempts: list[schemas.AttemptRow] = []
+        self._ended: events.RunEnded | None = None
         self._last_text = ""
         self._clock = ActivityClock()
         self._tools: dict[str, _ToolUsage] = {}
@@ -84,41 +58,41 @@ class RunDetailBuilder:
         self._clock.add_event(record)
         event, time = record.event, record.time
         match event:
-            case RunQueued():
+            case events.RunQueued():
                 self.task, self.declared = event.task, _declared_spec(event)
-            case AttemptStarted(number=attempt, reason=reason, model=model):
+            case events.AttemptStarted(number=attempt, reason=reason, model=model):
                 self._attempts.append(
-                    AttemptRow(number=attempt, reason=reason, model=model, failure=None, started=time)
+                    schemas.AttemptRow(number=attempt, reason=reason, model=model, failure=None, started=time)
                 )
-            case Text(text=text):
+            case events.Text(text=text):
                 self._last_text = text if text.strip() else self._last_text
-            case ToolCalled():
+            case events.ToolCalled():
                 self._add_call(event, time)
-            case ToolReturned():
+            case events.ToolReturned():
                 self._add_return(event, time)
-            case Finalized(finalization=finalization):
+            case events.Finalized(finalization=finalization):
                 self.finalized = finalization
-            case RunEnded():
+            case events.RunEnded():
                 self._end(event)
             case _:
                 self._add_notice(event, time)
 
-    def _add_notice(self, event: Event, time: float) -> None:
+    def _add_notice(self, event: events.Event, time: float) -> None:
         match event:
-            case ModelChanged(before=before, after=after, reason=reason):
-                self.fallbacks.append(ModelFallback(before=before, after=after, reason=reason, time=time))
-            case Notice(code=code, message=message) if len(self.notices) < MAX_NOTICES:
-                self.notices.append(NoticeRow(code=code, message=message, time=time))
+            case events.ModelChanged(before=before, after=after, reason=reason):
+                self.fallbacks.append(schemas.ModelFallback(before=before, after=after, reason=reason, time=time))
+            case events.Notice(code=code, message=message) if len(self.notices) < MAX_NOTICES:
+                self.notices.append(schemas.NoticeRow(code=code, message=message, time=time))
             case _:
                 pass
 
-    def _end(self, event: RunEnded) -> None:
+    def _end(self, event: events.RunEnded) -> None:
         self._ended, self.actual = event, event.actual
         if self.declared and event.actual.declared_model:  # spelled as the model that answered
             self.declared = structs.replace(self.declared, model=event.actual.declared_model)
         self.finalized = event.finalized or self.finalized
 
-    def _add_call(self, event: ToolCalled, time: float) -> None:
+    def _add_call(self, event: events.ToolCalled, time: float) -> None:
         self._open[event.call] = (event.name, time)
         self._tools.setdefault(event.name, _ToolUsage()).count += 1
         (name, *_) = to_pi_names((event.name,)) or (event.name,)
@@ -130,42 +104,44 @@ class RunDetailBuilder:
         ):
             self._files[path, access] += 1
 
-    def _add_return(self, event: ToolReturned, time: float) -> None:
+    def _add_return(self, event: events.ToolReturned, time: float) -> None:
         name, started = self._open.pop(event.call, (event.name, time))
         tool = self._tools.setdefault(name, _ToolUsage())
         tool.seconds += max(time - started, 0.0)
         tool.errors += event.is_error
 
     @property
-    def answer(self) -> AnswerText | None:
+    def answer(self) -> schemas.AnswerText | None:
         """The answer, or the last text of a run that has not ended."""
         if self._ended:
             kind = self._ended.answer
-            return None if kind is AnswerStatus.NONE else AnswerText(text=self._ended.text, kind=kind)
-        return AnswerText(text=self._last_text, kind=AnswerStatus.PARTIAL) if self._last_text else None
+            return None if kind is AnswerStatus.NONE else schemas.AnswerText(text=self._ended.text, kind=kind)
+        return schemas.AnswerText(text=self._last_text, kind=AnswerStatus.PARTIAL) if self._last_text else None
 
     @property
-    def attempts(self) -> tuple[AttemptRow, ...]:
+    def attempts(self) -> tuple[schemas.AttemptRow, ...]:
         """The attempts, each with its failure once the run has ended."""
         failures = {attempt.number: attempt.failure for attempt in self.actual.attempts} if self.actual else {}
         return tuple(structs.replace(row, failure=failures.get(row.number)) for row in self._attempts)
 
     @property
-    def files(self) -> tuple[TouchedFile, ...]:
-        return tuple(TouchedFile(path=path, how=how, count=count) for (path, how), count in self._files.items())
+    def files(self) -> tuple[schemas.TouchedFile, ...]:
+        return tuple(
+            schemas.TouchedFile(path=path, how=how, count=count) for (path, how), count in self._files.items()
+        )
 
     @property
-    def tools(self) -> tuple[ToolCount, ...]:
+    def tools(self) -> tuple[schemas.ToolCount, ...]:
         return tuple(
-            ToolCount(name=name, count=tool.count, errors=tool.errors, seconds=tool.seconds)
+            schemas.ToolCount(name=name, count=tool.count, errors=tool.errors, seconds=tool.seconds)
             for name, tool in self._tools.items()
         )
 
-    def time_breakdown(self, row: RunRow) -> TimeBreakdown:
+    def time_breakdown(self, row: schemas.RunRow) -> schemas.TimeBreakdown:
         """Return how the time and the cost of the run are divided."""
         nested = self.actual.nested_usage if self.actual else None
         used = row.usage
-        return TimeBreakdown(
+        return schemas.TimeBreakdown(
             queued=self._clock.queued,
             model=self._clock.model,
             tools=self._clock.tools,
@@ -190,18 +166,18 @@ class ActivityClock:
             setattr(self, self._activity, getattr(self, self._activity) + max(record.time - self._last, 0.0))
         self._last = record.time
         match record.event:
-            case RunStarted() | RunEnded():
+            case events.RunStarted() | events.RunEnded():
                 self._activity = "other"
                 self._open.clear()
-            case AttemptStarted():
+            case events.AttemptStarted():
                 self._activity = "model"
                 self._open.clear()
-            case ToolCalled(call=call):
+            case events.ToolCalled(call=call):
                 self._open.add(call)
-            case ToolReturned(call=call):
+            case events.ToolReturned(call=call):
                 self._open.discard(call)
                 self._activity = "tools" if self._open else "model"
-            case MessageEnded():
+            case events.MessageEnded():
                 self._activity = "tools" if self._open else "model"
             case _:
                 pass
@@ -213,94 +189,14 @@ class _ToolUsage:
         self.seconds = 0.0
 
 
-def to_session_run(row: RunRow) -> SessionRun:
-    return SessionRun(
-        run=row.run,
-        state=row.state,
-        started=row.started,
-        ended=row.ended,
-        elapsed=row.elapsed,
-        task=row.task[:MAX_TASK_CHARS],
-    )
+def to_session_run(row: schemas.RunRow) -> schemas.SessionRun:
+    return schemas.copy_fields(row, schemas.SessionRun, task=row.task[:MAX_TASK_CHARS])
 
 
-def _declared_spec(queued: RunQueued) -> DeclaredSpec:
-    return DeclaredSpec(
-        engine=queued.engine,
-        model=join_model(queued.provider, queued.model),
-        provider=queued.provider,
-        thinking=queued.thinking,
-        tools=queued.tools,
-        timeout=queued.timeout,
-        layer=queued.layer,
-        resumes=queued.resumes,
-    )
+def _declared_spec(queued: events.RunQueued) -> schemas.DeclaredSpec:
+    return schemas.copy_fields(queued, schemas.DeclaredSpec, model=join_model(queued.provider, queued.model))
 
 
 def _find_path(args: dict[str, Any]) -> str | None:
     found = next((args[name] for name in ("path", "file_path") if isinstance(args.get(name), str)), None)
     return found[:1000] if found else None
-
-
-class StartResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    run: RunRow
-
-
-class StopResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    run: str
-    found: bool
-    """Whether the run was active and has been stopped."""
-    failure: Failure | None
-    """Failure of the run; null if the run had answered before it could be stopped."""
-
-
-class ExtendResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    run: str
-    timeout: float
-    """Timeout of the run now, in seconds."""
-
-
-class SteerResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    run: str
-    accepted: bool
-
-
-class PlanTask(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    agent: str | None
-    task: str
-    run: str | None
-    """Null until the task has started."""
-    state: Literal["waiting", "skipped", "queued", "running", "completed", "error"]
-
-
-class PlanState(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    plan: str
-    mode: Literal["parallel", "chain"]
-    state: Literal["running", "completed", "error"]
-    created: float
-    tasks: tuple[PlanTask, ...]
-
-
-class PlanList(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    plans: tuple[PlanState, ...]
-
-
-class StartPlanResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    plan: str
-    runs: tuple[RunRow, ...]
-    """The runs that have started."""
-
-
-# -- errors -----------------------------------------------------------------------------------------
-
-
-class ErrorDetail(ApiValue, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    code: str
-    message: str
-    reason: str | None = None
-
-
-class ErrorResponse(ApiValue, frozen=True, kw_only=True, rename="camel"):
-    """The response to a request that failed."""
-
-    error: ErrorDetail

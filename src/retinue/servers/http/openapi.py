@@ -12,12 +12,11 @@ from msgspec import Struct, inspect
 
 from retinue import __version__
 from retinue.model.event_codec import event_schema as schema_of_events
-from retinue.servers.http.details import ErrorResponse
 from retinue.servers.http.inputs import LoginBody, WatchQuery
 from retinue.servers.http.installation import LoginResponse
 from retinue.servers.http.live_runs import BlockUpdate
 from retinue.servers.http.routes import API_BASE, ApiRoute
-from retinue.servers.http.schemas import EventPage, ResyncMessage, RunRow, StreamedEvent
+from retinue.servers.http.schemas import ErrorResponse, EventPage, ResyncMessage, RunRow, StreamedEvent
 
 
 def field_docstrings(kind: type[Struct]) -> dict[str, str]:

@@ -15,27 +15,16 @@ from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded
 from retinue.model.results import AnswerStatus
 from retinue.output.untrusted_text import strip_control_characters
+from retinue.servers.http import schemas
 from retinue.servers.http.details import RunDetailBuilder, to_session_run
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import EventQuery
 from retinue.servers.http.live_runs import LiveRunState
 from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
-from retinue.servers.http.schemas import (
-    AncestorRow,
-    EventPage,
-    ResultText,
-    RunDetail,
-    RunRow,
-    RunTree,
-    SessionDetail,
-    SessionRun,
-    copy_fields,
-)
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id
-from retinue.transcripts.items import TranscriptRenderer
-from retinue.transcripts.text import MarkdownTranscript, TextTranscript
+from retinue.transcripts.text import MarkdownTranscript, TextTranscript, TranscriptRenderer
 
 MAX_TREE_RUNS = 5_000
 """Runs of one root conversation in a tree."""
@@ -56,7 +45,7 @@ class RunQueries:
         self._feed = feed
         self._runs = runs
         self._open_pages: dict[tuple[str, int], _EventPages] = {}
-        self._details: dict[tuple[str, float], tuple[RunDetailBuilder, tuple[SessionRun, ...]]] = {}
+        self._details: dict[tuple[str, float], tuple[RunDetailBuilder, tuple[schemas.SessionRun, ...]]] = {}
 
     async def find_run(self, name: str) -> tuple[SessionSummary, str]:
         """Return the session and the run that an id or its beginning names.
@@ -82,15 +71,15 @@ class RunQueries:
                 return summary, stamped.origin.run
         return summary, summary.latest.run
 
-    async def load_run(self, name: str) -> RunDetail:
+    async def load_run(self, name: str) -> schemas.RunDetail:
         """Return everything about a run but its events."""
         summary, run = await self.find_run(name)
         detail, runs = await self._load_detail(summary, run)
         row = await self._build_row(summary, run, detail)
         tree, _ = await self._runs.list_under_root(_find_root(summary, run), MAX_TREE_RUNS)
-        return copy_fields(
+        return schemas.copy_fields(
             row,
-            RunDetail,
+            schemas.RunDetail,
             task_text=detail.task or summary.task,
             answer=detail.answer,
             attempts=detail.attempts,
@@ -108,32 +97,34 @@ class RunQueries:
             children=tuple(child for child in sort_by_tree(tree) if child.parent_run == run),
         )
 
-    async def load_result(self, name: str) -> ResultText:
+    async def load_result(self, name: str) -> schemas.ResultText:
         """Return the answer of a run, or its text so far."""
         summary, run = await self.find_run(name)
         last = await self._retinue.tail(summary.session, 1) if run == summary.latest.run else ()
         if last and isinstance(end := last[0].event, RunEnded) and last[0].origin.run == run:
-            return ResultText(text=end.text, kind=end.answer, failure=end.failure)
+            return schemas.ResultText(text=end.text, kind=end.answer, failure=end.failure)
         detail, _ = await self._load_detail(summary, run)
         answer, row = detail.answer, await self._build_row(summary, run, detail)
         text, kind = (answer.text, answer.kind) if answer else ("", AnswerStatus.NONE)
-        return ResultText(text=text, kind=kind, failure=row.failure)
+        return schemas.ResultText(text=text, kind=kind, failure=row.failure)
 
-    async def load_tree(self, name: str) -> RunTree:
+    async def load_tree(self, name: str) -> schemas.RunTree:
         """Return the tree that a run belongs to."""
         cursor = self._feed.cursor
         root = _find_root(*await self.find_run(name))
         rows, more = await self._runs.list_under_root(root, MAX_TREE_RUNS)
-        return RunTree(root=root, runs=sort_by_tree(rows), more=more, cursor=cursor)
+        return schemas.RunTree(root=root, runs=sort_by_tree(rows), more=more, cursor=cursor)
 
-    async def load_session(self, name: str) -> SessionDetail:
+    async def load_session(self, name: str) -> schemas.SessionDetail:
         """Return a session with all its runs."""
         summary, _ = await self.find_run(name)
         (latest,) = await self._runs.build_rows([summary])
         _, runs = await self._load_detail(summary, summary.latest.run)
-        return SessionDetail(session=to_session_row(summary), runs=runs or (to_session_run(latest),), latest=latest)
+        return schemas.SessionDetail(
+            session=to_session_row(summary), runs=runs or (to_session_run(latest),), latest=latest
+        )
 
-    async def load_events(self, name: str, query: EventQuery) -> EventPage:
+    async def load_events(self, name: str, query: EventQuery) -> schemas.EventPage:
         """Return a page of a run's events, and the stream cursor that follows them."""
         summary, run = await self.find_run(name)
         # Taken before anything is read: later events come by the stream only.
@@ -147,7 +138,7 @@ class RunQueries:
         lines, last = tuple(Raw(line) for _, line in found), found[-1][0] if reading.has_more else None
         if last is not None and not is_live:
             self._store_page(run, last, reading)
-        return EventPage(events=lines, next=last, cursor=cursor)
+        return schemas.EventPage(events=lines, next=last, cursor=cursor)
 
     def _store_page(self, run: str, seq: int, pages: _EventPages) -> None:
         """Keep a record open at the end of a page, so that the next page does not read it from its beginning."""
@@ -157,7 +148,7 @@ class RunQueries:
 
     async def _load_detail(
         self, summary: SessionSummary, run: str
-    ) -> tuple[RunDetailBuilder, tuple[SessionRun, ...]]:
+    ) -> tuple[RunDetailBuilder, tuple[schemas.SessionRun, ...]]:
         """Return the details of a run, and all runs of its session if there are several."""
         key = (run, summary.updated)
         if known := self._details.get(key):
@@ -171,7 +162,7 @@ class RunQueries:
 
     async def _read_detail(
         self, summary: SessionSummary, run: str
-    ) -> tuple[RunDetailBuilder, tuple[SessionRun, ...]]:
+    ) -> tuple[RunDetailBuilder, tuple[schemas.SessionRun, ...]]:
         detail = RunDetailBuilder()
         if summary.runs <= 1:
             async for stamped in self._retinue.history(summary.session, run=run):
@@ -192,7 +183,7 @@ class RunQueries:
         (latest,) = await self._runs.build_rows([summary])
         return detail, tuple(to_session_run(_run_row(latest, own, live_run)) for own, live_run in each.items())
 
-    async def _build_row(self, summary: SessionSummary, run: str, detail: RunDetailBuilder) -> RunRow:
+    async def _build_row(self, summary: SessionSummary, run: str, detail: RunDetailBuilder) -> schemas.RunRow:
         (latest,) = await self._runs.build_rows([summary])
         return _run_row(latest, run, detail.live)
 
@@ -226,7 +217,7 @@ def _find_root(summary: SessionSummary, run: str) -> str:
     return (run == summary.session and summary.begun_in) or summary.root
 
 
-def _run_row(latest: RunRow, run: str, live_run: LiveRunState | None) -> RunRow:
+def _run_row(latest: schemas.RunRow, run: str, live_run: LiveRunState | None) -> schemas.RunRow:
     """Return the row of one run of a session: the latest as in lists, any other from its events."""
     if live_run is None:
         return latest
@@ -239,11 +230,11 @@ def _run_row(latest: RunRow, run: str, live_run: LiveRunState | None) -> RunRow:
     return latest
 
 
-def _list_ancestors(row: RunRow, tree: Iterable[RunRow]) -> tuple[AncestorRow, ...]:
+def _list_ancestors(row: schemas.RunRow, tree: Iterable[schemas.RunRow]) -> tuple[schemas.AncestorRow, ...]:
     """Return the ancestors of a run. A tree lists sessions by their latest runs; each row names its parent run."""
     line = add_ancestors([row], tree)
     return tuple(
-        AncestorRow(run=below.parent_run or above.run, agent=above.agent, name=above.name)
+        schemas.AncestorRow(run=below.parent_run or above.run, agent=above.agent, name=above.name)
         for below, above in reversed([*pairwise(line)])
     )
 

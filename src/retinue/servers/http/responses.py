@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from retinue.model.errors import ErrorCode, RefusedError
 from retinue.output.untrusted_text import map_strings, replace_surrogates
 from retinue.servers.asgi.request_checks import HttpError, Receive, Scope, Send
-from retinue.servers.http.details import ErrorDetail, ErrorResponse
+from retinue.servers.http.schemas import ErrorDetail, ErrorResponse
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "content-security-policy": (

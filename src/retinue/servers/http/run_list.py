@@ -12,32 +12,22 @@ from msgspec import structs
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, RefusedError, refuse
 from retinue.output.untrusted_text import to_one_line
+from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery, RunQuery
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
-from retinue.servers.http.schemas import (
-    ActivityPage,
-    RunActions,
-    RunGroup,
-    RunPage,
-    RunRow,
-    SessionPage,
-    SessionRow,
-    UsageTotals,
-    copy_fields,
-)
 from retinue.sessions.store import Conversation, SessionFilter, SessionState, SessionSummary
 
 ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
 
 
-def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> RunRow:
+def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> schemas.RunRow:
     """Return the row of the latest run of a session, from the session store; `parent_session` is its parent's."""
     latest = summary.latest
     has_ended, preview = latest.state not in ACTIVE_STATES, to_one_line(summary.preview, MAX_TASK_CHARS)
-    return copy_fields(
+    return schemas.copy_fields(
         summary,
-        RunRow,
+        schemas.RunRow,
         run=latest.run,
         parent_session=parent_session,
         parent_tool_use_id=summary.parent_call or None,
@@ -50,34 +40,34 @@ def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> Ru
         elapsed=latest.elapsed if has_ended else None,
         tools=latest.tools,
         turns=latest.usage.turns,
-        usage=copy_fields(latest.usage, UsageTotals),
+        usage=schemas.copy_fields(latest.usage, schemas.UsageTotals),
         failure=latest.failure,
         preview=preview,
         session_runs=summary.runs,
         owner=None,
-        can=RunActions(resume=has_ended and summary.runs > 0),
+        can=schemas.RunActions(resume=has_ended and summary.runs > 0),
     )
 
 
-def to_session_row(summary: SessionSummary) -> SessionRow:
+def to_session_row(summary: SessionSummary) -> schemas.SessionRow:
     """Return the row of a session in a list."""
     preview = to_one_line(summary.preview, MAX_TASK_CHARS)
     task, state = summary.task[:MAX_TASK_CHARS], summary.latest.state
-    return copy_fields(summary, SessionRow, task=task, state=state, preview=preview)
+    return schemas.copy_fields(summary, schemas.SessionRow, task=task, state=state, preview=preview)
 
 
-def sort_by_tree(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
+def sort_by_tree(rows: Iterable[schemas.RunRow]) -> tuple[schemas.RunRow, ...]:
     """Sort rows by tree: parents before children, older siblings first, rows without a parent at the top.
 
     A session is listed by its latest run, with the child runs of all its runs below it.
     """
     rows = list(rows)
     here = {row.session: row for row in rows}
-    below: dict[str | None, list[RunRow]] = {}
+    below: dict[str | None, list[schemas.RunRow]] = {}
     for row in sorted(rows, key=lambda row: (row.created, row.run)):
         parent = here.get(row.parent_session or "", row)
         below.setdefault(None if parent is row else parent.session, []).append(row)
-    found: list[RunRow] = []
+    found: list[schemas.RunRow] = []
     waiting = below.pop(None, [])[::-1]
     while waiting:
         row = waiting.pop()
@@ -87,12 +77,12 @@ def sort_by_tree(rows: Iterable[RunRow]) -> tuple[RunRow, ...]:
     return (*found, *(row for rest in below.values() for row in rest))
 
 
-def add_ancestors(wanted: Iterable[RunRow], rows: Iterable[RunRow]) -> list[RunRow]:
+def add_ancestors(wanted: Iterable[schemas.RunRow], rows: Iterable[schemas.RunRow]) -> list[schemas.RunRow]:
     """Return the wanted rows with their ancestors among all rows."""
     here = {row.session: row for row in rows}
-    selected: dict[str, RunRow] = {}
+    selected: dict[str, schemas.RunRow] = {}
     for row in wanted:
-        above: RunRow | None = row
+        above: schemas.RunRow | None = row
         while above and above.run not in selected:
             selected[above.run] = above
             above = here.get(above.parent_session or "")
@@ -111,7 +101,7 @@ class RunListCache:
     def __init__(self, retinue: Retinue, feed: EventFeed) -> None:
         self._retinue = retinue
         self._feed = feed
-        self._cached_rows: dict[str, tuple[float, RunRow]] = {}
+        self._cached_rows: dict[str, tuple[float, schemas.RunRow]] = {}
         self._known_parents: dict[str, str] = {}
         """The sessions of parent runs that were looked up; the session of a run never changes."""
         self._last_refresh = (-1, 0.0)
@@ -140,7 +130,7 @@ class RunListCache:
         """Return the roots of live runs, the latest first."""
         return tuple(dict.fromkeys(live_run.origin.root for live_run in reversed(self._feed.live.values())))
 
-    async def list_under_root(self, root: str, most: int) -> tuple[list[RunRow], int]:
+    async def list_under_root(self, root: str, most: int) -> tuple[list[schemas.RunRow], int]:
         """Return the latest run of each session under a root, and the number of sessions left out."""
         found = await self.list_conversations(SessionFilter(root=root, limit=1), most)
         sessions = found[0].sessions if found else ()
@@ -151,7 +141,7 @@ class RunListCache:
         """Return the live runs under a root."""
         return [live_run for live_run in self._feed.live.values() if live_run.origin.root == root]
 
-    def add_live_rows(self, root: str, rows: list[RunRow]) -> list[RunRow]:
+    def add_live_rows(self, root: str, rows: list[schemas.RunRow]) -> list[schemas.RunRow]:
         """Return the rows with those of live runs that are not in the index yet."""
         here = {row.run for row in rows}
         return [
@@ -159,7 +149,7 @@ class RunListCache:
             *(live_run.to_row() for live_run in self.list_live_under_root(root) if live_run.origin.run not in here),
         ]
 
-    async def build_rows(self, summaries: Sequence[SessionSummary]) -> list[RunRow]:
+    async def build_rows(self, summaries: Sequence[SessionSummary]) -> list[schemas.RunRow]:
         """Return the rows of sessions, in the same order."""
         parents = await self._find_parents(summaries)
         live = {live_run.origin.session: live_run for live_run in self._feed.live.values()}
@@ -184,7 +174,7 @@ class RunListCache:
 
     def _build_row(
         self, summary: SessionSummary, parent_session: str | None, live: Mapping[str, LiveRunState]
-    ) -> RunRow:
+    ) -> schemas.RunRow:
         """Return the row of a session's latest run; the live state wins over the index."""
         if live_run := live.get(summary.session):
             return structs.replace(live_run.to_row(), session_runs=max(summary.runs, live_run.number))
@@ -197,7 +187,7 @@ class RunListCache:
         self._cache_row(summary.updated, row)
         return row
 
-    def _cache_row(self, updated: float, row: RunRow) -> None:
+    def _cache_row(self, updated: float, row: schemas.RunRow) -> None:
         """Cache the row of a session without live runs until it changes."""
         if len(self._cached_rows) >= MAX_CACHED_ROWS:
             self._cached_rows.clear()
@@ -223,26 +213,28 @@ class RunLists:
         self._runs = runs
         self._feed = feed
 
-    async def list_activity(self, query: GroupQuery) -> ActivityPage:
+    async def list_activity(self, query: GroupQuery) -> schemas.ActivityPage:
         """Return root conversations, those with live runs first."""
         cursor, wanted = self._feed.cursor, _session_filter(query)
         is_filtered = _is_filtered(query)
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
-            return ActivityPage(groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor)
+            return schemas.ActivityPage(
+                groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor
+            )
         # Fixed now: a conversation that ends while this is read must not be listed a second time as ended.
         live = () if is_filtered else tuple(self._runs.live_roots())
         first = [await self._live_group(root, query) for root in live] if query.before is None else []
         page = await self._runs.list_conversations(wanted, MAX_ROWS)
         groups = [await self._stored_group(found, query) for found in page if found.root not in live]
         last = page[-1] if len(page) == query.limit else None
-        return ActivityPage(
+        return schemas.ActivityPage(
             groups=tuple(group for group in (*first, *groups) if group.runs),
             next=_format_cursor(last.updated, last.root) if last else None,
             cursor=cursor,
         )
 
-    async def list_runs(self, query: RunQuery) -> RunPage:
+    async def list_runs(self, query: RunQuery) -> schemas.RunPage:
         """Return runs, last changed first."""
         cursor = self._feed.cursor
         if _wants_live_only(query):
@@ -250,26 +242,28 @@ class RunLists:
                 live_run.to_row()
                 for live_run in sorted(self._feed.live.values(), key=lambda live_run: -live_run.updated)
             ]
-            return RunPage(runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor)
+            return schemas.RunPage(
+                runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor
+            )
         found = await self._runs.list_sessions(_session_filter(query))
         rows = await self._runs.build_rows(found)
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
-        return RunPage(runs=tuple(rows), next=after, cursor=cursor)
+        return schemas.RunPage(runs=tuple(rows), next=after, cursor=cursor)
 
-    async def list_sessions(self, query: RunQuery) -> SessionPage:
+    async def list_sessions(self, query: RunQuery) -> schemas.SessionPage:
         """Return sessions, last changed first."""
         found = await self._runs.list_sessions(_session_filter(query))
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
-        return SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
+        return schemas.SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
 
-    async def _live_group(self, root: str, query: GroupQuery) -> RunGroup:
+    async def _live_group(self, root: str, query: GroupQuery) -> schemas.RunGroup:
         rows, more = await self._runs.list_under_root(root, MAX_ROWS)
         updated = max((live_run.updated for live_run in self._runs.list_live_under_root(root)), default=0.0)
         return _make_group(root, updated, rows, more, query)
 
-    async def _stored_group(self, found: Conversation, query: GroupQuery) -> RunGroup:
+    async def _stored_group(self, found: Conversation, query: GroupQuery) -> schemas.RunGroup:
         rows = self._runs.add_live_rows(found.root, await self._runs.build_rows(found.sessions))
         # Filtered by the whole task; a row has only its beginning.
         matching = {each.session for each in found.sessions if _session_filter(query).matches(each)}
@@ -278,14 +272,14 @@ class RunLists:
 
 
 def _make_group(
-    root: str, updated: float, rows: list[RunRow], more: int, query: GroupQuery, matching: Container[str] = ()
-) -> RunGroup:
+    root: str, updated: float, rows: list[schemas.RunRow], more: int, query: GroupQuery, matching: Container[str] = ()
+) -> schemas.RunGroup:
     total = len(rows) + more
     if _is_filtered(query):
         wanted = [row for row in rows if row.session in matching or _row_matches(row, query)]
         rows, more = add_ancestors(wanted, rows), 0
     live = sum(row.state in ACTIVE_STATES for row in rows)
-    return RunGroup(root=root, updated=updated, live=live, runs=sort_by_tree(rows), more=more, total=total)
+    return schemas.RunGroup(root=root, updated=updated, live=live, runs=sort_by_tree(rows), more=more, total=total)
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -312,7 +306,7 @@ def _is_filtered(query: RunQuery) -> bool:
     return query.live or any((query.state, query.agent, query.engine, query.q, query.root))
 
 
-def _row_matches(row: RunRow, query: RunQuery) -> bool:
+def _row_matches(row: schemas.RunRow, query: RunQuery) -> bool:
     text = f"{row.name}\n{row.agent}\n{row.task}\n{row.preview}".casefold()
     return (
         (not query.live or row.state in ACTIVE_STATES)

@@ -336,3 +336,67 @@ class ResyncMessage(ApiValue, frozen=True, kw_only=True):
 
     cursor: str
     """The position at which the stream continues: reload everything, and follow the stream from there."""
+
+
+# -- commands and errors ----------------------------------------------------------------------------
+
+
+class StartResponse(ApiValue, frozen=True, kw_only=True):
+    run: RunRow
+
+
+class StopResponse(ApiValue, frozen=True, kw_only=True):
+    run: str
+    found: bool
+    """Whether the run was active and has been stopped."""
+    failure: Failure | None
+    """Failure of the run; null if the run had answered before it could be stopped."""
+
+
+class ExtendResponse(ApiValue, frozen=True, kw_only=True):
+    run: str
+    timeout: float
+    """Timeout of the run now, in seconds."""
+
+
+class SteerResponse(ApiValue, frozen=True, kw_only=True):
+    run: str
+    accepted: bool
+
+
+class PlanTask(ApiValue, frozen=True, kw_only=True):
+    agent: str | None
+    task: str
+    run: str | None
+    """Null until the task has started."""
+    state: Literal["waiting", "skipped", "queued", "running", "completed", "error"]
+
+
+class PlanState(ApiValue, frozen=True, kw_only=True):
+    plan: str
+    mode: Literal["parallel", "chain"]
+    state: Literal["running", "completed", "error"]
+    created: float
+    tasks: tuple[PlanTask, ...]
+
+
+class PlanList(ApiValue, frozen=True, kw_only=True):
+    plans: tuple[PlanState, ...]
+
+
+class StartPlanResponse(ApiValue, frozen=True, kw_only=True):
+    plan: str
+    runs: tuple[RunRow, ...]
+    """The runs that have started."""
+
+
+class ErrorDetail(ApiValue, frozen=True, kw_only=True, omit_defaults=True):
+    code: str
+    message: str
+    reason: str | None = None
+
+
+class ErrorResponse(ApiValue, frozen=True, kw_only=True):
+    """The response to a request that failed."""
+
+    error: ErrorDetail

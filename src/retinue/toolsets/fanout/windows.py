@@ -26,7 +26,7 @@ from retinue.runtime.progress import (
 )
 from retinue.toolsets.base import ToolResult, compute_exit_status, storage_warning
 from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
-from retinue.transcripts.items import call_line
+from retinue.transcripts.text import call_line
 
 SHOWN_ID_LENGTH = 16
 """Digits of a session id as the toolset shows it."""

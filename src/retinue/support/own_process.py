@@ -1,4 +1,4 @@
-"""Standard streams: accept every character, and detach from readers that are gone.
+"""The standard streams and stop signals of this process: streams accept every character and detach from gone readers.
 
 Imports nothing heavy: every error message of the program is printed through these functions.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import select
+import signal
 import sys
 from typing import IO, Any
 
@@ -75,3 +76,14 @@ def _substitute(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     missing = error.object[error.start : error.end]
     return "".join(SUBSTITUTES.get(character, "?") for character in missing), error.end
+
+
+def list_stop_signals() -> list[signal.Signals]:
+    """Return the stop signals to handle, without those ignored at the start of the process, as under `nohup`.
+
+    There are none on Windows, where an event loop cannot receive signals.
+    """
+    if os.name == "nt":
+        return []
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
