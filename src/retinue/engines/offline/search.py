@@ -55,7 +55,11 @@ _STOP_WORDS = frozenset(re.findall(r"\w+", """
     whether which while who whom whose why will with within without work works would write you your
 """))  # fmt: skip
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
-_PATH = re.compile(r"(?:[\w.-]+/){2,}[\w.-]*|(?:[\w.-]+/)*[\w-]{2,}\.[a-z]{1,5}|[\w.-]+/(?!\w)", re.IGNORECASE)
+_PART = r"[\w.-]{1,100}"
+"""A folder in a path. Bounded: without a bound a task of dashes alone would take seconds to examine."""
+_PATH = re.compile(
+    rf"(?:{_PART}/){{2,}}(?:{_PART})?|(?:{_PART}/)*[\w-]{{2,100}}\.[a-z]{{1,5}}|{_PART}/(?!\w)", re.IGNORECASE
+)
 """A slash between two words is a path only with a file ending: `guards/loop.py`, but `read/write`."""
 _DEFINITION = re.compile(
     r"[ \t]*(?:(?:export|default|public|private|protected|static|final|abstract|async|pub(?:\([\w:]+\))?)\s+)*"
