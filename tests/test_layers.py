@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,16 +74,17 @@ def layer(module: str) -> int | None:
     return next((number for number, names in enumerate(LAYERS) if folder in names), None)
 
 
-def imported(path: Path, *, top_only: bool = False) -> set[str]:
+@cache
+def imported(path: Path, *, top_only: bool = False) -> frozenset[str]:
     tree = ast.parse(path.read_text())
-    names = set()
+    names: set[str] = set()
     for node in tree.body if top_only else ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def own_imports(path: Path) -> set[str]:
