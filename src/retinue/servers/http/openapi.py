@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,22 +21,34 @@ from retinue.servers.http.routes import API_BASE, ApiRoute
 from retinue.servers.http.schemas import ErrorResponse, EventPage, ResyncMessage, RunRow, StreamedEvent
 
 
-def field_docstrings(kind: type[Struct]) -> dict[str, str]:
+def field_docstrings(kind: type[Struct]) -> Mapping[str, str]:
     """Return the docstrings under the fields of a class, in JSON terms; none without its source."""
+    return _module_docstrings(kind.__module__).get(kind.__name__, {})
+
+
+@cache
+def _module_docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the docstrings of the fields of each class of a module, which is parsed once for all of them."""
     import ast
     import inspect
 
     try:
-        (body,) = ast.parse(inspect.getsource(kind)).body
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:
         return {}
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, below in pairwise(body.body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = to_json_terms(text)
-    return found
+    return {
+        node.name: {
+            field.target.id: to_json_terms(below.value.value)
+            for field, below in pairwise(node.body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        }
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def to_json_terms(text: str) -> str:
