@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -56,6 +57,28 @@ def pi(request: pytest.FixtureRequest) -> PiInstall:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, PiInstall)
     return found
+
+
+@pytest.fixture(scope="session")
+def extension_source(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Return pi's extension as `retinue install pi` writes it; it is the same in every home."""
+    home = tmp_path_factory.mktemp("extension")
+    environ = {"HOME": str(home), "PATH": os.defpath}
+    subprocess.run([sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=home, check=True)
+    return (home / ".pi" / "agent" / "extensions" / "retinue.js").read_bytes()
+
+
+@pytest.fixture
+def add_extension(extension_source: bytes) -> Callable[[Path], Path]:
+    """Return a function that puts the extension into the home of a pi and returns the file."""
+
+    def add_to(home: Path) -> Path:
+        file = home / "agent" / "extensions" / "retinue.js"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(extension_source)
+        return file
+
+    return add_to
 
 
 @pytest.fixture

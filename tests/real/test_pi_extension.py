@@ -16,14 +16,13 @@ from typing import Any
 import anyio
 import pytest
 from tests.real.pi_rpc import QUIET, PiRpc, Record, rpc, select_events
+from tests.real.variants import NEWEST
 from tests.support.model_server import ScriptedTurn, script64
 from tests.support.pi_setup import alive
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
 MODEL = ("--model", "local/scripted-1")
-NEWEST = pytest.mark.parametrize("pi", ["pi_1_5"], indirect=True)
-"""Tests that need one version only."""
 FANOUT = ["delegate_to_subagents", "get_subagent_output", "get_subagent_session", "list_subagent_profiles"]
 READS = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 FINALIZES = script64(
@@ -59,7 +58,7 @@ class PiWithExtension:
 
 
 @pytest.fixture
-def extended_pi(pi, server, project, tmp_path):
+def extended_pi(pi, server, project, tmp_path, add_extension):
     home = tmp_path / "home"
     environ = {
         **pi.environ_in(home, server.url),
@@ -67,11 +66,7 @@ def extended_pi(pi, server, project, tmp_path):
         "RETINUE_MODEL": "local/scripted-1",
         "RETINUE_STATE": str(tmp_path / "state"),
     }
-    installation = subprocess.run(
-        [sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=project, check=False
-    )
-    assert installation.returncode == 0
-    extension = home / "agent" / "extensions" / "retinue.js"
+    extension = add_extension(home)
 
     def start(*options: str, **more: str):
         return rpc(pi, {**environ, **more}, project, *MODEL, "-e", str(extension), *options)

@@ -40,7 +40,9 @@ def call_on_crashing_pi(pi, server, make_caller, tmp_path):
     return make_call
 
 
-@pytest.mark.parametrize("toolset", CALLS)
+@pytest.mark.parametrize(
+    ("pi", "toolset"), [("pi_0_87", "single"), *(("pi_1_5", toolset) for toolset in CALLS)], indirect=["pi"]
+)
 async def test_exit_code_and_stderr_are_in_the_answer_of_every_toolset(call_on_crashing_pi, toolset, tmp_path):
     status, answer = await call_on_crashing_pi(EXIT, toolset)
     assert status != 0

@@ -21,12 +21,12 @@ from tests.real.test_pi_extension import (
     FINALIZES,
     INTERRUPTED,
     MODEL,
-    NEWEST,
     READS,
     SLEEPS,
     delegation_step,
     wait_until_gone,
 )
+from tests.real.variants import LARGE, NEWEST, SIZES, SIZES_SWAPPED
 from tests.support.model_server import ModelServer, script64
 from tests.support.pi_setup import alive
 from tests.support.terminal import ENTER, Terminal, on_terminal
@@ -34,7 +34,6 @@ from tests.support.terminal import ENTER, Terminal, on_terminal
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 
 KILLED = "Retinue has ended (SIGKILL): what ran is kept, see `retinue sessions`."
-SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 50)], ids=str)
 
 
 class PiHome:
@@ -78,7 +77,7 @@ class PiHome:
 
 
 @pytest.fixture
-def pi_home(pi, server, project, tmp_path):
+def pi_home(pi, server, project, tmp_path, add_extension):
     home = tmp_path / "home"
     environ = {
         **pi.environ_in(home, server.url),
@@ -86,7 +85,7 @@ def pi_home(pi, server, project, tmp_path):
         "RETINUE_MODEL": "local/scripted-1",
         "RETINUE_STATE": str(tmp_path / "state"),
     }
-    subprocess.run([sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=project, check=True)
+    add_extension(home)
     yield PiHome(pi, environ, project, home)
     assert alive(home) == [], "nothing outlives pi"
 
@@ -173,14 +172,14 @@ async def test_earlier_calls_are_drawn_as_they_were_after_a_restart_and_a_resume
 )
 async def test_earlier_calls_of_any_toolset_are_drawn_as_they_were(pi_home, server, toolset, tool, task):
     server.script = [{"tool": tool, "args": {"agent": "explorer", "task": task}}, {"text": "All done."}]
-    async with pi_home.terminal((120, 50), RETINUE_SURFACE=toolset) as terminal:
+    async with pi_home.terminal(LARGE, RETINUE_SURFACE=toolset) as terminal:
         before = call_rows(await prompt(terminal, "All done."), tool)
     assert before[0].strip().startswith(f"{tool} explorer ")
-    async with pi_home.terminal((120, 50), "-c", RETINUE_SURFACE=toolset) as terminal:
+    async with pi_home.terminal(LARGE, "-c", RETINUE_SURFACE=toolset) as terminal:
         assert call_rows(await terminal.until("All done."), tool) == before
 
 
-@SIZES
+@SIZES_SWAPPED
 async def test_running_agents_are_listed_as_interrupted_after_pi_was_killed(pi_home, server, size):
     server.script = [delegation_step(READS, SLEEPS), {"text": "never"}]
     async with pi_home.terminal(size) as terminal:
@@ -207,7 +206,7 @@ async def test_running_agents_are_listed_as_interrupted_after_pi_was_killed(pi_h
 
 async def test_running_agents_are_listed_as_interrupted_after_retinue_was_killed(pi_home, server):
     server.script = [delegation_step(SLEEPS), {"text": "All done."}]
-    async with pi_home.terminal((120, 50)) as terminal:
+    async with pi_home.terminal(LARGE) as terminal:
         await prompt(terminal, "bash → sleep 600")
         os.kill(pi_home.bridge_process(), signal.SIGKILL)
         await terminal.until("All done.")
@@ -218,7 +217,7 @@ async def test_running_agents_are_listed_as_interrupted_after_retinue_was_killed
         assert result.endswith(sentence)
         rows = await command(terminal, "subagents", "✗ n1: error")
         assert sentence in " ".join(row.strip() for row in rows)
-    async with pi_home.terminal((120, 50), "-c") as terminal:
+    async with pi_home.terminal(LARGE, "-c") as terminal:
         await terminal.until("scripted-1")
         rows = await command(terminal, "subagents", "✗ n1: error")
         assert sentence in " ".join(row.strip() for row in rows)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from tests.real.pi_rpc import QUIET
 from tests.real.test_pi_extension import wait_until_gone
+from tests.real.variants import LARGE, NEWEST, SIZES, SIZES_SWAPPED, SMALL
 from tests.support.model_server import script64
 from tests.support.terminal import ENTER, ESCAPE, EXPAND, Terminal, on_terminal
 
@@ -20,9 +19,6 @@ import retinue
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 
-NEWEST = pytest.mark.parametrize("pi", ["pi_1_5"], indirect=True)
-"""Tests that need one version only."""
-SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 50)], ids=str)
 READS = script64([{"tool": "read", "args": {"path": "a.txt"}}, {"text": "It is XYZZY."}])
 LINES = script64([{"text": "\n".join(f"Line {number}." for number in range(1, 31))}])
 PARAGRAPH = " ".join(f"word{number}" for number in range(1, 501))
@@ -35,7 +31,7 @@ Start = Callable[..., AbstractAsyncContextManager[Terminal]]
 
 
 @pytest.fixture
-async def start(pi, server, project, tmp_path):
+async def start(pi, server, project, tmp_path, add_extension):
     """Start pi with our extension on a terminal; there is a profile `writer`."""
     home = tmp_path / "home"
     environ = {
@@ -47,8 +43,7 @@ async def start(pi, server, project, tmp_path):
     profiles = home / "agent" / "agent-profiles"
     profiles.mkdir()
     (profiles / "writer.md").write_text(WRITER)
-    await anyio.run_process([sys.executable, "-m", "retinue", "install", "pi", "--yes"], env=environ, cwd=project)
-    extension = home / "agent" / "extensions" / "retinue.js"
+    extension = add_extension(home)
 
     def on(size: tuple[int, int], *options: str, **more: str) -> AbstractAsyncContextManager[Terminal]:
         command = [*pi.argv, *QUIET, "--model", "local/scripted-1", "--no-session", "-e", str(extension), *options]
@@ -88,8 +83,9 @@ def bodies(rows: list[str]) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize(("size", "most"), [((80, 24), 4), ((120, 50), 15)], ids=str)
-async def test_every_window_in_pi_shows_max_lines_per_window_lines(start, server, size, most):
+@SIZES_SWAPPED
+async def test_every_window_in_pi_shows_max_lines_per_window_lines(start, server, size):
+    most = 4 if size == SMALL else 15
     server.script = [delegation_step((LINES, None), (LINES, None)), {"text": "All done."}]
     async with start(size, RETINUE_MAX_LINES_PER_WINDOW=str(most)) as terminal:
         rows = await prompt(terminal, "All done.")
@@ -98,7 +94,7 @@ async def test_every_window_in_pi_shows_max_lines_per_window_lines(start, server
 
 
 async def test_every_session_id_is_readable_in_pi_at_80_columns(start, server):
-    async with start((80, 24)) as terminal:
+    async with start(SMALL) as terminal:
         for count in (6, 16):
             answer = f"All {count} done."
             server.script = [delegation_step(*[("x", "nobody")] * count), {"text": answer}]
@@ -113,7 +109,7 @@ async def test_every_session_id_is_readable_in_pi_at_80_columns(start, server):
 async def test_windows_and_subagents_command_in_pi_use_the_sentences_of_the_toolset(start, server):
     server.script = [delegation_step(("x", "nobody"), (READS, "writer")), {"text": "All done."}]
     sentence = 'Unknown profile: "nobody". Available profiles: writer'
-    async with start((120, 50)) as terminal:
+    async with start(LARGE) as terminal:
         rows = await prompt(terminal, "All done.")
         terminal.type("/subagents")
         await terminal.settle()
@@ -135,14 +131,14 @@ async def test_call_in_pi_names_each_profile_once_and_agents_as_agents(start, se
         delegation_step(("x", "nobody"), ("x", "writer"), ("x", "nobody"), profile="writer"),
         {"text": "All done."},
     ]
-    async with start((120, 50)) as terminal:
+    async with start(LARGE) as terminal:
         await prompt(
             terminal,
             "delegate_to_subagents 3 sub-agents (default profile: writer) profiles: [nobody, writer]",
             "All done.",
         )
     server.script = [{"tool": "spawn_subagent", "args": {"mode": "parallel", "tasks": tasks}}, {"text": "All done."}]
-    async with start((120, 50), RETINUE_SURFACE="nested") as terminal:
+    async with start(LARGE, RETINUE_SURFACE="nested") as terminal:
         rows = await prompt(
             terminal, "spawn_subagent 3 sub-agents (parallel) agents: [explorer, nobody]", "All done."
         )
@@ -159,7 +155,7 @@ async def test_sticky_result_in_pi_is_drawn_as_text_and_expanded_whole(start, se
         ]
     )
     server.script = [{"tool": "subagent", "args": {"agent": "explorer", "task": answer}}, {"text": "All done."}]
-    async with start((120, 50), RETINUE_SURFACE="sticky") as terminal:
+    async with start(LARGE, RETINUE_SURFACE="sticky") as terminal:
         rows = await prompt(terminal, "All done.")
         terminal.type(EXPAND)
         whole = [row.strip() for row in await terminal.until("subagent_finalize → SUCCESS", FINDINGS[0])]

@@ -43,7 +43,9 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("pi", "damage"), [("pi_0_87", "torn header"), *(("pi_1_5", damage) for damage in DAMAGE)], indirect=["pi"]
+)
 async def test_damaged_session_file_is_moved_aside_and_the_session_continues(call, server, tmp_path, damage):
     finalize_step = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": "found it"}}
     _, (answer,) = await call({"agent": "scout", "task": f"Remember 1234. {script64([finalize_step])}"}, "sticky")
