@@ -62,6 +62,7 @@ class Orchestrator:
         self._planner = planner
         self._executor = executor
         self._store = store
+        self._local_store = store if isinstance(store, LocalSessionStore) else None
         self._bus = bus
         self._redactor = redactor
         self._get_control_address = get_control_address
@@ -141,16 +142,22 @@ class Orchestrator:
     # -- a plan ------------------------------------------------------------------------------------
 
     async def run_plan(
-        self, plan: Plan, call: CallContext, on_started: OnRunsStarted | None = None
+        self,
+        plan: Plan,
+        call: CallContext,
+        on_started: OnRunsStarted | None = None,
+        *,
+        admitted: AdmittedCall | None = None,
     ) -> tuple[RunResult, ...]:
         """Run the plan and return a result per run, in the order of its tasks.
 
         A chain stops at its first failure, so it may have fewer results than tasks; it does not call `on_started`.
+        A call that has just been authorized, perhaps with other options, is not authorized again.
 
         Raises:
             RefusedError: the whole call was refused; nothing was started.
         """
-        admitted = self._planner.authorize(call)
+        admitted = structs.replace(admitted, call=call) if admitted else self._planner.authorize(call)
         planned = await self._planner.plan(plan, admitted)
         root, settings = call.lineage.root, admitted.settings
         if not self.budgets.is_loaded(root) or any(task.spec.resumes for task in planned):
@@ -295,8 +302,8 @@ class Orchestrator:
         Raises:
             RefusedError: the session cannot be continued now.
         """
-        if isinstance(self._store, LocalSessionStore):
-            record = await self._store.open_record(spec, control=self._get_control_address())
+        if self._local_store:
+            record = await self._local_store.open_record(spec, control=self._get_control_address())
         else:
             record = await self._store.open_record(spec)
         secrets = [*spec.secrets.values(), *([spec.callback.token] if spec.callback else ())]

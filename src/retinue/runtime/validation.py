@@ -177,7 +177,7 @@ def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
         return Failure(ErrorCode.INVALID_INPUT, "cwd must be an absolute path", "cwd")
     if ".." in path.parts:
         return Failure(ErrorCode.INVALID_INPUT, "cwd must not contain '..' path segments", "cwd")
-    if roots is not None and not any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(r)) for r in roots):
+    if roots is not None and not _is_within(cwd, roots):
         # Before anything about the directory is revealed: callers may not know what is outside.
         return Failure(
             ErrorCode.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd"
@@ -191,6 +191,10 @@ def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
     if problem is None:
         return None
     return Failure(ErrorCode.INVALID_INPUT, f"cwd {problem}: {cwd}. Create it, or name another.", "cwd_missing")
+
+
+def _is_within(cwd: str, roots: Sequence[str]) -> bool:
+    return cwd in roots or any(Path(os.path.realpath(cwd)).is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 def find_self_delegation(call: CallContext, agent: AgentProfile, task: Task, cwd: str) -> Failure | None:

@@ -138,6 +138,7 @@ class RecordFlusher:
     async def _flush(self) -> None:
         while True:
             await self._wake.wait()
+            await anyio.lowlevel.checkpoint()  # other runs that are ready to sync join this round
             # A record that requests a sync from here on belongs to the next round: this one may miss its last lines.
             finished, self._round_finished, self._wake = self._round_finished, anyio.Event(), anyio.Event()
             records, self._requested = self._requested, {}

@@ -30,6 +30,7 @@ from retinue.output.untrusted_text import (
 )
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
+from retinue.runtime.planner import AdmittedCall
 from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunView
 from retinue.support.tasks import BackgroundTasks
 from retinue.toolsets import inputs
@@ -278,6 +279,8 @@ class OrchestratedToolset:
         render: RenderPartial,
         update: OnPartialResult | None,
         on_started: OnRunsStarted | None = None,
+        *,
+        admitted: AdmittedCall | None = None,
     ) -> tuple[RunResult, ...]:
         """Run the plan and return its results; meanwhile send partial results to `update`, if there is one.
 
@@ -285,8 +288,8 @@ class OrchestratedToolset:
             RefusedError: the whole call was refused; nothing was started.
         """
         if update is None:
-            return await self._orchestrator.run_plan(plan, call, on_started)
-        return (await self.follow_plan(plan, call, render, update, on_started))[0]
+            return await self._orchestrator.run_plan(plan, call, on_started, admitted=admitted)
+        return (await self.follow_plan(plan, call, render, update, on_started, admitted=admitted))[0]
 
     async def follow_plan(
         self,
@@ -295,6 +298,8 @@ class OrchestratedToolset:
         render: RenderPartial,
         update: OnPartialResult | None,
         on_started: OnRunsStarted | None = None,
+        *,
+        admitted: AdmittedCall | None = None,
     ) -> tuple[tuple[RunResult, ...], CallProgress]:
         """Do the same and return the progress of the runs, too. The last partial result has all events.
 
@@ -324,7 +329,7 @@ class OrchestratedToolset:
 
         async with self._orchestrator.subscribe(deltas=update is not None) as subscription:
             async with BackgroundTasks(keep_publishing):
-                results = await self._orchestrator.run_plan(plan, call, on_started)
+                results = await self._orchestrator.run_plan(plan, call, on_started, admitted=admitted)
             with anyio.move_on_after(FINAL_UPDATE_TIMEOUT), suppress(SubscriberLaggedError):
                 await publish(subscription.drain())
         return results, progress
@@ -366,7 +371,7 @@ class SubagentToolset(OrchestratedToolset):
         # Every partial result repeats the texts before it: each is sanitized once.
         clean = lru_cache(maxsize=2 * MAX_ITEMS)(partial(self.sanitize, cwd=call.cwd))
         try:
-            self._orchestrator.authorize(call)
+            admitted = self._orchestrator.authorize(call)
             given = inputs.require_object(arguments, "subagent", " with agent and task")
             fields = inputs.decode_fields(self.schema["properties"], given, required=self.schema["required"])
             plan = Plan(tasks=(self.make_task(fields),))
@@ -376,6 +381,7 @@ class SubagentToolset(OrchestratedToolset):
                 self.prepare_call(structs.replace(call, notices=(*call.notices, *notices))),
                 lambda progress: self.render_partial(next(iter(progress.runs.values())), clean),
                 update,
+                admitted=admitted,
             )
         except RefusedError as refusal:
             return self.refusal_result(refusal.failure, call, "subagent")

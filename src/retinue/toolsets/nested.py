@@ -127,7 +127,7 @@ class NestedToolset(OrchestratedToolset):
             _render_partial, mode=mode, order=order, clean=lru_cache(maxsize=2 * MAX_ITEMS)(sanitize_text)
         )
         try:
-            self._orchestrator.authorize(call)
+            admitted = self._orchestrator.authorize(call)
             plan = _decode_plan(arguments)
             notices = _describe_ignored_fields(arguments)
             noted_call = structs.replace(call, notices=(*call.notices, *notices))
@@ -137,6 +137,7 @@ class NestedToolset(OrchestratedToolset):
                 render,
                 update,
                 on_started=lambda specs: order.extend(spec.run for spec in specs),
+                admitted=admitted,
             )
         except RefusedError as refusal:
             return self.refusal_result(refusal.failure, call, SPAWN_TOOL, mode)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from mcp.server.context import HandlerResult, ServerRequestContext
     from mcp_types import (
         CallToolRequestParams,
-        CallToolResult,
         GetPromptRequestParams,
         GetPromptResult,
         GetTaskRequestParams,
@@ -112,7 +111,7 @@ def _make_call_handler(
 
         if tool_server.tasks and tool_server.is_long_running(params.name) and _supports_tasks(context):
             return await _start_task(tool_server.tasks, run_call)
-        return _to_sdk_result(await run_call(report if "progress_token" in (context.meta or {}) else None))
+        return _encode_answer(await run_call(report if "progress_token" in (context.meta or {}) else None))
 
     return call_tool
 
@@ -167,7 +166,9 @@ def _register_task_methods(sdk_server: Server[Any], tasks: TaskRegistry) -> None
         task = find_task(context, params)
         detail: dict[str, Any] = {}
         if task.state == COMPLETED and task.answer:
-            detail["result"] = _to_sdk_result(task.answer).model_dump(by_alias=True, mode="json", exclude_none=True)
+            # The SDK validates results of its own methods only.
+            result = types.CallToolResult.model_validate(_encode_answer(task.answer))
+            detail["result"] = result.model_dump(by_alias=True, mode="json", exclude_none=True)
         elif task.state == FAILED:
             detail["error"] = {"code": types.INTERNAL_ERROR, "message": task.message}
         return {**_encode_task(task), **detail}
@@ -230,7 +231,7 @@ async def _start_task(tasks: TaskRegistry, work: TaskWork) -> HandlerResult:
         sentence = f"The call was stopped, as its task cannot be recorded: {error.strerror}."
         raise MCPError(code=types.INTERNAL_ERROR, message=sentence) from error
     return (
-        _to_sdk_result(started)
+        _encode_answer(started)
         if isinstance(started, ToolAnswer)
         else {"resultType": "task", **_encode_task(started)}
     )
@@ -276,15 +277,15 @@ def _to_sdk_prompt(agent: PromptAgent) -> Prompt:
     return types.Prompt(name=agent.name, description=agent.description, arguments=[task])
 
 
-def _to_sdk_result(answer: ToolAnswer) -> CallToolResult:
-    import mcp_types as types
-
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=answer.text)],
-        structured_content=dict(answer.structured),
-        is_error=answer.is_error,
-        _meta=dict(answer.meta) if answer.meta else None,
-    )
+def _encode_answer(answer: ToolAnswer) -> dict[str, Any]:
+    """Return a result of `tools/call` as JSON: the SDK validates it, and would encode its own types once more."""
+    return {
+        "resultType": "complete",  # left out by the SDK for clients of earlier revisions
+        "content": [{"type": "text", "text": answer.text}],
+        "structuredContent": answer.structured,
+        "isError": answer.is_error,
+        **({"_meta": answer.meta} if answer.meta else {}),
+    }
 
 
 def _conversation_id(request: Any) -> str | None:

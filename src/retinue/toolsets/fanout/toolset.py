@@ -167,13 +167,14 @@ class FanoutToolset(OrchestratedToolset):
 
     async def _delegate(self, arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
         """Run the tasks and return a line for each when all have ended; a failed task is an answer, too."""
-        settings = self._orchestrator.authorize(call).settings
+        admitted = self._orchestrator.authorize(call)
         plan = Plan(tasks=_decode_tasks(arguments), mode=Mode.PARALLEL)
         notices = inputs.ignored_notice(_find_unknown_fields(arguments))
         noted_call = structs.replace(call, notices=(*call.notices, *notices))
-        windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), settings.max_lines_per_window)
+        max_lines = admitted.settings.max_lines_per_window
+        windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), max_lines)
         results, progress = await self.follow_plan(
-            plan, noted_call, windows.render_partial, update, windows.set_specs
+            plan, noted_call, windows.render_partial, update, windows.set_specs, admitted=admitted
         )
         return self.append_notices(windows.render_final(progress, results), notices)
 
