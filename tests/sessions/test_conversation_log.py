@@ -78,7 +78,7 @@ def test_unwritable_log_warns_once(tmp_path, caplog):
 
 
 def test_held_lock_delays_log_rotation_only(tmp_path):
-    from retinue.sessions.lease import try_lock
+    from retinue.support.safe_files import try_lock
 
     descriptor = os.open(tmp_path / "events.lock", os.O_RDWR | os.O_CREAT)
     assert try_lock(descriptor)

@@ -64,8 +64,7 @@ def decode_text(content: bytes) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        raise AgentFileError(f"is not UTF-8 (byte 0x{byte:02x}); save it as UTF-8", line) from error
+        raise AgentFileError(f"is not UTF-8 (byte 0x{content[error.start]:02x}); save it as UTF-8", line) from error
     if "\0" in text:
         raise AgentFileError("contains a NUL byte; it is not a text file", text.count("\n", 0, text.index("\0")) + 1)
     return text.replace("\r\n", "\n").replace("\r", "\n")

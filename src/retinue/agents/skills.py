@@ -221,10 +221,8 @@ def _read_skill(path: Path, within: Path | None) -> SkillDefinition | Diagnostic
         return Diagnostic(str(path), "has no description; it is not used") if path.name == SKILL_FILE else None
     name = header.get("name") or (path.parent.name if path.name == SKILL_FILE else path.stem)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return Diagnostic(
-            str(path),
-            f"has the name {name!a}; a skill's has lower-case letters, digits and single hyphens, at most 64",
-        )
+        reason = f"has the name {name!a}; a skill's has lower-case letters, digits and single hyphens, at most 64"
+        return Diagnostic(str(path), reason)
     return SkillDefinition(name=name, description=description, body=document.body, file=str(path))
 
 

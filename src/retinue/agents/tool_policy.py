@@ -23,23 +23,10 @@ from retinue.model.tool_names import (
 TOOL_FLAGS = frozenset({"--tools", "-t", "--no-tools", "-nt", "--exclude-tools", "-xt", "--no-builtin-tools", "-nbt"})
 """Flags of pi that would override the agent's tool fields."""
 
-BOOLEAN_FLAGS = frozenset(
-    {
-        "--verbose",
-        "--offline",
-        "--no-approve",
-        "-na",
-        "--no-context-files",
-        "-nc",
-        "--no-extensions",
-        "-ne",
-        "--no-prompt-templates",
-        "-np",
-        "--no-skills",
-        "-ns",
-        "--no-themes",
-    },
-)
+BOOLEAN_FLAGS = frozenset({
+    "--verbose", "--offline", "--no-approve", "-na", "--no-context-files", "-nc", "--no-extensions", "-ne",
+    "--no-prompt-templates", "-np", "--no-skills", "-ns", "--no-themes",
+})  # fmt: skip
 """Flags of pi without a value that only remove something, or print more."""
 
 FLAGS_WITH_VALUE = frozenset({"--thinking"})
@@ -95,16 +82,8 @@ def _restricts_tools(agent: AgentProfile) -> bool:
 
 
 READ_ONLY_TOOLS = (
-    "read",
-    "grep",
-    "find",
-    "ls",
-    "web_search",
-    "fetch_content",
-    "get_search_content",
-    "convert_content",
-    "lsp",
-)
+    "read", "grep", "find", "ls", "web_search", "fetch_content", "get_search_content", "convert_content", "lsp",
+)  # fmt: skip
 """All that a `readonly` agent can have; `lsp` because its write actions are off in children."""
 
 TOOL_PATTERNS = "tool_patterns"

@@ -39,49 +39,16 @@ def _parse_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-ALLOWED_VARIABLES = frozenset(
-    {
-        "COLORTERM",
-        "HOME",
-        "LANG",
-        "LANGUAGE",
-        "LOGNAME",
-        "PATH",
-        "SHELL",
-        "TEMP",
-        "TERM",
-        "TMP",
-        "TMPDIR",
-        "TZ",
-        "USER",
-        "XDG_CACHE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_RUNTIME_DIR",
-        "XDG_STATE_HOME",
-        # Needed to reach a provider from behind a proxy.
-        "ALL_PROXY",
-        "CURL_CA_BUNDLE",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NODE_EXTRA_CA_CERTS",
-        "NO_PROXY",
-        "REQUESTS_CA_BUNDLE",
-        "SSL_CERT_DIR",
-        "SSL_CERT_FILE",
-        # Windows programs do not start without these.
-        "APPDATA",
-        "COMSPEC",
-        "LOCALAPPDATA",
-        "PATHEXT",
-        "PROGRAMDATA",
-        "PROGRAMFILES",
-        "SYSTEMDRIVE",
-        "SYSTEMROOT",
-        "USERPROFILE",
-        "WINDIR",
-    }
-)
+ALLOWED_VARIABLES = frozenset({
+    "COLORTERM", "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ",
+    "USER", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+    # Needed to reach a provider from behind a proxy.
+    "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NO_PROXY",
+    "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+    # Windows programs do not start without these.
+    "APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT",
+    "USERPROFILE", "WINDIR",
+})  # fmt: skip
 """Variables without secrets, or needed by every program."""
 
 ALLOWED_PREFIXES = ("LC_",)

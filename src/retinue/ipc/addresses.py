@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from retinue.sessions.lease import is_held, try_lock
+from retinue.sessions.lease import is_held
 from retinue.sessions.paths import make_folder, open_for_reading, open_private
+from retinue.support.safe_files import try_lock
 
 SUFFIX = ".sock"
 UNBOUND_SUFFIX = ".new"

@@ -25,25 +25,10 @@ DELEGATION_TOOL_NAMES = frozenset(
 FINALIZE_TOOL = "subagent_finalize"
 """Ends a run; granted by its caller, never inherited."""
 
-HOUSEKEEPING_TOOLS = frozenset(
-    {
-        "askuserquestion",
-        "bashoutput",
-        "enterplanmode",
-        "exitplanmode",
-        "killbash",
-        "killshell",
-        "listmcpresourcestool",
-        "notebookread",
-        "readmcpresourcetool",
-        "skill",
-        "slashcommand",
-        "taskoutput",
-        "taskstop",
-        "todoread",
-        "todowrite",
-    },
-)
+HOUSEKEEPING_TOOLS = frozenset({
+    "askuserquestion", "bashoutput", "enterplanmode", "exitplanmode", "killbash", "killshell", "listmcpresourcestool",
+    "notebookread", "readmcpresourcetool", "skill", "slashcommand", "taskoutput", "taskstop", "todoread", "todowrite",
+})  # fmt: skip
 """Claude's helper tools, in lower case: an agent that lists them can still run on engines without them."""
 
 _OTHER_KNOWN_TOOLS = frozenset({FINALIZE_TOOL, "notebookedit"})

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from retinue.model.event_codec import EventRecord, to_subagent_line
 from retinue.sessions import storage_errors as faults
-from retinue.sessions.lease import try_lock
 from retinue.sessions.paths import RecordPosition, StateLayout, open_private, vault_log_folder
 from retinue.sessions.segments import RecordDecoder, SegmentCursor, SegmentedFile
 from retinue.sessions.writer import WriterLimits
+from retinue.support.safe_files import try_lock
 
 LOG_STEM = "events"
 LOCK_FILE = "events.lock"

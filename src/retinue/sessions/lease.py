@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +13,7 @@ import msgspec
 from retinue.model.errors import ErrorCode, Failure
 from retinue.sessions.paths import SHORT_ID_LENGTH, open_for_reading, open_private
 from retinue.sessions.store import LeaseOwner
-
-_LOCK_HELD_ERRNOS = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+from retinue.support.safe_files import try_lock
 
 
 class SessionLease:
@@ -154,32 +151,3 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def try_lock(descriptor: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - Windows has no shared locks
-        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
-        # Locks are mandatory here: the locked byte is far behind the content, which others read.
-        os.lseek(descriptor, 2**30, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            if error.errno in _LOCK_HELD_ERRNOS:
-                return False
-            raise
-        return True
-
-else:
-    import fcntl
-
-    def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
-        except OSError as error:
-            if error.errno in _LOCK_HELD_ERRNOS:
-                return False
-            raise
-        return True

@@ -85,8 +85,7 @@ def read_summary(layout: StateLayout, folder: Path, is_live: IsLive) -> SessionS
     run = tail[0].origin.run
     location = find_run_location(layout, segments, head, run)
     run_start = (location and read_run_start(segments, location, run)) or _scan_for_run_start(segments, head, run)
-    is_first = run == head.id
-    first = None if is_first else read_run_start(segments, RunLocation(1, find_start(segments, head)), head.id)
+    first = None if run == head.id else read_run_start(segments, RunLocation(1, find_start(segments, head)), head.id)
     damaged = decoder.damaged_count + count_torn_records(folder)
     return _build_summary(head.id, head.created, run_start, tail, is_live, first=first, damaged=damaged)
 
@@ -120,10 +119,8 @@ def _scan_for_run_start(segments: SegmentedFile, head: SegmentHeader, run: str) 
                     runs.append(record)
                 elif record.origin.run == run:
                     started = record
-    for number, queued in enumerate(runs, 1):
-        if queued.origin.run == run:
-            return RunStart(number, queued, started)
-    return None
+    numbered = ((number, queued) for number, queued in enumerate(runs, 1) if queued.origin.run == run)
+    return next((RunStart(number, queued, started) for number, queued in numbered), None)
 
 
 def summarize_events(session: str, events: Sequence[EventRecord], *, is_live: bool) -> SessionSummary | None:

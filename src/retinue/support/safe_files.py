@@ -1,16 +1,18 @@
-"""Reads files that others wrote: regular ones only, bounded, never waiting for the other end of a pipe."""
+"""Read files that others wrote: regular ones only, bounded, never waiting for the other end of a pipe. Lock files."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
 
 # Opening a FIFO must not wait for a writer. Windows has neither O_NONBLOCK nor O_CLOEXEC, others no O_BINARY.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _KIND_NAMES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
+_LOCK_HELD_ERRNOS = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 
 
 class NotRegularFileError(OSError):
@@ -74,3 +76,32 @@ def _validate_status(status: os.stat_result, limit_bytes: int) -> None:
         raise NotRegularFileError(status.st_mode)
     if status.st_size > limit_bytes:
         raise FileTooLargeError(status.st_size)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:  # noqa: ARG001 - Windows has no shared locks
+        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
+        # Locks are mandatory here: the locked byte is far behind the content, which others read.
+        os.lseek(descriptor, 2**30, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            if error.errno in _LOCK_HELD_ERRNOS:
+                return False
+            raise
+        return True
+
+else:
+    import fcntl
+
+    def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+        """Lock a file for this descriptor until it is closed; return False while another descriptor holds it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        except OSError as error:
+            if error.errno in _LOCK_HELD_ERRNOS:
+                return False
+            raise
+        return True

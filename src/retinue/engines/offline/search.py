@@ -279,9 +279,8 @@ def _score(question: SearchQuestion, weights: Mapping[str, float], path: str, hi
     for term, weight in weights.items():
         lines = [hit for hit in hits if count_terms([term], hit.text)]
         points = 4.0 * count_terms([term], name) or 1.0 * count_terms([term], folder)
-        points += math.sqrt(min(len(lines), 9)) / 2 + 2.0 * any(
-            count_terms([term], hit.defined_name) for hit in lines
-        )
+        is_defined = any(count_terms([term], hit.defined_name) for hit in lines)
+        points += math.sqrt(min(len(lines), 9)) / 2 + 2.0 * is_defined
         total += weight * points
         covered += weight * (points > 0)
     total += max((count_terms(weights, hit.text) for hit in hits), default=0)

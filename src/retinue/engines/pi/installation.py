@@ -29,19 +29,10 @@ API_KEY_VARIABLES = tuple(
 )
 """Variables that make one of pi's providers usable."""
 
-ENVIRONMENT = frozenset(
-    {
-        "NODE_COMPILE_CACHE",
-        "NODE_OPTIONS",
-        "PI_CACHE_RETENTION",
-        "PI_CODING_AGENT_DIR",
-        "PI_OFFLINE",
-        "PI_PACKAGE_DIR",
-        "PI_SKIP_VERSION_CHECK",
-        "PI_TELEMETRY",
-        PI_VARIABLE,
-    }
-)
+ENVIRONMENT = frozenset({
+    "NODE_COMPILE_CACHE", "NODE_OPTIONS", "PI_CACHE_RETENTION", "PI_CODING_AGENT_DIR", "PI_OFFLINE", "PI_PACKAGE_DIR",
+    "PI_SKIP_VERSION_CHECK", "PI_TELEMETRY", PI_VARIABLE,
+})  # fmt: skip
 """Variables that a pi process needs, whichever its provider."""
 
 CAPABILITIES = EngineCapabilities(

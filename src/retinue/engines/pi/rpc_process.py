@@ -96,9 +96,8 @@ class RpcProcess:
             self._initial_descendants = await self.child.count_descendants()
             self.is_clean = True
         if scope.cancelled_caught:
-            raise engine_error(
-                f"pi did not answer within {START_TIMEOUT:g}s of its start.", code=ErrorCode.SPAWN_FAILED
-            )
+            message = f"pi did not answer within {START_TIMEOUT:g}s of its start."
+            raise engine_error(message, code=ErrorCode.SPAWN_FAILED)
 
     async def run(self, spec: RunSpec, session: str | None, emit: Emit, steering: SteeringChannel) -> None:
         """Run the spec in the session of this file, or in none; return when pi is done or has exited.

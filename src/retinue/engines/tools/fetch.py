@@ -36,21 +36,11 @@ MAX_URL_CHARS = 4096
 USER_AGENT = "retinue-fetch"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
-TEXT_TYPES = frozenset(
-    {
-        "application/json",
-        "application/ld+json",
-        "application/xml",
-        "application/javascript",
-        "application/x-javascript",
-        "application/yaml",
-        "application/x-yaml",
-        "application/toml",
-        "application/x-ndjson",
-        "application/x-sh",
-        "application/sql",
-    }
-)
+TEXT_TYPES = frozenset({
+    "application/json", "application/ld+json", "application/xml", "application/javascript",
+    "application/x-javascript", "application/yaml", "application/x-yaml", "application/toml", "application/x-ndjson",
+    "application/x-sh", "application/sql",
+})  # fmt: skip
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _REFUSED_CODECS = frozenset({"idna", "punycode"})

@@ -20,7 +20,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from msgspec import Struct, field, structs
 
-from retinue.support.safe_files import FileTooLargeError, read_regular_file
+from retinue.support.safe_files import FileTooLargeError, read_regular_file, try_lock
 
 WORKING, COMPLETED, FAILED, CANCELLED = "working", "completed", "failed", "cancelled"
 """The states of a job, in the words of the protocol's tasks."""
@@ -184,7 +184,7 @@ class TaskFiles:
             with os.fdopen(descriptor, "wb", closefd=not SUPPORTS_LOCKING) as file:
                 file.write(msgspec.json.encode(task))
             if SUPPORTS_LOCKING:
-                _lock_file(descriptor)
+                try_lock(descriptor)  # nobody else knows the file yet
             scratch.replace(self._file(task.id))
         except OSError:
             if SUPPORTS_LOCKING:
@@ -196,13 +196,6 @@ class TaskFiles:
         return self._folder / f"{id_}.json"
 
 
-def _lock_file(descriptor: int) -> None:
-    """Lock a file until its descriptor is closed or the process ends."""
-    import fcntl
-
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def _close_descriptor(descriptor: int | None) -> None:
     if descriptor is not None:
         os.close(descriptor)
@@ -212,19 +205,14 @@ def _is_locked(file: Path) -> bool:
     """Return whether a live process runs the task of this file."""
     if not SUPPORTS_LOCKING:
         return False
-    import fcntl
-
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 # -- running tasks ---------------------------------------------------------------------------------
