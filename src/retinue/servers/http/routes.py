@@ -85,8 +85,8 @@ class ApiHandlers:
 
     def routes(self) -> list[ApiRoute]:
         lists, queries, commands, info = self._lists, self._queries, self._commands, self._installation
-        transcript_media = tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values())
-        stream_media = (STREAM_HEADERS["content-type"].partition(";")[0],)
+        files = tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values())
+        stream = (STREAM_HEADERS["content-type"].partition(";")[0],)
         get, post = partial(make_route, "GET"), partial(make_route, "POST")
         return [
             get("/activity", lists.list_activity, "Root conversations with their runs, those that go on first."),
@@ -103,12 +103,12 @@ class ApiHandlers:
                 "/runs/{id}/transcript",
                 self._open_transcript,
                 "What was said and done in a run, as a file.",
-                media=transcript_media,
+                media=files,
             ),
             get("/runs/{id}/result", queries.load_result, "What a run answered, or has said so far."),
             get("/sessions", lists.list_sessions, "Sessions, last changed first."),
             get("/sessions/{id}", queries.load_session, "A session with all its runs."),
-            get("/events", self._watch_events, "What happens, as server-sent events.", media=stream_media),
+            get("/events", self._watch_events, "What happens, as server-sent events.", media=stream),
             post("/runs", commands.start, "Starts a run; answers when it is recorded.", status=202),
             post(
                 "/runs/{id}/cancel",
