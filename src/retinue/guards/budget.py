@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from msgspec import Struct, structs
@@ -131,15 +131,20 @@ class Budget:
         return structs.replace(limits, **remaining)
 
 
-def _limits_of(budget: Budget, limits: Limits) -> Iterable[BudgetLimit]:
+def _limits_of(budget: Budget, limits: Limits) -> Iterator[BudgetLimit]:
     """Yield the limits of a run; those of the conversation limit the topmost budget."""
     conversation = (budget, *budget.ancestors)[-1]
-    for name in ("max_turns", "max_tokens", "max_cost"):
-        if value := getattr(limits, name):
-            yield BudgetLimit(name, name.rpartition("_")[2], float(value), budget)
-    for name in ("max_conversation_turns", "max_conversation_tokens", "max_conversation_cost"):
-        if value := getattr(limits, name):
-            yield BudgetLimit(name, name.rpartition("_")[2], float(value), conversation)
+    values = (
+        ("max_turns", "turns", limits.max_turns, budget),
+        ("max_tokens", "tokens", limits.max_tokens, budget),
+        ("max_cost", "cost", limits.max_cost, budget),
+        ("max_conversation_turns", "turns", limits.max_conversation_turns, conversation),
+        ("max_conversation_tokens", "tokens", limits.max_conversation_tokens, conversation),
+        ("max_conversation_cost", "cost", limits.max_conversation_cost, conversation),
+    )
+    for name, kind, limit, limited in values:
+        if limit:
+            yield BudgetLimit(name, kind, float(limit), limited)
 
 
 class BudgetGuard(GuardWithoutDeadline):
