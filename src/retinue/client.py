@@ -431,7 +431,7 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     layer = {name: value for name, value in settings.items() if value is not None}
     for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)], TOOLSET_DEFAULTS).problems:
-        raise ValueError(problem.message)
+        raise ValueError(problem.message.replace(" ignored", "", 1))
     return layer
 
 

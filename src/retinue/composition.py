@@ -107,6 +107,9 @@ def available_engines(
             provider_variables=lambda models, provider: api_providers.provider_variables(
                 models, provider, environ, api_servers
             ),
+            find_model_problem=lambda model, provider, environment: api_providers.find_model_problem(
+                model, provider, environment, api_servers
+            ),
             api_key_variable=api_providers.AGENT_KEY,
             describe=lambda model: api_providers.describe_default(environ, model, api_servers),
             list_providers=lambda model: api_providers.list_providers(environ, model, api_servers),

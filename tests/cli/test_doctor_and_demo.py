@@ -16,15 +16,42 @@ def test_doctor_exits_with_0_without_problems(cli):
     result = cli("doctor")
     assert result.exit_code == 0
     assert "✓  offline" in result.stdout
-    assert "(auto takes this one)" in result.stdout
-    assert result.stdout.endswith("✓ All is well.\n")
+    assert "(auto uses it)" in result.stdout
+    assert "Problems to fix" not in result.stdout
+
+
+def test_doctor_begins_with_whether_a_model_can_be_used(cli):
+    without = cli("doctor")
+    assert without.stdout.startswith("! No engine with a language model is ready: ")
+    assert "`retinue setup`" in without.stdout.splitlines()[0]
+    ready = cli("doctor", OPENAI_API_KEY="sk-1").stdout
+    assert ready.startswith("✓ Ready: api, openai/gpt-6.1-terra by OPENAI_API_KEY, in this process\n")
+    broken = cli("doctor", OPENAI_API_KEY="sk-1", RETINUE_TIMEOUT="soon").stdout
+    assert "✗ 1 problem to fix" in broken.splitlines()[1]
+
+
+def test_doctor_prints_settings_that_differ_from_their_defaults(cli):
+    found = cli("doctor", RETINUE_MAX_TURNS="9").stdout
+    names = re.findall(r"^  (\w+) +\S+ +(?:environment|default)\b", found, re.MULTILINE)
+    assert names == ["max_turns"]
+    assert f"{len(SETTING_RULES) - 1} others have their defaults (retinue doctor --all)" in found
+    assert "all have their defaults" in cli("doctor").stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_doctor_cuts_nothing_on_a_narrow_terminal(cli, columns):
+    found = cli("doctor", "--all", COLUMNS=str(columns)).stdout
+    words = " ".join(found.split())
+    for rule in SETTING_RULES.values():
+        assert " ".join(rule.note.split()) in words
+    assert "…" not in found
 
 
 def test_doctor_prints_every_setting_with_its_source(cli, scratch_home):
     folder = scratch_home / ".config" / "retinue"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("max_concurrency = 2\n[single]\ntimeout = 60\n")
-    result = cli("doctor", RETINUE_MAX_TURNS="9")
+    result = cli("doctor", "--all", RETINUE_MAX_TURNS="9")
     for name in SETTING_RULES:
         assert re.search(rf"^  {name}\s", result.stdout, re.MULTILINE), name
     assert re.search(r"max_concurrency +2 +\S+/config\.toml", result.stdout)
@@ -41,7 +68,7 @@ def test_doctor_reports_problems_with_what_to_do(cli, place, scratch_home):
     assert result.exit_code == 1
     assert "Did you mean timeout?" in result.stdout
     assert "✗ Nothing can be remembered" in result.stdout
-    assert "enabled = 'perhaps' ignored" in result.stdout
+    assert "RETINUE_ENABLED='perhaps' ignored: expected true or false" in result.stdout
 
 
 def test_doctor_reports_a_state_folder_writable_by_others(cli, place):

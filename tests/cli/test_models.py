@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from anyio.from_thread import start_blocking_portal
-from tests.support.model_server import ModelServer, ScriptedTurn
+from tests.support.model_server import ModelServer, ScriptedError, ScriptedTurn
 
 from retinue.cli.commands.completion import complete_providers
 from retinue.cli.commands.models import models
@@ -84,8 +84,8 @@ def test_completion_offers_providers():
 
 
 def test_doctor_names_the_key_and_the_model_of_the_api_engine(cli):
-    line = next(line for line in cli("doctor", OPENAI_API_KEY="sk-1").stdout.splitlines() if " api " in line)
-    assert "openai/gpt-6.1-terra by OPENAI_API_KEY, in this process (auto takes this one)" in line
+    line = next(line for line in cli("doctor", OPENAI_API_KEY="sk-1").stdout.splitlines() if "  api " in line)
+    assert "openai/gpt-6.1-terra by OPENAI_API_KEY, in this process (auto uses it)" in line
     configured = cli("doctor", OPENAI_API_KEY="sk-1", RETINUE_MODEL="openai/gpt-5").stdout
     assert "openai/gpt-5 by OPENAI_API_KEY" in configured
 
@@ -106,11 +106,104 @@ def test_setup_tries_the_api_engine_with_one_request(cli):
     assert "It works." in done.stderr
 
 
+@pytest.mark.parametrize(("status", "code"), [(None, 0), (401, 1)])
+def test_doctor_tries_the_engine_with_one_request_only_when_asked(cli, status, code):
+    turn = ScriptedTurn(text="ready", fail=ScriptedError(status=status, times=-1) if status else None)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(ModelServer([turn])) as server:
+        key = {"OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": f"{server.url}/v1"}
+        assert (cli("doctor", **key).exit_code, len(server.requests)) == (0, 0)
+        done = cli("doctor", "--try", "--json", **key)
+        assert (done.exit_code, json.loads(done.stdout)["trial"]["status"]) == (
+            code,
+            "failed" if code else "completed",
+        )
+        assert (len(server.requests), "It works: api answered 'ready'." in done.stderr) == (1, not code)
+
+
+def test_doctor_without_a_model_has_nothing_to_try(cli):
+    done = cli("doctor", "--try")
+    assert done.exit_code == 1
+    assert "There is nothing to try: no engine with a language model is ready. Run `retinue setup`." in done.stderr
+
+
 def test_setup_of_the_api_engine_without_a_key_names_the_variables(cli):
     done = cli("setup", "--engine", "api", "--yes", "--no-run")
     assert (
         "api cannot answer yet: no provider key is set. Set one of ANTHROPIC_API_KEY, OPENAI_API_KEY" in done.stderr
     )
+
+
+# -- a local server ----------------------------------------------------------------------------------
+
+
+def test_local_server_is_used_last_with_the_first_of_its_models(cli):
+    serving = ModelServer([ScriptedTurn(text="From here.")])
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving) as server:
+        alone = cli("run", "explorer", "x", OLLAMA_HOST=server.url)
+        doctor = cli("doctor", OLLAMA_HOST=server.url, MISTRAL_API_KEY="m-1").stdout
+        listed = rows(cli("models", OLLAMA_HOST=server.url).stdout)
+    assert (alone.exit_code, alone.stdout) == (0, "From here.\n")
+    assert alone.stderr.startswith("engine: api (ollama/scripted-1 by OLLAMA_HOST, in this process)\n")
+    assert "mistral/mistral-medium-latest by MISTRAL_API_KEY" in doctor
+    assert listed["ollama"].startswith("✓  ollama ")
+    assert " scripted-1 " in listed["ollama"]
+
+
+def test_local_server_that_does_not_answer_is_not_used(cli):
+    nowhere = {"OLLAMA_HOST": "127.0.0.1:9"}
+    assert cli("run", "explorer", "x", **nowhere).stderr.startswith("engine: offline (rules, not a language model")
+    reason = "no server answers at http://127.0.0.1:9/v1 (OLLAMA_HOST): start it with `ollama serve`"
+    assert reason in cli("doctor", **nowhere).stdout
+    assert rows(cli("models", **nowhere).stdout)["ollama"].endswith(reason)
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+KEY = {"OPENAI_API_KEY": "sk-1"}
+REFUSED = [
+    (
+        ("--model", "opnai/gpt-5"),
+        KEY,
+        "Unknown provider 'opnai'. Did you mean 'openai'? Providers: anthropic, openai, ",
+    ),
+    (("--model", "groq/x"), KEY, "The provider groq is not configured: set GROQ_API_KEY."),
+    (("--engine", "api"), {}, "no provider key is set. Set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, "),
+    (
+        (),
+        {"OPENAI_API_KEY": "sk 1\n"},
+        "The key in OPENAI_API_KEY has spaces around it, or characters that no key has",
+    ),
+    ((), {**KEY, "OPENAI_BASE_URL": "ftp://h"}, "OPENAI_BASE_URL='ftp://h' is not an HTTP URL."),
+    ((), {**KEY, "RETINUE_MODEL": "opnai/x"}, "Unknown provider 'opnai'. Did you mean 'openai'?"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "environ", "sentence"), REFUSED)
+def test_run_whose_model_cannot_be_used_is_refused_and_leaves_no_session(cli, arguments, environ, sentence):
+    done = cli("run", "explorer", "x", *arguments, **environ)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "explorer" not in done.stderr
+    assert json.loads(cli("sessions", "--json").stdout)["sessions"] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "sentences"),
+    [
+        (401, ["401", "Check the provider's key or login."]),
+        (404, ["404", "Did you mean openai/gpt-6.1-terra?", "`retinue models openai` lists its models."]),
+    ],
+)
+def test_refusal_of_the_provider_names_the_next_step(cli, status, sentences):
+    serving = ModelServer([ScriptedTurn(fail=ScriptedError(status=status, times=-1, message="no"))])
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving) as server:
+        done = cli(
+            "run", "explorer", "x", "--model", "openai/gpt-6.1-tera", OPENAI_BASE_URL=f"{server.url}/v1", **KEY
+        )
+    assert done.exit_code == 1
+    for sentence in sentences:
+        assert sentence in done.stderr
+    assert "JSONL" not in done.stderr
 
 
 def test_demo_with_a_key_names_the_offline_rules_on_its_first_line(cli, place):

@@ -203,9 +203,24 @@ def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
     assert "name another one in RETINUE_STATE." in called.stderr
 
 
-def test_ignored_settings_are_reported_before_a_run(cli):
-    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_TIMEOUT="soon")
-    assert "1 setting was not taken as written in environment (retinue doctor)" in result.stderr
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"RETINUE_TIMEOUT": "soon"}, "RETINUE_TIMEOUT='soon' ignored: expected a number"),
+        ({"RETINUE_MAX_TASKS": "0"}, "RETINUE_MAX_TASKS='0' is out of range; 1 is used"),
+        ({"RETINUE_TIMOUT": "5"}, "RETINUE_TIMOUT is not a setting and is ignored. Did you mean RETINUE_TIMEOUT?"),
+    ],
+)
+def test_ignored_settings_are_named_with_their_value_before_a_run(cli, environ, sentence):
+    assert sentence in cli("run", "explorer", "x", *SCRIPTED, **environ).stderr.splitlines()[0]
+
+
+def test_ignored_settings_of_a_file_are_named_with_the_file(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("timout = 60\n")
+    first = cli("run", "explorer", "x", *SCRIPTED).stderr.splitlines()[0]
+    assert first.endswith(f"{folder / 'config.toml'}: unknown setting 'timout' ignored. Did you mean timeout?")
 
 
 # -- several ---------------------------------------------------------------------------------------
@@ -385,12 +400,12 @@ def test_refused_run_as_json_has_every_key_and_leaves_no_session(cli, command, a
     assert json.loads(cli("sessions", "list", "--json").stdout) == {"sessions": []}
 
 
-@pytest.mark.parametrize("engine", ["pi", "api"])
-def test_engine_that_cannot_start_refuses_the_command(cli, engine):
+@pytest.mark.parametrize(("engine", "has_session"), [("pi", True), ("api", False)])
+def test_engine_that_cannot_start_refuses_the_command(cli, engine, has_session):
     result = cli("run", "explorer", "x", "--engine", engine, "--json", PATH="/nowhere")
     found = json.loads(result.stdout)
     assert (result.exit_code, found["exitCode"], found["failure"]["code"]) == (2, 2, "spawn_failed")
-    assert "(session " in result.stderr
+    assert ("(session " in result.stderr) is has_session
 
 
 def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_all_do(cli):

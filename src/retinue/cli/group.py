@@ -58,7 +58,7 @@ COMMAND_SECTIONS = {
         "events": LazyCommand("events:events", "Print what happened in a conversation, as JSON lines."),
         "models": LazyCommand("models:models", "List the providers and models of the api engine."),
         "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and try it with one task."),
-        "doctor": LazyCommand("doctor:doctor", "Show engines, settings and what is wrong, with what to do."),
+        "doctor": LazyCommand("doctor:doctor", "Show whether a model can be used, and each problem with what to do."),
     },
     "Other programs": {
         "install": LazyCommand("install:install", "Give another program our tools, in its own configuration."),

@@ -74,6 +74,12 @@ def stdout_columns() -> int:
     return shutil.get_terminal_size().columns if is_screen or "COLUMNS" in os.environ else MAX_COLUMNS
 
 
+def stderr_columns() -> int:
+    """Return the width of stderr; `MAX_COLUMNS` for a pipe or a file."""
+    is_screen = sys.stderr is not None and sys.stderr.isatty()
+    return shutil.get_terminal_size().columns if is_screen else MAX_COLUMNS
+
+
 class OutputError(click.ClickException):
     """stdout cannot be written; the message has the reason."""
 
@@ -175,11 +181,9 @@ def _wrap_lines(text: str) -> str:
     """Break lines between words on a terminal, which would break them anywhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
-    import shutil
-
     from retinue.tui.widths import wrap_text
 
-    columns = shutil.get_terminal_size().columns
+    columns = stderr_columns()
     return "\n".join(piece for line in text.split("\n") for piece in wrap_text(line, columns, len(line)) or [""])
 
 

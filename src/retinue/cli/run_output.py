@@ -20,9 +20,10 @@ from retinue.cli.printing import (
     print_warning,
 )
 from retinue.client import Retinue
+from retinue.config.settings import ENVIRONMENT, SettingProblem
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import same_model
-from retinue.model.results import AnswerStatus, RunResult, Usage
+from retinue.model.results import RunResult, Usage
 from retinue.model.tasks import Mode
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH, suggest_spelling
@@ -32,6 +33,8 @@ from retinue.tui.answer_stream import PRINTED_ANSWERS, AnswerStream
 MAX_MODELS = 3
 """Models that are named; others are counted."""
 MAX_LINE_CHARS = 200
+MAX_PROBLEM_CHARS = 500
+"""Characters of a problem of a setting, with the path of its file."""
 MAX_NAME_LENGTH = 100
 """Characters of a run's name in a heading."""
 LIMIT_FLAGS = {"depth": "--max-depth", "allow_write": "--allow-write"}
@@ -61,7 +64,7 @@ def print_results(
             else:
                 _print_answers(results, mode)
     finally:
-        print_failures(results, retinue, mode, options)
+        print_failures(results, retinue, mode)
 
 
 @contextmanager
@@ -85,15 +88,14 @@ def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
         raise OutputError(f"{error.message} {where}") from error
 
 
-def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode, options: RunOptions) -> None:
+def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode) -> None:
     """Print why runs failed, with hints, each hint once."""
     printed_hints: set[str] = set()
     for number, result in enumerate(results, 1):
         if failure := result.failure:
             print_error(_task_label(mode, number, result) + failure.message)
-            if result.answer is AnswerStatus.DIAGNOSIS:
-                print_hint(result.text, quiet=options.quiet)
-            hints = [hint for hint in failure_hints(failure, retinue) if hint not in printed_hints]
+            found = (*failure_hints(failure, retinue), *_model_hints(result, retinue))
+            hints = [hint for hint in found if hint not in printed_hints]
             for hint in hints:
                 print_hint(hint)
             printed_hints.update(hints)
@@ -182,6 +184,15 @@ def _format_tokens(usage: Usage) -> str:
     return f"{usage.input + usage.cache_read + usage.cache_write:,} tokens in{cached}, {usage.output:,} out"
 
 
+# -- warnings --------------------------------------------------------------------------------------
+
+
+def format_setting_problem(problem: SettingProblem) -> str:
+    """Return what happened to a setting, with its file; a variable names its source itself."""
+    source = "" if problem.source == ENVIRONMENT else f"{problem.source}: "
+    return to_one_line(f"{source}{problem.message}", MAX_PROBLEM_CHARS)
+
+
 # -- failures --------------------------------------------------------------------------------------
 
 
@@ -202,3 +213,15 @@ def failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
     if failure.code is ErrorCode.UNKNOWN_ENGINE:
         asked = retinue.settings("single").settings.engine
         yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
+
+
+def _model_hints(result: RunResult, retinue: Retinue) -> Iterator[str]:
+    """Yield the names of models for a run whose model its provider does not have."""
+    engine, (provider, _, model) = retinue.engines.get(result.spec.engine), (result.spec.model or "").partition("/")
+    if engine is None or result.failure is None or result.failure.reason != "model_unavailable":
+        return
+    if known := engine.list_models(provider):
+        near = suggest_spelling(model, [each.name for each in known]).strip()
+        if near:
+            yield near.replace("Did you mean ", f"Did you mean {provider}/")
+        yield f"`retinue models {provider}` lists its models."

@@ -22,7 +22,7 @@ from retinue.cli.printing import (
     is_interactive,
     print_warning,
 )
-from retinue.cli.run_output import failure_hints, print_results, print_usage
+from retinue.cli.run_output import failure_hints, format_setting_problem, print_results, print_usage
 from retinue.client import Retinue
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import RunResult
@@ -181,9 +181,10 @@ def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
         were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
         more = ", …" if count > MAX_NAMED else ""
         yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
-    if problems := retinue.settings(toolset).problems:
-        values = pluralize(len(problems), "setting was", "settings were")
-        yield f"{values} not taken as written in {problems[0].source} (retinue doctor)"
+    problems = retinue.settings(toolset).problems
+    yield from map(format_setting_problem, problems[:MAX_NAMED])
+    if len(problems) > MAX_NAMED:
+        yield f"{pluralize(len(problems) - MAX_NAMED, 'more setting')} ignored or changed (retinue doctor)"
 
 
 # -- signals ---------------------------------------------------------------------------------------

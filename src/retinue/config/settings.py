@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from retinue.model.providers import ProviderSettings
 from retinue.model.runs import Limits
+from retinue.support.formatting import suggest_spelling
 
 PROVIDERS_KEY = "providers"
 PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -193,7 +194,20 @@ SETTING_RULES: Mapping[str, SettingRule] = {
 }
 
 _TYPES: Mapping[str, Any] = {field.name: field.type for field in structs.fields(Settings)}
+ENVIRONMENT = "environment"
+"""The source of settings that are variables."""
+OTHER_VARIABLES = frozenset({
+    "RETINUE_AGENT_API_KEY", "RETINUE_CLAUDE", "RETINUE_DEBUG", "RETINUE_PI", "RETINUE_SCRIPT", "RETINUE_STATE",
+})  # fmt: skip
+"""Variables of Retinue that are no settings."""
 _VARIABLES = {key: f"RETINUE_{key.upper()}" for key in SETTING_RULES}
+
+
+class SettingProblem(Struct, frozen=True):
+    """A value or key of a source that was ignored or changed."""
+
+    source: str
+    message: str
 
 
 class SettingsLayer(Struct, frozen=True, kw_only=True):
@@ -206,18 +220,13 @@ class SettingsLayer(Struct, frozen=True, kw_only=True):
     is_project: bool = False
     is_user_file: bool = False
     """Whether it is the user's own file, which alone may configure providers."""
+    problems: tuple[SettingProblem, ...] = ()
+    """Problems found when it was read."""
 
 
 class SettingValue(Struct, frozen=True):
     value: Any
     source: str
-
-
-class SettingProblem(Struct, frozen=True):
-    """A value or key of a source that was ignored or changed."""
-
-    source: str
-    message: str
 
 
 class ResolvedSettings(Struct, frozen=True):
@@ -248,8 +257,21 @@ def _default_values(toolset: str, own: tuple[tuple[str, Any], ...]) -> Mapping[s
 
 
 def environment_layer(environ: Mapping[str, str]) -> SettingsLayer:
+    """Return the settings of the environment; a variable whose name is nearly that of a setting is a problem."""
     found = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
-    return SettingsLayer(name="environment", values=found)
+    problems = tuple(_find_misspelled_variables(environ))
+    return SettingsLayer(name=ENVIRONMENT, values=found, problems=problems)
+
+
+def _find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[SettingProblem]:
+    known = frozenset(_VARIABLES.values()) | OTHER_VARIABLES
+    for name in environ:
+        if (
+            name.startswith("RETINUE_")
+            and name not in known
+            and (near := suggest_spelling(name, _VARIABLES.values()))
+        ):
+            yield SettingProblem(ENVIRONMENT, f"{name} is not a setting and is ignored.{near}")
 
 
 def _layer_entries(
@@ -265,7 +287,7 @@ def _layer_entries(
             problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))
         elif key not in toolsets:
             problems.append(
-                SettingProblem(layer.name, f"unknown setting {key!r} ignored; known: {', '.join(SETTING_RULES)}")
+                SettingProblem(layer.name, f"unknown setting {key!r} ignored.{suggest_spelling(key, SETTING_RULES)}")
             )
     table = layer.values.get(toolset)
     if not isinstance(table, Mapping):
@@ -274,7 +296,8 @@ def _layer_entries(
         if key in SETTING_RULES:
             yield key, value
         else:
-            problems.append(SettingProblem(layer.name, f"unknown setting {toolset}.{key} ignored"))
+            near = suggest_spelling(key, SETTING_RULES)
+            problems.append(SettingProblem(layer.name, f"unknown setting {toolset}.{key} ignored.{near}"))
 
 
 class _AcceptedValue(Struct, frozen=True):
@@ -291,12 +314,17 @@ def _validate_value(
         return None
     try:
         converted = _convert(key, value)
-    except (ValueError, msgspec.ValidationError) as error:
-        problems.append(SettingProblem(layer.name, f"{key} = {value!r} ignored: {error}"))
+    except (SettingValueError, msgspec.ValidationError) as error:
+        expected = (
+            error if isinstance(error, SettingValueError) else f"expected {_TYPE_NAMES.get(_TYPES[key], 'text')}"
+        )
+        problems.append(SettingProblem(layer.name, f"{_quote_setting(layer, key, value)} ignored: {expected}"))
         return None
     clamped = _clamp(rule, converted)
     if clamped != converted:
-        problems.append(SettingProblem(layer.name, f"{key} = {value!r} is out of range; {clamped!r} is used"))
+        problems.append(
+            SettingProblem(layer.name, f"{_quote_setting(layer, key, value)} is out of range; {clamped!r} is used")
+        )
     if (
         layer.is_project
         and rule.in_project is ProjectPolicy.LOWER
@@ -307,20 +335,40 @@ def _validate_value(
     return _AcceptedValue(clamped)
 
 
+class SettingValueError(Exception):
+    """A value that a setting cannot have; the message has what was expected."""
+
+
+_TYPE_NAMES: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _quote_setting(layer: SettingsLayer, key: str, value: Any) -> str:
+    """Return a setting as it is written in its source."""
+    return f"{_VARIABLES[key]}={value!r}" if layer.name == ENVIRONMENT else f"{key} = {value!r}"
+
+
 def _convert(key: str, value: Any) -> Any:
+    """Return the value in the type of the setting.
+
+    Raises:
+        SettingValueError: it has another type, or is none of the choices.
+    """
     kind = _TYPES[key]
     if kind is bool and isinstance(value, str):
         if value.lower() not in TRUE_WORDS + FALSE_WORDS:
-            raise ValueError("expected true or false")
+            raise SettingValueError("expected true or false")
         return value.lower() in TRUE_WORDS
     if kind in (int, float) and isinstance(value, bool):
-        raise ValueError("expected a number")
+        raise SettingValueError("expected a number")
     choices = SETTING_RULES[key].choices
     if choices and value not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}")
-    converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+        raise SettingValueError(f"expected one of {', '.join(choices)}")
+    try:
+        converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise SettingValueError(f"expected {_TYPE_NAMES.get(kind, 'text')}") from error
     if isinstance(converted, float) and not math.isfinite(converted):
-        raise ValueError("expected a finite number")
+        raise SettingValueError("expected a finite number")
     return converted
 
 

@@ -89,7 +89,10 @@ class SettingsFiles:
         locations: list[SettingsLocation],
         contents: list[FileContent],
     ) -> ResolvedSettings:
-        layers, problems = [SettingsLayer(name="call", values=call or {}), self._environment_layer], []
+        layers, problems = (
+            [SettingsLayer(name="call", values=call or {}), self._environment_layer],
+            [*self._environment_layer.problems],
+        )
         for (path, _, is_project), (values, problem) in zip(locations, contents, strict=True):
             if values:
                 is_user_file = path == self._user[0] / "config.toml"

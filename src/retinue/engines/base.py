@@ -107,6 +107,10 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         frozenset()
     )
     """Return the variables the providers of a run need, from the models of its attempts and its agent's provider."""
+    find_model_problem: Callable[[str | None, str | None, Mapping[str, str]], Failure | None] = (
+        lambda _model, _provider, _environ: None
+    )
+    """Return why a run on this model, with its agent's provider and in this environment, could not start."""
     api_key_variable: str = "PI_API_KEY"
     """Under which name of `RunSpec.secrets` it expects the API key that an agent brings."""
     setting_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -290,6 +290,7 @@ class Planner:
             return grant
         failure = (
             find_unenforceable(agent, engine=engine.name, capabilities=engine.capabilities, limits=draft.limits)
+            or _find_model_problem(draft, engine)
             or (validate_can_resume(engine) if draft.previous and not call.resume_as_transcript else None)
             or (validate_can_finalize(engine) if call.finalize else None)
             or (validate_can_call_functions(engine, found) if found.functions else None)
@@ -392,6 +393,14 @@ def _validate_chain(planned: list[PlannedRun]) -> None:
         if step.failure:
             message = f"Chain not started: step {number} ({step.spec.agent.name}) cannot run. {step.failure.message}"
             raise RefusedError(structs.replace(step.failure, message=message))
+
+
+def _find_model_problem(draft: _TaskDraft, engine: EngineInfo) -> Failure | None:
+    """Return why the model of a task cannot be used; None if it can, or if there are others to fall back to."""
+    if draft.agent.fallback_models:
+        return None
+    secrets = {name: secret.reveal() for name, secret in draft.secrets.items()}
+    return engine.find_model_problem(draft.model, draft.agent.provider, {**draft.environment, **secrets})
 
 
 # -- parts of a spec -------------------------------------------------------------------------------

@@ -140,10 +140,12 @@ def test_provider_of_the_user_without_a_key_variable_needs_no_key():
     assert describe_default({}, None, providers) == "vllm/qwen3 by http://127.0.0.1:8000/v1, in this process"
 
 
-def test_provider_of_the_user_is_chosen_after_those_with_a_key():
+def test_providers_of_the_user_are_among_the_others_by_name():
     providers = configure_providers({"vllm": VLLM})
     assert choose_model(None, None, OPENAI, providers).provider.name == "openai"
-    status = list_providers({}, None, providers)[-1]
+    found = list_providers({}, None, providers)
+    assert [each.name for each in found][-3:] == ["vllm", "xai", "ollama"]
+    status = found[-3]
     assert (status.name, status.is_chosen, status.model and status.model.context_window) == ("vllm", True, 40_000)
 
 

@@ -81,7 +81,7 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     else:
         with hint_stored_answers([result.session for result in results]):
             print_lines(_render_answers(results, stdout_columns()))
-        print_failures(results, retinue, plan.mode, options)
+        print_failures(results, retinue, plan.mode)
     ctx.exit(compute_exit_status(results))
 
 

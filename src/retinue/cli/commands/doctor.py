@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import re
 import shlex
 import shutil
 import stat
@@ -22,18 +21,29 @@ import click
 from msgspec import Struct
 
 from retinue import __version__
-from retinue.cli.json_output import to_json
+from retinue.cli.json_output import result_json, to_json
 from retinue.cli.options import cwd_option, json_option
-from retinue.cli.printing import help_examples, print_json, print_lines, render_table, stdout_columns
+from retinue.cli.printing import (
+    help_examples,
+    print_error,
+    print_hint,
+    print_json,
+    print_lines,
+    render_table,
+    stdout_columns,
+)
+from retinue.cli.run_output import format_setting_problem
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.config.settings import SETTING_RULES, SettingProblem
 from retinue.hosts.hosts import HostMachine
 from retinue.hosts.status import HostStatus, find_installations, probe_hosts
 from retinue.model.errors import RefusedError
+from retinue.model.results import RunResult
 from retinue.output.truncate import format_size
 from retinue.output.untrusted_text import to_one_line
-from retinue.support.formatting import pluralize, suggest_spelling
+from retinue.support.formatting import pluralize
+from retinue.tui.widths import text_width, wrap_text
 
 PROBE_BYTES = 64 * 2**10
 """Bytes written to test for free space: more than the rest of the last block of a full disk."""
@@ -205,7 +215,8 @@ def _list_problems(
     for problem in problems:
         # A setting that a project's file may not set is not the user's mistake.
         if problem.source == "environment" or problem.source.startswith(mine):
-            yield f"{problem.source}: {problem.message}. Mend it there."
+            text = format_setting_problem(problem)
+            yield f"{text}{'' if text.endswith('?') else '.'} Fix it there."
 
 
 def list_hosts_without_engine(
@@ -217,7 +228,7 @@ def list_hosts_without_engine(
     if titles and not any(engine.is_chosen and engine.uses_models for engine in engines):
         yield (
             f"Calls from {', '.join(titles)} are refused, as no engine with a language model is ready. "
-            "`retinue setup` says what each lacks, and tries it."
+            "`retinue setup` names what each lacks, and tries it."
         )
     missing = {name: kind.not_installed_reason() for name, kind in retinue.engines.items()}
     for host in hosts:
@@ -246,51 +257,102 @@ def _stream_kind(stream: Any) -> str:
 
 MAX_COLUMNS = 500
 """Characters of a line."""
+MIN_TEXT_COLUMNS = 40
+"""Columns that an explanation needs beside other columns."""
+MAX_ANSWER_CHARS = 60
 INDENT = "  "
+DEFAULT = "default"
+NO_MODEL = (
+    "! No engine with a language model is ready: `retinue run` answers by rules (offline), and hosts get no answer. "
+    "Set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `retinue setup`."
+)
 
 
 @click.command(
     epilog=help_examples(
-        "retinue doctor", "retinue doctor --json", then="Exit codes: 0 all is well, 1 something needs you."
+        "retinue doctor",
+        "retinue doctor --try",
+        "retinue doctor --all --json",
+        then="Exit codes: 0 no problems, 1 there are problems to fix, or --try failed.",
     )
 )
+@click.option("--try", "is_tried", is_flag=True, help="Send one short request with the engine that auto uses.")
+@click.option("--all", "shows_all", is_flag=True, help="Show every setting, and facts about the system.")
 @json_option
 @cwd_option
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
-    """Show engines, settings and what is wrong, with what to do.
+def doctor(ctx: click.Context, is_tried: bool, shows_all: bool, as_json: bool, cwd: str | None) -> None:
+    """Show whether a model can be used, and each problem with what to do.
 
-    Every setting stands with its value and where that comes from: a call, the environment (RETINUE_…), the project's
-    .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a toolset.
+    Shows engines with the key or login found for each, settings that differ from their defaults with their source,
+    agents, and the programs that Retinue is installed in. The source of a setting is the environment (RETINUE_…), the
+    project's .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a toolset. Without --try
+    nothing is sent to a provider.
     """
     found = anyio.run(diagnose, Retinue(cwd=cwd, owns_process=True))
+    if not as_json:
+        print_lines(_render_report(found, shows_all=shows_all, columns=stdout_columns()))
+    result = _try_engine(found, cwd) if is_tried else None
     if as_json:
-        print_json(to_json(found))
-    else:
-        print_lines(_render_report(found))
-    ctx.exit(1 if found.broken else 0)
+        print_json({**to_json(found), **({"trial": result_json(result)} if result else {})})
+    ctx.exit(1 if found.broken or (is_tried and (result is None or result.failure)) else 0)
 
 
-def _render_report(found: DiagnosisReport) -> Iterator[str]:
-    yield click.style(f"retinue {found.version}", bold=True) + f" on Python {found.python}, {found.platform}"
-    yield from _render_section("Engines", render_engines(found.engines))
-    yield from _render_section("State", _render_state(found))
-    yield from _render_section("Processes", [found.processes])
-    yield from _render_section("Agents", _render_agents(found))
-    yield from _render_section("Installed in", _render_hosts(found))
-    yield from _render_section("Terminal", [", ".join(f"{name} {value}" for name, value in found.terminal.items())])
-    settings = [["NAME", "VALUE", "FROM", "WHAT IT IS"], *map(_setting_row, found.settings)]
-    yield from _render_section("Settings", render_table(settings, columns=stdout_columns() - len(INDENT)))
-    if found.problems:
-        yield from _render_section(
-            "Not taken as written", (f"{each.source}: {_format_problem(each)}" for each in found.problems)
-        )
-    yield ""
+def _try_engine(found: DiagnosisReport, cwd: str | None) -> RunResult | None:
+    """Send one short request with the engine that `auto` uses; None if it has no model."""
+    from retinue.cli.trial import REQUEST_TASK, run_trial
+
+    engine = _find_model_engine(found.engines)
+    if engine is None:
+        print_error("There is nothing to try: no engine with a language model is ready. Run `retinue setup`.")
+        return None
+    result = run_trial(engine.name, REQUEST_TASK, cwd=cwd)
+    if result.failure is None:
+        print_hint(f"It works: {engine.name} answered {to_one_line(result.text, MAX_ANSWER_CHARS)!r}.")
+    return result
+
+
+def _find_model_engine(engines: Iterable[EngineStatus]) -> EngineStatus | None:
+    return next((engine for engine in engines if engine.is_chosen and engine.uses_models), None)
+
+
+def _render_report(found: DiagnosisReport, *, shows_all: bool, columns: int) -> Iterator[str]:
+    yield from _render_verdict(found, columns)
     if found.broken:
-        yield click.style("To mend", fg="red", bold=True)
-        yield from (click.style(f"  ✗ {to_one_line(sentence, MAX_COLUMNS)}", fg="red") for sentence in found.broken)
+        problems = (line for sentence in found.broken for line in _wrap(f"✗ {sentence}", columns))
+        yield from _render_section("Problems to fix", (click.style(line, fg="red") for line in problems))
+    yield from _render_section("Engines", render_engines(found.engines, columns - len(INDENT)))
+    yield from _render_section("Settings", _render_settings(found.settings, columns, shows_all=shows_all))
+    if found.problems:
+        ignored = map(format_setting_problem, found.problems)
+        yield from _render_section("Ignored settings", (line for text in ignored for line in _wrap(text, columns)))
+    yield from _render_section("Agents", _render_agents(found, columns))
+    yield from _render_section("Installed in", _render_hosts(found))
+    yield from _render_section("State", _render_state(found, columns))
+    if shows_all:
+        yield from _render_section("Processes", _wrap(found.processes, columns))
+        facts = ", ".join(f"{name} {value}" for name, value in found.terminal.items())
+        yield from _render_section("Terminal", _wrap(facts, columns))
+
+
+def _render_verdict(found: DiagnosisReport, columns: int) -> Iterator[str]:
+    """Render whether a model can be used, the number of problems, and the version."""
+    engine = _find_model_engine(found.engines)
+    if engine:
+        yield from (
+            click.style(line, fg="green") for line in _wrap(f"✓ Ready: {engine.name}, {engine.about}", columns, 0)
+        )
     else:
-        yield click.style("✓ All is well.", fg="green")
+        yield from (click.style(line, fg="yellow") for line in _wrap(NO_MODEL, columns, 0))
+    if found.broken:
+        yield click.style(f"✗ {pluralize(len(found.broken), 'problem')} to fix", fg="red")
+    yield f"retinue {found.version} on Python {found.python}, {found.platform}"
+
+
+def _wrap(text: str, columns: int, indent: int = len(INDENT)) -> list[str]:
+    """Break a sentence between words; further lines are indented."""
+    first, *others = wrap_text(to_one_line(text, MAX_COLUMNS), columns - indent - len(INDENT), MAX_COLUMNS) or [""]
+    return [first, *(INDENT + line for line in others)]
 
 
 def _render_section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -299,27 +361,56 @@ def _render_section(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield from (f"{INDENT}{line}" for line in lines)
 
 
-def render_engines(found: Iterable[EngineStatus]) -> list[str]:
-    """Render a line for each engine: whether it can be used and, if not, what is missing."""
-    rows = []
-    for engine in found:
-        chosen = " (auto takes this one)" if engine.is_chosen else ""
-        rows.append(["✗" if engine.missing else "✓", engine.name, f"{engine.missing or engine.about}{chosen}"])
-    return render_table(rows, columns=MAX_COLUMNS)
+def render_engines(found: Iterable[EngineStatus], columns: int) -> list[str]:
+    """Render each engine: whether it can be used, the key or login that was found, and else what is missing."""
+    engines = list(found)
+    width = max((len(engine.name) for engine in engines), default=0)
+    lines: list[str] = []
+    for engine in engines:
+        mark = click.style("✗", fg="red") if engine.missing else click.style("✓", fg="green")
+        text = to_one_line(engine.missing or engine.about, MAX_COLUMNS) + (
+            " (auto uses it)" if engine.is_chosen else ""
+        )
+        indent = width + len("✓    ")
+        first, *others = wrap_text(text, max(columns - indent, MIN_TEXT_COLUMNS), MAX_COLUMNS) or [""]
+        lines += [f"{mark}  {engine.name:<{width}}  {first}", *(" " * indent + line for line in others)]
+    return lines
 
 
-def _render_state(found: DiagnosisReport) -> Iterator[str]:
+def _render_settings(settings: Iterable[SettingStatus], columns: int, *, shows_all: bool) -> Iterator[str]:
+    """Render the settings that differ from their defaults, or all; explanations move to a line below if need be."""
+    everything = list(settings)
+    shown = everything if shows_all else [each for each in everything if _is_changed(each)]
+    if shown:
+        rows = [["NAME", "VALUE", "FROM", "DESCRIPTION"], *map(_setting_row, shown)]
+        used = sum(max(text_width(row[index]) for row in rows) + len(INDENT) for index in range(3))
+        if columns - len(INDENT) - used >= MIN_TEXT_COLUMNS:
+            yield from render_table(rows, columns=columns - len(INDENT))
+        else:
+            for name, value, source, note in rows[1:]:
+                yield from _wrap(f"{name} = {value} ({source})", columns)
+                yield from (click.style(INDENT + line, fg="bright_black") for line in _wrap(note, columns))
+    if not shows_all:
+        others = f"{len(everything) - len(shown)} others have their defaults" if shown else "all have their defaults"
+        yield click.style(f"{others} (retinue doctor --all)", fg="bright_black")
+
+
+def _is_changed(setting: SettingStatus) -> bool:
+    return any(_format_source(source) != DEFAULT for source in setting.sources.values())
+
+
+def _render_state(found: DiagnosisReport, columns: int) -> Iterator[str]:
     state = found.state
     sessions = "unreadable" if state.sessions is None else pluralize(state.sessions, "session")
     yield f"{to_one_line(state.folder, MAX_COLUMNS)}: {sessions}, {format_size(state.size_bytes)}"
-    yield from (f"✗ {to_one_line(fault, MAX_COLUMNS)}" for fault in state.faults)
+    yield from (line for fault in state.faults for line in _wrap(f"✗ {fault}", columns))
 
 
-def _render_agents(found: DiagnosisReport) -> Iterator[str]:
+def _render_agents(found: DiagnosisReport, columns: int) -> Iterator[str]:
     yield f"{found.agents} can be called from here (retinue agents)"
     if count := len(found.broken_agents):
         yield f"{pluralize(count, 'file')} cannot be used (retinue agents check)"
-    yield from (f"✗ {to_one_line(remark, MAX_COLUMNS)}" for remark in found.broken_agents)
+    yield from (line for remark in found.broken_agents for line in _wrap(f"✗ {remark}", columns))
 
 
 def _render_hosts(found: DiagnosisReport) -> list[str]:
@@ -366,12 +457,4 @@ def _format_value(value: object) -> str:
 
 
 def _format_source(source: str) -> str:
-    return "default" if source.startswith("default of ") else source
-
-
-def _format_problem(problem: SettingProblem) -> str:
-    """Return the problem in one line; for an unknown setting, with the nearest name instead of all names."""
-    unknown = re.match(r"unknown setting '?(?:\w+\.)?(\w+)'? ignored", problem.message)
-    if unknown is None:
-        return to_one_line(problem.message, MAX_COLUMNS)
-    return f"{to_one_line(unknown[0], MAX_COLUMNS)}.{suggest_spelling(unknown[1], SETTING_RULES)}"
+    return DEFAULT if source.startswith("default of ") else source

@@ -12,16 +12,22 @@ from retinue.cli.commands.completion import complete_engines
 from retinue.cli.commands.doctor import EngineStatus, list_engine_status, render_engines
 from retinue.cli.commands.install import confirm_and_apply, dry_run_option, yes_option
 from retinue.cli.json_output import result_json, to_json
-from retinue.cli.options import TEXT, InvalidInputError, RunOptions, cwd_option, json_option
-from retinue.cli.printing import help_examples, is_interactive, print_answer, print_hint, print_json, print_warning
-from retinue.cli.run_output import print_failures, print_usage
-from retinue.cli.runner import make_retinue, run_plan
+from retinue.cli.options import TEXT, InvalidInputError, cwd_option, json_option
+from retinue.cli.printing import (
+    help_examples,
+    is_interactive,
+    print_answer,
+    print_hint,
+    print_json,
+    print_warning,
+    stderr_columns,
+)
+from retinue.cli.trial import REQUEST_TASK, SEARCH_TASK, run_trial
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.hosts.changes import ConfigChange, read_config
 from retinue.hosts.config_editors import UnsupportedConfigError, set_toml_values
-from retinue.model.results import RunResult
-from retinue.model.tasks import Plan, Task
+from retinue.model.tasks import Task
 from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import compute_exit_status
 
@@ -37,10 +43,6 @@ def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
     return ConfigChange(file=file, before=before, after=after or before, keeps_backup=before is not None)
 
 
-TOOLSET = "single"
-TRIAL_TASK = Task(agent="explorer", prompt="Where is the main entry point, and what does the README say it is for?")
-REQUEST_TASK = Task(agent=TRIAL_TASK.agent, prompt="Reply with the one word: ready")
-"""The trial of an engine that calls a provider itself: one request, which costs a fraction of a cent."""
 OFFLINE_NOTE = (
     "No model can be reached from here yet: until one can, `retinue run` answers by rules, and other programs are "
     "told that there is no engine. See above what each engine lacks, then run `retinue setup` again."
@@ -82,11 +84,11 @@ def setup(
 
     Looks for the engines on this computer and for their keys and logins, writes the one you choose into
     ~/.config/retinue/config.toml (the change is shown first, and what was there is kept beside it), and gives the
-    explorer one task with it, here. The api engine is tried with one cheap request. --no-run tries nothing.
+    explorer one task with it, here, or the api engine one short request. --no-run tries nothing.
     """
     retinue = Retinue(cwd=cwd)
     found = tuple(list_engine_status(retinue))
-    for line in render_engines(found):
+    for line in render_engines(found, stderr_columns()):
         click.echo(line, err=True)
     usual = next(each for each in found if each.is_chosen)
     if engine is None and not yes and not dry_run:
@@ -99,8 +101,9 @@ def setup(
     elif chosen.missing:
         print_warning(f"{chosen.name} cannot answer yet: {chosen.missing}.")
     calls_provider = retinue.engines[chosen.name].list_providers is not None
-    trial = REQUEST_TASK if calls_provider else TRIAL_TASK
-    result = None if dry_run or no_run or not is_done else _run_trial(chosen, trial, model, cwd)
+    trial = REQUEST_TASK if calls_provider else SEARCH_TASK
+    is_tried = not dry_run and not no_run and is_done and (yes or _confirm_trial(trial))
+    result = run_trial(chosen.name, trial, model=model, cwd=cwd) if is_tried else None
     if as_json:
         print_json(
             {
@@ -128,6 +131,12 @@ def _prompt_for_engine(found: tuple[EngineStatus, ...], usual: EngineStatus) -> 
     if len(ready) == 1 or not is_interactive():
         return None
     return str(click.prompt("Which one?", type=click.Choice(ready), default=usual.name, err=True))
+
+
+def _confirm_trial(task: Task) -> bool:
+    """Ask whether to try the engine; where nobody can be asked, it is tried."""
+    question = "Try it with one short request?" if task is REQUEST_TASK else "Try it with one task?"
+    return not is_interactive() or click.confirm(question, default=True, err=True)
 
 
 def _find_engine(retinue: Retinue, found: tuple[EngineStatus, ...], wanted: str) -> EngineStatus:
@@ -161,13 +170,3 @@ def _write_settings(
     except UnsupportedConfigError as error:
         lines = "\n".join(f'{name} = "{value}"' for name, value in values.items())
         raise InvalidInputError(f"{file} was not changed: {error}. Add this by hand:\n\n{lines}") from error
-
-
-def _run_trial(engine: EngineStatus, task: Task, model: str | None, cwd: str | None) -> RunResult:
-    print_hint(f"Trying it: {task.agent}, {task.prompt}")
-    options = RunOptions(engine=engine.name, model=model, cwd=cwd, max_turns=1 if task is REQUEST_TASK else None)
-    retinue, plan = make_retinue(options), Plan(tasks=(task,))
-    results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
-    print_failures(results, retinue, plan.mode, options)
-    print_usage(results, retinue, results[0].elapsed, options)
-    return results[0]

@@ -30,6 +30,10 @@ CAPABILITIES = EngineCapabilities(
     calls_functions=True,
     reports_cost=True,
 )
+FIRST_PROVIDERS = ("anthropic", "openai", "google", "openrouter")
+"""The providers that are chosen first if several have a key."""
+LOCAL_PROVIDER = "ollama"
+"""The provider that is chosen last, with the first of its models, if its server answers."""
 CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
 """Names that Claude Code's agent files use for Anthropic's models."""
 
@@ -193,14 +197,21 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def configure_providers(settings: Mapping[str, ProviderSettings]) -> Mapping[str, Provider]:
-    """Return the providers with the user's settings; those of the user's own come last, by name."""
-    found = {
-        name: provider.with_settings(settings[name]) if name in settings else provider
-        for name, provider in PROVIDERS.items()
-    }
-    for name in sorted(settings.keys() - PROVIDERS.keys()):
-        found[name] = Provider(name=name, base_url="", needs_key=False).with_settings(settings[name])
-    return found
+    """Return the providers with the user's settings; those of the user's own are among the others, by name."""
+    found = dict(PROVIDERS)
+    for name in settings.keys() - PROVIDERS.keys():
+        found[name] = Provider(name=name, base_url="", needs_key=False)
+    order = sorted(found, key=_preference)
+    return {name: found[name].with_settings(settings[name]) if name in settings else found[name] for name in order}
+
+
+def _preference(provider: str) -> tuple[int, str]:
+    """Return the sort key of a provider: those with a rank, then others by name, the local one last."""
+    if provider == LOCAL_PROVIDER:
+        return len(FIRST_PROVIDERS) + 1, provider
+    if provider in FIRST_PROVIDERS:
+        return FIRST_PROVIDERS.index(provider), provider
+    return len(FIRST_PROVIDERS), provider
 
 
 def _chat() -> Wire:
@@ -269,10 +280,42 @@ def configured_providers(
     return (provider for provider in providers.values() if provider.is_configured(environ))
 
 
+def _find_default(environ: Mapping[str, str], providers: Mapping[str, Provider]) -> Provider | None:
+    """Return the provider of a run that names none: the first that has a default model, else the first."""
+    first: Provider | None = None
+    for provider in configured_providers(environ, providers):
+        if provider.default_model:
+            return provider
+        if provider.name != LOCAL_PROVIDER:
+            first = first or provider
+        elif first is None and (served := _list_served_models(provider, environ)):
+            return structs.replace(provider, default_model=served[0])
+    return first
+
+
+def _list_served_models(provider: Provider, environ: Mapping[str, str]) -> Sequence[str] | None:
+    """Return the models of a local server; None if it does not answer."""
+    from retinue.engines.api.local_server import list_served_models
+
+    url = provider.endpoint_url(environ)
+    return list_served_models(url) if _is_http_url(url) else None
+
+
+def _local_server_problem(local: Provider, environ: Mapping[str, str]) -> str | None:
+    """Return why the local server cannot be used although it is configured; None if it can."""
+    served, url = _list_served_models(local, environ), local.endpoint_url(environ)
+    if served is None:
+        return f"no server answers at {url} (OLLAMA_HOST): start it with `ollama serve`"
+    return None if served else f"the server at {url} has no model: get one with `ollama pull`"
+
+
 def not_configured_reason(environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS) -> str | None:
     """Return why no provider can be used and what to do; None if one can."""
-    if next(configured_providers(environ, providers), None):
+    if _find_default(environ, providers):
         return None
+    local = providers[LOCAL_PROVIDER]
+    if local.is_configured(environ) and (problem := _local_server_problem(local, environ)):
+        return problem
     keys = ", ".join(name for provider in PROVIDERS.values() for name in provider.key_variables[:1])
     return f"no provider key is set. Set one of {keys}, or OLLAMA_HOST"
 
@@ -284,7 +327,7 @@ def describe_default(
 
     `model` is the user's setting.
     """
-    if next(configured_providers(environ, providers), None) is None:
+    if _find_default(environ, providers) is None:
         return "models of a provider, in this process: all it needs is a key"
     try:
         choice = choose_model(model, None, environ, providers)
@@ -302,22 +345,41 @@ def list_providers(
         chosen = choose_model(model, None, environ, providers).provider.name
     except EngineError:
         chosen = None
-    return tuple(
-        ProviderStatus(
-            name=each.name,
-            model=_describe_default_model(each),
-            configured_by=each.configured_by(environ),
-            missing=None if each.is_configured(environ) else each.missing_reason(),
-            is_chosen=each.name == chosen,
-        )
-        for each in providers.values()
+    return tuple(_describe_provider(each, environ, is_chosen=each.name == chosen) for each in providers.values())
+
+
+def _describe_provider(provider: Provider, environ: Mapping[str, str], *, is_chosen: bool) -> ProviderStatus:
+    missing = None if provider.is_configured(environ) else provider.missing_reason()
+    model = provider.default_model
+    if provider.name == LOCAL_PROVIDER and missing is None:
+        missing = _local_server_problem(provider, environ)
+        model = model or next(iter(_list_served_models(provider, environ) or ()), None)
+    return ProviderStatus(
+        name=provider.name,
+        model=_describe_default_model(provider, model),
+        configured_by=provider.configured_by(environ),
+        missing=missing,
+        is_chosen=is_chosen,
     )
 
 
-def _describe_default_model(provider: Provider) -> KnownModel | None:
+def find_model_problem(
+    model: str | None,
+    provider: str | None,
+    environ: Mapping[str, str],
+    providers: Mapping[str, Provider] = PROVIDERS,
+) -> Failure | None:
+    """Return why a run on this model could not start; None if it can."""
+    try:
+        choose_model(model, provider, environ, providers)
+    except EngineError as error:
+        return error.failure
+    return None
+
+
+def _describe_default_model(provider: Provider, model: str | None) -> KnownModel | None:
     from retinue.engines.api.pricing import describe_model
 
-    model = provider.default_model
     return describe_model(provider.name, model, provider.configured_window(model)) if model else None
 
 
@@ -362,7 +424,7 @@ def choose_model(
     named, model = _split_model(requested, provider, providers)
     if named:
         return _make_choice(named, model, environ)
-    default = next(configured_providers(environ, providers), None)
+    default = _find_default(environ, providers)
     if default is None:
         raise _unusable(f"The api engine cannot be used: {not_configured_reason(environ, providers)}.", "no_provider")
     if model is None:
