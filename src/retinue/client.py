@@ -28,11 +28,13 @@ from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_set
 from retinue.engines.base import EngineInfo
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure, RefusedError
+from retinue.model.providers import find_listed_model
 from retinue.model.results import ExecutionReport, OutputType, RunResult, StructuredResult, compute_exit_code
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.runtime.active_run import ABORTED
 from retinue.runtime.event_bus import EventSubscription
+from retinue.runtime.model_choice import unlisted_model
 from retinue.runtime.orchestrator import OnRunsStarted, Orchestrator
 from retinue.runtime.recorder import PastRun, restore_session
 from retinue.runtime.result_types import convert_result, make_schema
@@ -291,20 +293,31 @@ class Retinue(StoredSessions):
         """Return the context of a call from this process, with the depth and authority that the environment sets."""
         depth, max_depth = read_depth(self._environ)
         info = TOOLSETS.get(toolset)  # a server may call with tools of its own
+        chosen = _validate_settings(settings)
+        if "model" in chosen:
+            self._validate_model_choice(toolset, chosen["model"])
         return CallContext(
             toolset=toolset,
             cwd=self._cwd,
             lineage=Lineage(root=self._root, parent_call=parent_call or f"call-{os.urandom(8).hex()}", depth=depth),
             authority=read_tool_ceiling(self._environ),
-            settings={**self._setting_overrides, **_validate_settings(settings)}
-            if settings
-            else self._setting_overrides,
+            settings={**self._setting_overrides, **chosen} if chosen else self._setting_overrides,
             max_depth=max_depth,
             finalize=finalize,
             bounded_prompt=info is not None and info.bounded_prompt,
             resume_as_transcript=info is not None and info.resume_as_transcript,
             offline_may_answer=self._offline_may_answer,
         )
+
+    def _validate_model_choice(self, toolset: str, model: str) -> None:
+        """Check that a model chosen with a call is one of those the user lists, if the user lists any.
+
+        Raises:
+            ValueError: it is not.
+        """
+        patterns = self.settings(toolset).settings.models
+        if patterns is not None and find_listed_model(model, patterns) is None:
+            raise ValueError(unlisted_model(model, patterns).message)
 
     def events(self, *, deltas: bool = True) -> EventSubscription:
         """Subscribe to all events: `async with retinue.events() as events: async for event in events: …`."""

@@ -9,6 +9,7 @@ import re
 import pytest
 
 SCRIPTED = ("--engine", "scripted")
+DONE = [{"say": "done"}]
 
 
 def test_run_prints_only_the_answer_on_stdout(cli):
@@ -330,6 +331,45 @@ def test_tasks_of_a_plan_have_output_schemas(cli):
     plan = {"tasks": [{"agent": "explorer", "prompt": "count", "outputSchema": SCHEMA}]}
     result = cli("delegate", "-", *SCRIPTED, "--json", stdin=json.dumps(plan), script=[{"finalize": {"total": 3}}])
     assert json.loads(result.stdout)["results"][0]["structured"] == {"total": 3}
+
+
+# -- model and effort ------------------------------------------------------------------------------
+
+
+def test_model_and_effort_of_the_command_are_used_or_reported(cli):
+    result = cli(
+        "run", "explorer", "look", *SCRIPTED, "--model", "any/model", "--effort", "high", "--json", script=DONE
+    )
+    found = json.loads(result.stdout)
+    assert (found["actual"]["declaredModel"], found["actual"]["notApplied"]) == ("any/model", ["thinking"])
+
+
+def test_unknown_effort_is_refused(cli):
+    result = cli("run", "explorer", "look", "--effort", "extreme")
+    assert result.exit_code == 2
+    assert "'extreme' is not one of 'off', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["delegate", "chain"])
+def test_tasks_of_a_plan_choose_model_and_effort(cli, command):
+    plan = {"tasks": [{"agent": "explorer", "prompt": "look", "model": "any/model", "effort": "high"}]}
+    result = cli(command, "-", *SCRIPTED, "--json", stdin=json.dumps(plan), script=DONE)
+    (found,) = json.loads(result.stdout)["results"]
+    assert (found["actual"]["declaredModel"], found["actual"]["notApplied"]) == ("any/model", ["thinking"])
+
+
+def test_model_that_the_user_does_not_list_is_refused(cli, monkeypatch):
+    monkeypatch.setenv("RETINUE_MODELS", "anthropic/*")
+    result = cli("run", "explorer", "look", *SCRIPTED, "--model", "openai/gpt-5", script=DONE)
+    assert result.exit_code == 2
+    assert (
+        'The model "openai/gpt-5" is not among those that a call may choose: anthropic/* (setting models)'
+        in result.stderr
+    )
+    plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "look", "model": "openai/gpt-5"}]})
+    assert cli("delegate", "-", *SCRIPTED, stdin=plan, script=DONE).exit_code == 2
+    plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "look", "model": "anthropic/claude"}]})
+    assert cli("delegate", "-", *SCRIPTED, stdin=plan, script=DONE).exit_code == 0
 
 
 # -- JSON ------------------------------------------------------------------------------------------

@@ -120,6 +120,25 @@ async def test_a_setting_that_does_not_exist_or_cannot_have_its_value_raises(scr
             await retinue.run("explorer", "Look", **settings)
 
 
+async def test_model_that_the_user_does_not_list_raises_or_refuses_its_task(scratch_home):
+    named = 'The model "openai/gpt-5" is not among those that a call may choose: anthropic/*'
+    tasks = [Task(agent="explorer", prompt="Look", model=each) for each in ("openai/gpt-5", "anthropic/claude")]
+    async with stage(scratch_home, reply("ok"), settings={"models": ["anthropic/*"]}) as retinue:
+        with pytest.raises(ValueError, match=named.replace("*", r"\*")):
+            await retinue.run("explorer", "Look", model="openai/gpt-5")
+        refused, completed = await retinue.delegate(tasks)
+    assert refused.failure is not None
+    assert refused.failure.message.startswith(named)
+    assert (refused.failure.code, refused.failure.reason) == (ErrorCode.INVALID_INPUT, "models")
+    assert (refused.was_started, completed.failure, completed.spec.model) == (False, None, "anthropic/claude")
+
+
+async def test_programs_choose_any_model_where_the_user_lists_none(scratch_home):
+    async with stage(scratch_home, reply("ok")) as retinue:
+        result = await retinue.run("explorer", "Look", model="any/model", effort="high")
+    assert (result.spec.model, result.spec.agent.thinking) == ("any/model", "high")
+
+
 async def test_no_task_at_all_raises(scratch_home):
     async with stage(scratch_home, reply("ok")) as retinue:
         with pytest.raises(ValueError, match="There is no task"):

@@ -215,3 +215,48 @@ def test_huge_number_is_clamped(layer):
 def test_a_vault_may_be_below_home(scratch_home, tmp_path):
     write(scratch_home / ".config/retinue/config.toml", 'vault = "~/vault"')
     assert settings_of(scratch_home, tmp_path).settings.vault == str(scratch_home / "vault")
+
+
+# -- models that calls may choose ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "patterns"),
+    [
+        (user(models=["anthropic/*", " openai/gpt-* "]), ("anthropic/*", "openai/gpt-*")),
+        (environment_layer({"RETINUE_MODELS": "anthropic/*, openai/gpt-*"}), ("anthropic/*", "openai/gpt-*")),
+        (user(models=[]), ()),
+        (environment_layer({}), None),
+    ],
+)
+def test_models_are_patterns(layer, patterns):
+    found = resolve_settings("nested", [layer])
+    assert (found.settings.models, found.problems) == (patterns, ())
+
+
+@pytest.mark.parametrize("value", [7, [7], ["x" * 201], ["a\nb"]])
+def test_models_that_are_no_patterns_are_ignored_and_reported(value):
+    found = resolve_settings("nested", [user(models=value)])
+    assert found.settings.models is None
+    assert [problem.message.split(" = ")[0] for problem in found.problems] == ["models"]
+
+
+def test_a_project_may_narrow_the_models_of_the_user():
+    layers = [project(models=["anthropic/claude-haiku-*", "openai/*"]), user(models=["anthropic/*"])]
+    found = resolve_settings("nested", layers)
+    assert found.settings.models == ("anthropic/claude-haiku-*",)
+    message = "models: openai/* ignored: your own list (anthropic/*) does not cover it"
+    assert found.problems == (SettingProblem("project", message),)
+
+
+def test_a_project_cannot_list_models_where_the_user_lists_none():
+    found = resolve_settings("nested", [project(models=["openai/*"])])
+    assert found.settings.models is None
+    message = "models ignored: a project can only narrow your own list"
+    assert found.problems == (SettingProblem("project", message),)
+
+
+def test_effort_is_a_thinking_level_and_not_a_projects_to_set():
+    assert resolve_settings("nested", [user(effort="high")]).settings.effort == "high"
+    assert resolve_settings("nested", [project(effort="high")]).settings.effort is None
+    assert resolve_settings("nested", [user(effort="extreme")]).settings.effort is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.model.providers import join_model, same_model, strip_provider
+from retinue.model.providers import covers_model, find_listed_model, join_model, same_model, strip_provider
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,46 @@ def test_spellings_of_one_model_are_equal(one, other):
 def test_different_models_are_not_equal(one, other):
     assert not same_model(one, other)
     assert not same_model(other, one)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model"),
+    [
+        ("anthropic/*", "anthropic/claude-opus-5-5"),
+        ("anthropic/*", "anthropic:claude-opus-5-5"),
+        ("Anthropic/*", "anthropic/Claude-Opus"),
+        ("anthropic/claude-*-5-5", "anthropic/claude-opus-5-5:high"),
+        ("claude-*", "anthropic/claude-opus-5-5"),
+        ("claude-*", "openrouter/anthropic/claude-opus-5-5"),
+        ("*", "ollama/llama3:8b"),
+        ("ollama/llama3:8b", "ollama:llama3:8b"),
+        ("openai/gpt-*", "openai/gpt-*-mini"),
+        ("*haiku*", "anthropic/claude-haiku-5"),
+    ],
+)
+def test_pattern_covers_models_and_narrower_patterns(pattern, model):
+    assert covers_model(pattern, model)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "model"),
+    [
+        ("anthropic/*", "claude-opus-5-5"),
+        ("anthropic/*", "anthropicx/claude"),
+        ("anthropic/*", "*"),
+        ("claude-*", "anthropic/gpt"),
+        ("claude-*-5", "claude-5"),
+        ("openai/gpt-*-mini", "openai/gpt-*"),
+        ("openai/gpt-?", "openai/gpt-5"),
+        ("", "openai/gpt-5"),
+    ],
+)
+def test_pattern_does_not_cover_other_models_or_wider_patterns(pattern, model):
+    assert not covers_model(pattern, model)
+
+
+def test_alias_of_claude_files_is_listed_as_a_model_of_anthropic():
+    assert find_listed_model("sonnet", ["anthropic/*"]) == "anthropic/sonnet"
+    assert find_listed_model("sonnet", ["openai/*", "sonnet"]) == "sonnet"
+    assert find_listed_model("sonnet", ["openai/*"]) is None
+    assert find_listed_model("claude-sonnet-5-5", ["anthropic/*"]) is None

@@ -15,6 +15,9 @@ from retinue.sessions.memory import MemoryStore
 from retinue.toolsets.base import ToolResult
 
 SPAWN = "spawn_subagent"
+SUPPORTED = (
+    "Supported parameters: mode, agent, task, tasks, outputSchema; in tasks: agent, task, cwd, timeout, outputSchema"
+)
 SCOUT = Agent(name="scout", description="Looks.", body="You scout.", tools=("read",))
 WRITER = Agent(name="writer", description="Writes.", body="You write.", tools=("read", "write"))
 
@@ -50,11 +53,12 @@ async def test_modes_are_plain_arguments_with_a_small_schema(open_host):
     async with open_host(toolset="nested", settings={"max_tasks": 7}) as host:
         spawn, info = host.tools()
     fields = spawn.input_schema["properties"]
-    assert list(fields) == ["mode", "agent", "task", "tasks"]
+    assert list(fields) == ["mode", "agent", "task", "outputSchema", "tasks"]
     assert (fields["mode"]["enum"], fields["mode"]["default"]) == (["single", "chain", "parallel"], "single")
     assert (fields["tasks"]["minItems"], fields["tasks"]["maxItems"]) == (1, 7)
     item = fields["tasks"]["items"]
-    assert (list(item["properties"]), item["required"]) == (["agent", "task", "cwd", "timeout"], ["agent", "task"])
+    assert list(item["properties"]) == ["agent", "task", "cwd", "timeout", "outputSchema"]
+    assert item["required"] == ["agent", "task"]
     assert (list(info.input_schema["properties"]), info.input_schema["required"]) == (["agent"], ["agent"])
 
 
@@ -131,21 +135,18 @@ async def test_spawn_ignores_unknown_fields_with_a_notice(open_host):
         result = await host.use(arguments, tool=SPAWN)
         (one,) = result.details["results"]
         events = [stamped.event async for stamped in host.retinue.history(one["subagentId"])]
-    notice = (
-        "Ignored parameters: model, tasks.files. "
-        "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
-    )
+    notice = f"Ignored parameters: model, tasks.files. {SUPPORTED}"
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
     assert result.text == f"=== 1 scout: ok ===\ndone\n\n{notice}"
     assert not result.is_error
 
 
 async def test_parameters_of_other_delegation_tools_are_named_as_ignored(open_host):
-    more = {"model": "big", "effort": "high", "isolation": "worktree", "run_in_background": True, "outputSchema": {}}
+    more = {"model": "big", "effort": "high", "isolation": "worktree", "run_in_background": True}
     result, _ = await spawn(open_host, {**task_of("scout", "Look."), **more}, reply("done"))
     assert result.text == (
-        "done\n\nIgnored parameters: model, effort, isolation, run_in_background, outputSchema. "
-        "Supported parameters: mode, agent, task, tasks; in tasks: agent, task, cwd, timeout"
+        f"done\n\nIgnored parameters: isolation, run_in_background. {SUPPORTED}\n\n"
+        "Ignored model and effort: the user's setting models lists none that a call may choose"
     )
 
 

@@ -14,13 +14,13 @@ import msgspec
 from retinue.agents.agent import Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
+from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import Secret
 
 INHERIT_WORDS = frozenset({"*", "all", "inherit", "null", "~"})
 """Values of a tool list that inherit the caller's tools."""
 EMPTY_WORDS = frozenset({"none", "null", "~", ""})
 
-THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 MIN_TIMEOUT, MAX_TIMEOUT = 1.0, 7 * 86400.0
 MAX_TURNS = 10_000
 MAX_DEPTH = 64

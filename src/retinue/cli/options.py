@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from retinue.cli.commands.completion import complete_engines
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.providers import THINKING_LEVELS
 from retinue.model.tasks import Task
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 from retinue.toolsets.base import REFUSED_EXIT_CODE
@@ -164,6 +165,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
     engine: str | None = None
     model: str | None = None
+    effort: str | None = None
     cwd: str | None = None
     timeout: float | None = None
     max_depth: int | None = None
@@ -249,7 +251,8 @@ _RUN_OPTIONS = (
         shell_complete=complete_engines,
         help="What executes the runs: auto, offline, …; `retinue doctor` lists them.",
     ),
-    click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, in the engine's own words."),
+    click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, as provider/model."),
+    click.option("--effort", type=click.Choice(THINKING_LEVELS), help="How much the model thinks."),
     cwd_option,
     click.option("--timeout", type=DurationType(1), metavar="TIME", help="How long a run may take: 90, 15m, 2h."),
     click.option(

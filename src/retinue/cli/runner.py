@@ -258,7 +258,10 @@ def run_plan(
         from retinue.cli.trust_prompt import ask_for_trust
 
         ask_for_trust(retinue, [task.agent for task in plan.tasks if task.agent])
-    call = structs.replace(retinue.call(toolset), records_refusals=False)
+    try:
+        call = structs.replace(retinue.call(toolset, model=options.model), records_refusals=False)
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from error
     only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
         with live_view(retinue, toolset, options, answer=answer) as view:

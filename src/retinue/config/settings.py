@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.model.providers import ProviderSettings
+from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS, ProviderSettings, covers_model
 from retinue.model.runs import Limits
 from retinue.support.formatting import suggest_spelling
 
@@ -52,6 +52,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     engine: str = "auto"
     model: str | None = None
+    effort: str | None = None
+    """The thinking level of runs whose agent names none."""
+    models: tuple[str, ...] | None = None
+    """Patterns of the models that calls may choose. None: people and programs any, other models none."""
     timeout: float = 1800.0
     idle_timeout: float = 0.0
     """Seconds without an event while no tool runs; 0 is off."""
@@ -143,6 +147,10 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     "enabled": SettingRule(in_project=_NEVER, note="whether anything is dispatched at all"),
     "engine": SettingRule(in_project=_NEVER, note="`auto` or the name of an engine"),
     "model": SettingRule(in_project=_NEVER, note="the engine's default model if none is named"),
+    "effort": SettingRule(
+        in_project=_NEVER, choices=THINKING_LEVELS, note="how much a model thinks; its own default if not set"
+    ),
+    "models": SettingRule(note="models that calls may choose, such as `anthropic/*`; in a variable with commas"),
     "timeout": SettingRule(low=1.0, high=7 * 86400.0, note="seconds a run may take"),
     "idle_timeout": SettingRule(zero_is_off=True, note="seconds without an event while no tool runs; 0 is off"),
     "ceiling_factor": SettingRule(low=1.0, high=100.0, note="extensions end at this many timeouts"),
@@ -325,6 +333,8 @@ def _validate_value(
         problems.append(
             SettingProblem(layer.name, f"{_quote_setting(layer, key, value)} is out of range; {clamped!r} is used")
         )
+    if layer.is_project and isinstance(clamped, tuple):
+        return _narrow(layer, key, clamped, weaker, problems)
     if (
         layer.is_project
         and rule.in_project is ProjectPolicy.LOWER
@@ -339,12 +349,38 @@ class SettingValueError(Exception):
     """A value that a setting cannot have; the message has what was expected."""
 
 
+PATTERNS_EXPECTED = "expected patterns such as anthropic/*"
 _TYPE_NAMES: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def _quote_setting(layer: SettingsLayer, key: str, value: Any) -> str:
     """Return a setting as it is written in its source."""
     return f"{_VARIABLES[key]}={value!r}" if layer.name == ENVIRONMENT else f"{key} = {value!r}"
+
+
+def _narrow(
+    layer: SettingsLayer, key: str, patterns: tuple[str, ...], wider: Any, problems: list[SettingProblem]
+) -> _AcceptedValue | None:
+    """Return the patterns of a project that allow nothing new, or None where only the user's list would allow any."""
+    if wider is None:
+        problems.append(SettingProblem(layer.name, f"{key} ignored: a project can only narrow your own list"))
+        return None
+    kept = tuple(each for each in patterns if any(covers_model(other, each) for other in wider))
+    if dropped := [each for each in patterns if each not in kept]:
+        message = f"{key}: {', '.join(dropped)} ignored: your own list ({', '.join(wider)}) does not cover it"
+        problems.append(SettingProblem(layer.name, message))
+    return _AcceptedValue(kept)
+
+
+def _convert_patterns(value: Any) -> tuple[str, ...]:
+    try:
+        given = value.split(",") if isinstance(value, str) else msgspec.convert(value, tuple[str, ...])
+    except msgspec.ValidationError as error:
+        raise SettingValueError(PATTERNS_EXPECTED) from error
+    patterns = tuple(each.strip() for each in given if each.strip())
+    if any(len(each) > MAX_MODEL_CHARS or not each.isprintable() for each in patterns):
+        raise SettingValueError(PATTERNS_EXPECTED)
+    return patterns
 
 
 def _convert(key: str, value: Any) -> Any:
@@ -360,6 +396,8 @@ def _convert(key: str, value: Any) -> Any:
         return value.lower() in TRUE_WORDS
     if kind in (int, float) and isinstance(value, bool):
         raise SettingValueError("expected a number")
+    if key == "models":
+        return _convert_patterns(value)
     choices = SETTING_RULES[key].choices
     if choices and value not in choices:
         raise SettingValueError(f"expected one of {', '.join(choices)}")

@@ -165,6 +165,8 @@ class Notice(Struct, frozen=True, tag="notice", rename="camel", omit_defaults=Tr
     message: str
     compaction: Compaction | None = None
     """The summary that the conversation goes on from, where the notice reports one."""
+    preference: str | None = None
+    """The preference that is not applied, by its name in an agent's file."""
 
 
 BUDGET_WAIT_NOTICE_CODE = "budget_wait"

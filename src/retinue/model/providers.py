@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -53,8 +54,14 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Tokens its models take, all or each by name, where the price lists do not know them."""
 
 
+THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+"""How much a model thinks before it answers; every engine maps them to its own names."""
+CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
+"""Names that Claude Code's agent files use for Anthropic's models."""
+MAX_MODEL_CHARS = 200
+
 _SEPARATOR = re.compile("[/:]")
-_THINKING_SUFFIX = re.compile(":(?:off|minimal|low|medium|high|xhigh|max)$")
+_THINKING_SUFFIX = re.compile(f":(?:{'|'.join(THINKING_LEVELS)})$")
 """pi accepts a thinking level at the end of a model's name."""
 
 
@@ -86,9 +93,44 @@ def same_model(one: str | None, other: str | None) -> bool:
     return normalize_model(one) == normalize_model(other) or first == _bare(second) or second == _bare(first)
 
 
+def find_listed_model(model: str, patterns: Sequence[str]) -> str | None:
+    """Return the model as an engine takes it if a pattern such as `anthropic/*` covers it; None if none does.
+
+    A name without a provider is not one of any provider's: only the aliases of Claude files are, of Anthropic's.
+    """
+    spellings = (model, f"anthropic/{model}") if model in CLAUDE_ALIASES else (model,)
+    return next((name for name in spellings if any(covers_model(each, name) for each in patterns)), None)
+
+
+def covers_model(pattern: str, model: str) -> bool:
+    """Return whether a pattern covers a model, or all that another pattern covers; `*` stands for any text.
+
+    A pattern without a provider covers the models of this name of every provider.
+    """
+    wanted, name = normalize_model(pattern), normalize_model(model)
+    return _matches(wanted, name) or ("/" not in wanted and _matches(f"*/{wanted}", name))
+
+
 def normalize_model(model: str | None) -> str:
     """Return one spelling for all spellings of a model with its provider; empty without a model."""
     return _SEPARATOR.sub("/", _plain(model or ""), count=1)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Return whether the text matches; no regular expression, since both may come from a project or a model."""
+    first, *others = pattern.split("*")
+    if not others:
+        return text == pattern
+    *middle, last = others
+    position, end = len(first), len(text) - len(last)
+    if position > end or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:
+        found = text.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
 
 
 def _plain(model: str) -> str:

@@ -33,6 +33,10 @@ class Task(Struct, frozen=True, kw_only=True):
     files: tuple[FileSlice, ...] = ()
     output_schema: Mapping[str, Any] | None = None
     """JSON Schema of its result; wins over that of the agent."""
+    model: str | None = None
+    """The model to use, as `provider/model`; wins over that of the agent and of the settings."""
+    effort: str | None = None
+    """The thinking level; wins over that of the agent and of the settings."""
 
 
 class Mode(StrEnum):

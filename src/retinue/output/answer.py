@@ -187,6 +187,8 @@ class AnswerCollector:
         self._items = BoundedItems()
         self._tools: dict[str, int] = {}
         self._returned = 0
+        self.not_applied: tuple[str, ...] = ()
+        """The preferences that the engine did not apply, beside those it does not support at all."""
         self._notices: list[str] = []
         self._seen = False
         self._worked: type[Event] | None = None
@@ -224,7 +226,9 @@ class AnswerCollector:
         match event:
             case OutputBytesCounted(dropped=dropped):
                 self.dropped_bytes += dropped
-            case Notice(code, message):
+            case Notice(code=code, message=message, preference=preference):
+                if preference and preference not in self.not_applied:
+                    self.not_applied = (*self.not_applied, preference)
                 self._is_continued = self._is_continued or code == CONTINUED_NOTICE_CODE
                 if message not in self._notices:
                     self._notices = [*self._notices[1 - MAX_NOTICES :], message]

@@ -286,7 +286,11 @@ class ActiveRun:
                 tools_removed=spec.grant.removed,
                 tools_missing=spec.grant.missing,
                 tools_used=tools_used,
-                not_applied=spec.unsupported_preferences,
+                not_applied=tuple(
+                    dict.fromkeys(
+                        (*spec.unsupported_preferences, *(each for c in collectors for each in c.not_applied))
+                    )
+                ),
                 limits=spec.limits,
                 attempts=tuple(attempts),
                 nested_usage=self.budget.child_usage,

@@ -34,6 +34,7 @@ from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, T
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.delegation import DelegationTools, child_context
+from retinue.runtime.model_choice import apply_choices
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
@@ -228,6 +229,8 @@ class Planner:
         admitted: AdmittedCall,
     ) -> PlannedRun:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
+        chosen = apply_choices(task, agent, admitted.settings, admitted.explicit_settings)
+        agent = agent if isinstance(chosen, Failure) else chosen
         draft = _TaskDraft(
             task=task,
             found=found,
@@ -238,6 +241,8 @@ class Planner:
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
         failure = await self._complete_draft(draft, admitted)
+        if failure is None and isinstance(chosen, Failure):
+            failure = chosen
         spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
         return PlannedRun(
@@ -268,7 +273,7 @@ class Planner:
         if isinstance(schema, Failure):
             return failure or schema
         draft.output_schema = schema
-        draft.model = _choose_model(agent, admitted)
+        draft.model = agent.model if draft.task.model else _choose_model(agent, admitted)
         draft.environment = self._build_environment(draft, engine, admitted)
         draft.native_folder = call.native_folder or f"{self._engine_session_dir}{os.sep}{engine.name}"
         draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}

@@ -20,6 +20,7 @@ from retinue.config.settings import Settings
 from retinue.engines.base import EngineInfo
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Mode, Plan, Task
 from retinue.prompts.compose import PREVIOUS_PLACEHOLDER, TASK_PLACEHOLDER, fill_first_step
 from retinue.sessions.store import SessionSummary
@@ -152,6 +153,15 @@ def _task_problem(task: Task, max_bytes: int) -> str | None:
     for part in task.files:
         if not _is_valid_slice(part):
             return f"names a part of {part.path} that cannot be: lines count from 1"
+    return _choice_problem(task)
+
+
+def _choice_problem(task: Task) -> str | None:
+    model, effort = task.model, task.effort
+    if model is not None and not (model.strip() and model.isprintable() and len(model) <= MAX_MODEL_CHARS):
+        return f"has a model that is no name of at most {MAX_MODEL_CHARS} characters: write it as provider/model"
+    if effort is not None and effort not in THINKING_LEVELS:
+        return f"has the effort {effort[:20]!a}: it must be one of {', '.join(THINKING_LEVELS)}"
     return None
 
 

@@ -13,8 +13,20 @@ JsonObject = Mapping[str, Any]
 MAX_IGNORED_CHARS = 200
 """Characters of the notice that names ignored input fields."""
 
-_TYPES: Mapping[str, Any] = {"string": str, "number": int | float, "integer": int | float, "array": list}
-_TYPE_NOUNS = {"string": "a string", "number": "a number", "integer": "a number", "array": "an array"}
+_TYPES: Mapping[str, Any] = {
+    "string": str,
+    "number": int | float,
+    "integer": int | float,
+    "array": list,
+    "object": dict,
+}
+_TYPE_NOUNS = {
+    "string": "a string",
+    "number": "a number",
+    "integer": "a number",
+    "array": "an array",
+    "object": "an object",
+}
 
 
 def invalid_input(message: str) -> RefusedError:

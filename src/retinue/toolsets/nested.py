@@ -8,12 +8,14 @@ from typing import Any
 
 from msgspec import structs
 
+from retinue.config.settings import Settings
 from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import AnswerStatus, RunResult
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.runtime.active_run import ABORTED
+from retinue.runtime.model_choice import drop_unlisted_choices
 from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunState
 from retinue.toolsets import inputs
 from retinue.toolsets.base import (
@@ -31,6 +33,16 @@ from retinue.toolsets.base import (
     storage_warning,
 )
 from retinue.toolsets.inputs import JsonObject
+from retinue.toolsets.task_choices import (
+    CHOICE_FIELDS,
+    CHOICE_NOUNS,
+    decode_choices,
+    decode_output_schema,
+    offered_choices,
+    structured_details,
+    structured_value,
+    unapplied_notices,
+)
 
 SPAWN_TOOL, INFO_TOOL = "spawn_subagent", "agent_info"
 
@@ -48,12 +60,13 @@ _TASK_SCHEMA: JsonObject = {
     "cwd": {"type": "string", "description": "Absolute path of the directory it works in"},
     "timeout": {"type": "number", "minimum": 1, "description": "Seconds it may take"},
 }
-_SINGLE_FIELDS = ("agent", "task")
-_SINGLE_SCHEMA = {name: _TASK_SCHEMA[name] for name in _SINGLE_FIELDS}
+_REQUIRED_FIELDS = ("agent", "task")
+_TASK_FIELDS: JsonObject = {**_TASK_SCHEMA, **CHOICE_FIELDS}
+_SINGLE_FIELDS: JsonObject = {name: _TASK_FIELDS[name] for name in (*_REQUIRED_FIELDS, *CHOICE_FIELDS)}
 """The fields of a task that the input itself has in mode single."""
-_INPUT_FIELDS = ("mode", *_SINGLE_FIELDS, "tasks")
+_INPUT_FIELDS = ("mode", *_REQUIRED_FIELDS, "tasks")
 _MODES = (Mode.SINGLE, Mode.CHAIN, Mode.PARALLEL)
-_TASK_NOUNS = {"timeout": "a number of seconds"}
+_TASK_NOUNS = {"timeout": "a number of seconds", **CHOICE_NOUNS}
 
 INFO_SCHEMA: JsonObject = {
     "type": "object",
@@ -65,8 +78,9 @@ _MAX_LINE_CHARS = 2000
 """Characters of one field of an agent's file, shown on one line."""
 
 
-def make_spawn_schema(max_tasks: int) -> JsonObject:
-    item = {"type": "object", "properties": _TASK_SCHEMA, "required": list(_SINGLE_FIELDS)}
+def make_spawn_schema(settings: Settings) -> JsonObject:
+    choices = offered_choices(settings)
+    item = {"type": "object", "properties": {**_TASK_SCHEMA, **choices}, "required": list(_REQUIRED_FIELDS)}
     return {
         "type": "object",
         "properties": {
@@ -76,8 +90,9 @@ def make_spawn_schema(max_tasks: int) -> JsonObject:
                 "default": Mode.SINGLE,
                 "description": "single takes agent and task; chain and parallel take tasks",
             },
-            **_SINGLE_SCHEMA,
-            "tasks": {"type": "array", "minItems": 1, "maxItems": max_tasks, "items": item},
+            **{name: _TASK_SCHEMA[name] for name in _REQUIRED_FIELDS},
+            **choices,
+            "tasks": {"type": "array", "minItems": 1, "maxItems": settings.max_tasks, "items": item},
         },
     }
 
@@ -103,7 +118,7 @@ class NestedToolset(OrchestratedToolset):
             ToolDefinition(
                 name=SPAWN_TOOL,
                 description="\n".join([SPAWN_DESCRIPTION, "", "Agents:", *agents]),
-                input_schema=make_spawn_schema(settings.max_tasks),
+                input_schema=make_spawn_schema(settings),
                 run=self.spawn,
             ),
             ToolDefinition(
@@ -128,8 +143,8 @@ class NestedToolset(OrchestratedToolset):
         )
         try:
             admitted = self._orchestrator.authorize(call)
-            plan = _decode_plan(arguments)
-            notices = _describe_ignored_fields(arguments)
+            plan, ignored_choices = drop_unlisted_choices(_decode_plan(arguments), admitted.settings)
+            notices = (*_describe_ignored_fields(arguments, admitted.settings), *ignored_choices)
             noted_call = structs.replace(call, notices=(*call.notices, *notices))
             results = await self.run_plan(
                 plan,
@@ -141,7 +156,7 @@ class NestedToolset(OrchestratedToolset):
             )
         except RefusedError as refusal:
             return self.refusal_result(refusal.failure, call, SPAWN_TOOL, mode)
-        return self.append_notices(_render_answer(results, plan), notices)
+        return self.append_notices(_render_answer(results, plan), (*notices, *unapplied_notices(plan, results)))
 
     async def describe_agent(
         self, arguments: Any, call: CallContext, update: OnPartialResult | None = None
@@ -201,18 +216,18 @@ def _decode_plan(arguments: Any) -> Plan:
         RefusedError: `invalid_input`, naming the field.
     """
     given = inputs.require_object(arguments, SPAWN_TOOL, " with agent and task, or with tasks")
-    fields = inputs.decode_fields({"mode": {"type": "string"}, **_SINGLE_SCHEMA}, given)
+    fields = inputs.decode_fields({name: {"type": "string"} for name in ("mode", *_REQUIRED_FIELDS)}, given)
     mode, tasks = _guess_mode(given), given.get("tasks")
     if fields.get("mode", mode) != mode:
         raise inputs.invalid_input(f"Unknown mode: {fields['mode']}. Modes: {', '.join(_MODES)}")
     if tasks is not None:
-        for name in _SINGLE_FIELDS:
+        for name in _REQUIRED_FIELDS:
             if name in fields:
                 raise inputs.invalid_input(f"Give agent and task, or tasks: not both {name} and tasks")
     if mode is Mode.SINGLE:
         if tasks is not None:
             raise inputs.invalid_input("Mode single takes agent and task; tasks needs mode chain or parallel")
-        return Plan(tasks=(_decode_task(_SINGLE_SCHEMA, given),), mode=mode)
+        return Plan(tasks=(_decode_task(_SINGLE_FIELDS, given),), mode=mode)
     if tasks is None:
         raise inputs.invalid_input(f"Missing required parameter: tasks. Mode {mode} takes a list of them")
     if not isinstance(tasks, list):
@@ -224,22 +239,33 @@ def _decode_numbered_task(number: int, task: Any) -> Task:
     try:
         if not isinstance(task, dict):
             raise inputs.invalid_input("It must be an object with agent and task")
-        return _decode_task(_TASK_SCHEMA, task)
+        return _decode_task(_TASK_FIELDS, task)
     except RefusedError as refusal:
         failure = refusal.failure
         raise RefusedError(structs.replace(failure, message=f"Task {number}: {failure.message}")) from None
 
 
 def _decode_task(properties: JsonObject, given: JsonObject) -> Task:
-    fields = inputs.decode_fields(properties, given, required=_SINGLE_FIELDS, nouns=_TASK_NOUNS)
-    return Task(agent=fields["agent"], prompt=fields["task"], cwd=fields.get("cwd"), timeout=fields.get("timeout"))
+    given = decode_output_schema(given)
+    fields = inputs.decode_fields(properties, given, required=_REQUIRED_FIELDS, nouns=_TASK_NOUNS)
+    return Task(
+        agent=fields["agent"],
+        prompt=fields["task"],
+        cwd=fields.get("cwd"),
+        timeout=fields.get("timeout"),
+        **decode_choices(fields),
+    )
 
 
-def _describe_ignored_fields(arguments: JsonObject) -> tuple[str, ...]:
-    unknown = [*inputs.unknown_fields(_INPUT_FIELDS, arguments)]
-    for task in arguments.get("tasks") or ():
-        unknown += inputs.unknown_fields(_TASK_SCHEMA, task, "tasks.")
-    return inputs.ignored_notice(unknown, f"{', '.join(_INPUT_FIELDS)}; in tasks: {', '.join(_TASK_SCHEMA)}")
+def _describe_ignored_fields(arguments: JsonObject, settings: Settings) -> tuple[str, ...]:
+    """Return the notice on fields without effect; beside tasks, the choices of a single task have none, either."""
+    tasks = arguments.get("tasks")
+    unknown = [*inputs.unknown_fields((*_INPUT_FIELDS, *(() if tasks else CHOICE_FIELDS)), arguments)]
+    for task in tasks or ():
+        unknown += inputs.unknown_fields(_TASK_FIELDS, task, "tasks.")
+    choices = offered_choices(settings)
+    supported = ", ".join((*_INPUT_FIELDS, *choices))
+    return inputs.ignored_notice(unknown, f"{supported}; in tasks: {', '.join((*_TASK_SCHEMA, *choices))}")
 
 
 # -- results -----------------------------------------------------------------------------------------
@@ -252,7 +278,11 @@ def _render_answer(results: Sequence[RunResult], plan: Plan) -> ToolResult:
     is_error = len(failed) == len(results) if plan.mode is Mode.PARALLEL else bool(failed)
     return ToolResult(
         text="\n\n".join(filter(None, [_render_text(results, plan), *storage_warning(results)])),
-        details={"mode": plan.mode, "results": [_result_details(result) for result in results]},
+        details={
+            "mode": plan.mode,
+            "results": [_result_details(result) for result in results],
+            **structured_details(results, plan.mode),
+        },
         is_error=is_error or is_stopped,
         exit_code=CANCELLED_EXIT_CODE if is_stopped else compute_exit_status(results),
     )
@@ -301,6 +331,8 @@ def _agent_text(result: RunResult) -> str:
 
 def _result_details(result: RunResult) -> dict[str, Any]:
     details = _run_details(result.run, result.agent, result.spec.task, _agent_text(result), bool(result.failure))
+    if result.spec.output_schema is not None:
+        details["structured"] = structured_value(result)
     if failure := result.failure:
         details["error"] = {"code": str(failure.code), "message": sanitize_text(_render_failure(failure))}
     return details

@@ -9,7 +9,7 @@ from typing import Any
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.runs import ToolUse
-from retinue.model.tasks import CallContext
+from retinue.model.tasks import CallContext, Mode
 from retinue.output.redaction.redactor import sanitize_for_display
 from retinue.output.truncate import read_on, truncate_text
 from retinue.output.untrusted_text import sanitize_text
@@ -26,6 +26,7 @@ from retinue.toolsets.base import (
     to_display_items,
 )
 from retinue.toolsets.inputs import JsonObject, invalid_input
+from retinue.toolsets.task_choices import structured_details
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -125,7 +126,8 @@ class SingleToolset(SubagentToolset):
             single["output"] = output
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
             single["displayItems"] = to_display_items(result.items, partial(self.sanitize, cwd=result.spec.cwd))
-        return {"mode": "single", "runId": result.spec.run[:8], "results": [single]}
+        structured = structured_details([result], Mode.SINGLE)
+        return {"mode": "single", "runId": result.spec.run[:8], "results": [single], **structured}
 
     def sanitize(self, text: str, cwd: str = "") -> str:
         return sanitize_for_display(sanitize_text(text), self._home, cwd)

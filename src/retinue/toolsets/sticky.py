@@ -11,7 +11,7 @@ from msgspec import structs
 from retinue.config.directories import session_uuid, sticky_session_dir
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import AnswerStatus, RunResult
-from retinue.model.tasks import CallContext, Task
+from retinue.model.tasks import CallContext, Mode, Task
 from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.progress import RunView
 from retinue.toolsets.base import (
@@ -25,6 +25,7 @@ from retinue.toolsets.base import (
     to_display_items,
 )
 from retinue.toolsets.inputs import JsonObject, ignored_notice, invalid_input
+from retinue.toolsets.task_choices import structured_details
 
 SESSION_ID_PATTERN = r"[A-Za-z0-9-]{8,64}"
 
@@ -114,7 +115,11 @@ class StickyToolset(SubagentToolset):
             parts = _add_section(finalized["error"], "Partial findings:", finalized.get("result"))
         return ToolResult(
             text=_render_text(finalization.status, result.session, [*parts, *storage_warning([result])]),
-            details={"sessionId": session_uuid(result.session), "finalized": finalized},
+            details={
+                "sessionId": session_uuid(result.session),
+                "finalized": finalized,
+                **structured_details([result], Mode.SINGLE),
+            },
             exit_code=0 if is_success else AGENT_ERROR_EXIT_CODE,
         )
 

@@ -8,6 +8,7 @@ from msgspec import structs
 from retinue.engines.pi.installation import PiInstallation
 from retinue.engines.pi.launch import EXTENSION_PATH, list_unapplied_preferences, plan_launch
 from retinue.model.agents import AgentProfile
+from retinue.model.events import Notice
 from retinue.model.runs import Secret, ToolGrant
 from retinue.testing.engines import make_run_spec
 
@@ -61,8 +62,9 @@ def test_versions_without_mcp_get_no_mcp_flag(spec):
 )
 def test_unapplied_preferences_are_reported(spec, agent, sentence):
     run = spec(agent)
-    (told,) = list_unapplied_preferences(run, plan_launch(run, PI))
-    assert told.startswith(sentence)
+    (notice,) = list_unapplied_preferences(run, plan_launch(run, PI))
+    assert notice.message.startswith(sentence)
+    assert notice.preference in agent
     assert plan_launch(run, PI).key.arguments == USUAL
 
 
@@ -155,6 +157,5 @@ def test_run_without_writable_folder_has_no_session_file(spec, tmp_path):
     run = spec(native_folder=str(tmp_path / "file" / "native"))
     start = plan_launch(run, PI)
     assert start.rpc_command().argv[-1] == "--no-session"
-    assert list(list_unapplied_preferences(run, start)) == [
-        f"pi's own session is not kept: {tmp_path}/file/native cannot be written."
-    ]
+    message = f"pi's own session is not kept: {tmp_path}/file/native cannot be written."
+    assert list(list_unapplied_preferences(run, start)) == [Notice("not_applied", message)]

@@ -9,7 +9,7 @@ from msgspec import structs
 from tests.support.retinue_factory import scripted
 
 from retinue.composition import available_engines
-from retinue.engines.scripted import HangStep, RunCallback, ScriptedEngine, WaitForSteering, WaitStep, reply
+from retinue.engines.scripted import HangStep, RunCallback, ScriptedEngine, WaitForSteering, WaitStep, finalize, reply
 from retinue.model.events import Text
 from retinue.sessions.store import SessionFilter
 
@@ -187,6 +187,54 @@ async def test_parallel_plan_lists_its_tasks_in_order(serve):
     assert [task["run"] for task in early["tasks"]] == [row["run"] for row in answer.json["runs"]]
     assert late["state"] == "completed"
     assert listed == [late]
+
+
+SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
+
+
+async def test_run_with_an_output_schema_has_a_structured_result(serve):
+    async with serve(finalize({"total": 3})) as client:
+        answer = await client.post("runs", {**TASK, "outputSchema": SCHEMA, "effort": "high"})
+        run = answer.json["run"]["run"]
+        await client.hub.wait_final_row(run)
+        detail = (await client.get(f"runs/{run}")).json
+    assert (answer.status, detail["structured"], detail["declared"]["thinking"]) == (202, {"total": 3}, "high")
+
+
+async def test_run_with_an_unusable_output_schema_fails_before_any_model_is_asked(serve):
+    async with serve() as client:
+        run = (await client.post("runs", {**TASK, "outputSchema": {"type": "no"}})).json["run"]
+    assert (run["state"], run["failure"]["reason"]) == ("error", "output_schema")
+    assert run["failure"]["message"].startswith("The output schema is invalid at $.type (anyOf)")
+
+
+async def test_steps_of_a_plan_choose_schema_model_and_effort(serve):
+    step = {**TASK, "outputSchema": SCHEMA, "model": "any/model", "effort": "low"}
+    async with serve(finalize({"total": 3})) as client:
+        answer = await client.post("plans", {"mode": "parallel", "tasks": [step]})
+        (row,) = answer.json["runs"]
+        await client.hub.wait_final_row(row["run"])
+        detail = (await client.get(f"runs/{row['run']}")).json
+    declared = detail["declared"]
+    assert (detail["structured"], declared["model"], declared["thinking"]) == ({"total": 3}, "any/model", "low")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"outputSchema": "no"}, "outputSchema is wrong: expected `object | null`, got `str`."),
+        ({"effort": "extreme"}, "effort is wrong: invalid enum value 'extreme'."),
+        (
+            {"model": "openai/gpt-5"},
+            'The model "openai/gpt-5" is not among those that a call may choose: anthropic/*',
+        ),
+    ],
+)
+async def test_start_with_a_wrong_choice_is_refused(serve, fields, sentence):
+    async with serve(settings={"models": ["anthropic/*"]}) as client:
+        answer = await client.post("runs", {**TASK, **fields})
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith(sentence)
 
 
 async def test_chain_plan_stops_at_its_first_failure(serve):

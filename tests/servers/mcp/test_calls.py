@@ -32,6 +32,24 @@ async def test_tool_result_has_the_text_and_details_of_the_toolset(connect, work
 
 
 @pytest.mark.parametrize(
+    ("surfaces", "tool", "arguments", "wanted"),
+    [
+        (("nested",), "spawn_subagent", {**TASK, "outputSchema": {"type": "integer"}}, 3),
+        (
+            ("fanout",),
+            "delegate_to_subagents",
+            {"tasks": [{"name": "a", "prompt": "b", "outputSchema": {"type": "integer"}}]},
+            [3],
+        ),
+    ],
+)
+async def test_result_of_an_output_schema_is_in_the_structured_content(connect, surfaces, tool, arguments, wanted):
+    async with connect(finalize(3), surfaces=surfaces) as client:
+        result = await client.call_tool(tool, arguments)
+    assert result.structured_content["structured"] == wanted
+
+
+@pytest.mark.parametrize(
     ("surfaces", "tool", "arguments", "facts"),
     [
         (("single",), "subagent", TASK, {"runId"}),

@@ -41,6 +41,8 @@ class PlanFileTask(Struct, frozen=True):
     resume: str | None = None
     files: tuple[str | FileSlice, ...] = ()
     output_schema: dict[str, Any] | None = msgspec.field(default=None, name="outputSchema")
+    model: str | None = None
+    effort: str | None = None
 
 
 class PlanFile(Struct, frozen=True):
@@ -67,7 +69,7 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
 
 
 def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
-    for field in ("name", "agent", "profile", "cwd", "resume"):
+    for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort"):
         if _is_empty(getattr(entry, field)):
             raise InvalidInputError(f"Task {number} has an empty {field}. Leave it out, or say what is meant.")
     for one, other in (("agent", "profile"), ("prompt", "task")):
@@ -87,6 +89,8 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
         session=entry.resume,
         files=tuple(FileSlice(path=file) if isinstance(file, str) else file for file in entry.files),
         output_schema=entry.output_schema,
+        model=entry.model,
+        effort=entry.effort,
     )
 
 
@@ -114,9 +118,9 @@ FILE is JSON, - for stdin:
   {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
              {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
 
-A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session),
-outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside tasks
-holds for those without an agent."""
+A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session), model,
+effort, outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside
+tasks holds for those without an agent."""
 
 
 @click.command(

@@ -79,7 +79,7 @@ class ApiEngine:
         environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
         choice = choose_model(spec.model, spec.agent.provider, environ, self._providers)
         if choice.notice:
-            await emit(Notice("not_applied", choice.notice))
+            await emit(Notice("not_applied", choice.notice, preference="model"))
         endpoint = Endpoint(
             provider=choice.provider.name,
             wire=WIRES[choice.provider.wire](),

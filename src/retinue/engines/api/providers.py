@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from retinue.engines.api.wire import Wire
 from retinue.engines.base import EngineCapabilities, EngineError
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.providers import KnownModel, ProviderSettings, ProviderStatus
+from retinue.model.providers import CLAUDE_ALIASES, KnownModel, ProviderSettings, ProviderStatus
 from retinue.model.runs import Secret
 
 DEFAULTS_DATE = "2026-11-18"
@@ -34,8 +34,6 @@ FIRST_PROVIDERS = ("anthropic", "openai", "google", "openrouter")
 """The providers that are chosen first if several have a key."""
 LOCAL_PROVIDER = "ollama"
 """The provider that is chosen last, with the first of its models, if its server answers."""
-CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
-"""Names that Claude Code's agent files use for Anthropic's models."""
 
 
 class Provider(Struct, frozen=True, kw_only=True):

@@ -81,7 +81,7 @@ class ClaudeEngine:
     async def _run(self, spec: RunSpec, emit: Emit, steering: SteeringChannel) -> None:
         program = require_claude(spec.environment)
         for warning in list_unapplied_preferences(spec):
-            await emit(Notice("not_applied", warning))
+            await emit(warning)
         session = find_resumable_session(spec)
         if session:
             try:

@@ -10,6 +10,7 @@ import msgspec
 from retinue.config.run_environment import write_prompt_files
 from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, list_own_tools, to_mcp_tool_name
 from retinue.engines.process.child import ChildCommand, StdinMode
+from retinue.model.events import Notice
 from retinue.model.runs import Limits, RunSpec
 from retinue.model.tool_names import is_delegation, to_claude_name
 
@@ -84,14 +85,16 @@ def list_setting_sources(spec: RunSpec) -> tuple[str, ...]:
     return () if agent.no_context_files or agent.no_skills or agent.no_extensions else spec.setting_sources
 
 
-def list_unapplied_preferences(spec: RunSpec) -> Iterator[str]:
-    """Yield a sentence for each preference that is not applied."""
+def list_unapplied_preferences(spec: RunSpec) -> Iterator[Notice]:
+    """Yield a notice on each preference that is not applied."""
     if spec.setting_sources and not list_setting_sources(spec):
-        yield "Claude Code's settings are not loaded (claude_settings): the agent may not have what they bring."
+        message = "Claude Code's settings are not loaded (claude_settings): the agent may not have what they bring."
+        yield Notice("not_applied", message)
     thinking = spec.agent.thinking
     if thinking and thinking != THINKING_OFF and thinking not in EFFORTS:
         known = ", ".join((THINKING_OFF, *EFFORTS))
-        yield f"Claude Code has no thinking level {thinking!r} (it has: {known}): its own default is used."
+        message = f"Claude Code has no thinking level {thinking!r} (it has: {known}): its own default is used."
+        yield Notice("not_applied", message, preference="thinking")
 
 
 def list_builtin_tools(spec: RunSpec) -> list[str]:

@@ -89,7 +89,7 @@ class PiEngine:
             await emit(Notice("native_session", notice))
         start = plan_launch(spec, installation)
         for warning in list_unapplied_preferences(spec, start):
-            await emit(Notice("not_applied", warning))
+            await emit(warning)
         if spec.agent.extra_args or not installation.supports_rpc:
             steering.close(STEERING_UNSUPPORTED)
             await self._run_oneshot(spec, start, emit, settles=installation.settles)

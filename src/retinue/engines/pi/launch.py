@@ -15,12 +15,12 @@ from retinue.config.directories import engine_session_file
 from retinue.config.run_environment import write_prompt_files
 from retinue.engines.pi.installation import PiInstallation
 from retinue.engines.process.child import ChildCommand, StdinMode
+from retinue.model.events import Notice
+from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import RunSpec
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
 EXTENSION_PATH = Path(__file__).with_name("child.js")
-
-THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 
 MCP_SINCE = (1, 0)
 
@@ -87,16 +87,21 @@ def list_granted_tools(spec: RunSpec) -> list[str]:
     return [*spec.grant.tools, *([FINALIZE_TOOL] if spec.finalize else [])]
 
 
-def list_unapplied_preferences(spec: RunSpec, start: PiLaunch) -> Iterator[str]:
-    """Yield a sentence for each preference of the agent or session that is not applied."""
+def list_unapplied_preferences(spec: RunSpec, start: PiLaunch) -> Iterator[Notice]:
+    """Yield a notice on each preference of the agent or session that is not applied."""
     agent = spec.agent
     if agent.thinking and agent.thinking not in THINKING_LEVELS:
         levels = ", ".join(THINKING_LEVELS)
-        yield f"pi has no thinking level {agent.thinking!r} (it has: {levels}): its own default is used."
+        message = f"pi has no thinking level {agent.thinking!r} (it has: {levels}): its own default is used."
+        yield Notice("not_applied", message, preference="thinking")
     if agent.provider and not spec.model:
-        yield f"The provider {agent.provider!r} is not used, as no model is named."
+        yield Notice(
+            "not_applied",
+            f"The provider {agent.provider!r} is not used, as no model is named.",
+            preference="provider",
+        )
     if start.session is None:
-        yield f"pi's own session is not kept: {spec.native_folder} cannot be written."
+        yield Notice("not_applied", f"pi's own session is not kept: {spec.native_folder} cannot be written.")
 
 
 def _build_arguments(spec: RunSpec, installation: PiInstallation) -> list[str]:

@@ -20,6 +20,7 @@ MAX_QUERY_BYTES = 8 * 1024
 
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 BoundedName = Annotated[str, Meta(min_length=1, max_length=200)]
+Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 BoundedSeconds = Annotated[float, Meta(gt=0, le=7 * 86400.0)]
 
 
@@ -38,6 +39,7 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
 
     engine: BoundedName | None = None
     model: BoundedName | None = None
+    effort: Effort | None = None
     max_depth: Annotated[int, _setting_bounds("max_depth")] | None = None
     max_turns: Annotated[int, _setting_bounds("max_turns")] | None = None
     max_tokens: Annotated[int, _setting_bounds("max_tokens")] | None = None
@@ -61,6 +63,8 @@ class StartRunBody(RunSettingsInput, frozen=True, kw_only=True):
     cwd: NonEmptyText | None = None
     timeout: BoundedSeconds | None = None
     files: tuple[NonEmptyText, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of the result."""
 
 
 class PlanStepBody(ApiInput, frozen=True, kw_only=True):
@@ -72,6 +76,10 @@ class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     cwd: NonEmptyText | None = None
     timeout: BoundedSeconds | None = None
     files: tuple[NonEmptyText, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    """JSON Schema of the result."""
+    model: BoundedName | None = None
+    effort: Effort | None = None
 
 
 class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True):
@@ -216,4 +224,7 @@ def to_task(step: StartRunBody | PlanStepBody) -> Task:
         cwd=step.cwd,
         timeout=step.timeout,
         files=tuple(FileSlice(path=path) for path in step.files),
+        output_schema=step.output_schema,
+        model=step.model,
+        effort=step.effort,
     )

@@ -89,6 +89,7 @@ class RunQueries:
             masks=detail.actual.masks if detail.actual else 0,
             notices=tuple(detail.notices),
             finalized=detail.finalized,
+            structured=detail.finalized.structured if detail.finalized else None,
             files_touched=detail.files,
             tools_used=detail.tools,
             spent=detail.time_breakdown(row),

@@ -199,6 +199,8 @@ class RunDetail(RunRow, frozen=True, kw_only=True):
     masks: int
     notices: tuple[NoticeRow, ...]
     finalized: Finalization | None
+    structured: Any
+    """The result as a JSON value, where an output schema was given."""
     files_touched: tuple[TouchedFile, ...]
     tools_used: tuple[ToolCount, ...]
     spent: TimeBreakdown

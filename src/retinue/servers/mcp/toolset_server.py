@@ -29,6 +29,7 @@ TEXT_SCHEMA: Schema = {"type": "string"}
 COUNT_SCHEMA: Schema = {"type": "integer"}
 OBJECT_SCHEMA: Schema = {"type": "object"}
 TEXT_LIST_SCHEMA: Schema = {"type": "array", "items": TEXT_SCHEMA}
+ANY_SCHEMA: Schema = {}
 
 
 class OutputSchema(Struct, frozen=True):
@@ -60,15 +61,24 @@ def _text_object_schema(**properties: Schema) -> Schema:
 
 
 OUTPUT_SCHEMAS: Mapping[tuple[str, str], OutputSchema] = {
-    ("single", "subagent"): OutputSchema(_text_object_schema(runId=TEXT_SCHEMA), dispatches=True),
-    ("sticky", "subagent"): OutputSchema(_text_object_schema(sessionId=TEXT_SCHEMA), dispatches=True),
-    ("fanout", "delegate_to_subagents"): OutputSchema(
-        _text_object_schema(globalStatus=TEXT_SCHEMA, sessionIds=TEXT_LIST_SCHEMA), dispatches=True
+    ("single", "subagent"): OutputSchema(
+        _text_object_schema(runId=TEXT_SCHEMA, structured=ANY_SCHEMA), dispatches=True
     ),
-    ("fanout", "get_subagent_output"): OutputSchema(_text_object_schema(sessionId=TEXT_SCHEMA, status=TEXT_SCHEMA)),
+    ("sticky", "subagent"): OutputSchema(
+        _text_object_schema(sessionId=TEXT_SCHEMA, structured=ANY_SCHEMA), dispatches=True
+    ),
+    ("fanout", "delegate_to_subagents"): OutputSchema(
+        _text_object_schema(globalStatus=TEXT_SCHEMA, sessionIds=TEXT_LIST_SCHEMA, structured=ANY_SCHEMA),
+        dispatches=True,
+    ),
+    ("fanout", "get_subagent_output"): OutputSchema(
+        _text_object_schema(sessionId=TEXT_SCHEMA, status=TEXT_SCHEMA, structured=ANY_SCHEMA)
+    ),
     ("fanout", "get_subagent_session"): OutputSchema(_text_object_schema(sessionId=TEXT_SCHEMA, status=TEXT_SCHEMA)),
     ("fanout", "list_subagent_profiles"): OutputSchema(_text_object_schema(count=COUNT_SCHEMA)),
-    ("nested", "spawn_subagent"): OutputSchema(_text_object_schema(mode=TEXT_SCHEMA), dispatches=True),
+    ("nested", "spawn_subagent"): OutputSchema(
+        _text_object_schema(mode=TEXT_SCHEMA, structured=ANY_SCHEMA), dispatches=True
+    ),
     ("nested", "agent_info"): OutputSchema(_text_object_schema(name=TEXT_SCHEMA)),
     ("background", "subagent_start"): OutputSchema(
         _object_schema(id=TEXT_SCHEMA, state=TEXT_SCHEMA), dispatches=True, is_immediate=True, uses_details_only=True

@@ -8,11 +8,14 @@ from typing import Any
 
 from msgspec import structs
 
+from retinue.config.settings import Settings
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.events import RunEnded
 from retinue.model.results import AnswerStatus
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
 from retinue.output.truncate import LineRange, select_lines
-from retinue.output.untrusted_text import sanitize_text
+from retinue.output.untrusted_text import map_strings, sanitize_text, strip_control_characters
+from retinue.runtime.model_choice import drop_unlisted_choices
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.toolsets import inputs
@@ -26,6 +29,14 @@ from retinue.toolsets.base import (
 from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
 from retinue.toolsets.inputs import JsonObject
+from retinue.toolsets.task_choices import (
+    CHOICE_FIELDS,
+    CHOICE_NOUNS,
+    decode_choices,
+    decode_output_schema,
+    offered_choices,
+    unapplied_notices,
+)
 from retinue.transcripts.fanout import find_latest_text, render_transcript
 
 PATH_SCHEMA = {"type": "string", "description": "Relative to the task's cwd, or absolute"}
@@ -66,18 +77,20 @@ TASK_SCHEMA: JsonObject = {
 
 FILE_PROPERTIES = {"path": PATH_SCHEMA, **dict.fromkeys(("start", "end", "head", "tail"), LINE_SCHEMA)}
 DELEGATE_FIELDS = {"tasks": {"type": "array"}, "profile": {"type": "string"}}
-ARRAY_NOUNS = {"tasks": "an array of tasks", "files": "an array of files"}
+FIELD_NOUNS = {"tasks": "an array of tasks", "files": "an array of files", **CHOICE_NOUNS}
+TASK_FIELDS: JsonObject = {**TASK_SCHEMA["properties"], **CHOICE_FIELDS}
 
 
-def make_delegate_schema(max_tasks: int) -> JsonObject:
+def make_delegate_schema(settings: Settings) -> JsonObject:
+    task = {**TASK_SCHEMA, "properties": {**TASK_SCHEMA["properties"], **offered_choices(settings)}}
     return {
         "type": "object",
         "properties": {
             "tasks": {
                 "type": "array",
-                "items": TASK_SCHEMA,
+                "items": task,
                 "minItems": 1,
-                "maxItems": max_tasks,
+                "maxItems": settings.max_tasks,
                 "description": "Tasks to execute in parallel",
             },
             "profile": {"type": "string", "description": "Default profile of all tasks"},
@@ -145,7 +158,7 @@ class FanoutToolset(OrchestratedToolset):
             settings = self._orchestrator.authorize(call).settings
         except RefusedError:
             return ()
-        schemas = (make_delegate_schema(settings.max_tasks), OUTPUT_SCHEMA, SESSION_SCHEMA, EMPTY_SCHEMA)
+        schemas = (make_delegate_schema(settings), OUTPUT_SCHEMA, SESSION_SCHEMA, EMPTY_SCHEMA)
         return tuple(
             ToolDefinition(name=name, description=DESCRIPTIONS[name], input_schema=schema, run=run)
             for (name, run), schema in zip(self.handlers.items(), schemas, strict=True)
@@ -168,23 +181,28 @@ class FanoutToolset(OrchestratedToolset):
     async def _delegate(self, arguments: Any, call: CallContext, update: OnPartialResult | None) -> ToolResult:
         """Run the tasks and return a line for each when all have ended; a failed task is an answer, too."""
         admitted = self._orchestrator.authorize(call)
-        plan = Plan(tasks=_decode_tasks(arguments), mode=Mode.PARALLEL)
-        notices = inputs.ignored_notice(_find_unknown_fields(arguments))
+        decoded = Plan(tasks=_decode_tasks(arguments), mode=Mode.PARALLEL)
+        plan, ignored_choices = drop_unlisted_choices(decoded, admitted.settings)
+        notices = (*inputs.ignored_notice(_find_unknown_fields(arguments)), *ignored_choices)
         noted_call = structs.replace(call, notices=(*call.notices, *notices))
         max_lines = admitted.settings.max_lines_per_window
         windows = LiveWindows(plan.tasks, FanoutTexts(self._orchestrator, call), max_lines)
         results, progress = await self.follow_plan(
             plan, noted_call, windows.render_partial, update, windows.set_specs, admitted=admitted
         )
-        return self.append_notices(windows.render_final(progress, results), notices)
+        answer = windows.render_final(progress, results)
+        return self.append_notices(answer, (*notices, *unapplied_notices(plan, results)))
 
     async def _read_output(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
         """Return the last text of the session's latest run, or some lines of it."""
         settings = self._orchestrator.authorize(call).settings
         fields, notices = _decode_flat_input(OUTPUT_SCHEMA, arguments, "get_subagent_output")
         found = await self._find_session(fields["sessionId"])
-        text = await self._find_latest_text(found)
+        ended = await self._orchestrator.find_run_end(found.session)
+        text = await self._find_latest_text(found, ended)
         details = {**_session_details(found), "runCount": found.runs, "maxLines": settings.max_lines_per_window}
+        if ended and ended.finalized and ended.finalized.structured is not None:
+            details["structured"] = map_strings(ended.finalized.structured, strip_control_characters)
         text = sanitize_text(text) if text.strip() else NO_TEXT
         if "start" in fields or "lines" in fields:
             part = _select_lines(text, fields.get("start"), fields.get("lines"))
@@ -236,8 +254,7 @@ class FanoutToolset(OrchestratedToolset):
             raise refuse(ErrorCode.SESSION_NOT_FOUND, message)
         return found
 
-    async def _find_latest_text(self, found: SessionSummary) -> str:
-        ended = await self._orchestrator.find_run_end(found.session)
+    async def _find_latest_text(self, found: SessionSummary, ended: RunEnded | None) -> str:
         if ended is None:
             return await find_latest_text(self._orchestrator.read_events(found.session, run=found.latest.run))
         return ended.text if ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL} else ""
@@ -264,7 +281,7 @@ def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
         RefusedError: `invalid_input`, naming the field.
     """
     given = inputs.require_object(arguments, "delegate_to_subagents")
-    fields = inputs.decode_fields(DELEGATE_FIELDS, given, required=("tasks",), nouns=ARRAY_NOUNS)
+    fields = inputs.decode_fields(DELEGATE_FIELDS, given, required=("tasks",), nouns=FIELD_NOUNS)
     return tuple(
         _decode_task(task, f"tasks[{number}]", fields.get("profile")) for number, task in enumerate(fields["tasks"])
     )
@@ -273,8 +290,9 @@ def _decode_tasks(arguments: Any) -> tuple[Task, ...]:
 def _decode_task(given: Any, where: str, profile: str | None) -> Task:
     if not isinstance(given, dict):
         raise inputs.invalid_input(f"Parameter {where} must be an object with name and prompt")
+    given = decode_output_schema(given, f"{where}.")
     fields = inputs.decode_fields(
-        TASK_SCHEMA["properties"], given, required=TASK_SCHEMA["required"], where=f"{where}.", nouns=ARRAY_NOUNS
+        TASK_FIELDS, given, required=TASK_SCHEMA["required"], where=f"{where}.", nouns=FIELD_NOUNS
     )
     return Task(
         name=fields["name"],
@@ -286,6 +304,7 @@ def _decode_task(given: Any, where: str, profile: str | None) -> Task:
         files=tuple(
             _decode_file(file, f"{where}.files[{number}]") for number, file in enumerate(fields.get("files", ()))
         ),
+        **decode_choices(fields),
     )
 
 
@@ -300,7 +319,7 @@ def _decode_file(given: Any, where: str) -> FileSlice:
 def _find_unknown_fields(arguments: JsonObject) -> Iterator[str]:
     yield from inputs.unknown_fields(DELEGATE_FIELDS, arguments)
     for number, task in enumerate(arguments["tasks"]):
-        yield from inputs.unknown_fields(TASK_SCHEMA["properties"], task, f"tasks[{number}].")
+        yield from inputs.unknown_fields(TASK_FIELDS, task, f"tasks[{number}].")
         for index, file in enumerate(task.get("files") or ()):
             if isinstance(file, dict):
                 yield from inputs.unknown_fields(FILE_PROPERTIES, file, f"tasks[{number}].files[{index}].")

@@ -11,7 +11,7 @@ from retinue.model.errors import Failure
 from retinue.model.providers import strip_provider
 from retinue.model.results import RunResult, compute_exit_code
 from retinue.model.runs import RunSpec
-from retinue.model.tasks import Task
+from retinue.model.tasks import Mode, Task
 from retinue.output.untrusted_text import sanitize_text, to_one_line
 from retinue.runtime.progress import (
     MAX_ITEMS,
@@ -26,6 +26,7 @@ from retinue.runtime.progress import (
 )
 from retinue.toolsets.base import ToolResult, compute_exit_status, storage_warning
 from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
+from retinue.toolsets.task_choices import structured_details, structured_value
 from retinue.transcripts.text import call_line
 
 SHOWN_ID_LENGTH = 16
@@ -73,7 +74,8 @@ class LiveWindows:
         """Return the answer, a line per task."""
         windows = self._render_windows(progress, results)
         text = "\n".join([*map(_render_line, windows), *storage_warning(results)])
-        return ToolResult(text=text, details=self._render_details(windows), exit_code=compute_exit_status(results))
+        details = {**self._render_details(windows), **structured_details(results, Mode.PARALLEL)}
+        return ToolResult(text=text, details=details, exit_code=compute_exit_status(results))
 
     def _render_details(self, windows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         is_over = windows and all(window["status"] != RUNNING for window in windows)
@@ -112,6 +114,8 @@ class LiveWindows:
         }
         if view.elapsed is not None and started is not None:
             window["completedAt"] = _to_milliseconds(started + view.elapsed)
+        if result and spec.output_schema is not None:
+            window["structured"] = structured_value(result)
         if view.todos.total:
             window |= {"todoTotal": view.todos.total, "todoCompleted": view.todos.completed_count}
         return window
