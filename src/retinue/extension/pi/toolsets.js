@@ -161,6 +161,10 @@ export const TOOLSETS = {
                       }
                     ]
                   }
+                },
+                "outputSchema": {
+                  "type": "object",
+                  "description": "JSON Schema of the result, which is then JSON"
                 }
               },
               "required": [
@@ -260,6 +264,10 @@ export const TOOLSETS = {
             "minLength": 1,
             "description": "The focused task, with all the context it needs"
           },
+          "outputSchema": {
+            "type": "object",
+            "description": "JSON Schema of the result, which is then JSON"
+          },
           "tasks": {
             "type": "array",
             "minItems": 1,
@@ -285,6 +293,10 @@ export const TOOLSETS = {
                   "type": "number",
                   "minimum": 1,
                   "description": "Seconds it may take"
+                },
+                "outputSchema": {
+                  "type": "object",
+                  "description": "JSON Schema of the result, which is then JSON"
                 }
               },
               "required": [
