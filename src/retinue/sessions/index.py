@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
 QueryResult = TypeVar("QueryResult")
 
-_VERSION = 3
+_VERSION = 4
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
     folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER, session TEXT, updated REAL,
-    root TEXT, begun_in TEXT, agent TEXT, engine TEXT, state TEXT, searchable BLOB, summary BLOB);
+    root TEXT, begun_in TEXT, agent TEXT, engine TEXT, state TEXT, outcome TEXT, model TEXT, cwd TEXT, cost REAL,
+    elapsed REAL, searchable BLOB, summary BLOB);
 CREATE INDEX IF NOT EXISTS by_time ON sessions (updated DESC, session);
 CREATE INDEX IF NOT EXISTS by_root ON sessions (root, updated);
 CREATE INDEX IF NOT EXISTS by_beginning ON sessions (begun_in);
 PRAGMA user_version = {_VERSION};
 """
-_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _READ = "SELECT summary FROM sessions WHERE {which} ORDER BY updated DESC, session LIMIT :limit"
 _ROOTS = """
 SELECT root, max(updated) AS updated FROM sessions WHERE {which} GROUP BY root
@@ -43,8 +44,15 @@ ORDER BY max(updated) DESC, root LIMIT :limit
 """
 _UNDER = "SELECT summary FROM sessions WHERE root = :under ORDER BY {which} DESC, updated DESC, session LIMIT :most"
 _COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
-_CONDITIONS = {name: f"{name} = :{name}" for name in ("root", "begun_in", "agent", "engine", "state")}
-_CONDITIONS["text"] = "instr(searchable, :text) > 0"
+_COLUMNS = ("root", "begun_in", "agent", "engine", "state", "outcome", "model", "cwd")
+_CONDITIONS = {
+    **{name: f"{name} = :{name}" for name in _COLUMNS},
+    "text": "instr(searchable, :text) > 0",
+    "since": "updated >= :since",
+    "until": "updated < :until",
+    "min_cost": "cost >= :min_cost",
+    "min_elapsed": "elapsed >= :min_elapsed",
+}
 _BEFORE = "updated <= :seen AND (updated < :seen OR session > :session_seen)"
 
 MAX_INTEGER = 2**63 - 1
@@ -227,9 +235,9 @@ def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | No
     }
 
 
-def _encodable(text: str | None) -> str | None:
-    """Return the text with undecodable bytes replaced: SQLite refuses it otherwise, and no record contains any."""
-    return None if text is None else text.encode("utf-8", "replace").decode()
+def _encodable(value: str | float | None) -> str | float | None:
+    """Return a text with undecodable bytes replaced: SQLite refuses it otherwise, and no record contains any."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _refresh(
@@ -260,7 +268,7 @@ def _refresh(
             database.executemany("DELETE FROM sessions WHERE folder = ?", [(folder,) for folder in removed])
 
 
-def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | int | float | bytes, ...]:
+def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | int | float | bytes | None, ...]:
     summary = found.summary
     return (
         folder,
@@ -274,6 +282,11 @@ def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | i
         summary.agent,
         summary.engine,
         summary.latest.state.value,
+        summary.latest.outcome.value,
+        summary.model,
+        summary.cwd,
+        summary.latest.usage.cost,
+        summary.latest.elapsed,
         summary.search_text.encode(),
         msgspec.json.encode(summary),
     )

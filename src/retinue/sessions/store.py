@@ -48,6 +48,33 @@ class SessionState(StrEnum):
     ERROR = "error"
 
 
+class RunOutcome(StrEnum):
+    """The state of a run, with the reasons for which it did not complete told apart."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+_OUTCOMES = {
+    ErrorCode.TIMEOUT: RunOutcome.TIMED_OUT,
+    ErrorCode.IDLE_TIMEOUT: RunOutcome.TIMED_OUT,
+    ErrorCode.ABORTED: RunOutcome.CANCELLED,
+    ErrorCode.INTERRUPTED: RunOutcome.INTERRUPTED,
+}
+
+
+def find_outcome(state: SessionState, failure: Failure | None) -> RunOutcome:
+    """Return the outcome of a run with this state and failure."""
+    if state is not SessionState.ERROR:
+        return RunOutcome(state.value)
+    return _OUTCOMES.get(failure.code, RunOutcome.FAILED) if failure else RunOutcome.FAILED
+
+
 class RunSummary(Struct, frozen=True, kw_only=True):
     """One run of a session, as lists show it."""
 
@@ -64,6 +91,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """When it was accepted."""
     tools: int = 0
     """Number of tool calls, once it has ended."""
+
+    @property
+    def outcome(self) -> RunOutcome:
+        return find_outcome(self.state, self.failure)
 
 
 class SessionSummary(Struct, frozen=True, kw_only=True):
@@ -120,6 +151,17 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     state: SessionState | None = None
     text: str | None = None
     """Searched in name, agent, task and preview, ignoring case."""
+    outcome: RunOutcome | None = None
+    model: str | None = None
+    cwd: str | None = None
+    since: float | None = None
+    """Changed at this time or later."""
+    until: float | None = None
+    """Changed before this time."""
+    min_cost: float | None = None
+    """Dollars of the latest run; a run without a known price does not match."""
+    min_elapsed: float | None = None
+    """Seconds of the latest run, once it has ended."""
     before: tuple[float, str] | None = None
     """Only entries after this one in the list: the time and the id of the last entry seen."""
 
@@ -132,6 +174,19 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
             and self.engine in {None, summary.engine}
             and self.state in {None, summary.latest.state}
             and (self.text is None or self.text.casefold() in summary.search_text)
+            and self.model in {None, summary.model}
+            and self.cwd in {None, summary.cwd}
+            and self._matches_run(summary)
+        )
+
+    def _matches_run(self, summary: SessionSummary) -> bool:
+        latest = summary.latest
+        return (
+            self.outcome in {None, latest.outcome}
+            and (self.since is None or summary.updated >= self.since)
+            and (self.until is None or summary.updated < self.until)
+            and (self.min_cost is None or (latest.usage.cost is not None and latest.usage.cost >= self.min_cost))
+            and (self.min_elapsed is None or latest.elapsed >= self.min_elapsed)
         )
 
 

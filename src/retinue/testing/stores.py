@@ -24,7 +24,7 @@ from retinue.model.events import (
 from retinue.model.results import AnswerStatus, ExecutionReport, Usage
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage
-from retinue.sessions.store import INTERRUPTED, RunRecord, SessionFilter, SessionState, SessionStore
+from retinue.sessions.store import INTERRUPTED, RunOutcome, RunRecord, SessionFilter, SessionState, SessionStore
 
 StoreCheck = Callable[[SessionStore], Awaitable[None]]
 
@@ -312,6 +312,18 @@ async def list_is_filtered(store: SessionStore) -> None:
     assert await list_ids(SessionFilter(text="MAIN.PY", agent="tester")) == [first]
     assert await list_ids(SessionFilter(text="_%")) == []
     assert await list_ids(SessionFilter(agent="explorer", limit=1)) == [second]
+    assert await list_ids(SessionFilter(outcome=RunOutcome.COMPLETED)) == [first, second]
+    assert await list_ids(SessionFilter(outcome=RunOutcome.FAILED)) == []
+    (summary,) = await store.list(SessionFilter(agent="tester"))
+    assert first in await list_ids(SessionFilter(since=summary.updated, model=summary.model, cwd=summary.cwd))
+    earlier = await list_ids(SessionFilter(until=summary.updated))
+    assert (first in earlier, second in earlier) == (False, True)
+    assert await list_ids(SessionFilter(cwd="/nowhere")) == []
+    assert await list_ids(SessionFilter(model="none")) == []
+    elapsed = summary.latest.elapsed
+    assert first in await list_ids(SessionFilter(min_elapsed=elapsed))
+    assert await list_ids(SessionFilter(min_elapsed=1e6)) == []
+    assert await list_ids(SessionFilter(min_cost=1e6)) == []
     await record.release()
 
 

@@ -7,8 +7,9 @@ import { timesUntilNow } from "../../../src/retinue/servers/http/dashboard/detai
 import { Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
 import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
 import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/retinue/servers/http/dashboard/highlight.js";
-import { announcements, treeAround, sortAsTree, filterPredicate, appendOlder, mergeRows, visibleRows } from "../../../src/retinue/servers/http/dashboard/store.js";
+import { announcements, treeAround, sortAsTree, appendOlder, mergeRows, visibleRows } from "../../../src/retinue/servers/http/dashboard/store.js";
 import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
+import { filterPredicate, parseFilters, toQuery } from "../../../src/retinue/servers/http/dashboard/filters-model.js";
 import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
 import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
 import { longestSpans, pan, place, select, spanAt, spanPaths, ticks, tickLabel, zoom } from "../../../src/retinue/servers/http/dashboard/timeline-model.js";
@@ -304,4 +305,16 @@ test("spans of a lane are one path per kind, clipped to the view", () => {
   assert.equal(spanAt(spans, 104.5, 110).name, "read");
   assert.equal(spanAt(spans, 107, 110), null);
   assert.deepEqual(longestSpans(spans, 110, 2).map((span) => span.name), ["m", "read"]);
+});
+
+test("filters of a URL become a query of the server and a test of rows", () => {
+  assert.deepEqual(parseFilters({ state: "error", q: "x", odd: "1" }), { q: "x", outcome: "failed" });
+  assert.deepEqual(toQuery({ q: "x", age: "7" }, 1e6), { q: "x", since: 1e6 - 7 * 86_400 });
+  const { since, until } = toQuery({ day: "2026-11-18" });
+  assert.equal(until - since, 86_400);
+  assert.deepEqual(toQuery({ day: "odd", agent: "a" }), { agent: "a" });
+  const one = row("a", { model: "m", cwd: "/x", elapsed: 12, ended: 1000, usage: { cost: 0.2 }, state: "error", failure: { code: "timeout" } });
+  const matches = (filters) => filterPredicate(filters)(one);
+  assert.ok([{}, { outcome: "timed_out" }, { model: "m" }, { cwd: "/x" }, { minCost: "0.1" }, { minElapsed: "10" }].every(matches));
+  assert.ok(![{ outcome: "failed" }, { model: "n" }, { cwd: "/y" }, { minCost: "1" }, { minElapsed: "60" }, { age: "1" }].some(matches));
 });

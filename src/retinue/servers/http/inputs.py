@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from retinue.config.settings import SETTING_RULES
 from retinue.model.errors import ErrorCode, refuse
 from retinue.model.tasks import FileSlice, Task
-from retinue.sessions.store import SessionState
+from retinue.sessions.store import RunOutcome, SessionState
 from retinue.support.formatting import suggest_spelling
 
 Input = TypeVar("Input", bound=Struct)
@@ -143,12 +143,33 @@ class RunQuery(ApiInput, frozen=True, kw_only=True):
     """Text to search for in name, agent, task and preview."""
     root: str | None = None
     live: bool = False
+    outcome: RunOutcome | None = None
+    model: str | None = None
+    cwd: str | None = None
+    """The working directory."""
+    since: float | None = None
+    """Changed at this time or later."""
+    until: float | None = None
+    """Changed before this time."""
+    min_cost: Annotated[float, Meta(ge=0)] | None = None
+    """Dollars; runs without a known price do not match."""
+    min_elapsed: Annotated[float, Meta(ge=0)] | None = None
+    """Seconds; live runs do not match."""
 
 
 class GroupQuery(RunQuery, frozen=True, kw_only=True):
     """A page of root conversations."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 30
+
+
+class StatisticsQuery(ApiInput, frozen=True, kw_only=True):
+    """The days to count."""
+
+    days: Annotated[int, Meta(ge=1, le=366)] = 7
+    """Today included."""
+    utc_offset: Annotated[int, Meta(ge=-14 * 60, le=14 * 60)] = 0
+    """Minutes by which local time is ahead of UTC: days begin at local midnight."""
 
 
 class EventQuery(ApiInput, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def build_document(routes: Sequence[ApiRoute]) -> bytes:
     types = list(_list_types(routes))
     schemas, components = msgspec.json.schema_components(types, ref_template=REF_TEMPLATE)
     known = dict(zip(types, schemas, strict=True))
-    parts = {**components, **_event_schemas()}
+    parts = {**components, **_query_enums(routes), **_event_schemas()}
     for kind in types:
         _add_descriptions(kind, parts)
     _link_event_schema(parts)
@@ -241,6 +241,14 @@ def _query_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
     for name, schema in parts[route.query.__name__]["properties"].items():
         parameter = {"name": name, "in": "query", "required": False, "schema": schema}
         yield {**parameter, "description": docs[name]} if name in docs else parameter
+
+
+def _query_enums(routes: Sequence[ApiRoute]) -> dict[str, Any]:
+    """Return the schemas that parameters refer to."""
+    queries = {route.query for route in routes}
+    _, parts = msgspec.json.schema_components(queries, ref_template=REF_TEMPLATE)
+    own = {query.__name__ for query in queries}
+    return {name: schema for name, schema in parts.items() if name not in own}
 
 
 def _header_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:

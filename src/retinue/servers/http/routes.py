@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue import __version__
 from retinue.client import Retinue
-from retinue.servers.http import inputs, installation, timeline
+from retinue.servers.http import inputs, installation, statistics, timeline
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.commands import RunCommands
 from retinue.servers.http.event_feed import EventFeed
@@ -77,6 +77,7 @@ class ApiHandlers:
         self._feed = feed
         self._lists = lists
         self._queries = queries
+        self._statistics = statistics.RunStatistics(lists.cache)
         self._commands = commands
         self._authenticator = authenticator
         self._address = address
@@ -91,6 +92,16 @@ class ApiHandlers:
         return [
             get("/activity", lists.list_activity, "Root conversations with their runs, those that go on first."),
             get("/runs", lists.list_runs, "Runs, last changed first: the latest of every session."),
+            get(
+                "/facets",
+                self._statistics.count_facets,
+                "How many sessions match a filter, and how many each of its choices would leave.",
+            ),
+            get(
+                "/statistics",
+                self._statistics.load_statistics,
+                "Cost, tokens and failures of the last days, by day, agent and model.",
+            ),
             get("/runs/{id}", queries.load_run, "Everything about a run but its events."),
             get("/runs/{id}/tree", queries.load_tree, "All runs under the root conversation of a run."),
             get(

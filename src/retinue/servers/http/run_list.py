@@ -16,9 +16,17 @@ from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery, RunQuery
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
-from retinue.sessions.store import Conversation, SessionFilter, SessionState, SessionSummary
+from retinue.sessions.store import (
+    Conversation,
+    RunOutcome,
+    SessionFilter,
+    SessionState,
+    SessionSummary,
+    find_outcome,
+)
 
 ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
+ACTIVE_OUTCOMES = (RunOutcome.QUEUED, RunOutcome.RUNNING)
 
 
 def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> schemas.RunRow:
@@ -210,12 +218,12 @@ class RunLists:
     """Pages for clients. Their stream cursor is taken before anything is read, so that no event is missed."""
 
     def __init__(self, runs: RunListCache, feed: EventFeed) -> None:
-        self._runs = runs
+        self.cache = self._runs = runs
         self._feed = feed
 
     async def list_activity(self, query: GroupQuery) -> schemas.ActivityPage:
         """Return root conversations, those with live runs first."""
-        cursor, wanted = self._feed.cursor, _session_filter(query)
+        cursor, wanted = self._feed.cursor, to_session_filter(query)
         is_filtered = _is_filtered(query)
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
@@ -245,7 +253,7 @@ class RunLists:
             return schemas.RunPage(
                 runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor
             )
-        found = await self._runs.list_sessions(_session_filter(query))
+        found = await self._runs.list_sessions(to_session_filter(query))
         rows = await self._runs.build_rows(found)
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
@@ -253,7 +261,7 @@ class RunLists:
 
     async def list_sessions(self, query: RunQuery) -> schemas.SessionPage:
         """Return sessions, last changed first."""
-        found = await self._runs.list_sessions(_session_filter(query))
+        found = await self._runs.list_sessions(to_session_filter(query))
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
         return schemas.SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
@@ -266,7 +274,7 @@ class RunLists:
     async def _stored_group(self, found: Conversation, query: GroupQuery) -> schemas.RunGroup:
         rows = self._runs.add_live_rows(found.root, await self._runs.build_rows(found.sessions))
         # Filtered by the whole task; a row has only its beginning.
-        matching = {each.session for each in found.sessions if _session_filter(query).matches(each)}
+        matching = {each.session for each in found.sessions if to_session_filter(query).matches(each)}
         more = found.count - len(found.sessions)
         return _make_group(found.root, found.updated, rows, more, query, matching)
 
@@ -285,7 +293,8 @@ def _make_group(
 # -- queries ---------------------------------------------------------------------------------------
 
 
-def _session_filter(query: RunQuery) -> SessionFilter:
+def to_session_filter(query: RunQuery) -> SessionFilter:
+    """Return the filter of the store for a query."""
     return SessionFilter(
         limit=query.limit,
         before=_parse_cursor(query.before) if query.before else None,
@@ -294,16 +303,26 @@ def _session_filter(query: RunQuery) -> SessionFilter:
         engine=query.engine,
         state=query.state,
         text=query.q,
+        outcome=query.outcome,
+        model=query.model,
+        cwd=query.cwd,
+        since=query.since,
+        until=query.until,
+        min_cost=query.min_cost,
+        min_elapsed=query.min_elapsed,
     )
 
 
 def _wants_live_only(query: RunQuery) -> bool:
     """Return whether the query is for live runs only, which the feed knows before the index does."""
-    return query.live or query.state in ACTIVE_STATES
+    return query.live or query.state in ACTIVE_STATES or query.outcome in ACTIVE_OUTCOMES
+
+
+_FILTER_FIELDS = frozenset(RunQuery.__struct_fields__) - {"limit", "before"}
 
 
 def _is_filtered(query: RunQuery) -> bool:
-    return query.live or any((query.state, query.agent, query.engine, query.q, query.root))
+    return any(getattr(query, name) not in {None, False} for name in _FILTER_FIELDS)
 
 
 def _row_matches(row: schemas.RunRow, query: RunQuery) -> bool:
@@ -315,6 +334,20 @@ def _row_matches(row: schemas.RunRow, query: RunQuery) -> bool:
         and query.engine in {None, row.engine}
         and query.root in {None, row.root}
         and (query.q is None or query.q.casefold() in text)
+        and query.model in {None, row.model}
+        and query.cwd in {None, row.cwd}
+        and _run_matches(row, query)
+    )
+
+
+def _run_matches(row: schemas.RunRow, query: RunQuery) -> bool:
+    changed = row.ended or time.time()
+    return (
+        query.outcome in {None, find_outcome(row.state, row.failure)}
+        and (query.since is None or changed >= query.since)
+        and (query.until is None or changed < query.until)
+        and (query.min_cost is None or (row.usage.cost is not None and row.usage.cost >= query.min_cost))
+        and (query.min_elapsed is None or (row.elapsed is not None and row.elapsed >= query.min_elapsed))
     )
 
 

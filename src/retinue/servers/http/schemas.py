@@ -241,6 +241,65 @@ class ActivityPage(ApiValue, frozen=True, kw_only=True):
     """The position of the event stream at which this page was read."""
 
 
+class FacetCount(ApiValue, frozen=True, kw_only=True):
+    value: str
+    count: int
+
+
+class Facets(ApiValue, frozen=True, kw_only=True):
+    """For each filter its choices, most frequent first, with the sessions that each would leave."""
+
+    total: int
+    """Sessions that the text search finds."""
+    matching: int
+    """Of them, those that match all filters."""
+    outcomes: tuple[FacetCount, ...]
+    agents: tuple[FacetCount, ...]
+    engines: tuple[FacetCount, ...]
+    models: tuple[FacetCount, ...]
+    folders: tuple[FacetCount, ...]
+    costs: tuple[FacetCount, ...]
+    """Dollars or more."""
+    durations: tuple[FacetCount, ...]
+    """Seconds or more."""
+    ages: tuple[FacetCount, ...]
+    """Changed within so many days."""
+
+
+class DayUsage(ApiValue, frozen=True, kw_only=True):
+    """Usage of the latest runs of sessions that changed on one day."""
+
+    day: str
+    """As in `2026-11-19`."""
+    runs: int
+    failed: int
+    """Failed, timed out, cancelled or interrupted."""
+    tokens: int
+    cost: float
+    """In dollars, of the runs whose price is known."""
+    unpriced: int
+    """Runs that used tokens at an unknown price."""
+
+
+class NamedUsage(ApiValue, frozen=True, kw_only=True):
+    """Usage by agent or model."""
+
+    name: str
+    runs: int
+    failed: int
+    tokens: int
+    cost: float
+    unpriced: int
+
+
+class Statistics(ApiValue, frozen=True, kw_only=True):
+    days: tuple[DayUsage, ...]
+    """Oldest first; days without runs included."""
+    agents: tuple[NamedUsage, ...]
+    """Most expensive first."""
+    models: tuple[NamedUsage, ...]
+
+
 class RunPage(ApiValue, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
     next: str | None

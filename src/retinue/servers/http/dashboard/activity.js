@@ -4,8 +4,9 @@ import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.j
 import { get } from "./api.js";
 import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
+import { filterPredicate, toQuery } from "./filters-model.js";
 import { Group } from "./group.js";
-import { announcements, filterPredicate, appendOlder, mergeRows } from "./store.js";
+import { announcements, appendOlder, mergeRows } from "./store.js";
 import { openStream, retryUntilReachable } from "./stream.js";
 import { announce } from "./live-region.js";
 
@@ -110,7 +111,7 @@ function createActivityModel() {
   }
 
   function page(more, signal) {
-    return retryUntilReachable(() => get("/activity", { limit: PAGE_SIZE, ...filters, ...more }, signal), signal);
+    return retryUntilReachable(() => get("/activity", { limit: PAGE_SIZE, ...toQuery(filters), ...more }, signal), signal);
   }
 
   return { snapshot, open, older };

@@ -1,14 +1,27 @@
-// The filters of the activity: search, state, agent, engine. Stored in the URL, so that a reload keeps them.
+// The filters of the activity, each choice with the number of sessions it would leave. Stored in the URL.
 
-import { html, useEffect, useRef, useState, Icon } from "./ui.js";
+import { html, useEffect, useRef, useState, Button, Icon } from "./ui.js";
 import { get } from "./api.js";
 import { useReconnected } from "./connection.js";
-import { STATES } from "./format.js";
+import { NAMES, dropEmpty, isEqual, parseFilters, toQuery } from "./filters-model.js";
+import { lastFolders, OUTCOMES, plural, roundDuration } from "./format.js";
 import { query, setQuery } from "./route.js";
 
-const NAMES = ["q", "state", "agent", "engine", "live"];
-const CHOICES = { "": "State", live: "Live", ...STATES };
 const SEARCH_DELAY = 200; // milliseconds without typing before the search starts
+const AGES = { 1: "Last 24 hours", 7: "Last 7 days", 30: "Last 30 days" };
+const MAIN = [
+  ["outcomes", "outcome", "State", (value) => OUTCOMES[value] ?? value],
+  ["agents", "agent", "Agent", String],
+  ["ages", "age", "Date", (value) => AGES[value] ?? value],
+];
+const MORE = [
+  ["models", "model", "Model", String],
+  ["engines", "engine", "Engine", String],
+  ["folders", "cwd", "Folder", lastFolders],
+  ["costs", "minCost", "Cost", (value) => `$${Number(value)} or more`],
+  ["durations", "minElapsed", "Duration", (value) => `${roundDuration(Number(value))} or longer`],
+];
+const ASCENDING = new Set(["ages", "costs", "durations"]); // steps; other choices are sorted by their count
 
 export function useFilters() {
   const [filters, set] = useState(() => parseFilters(query()));
@@ -27,14 +40,10 @@ export function useFilters() {
 }
 
 export function Filters({ filters, onChange }) {
-  const [choices, choose] = useState({ agents: [], engines: [] });
+  const facets = useFacets(filters);
   const [words, write] = useState(filters.q ?? "");
-  const load = () =>
-    Promise.all([get("/agents"), get("/engines")])
-      .then(([{ agents }, { engines }]) => choose({ agents: names(agents), engines: names(engines) }))
-      .catch(() => {}); // the list below shows the error
-  useEffect(() => void load(), []);
-  useReconnected(load);
+  const chosen = MORE.filter(([, name]) => filters[name]).length;
+  const [isOpen, open] = useState(chosen > 0);
   const asked = useRef(filters.q ?? ""); // keeps typed text, but shows changes from elsewhere
   useEffect(() => {
     if ((filters.q ?? "") !== asked.current) write((asked.current = filters.q ?? ""));
@@ -48,11 +57,20 @@ export function Filters({ filters, onChange }) {
     const timer = setTimeout(change, SEARCH_DELAY, {});
     return () => clearTimeout(timer);
   }, [words, filters]);
-  const pick = (name) => (event) => change({ [name]: event.target.value });
-  const state = (event) => {
+  const pick = (name) => (event) => {
     const { value } = event.target;
-    change({ state: value === "live" ? "" : value, live: value === "live" ? "1" : "" });
+    if (name === "outcome") change({ outcome: value === "live" ? "" : value, live: value === "live" ? "1" : "" });
+    else change({ [name]: value, ...(name === "age" && { day: "" }) });
   };
+  const choice = ([facet, name, label, format]) => html`
+    <${Choice}
+      key=${name}
+      label=${label}
+      value=${name === "outcome" && filters.live ? "live" : filters[name]}
+      options=${options(facets, facet, filters[name], format)}
+      onChange=${pick(name)}
+    />
+  `;
   return html`
     <form class="filters" role="search" aria-label="Runs" onSubmit=${(event) => event.preventDefault()}>
       <label class="search">
@@ -68,59 +86,59 @@ export function Filters({ filters, onChange }) {
         <kbd aria-hidden="true">/</kbd>
       </label>
       <div class="choices">
-        <${Choice}
-          label="State"
-          value=${filters.live ? "live" : filters.state}
-          options=${Object.entries(CHOICES)}
-          onChange=${state}
-        />
-        <${Choice}
-          label="Agent"
-          value=${filters.agent}
-          options=${withSelected("Agent", choices.agents, filters.agent)}
-          onChange=${pick("agent")}
-        />
-        <${Choice}
-          label="Engine"
-          value=${filters.engine}
-          options=${withSelected("Engine", choices.engines, filters.engine)}
-          onChange=${pick("engine")}
-        />
+        ${MAIN.map(choice)}
+        <${Button} kind="more" aria-expanded=${isOpen} onClick=${() => open(!isOpen)}>
+          ${chosen ? `More (${chosen})` : "More"}
+        <//>
       </div>
+      ${isOpen && html`<div class="choices all">${MORE.map(choice)}</div>`}
+      <${Matches} facets=${facets} filters=${filters} onChange=${onChange} />
     </form>
   `;
 }
 
-function Choice({ label, value = "", options, onChange }) {
+function Matches({ facets, filters, onChange }) {
+  if (!facets || !NAMES.some((name) => filters[name])) return null;
+  return html`
+    <p class="matches muted">
+      <span role="status">
+        ${facets.matching === facets.total && filters.q ? "" : `${facets.matching} of `}${plural(facets.total, "session")}
+        ${filters.q ? " found" : ""}${filters.day ? `, on ${filters.day}` : ""}
+      </span>
+      <button type="button" class="link" onClick=${() => onChange({})}>Clear</button>
+    </p>
+  `;
+}
+
+// Returns the counts of the choices, loaded again with each change of the filters.
+function useFacets(filters) {
+  const [facets, set] = useState(null);
+  const load = (signal) => get("/facets", toQuery(filters), signal).then(set, () => {}); // the list shows the error
+  useEffect(() => {
+    const stopping = new AbortController();
+    load(stopping.signal);
+    return () => stopping.abort();
+  }, [filters]);
+  useReconnected(() => load());
+  return facets;
+}
+
+function Choice({ label, value = "", options: choices, onChange }) {
   return html`
     <label>
       <span class="unseen">${label}</span>
       <select value=${value} class=${value ? "chosen" : ""} onChange=${onChange}>
-        ${options.map(
-          ([key, word]) => html`<option key=${key} value=${key} selected=${key === value}>${word}</option>`,
-        )}
+        <option value="" selected=${!value}>${label}</option>
+        ${choices.map(([key, word]) => html`<option key=${key} value=${key} selected=${key === value}>${word}</option>`)}
       </select>
     </label>
   `;
 }
 
-function withSelected(all, choices, chosen) {
-  const every = chosen && !choices.includes(chosen) ? [chosen, ...choices] : choices;
-  return [["", all], ...every.map((name) => [name, name])];
-}
-
-function names(list) {
-  return list.map((one) => one.name);
-}
-
-function parseFilters(query) {
-  return dropEmpty(Object.fromEntries(NAMES.map((name) => [name, query[name]])));
-}
-
-function dropEmpty(filters) {
-  return Object.fromEntries(Object.entries(filters).filter(([, value]) => value));
-}
-
-function isEqual(one, other) {
-  return NAMES.every((name) => one[name] === other[name]);
+function options(facets, facet, selected, format) {
+  const found = (facets?.[facet] ?? []).map(({ value, count }) => [String(Number(value) || value), count]);
+  if (ASCENDING.has(facet)) found.sort((one, other) => one[0] - other[0]);
+  if (selected && !found.some(([value]) => value === selected)) found.push([selected, 0]);
+  const shown = found.map(([value, count]) => [value, `${format(value)} (${count})`]);
+  return facet === "outcomes" ? [["live", "Live"], ...shown] : shown;
 }

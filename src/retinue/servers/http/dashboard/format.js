@@ -99,24 +99,39 @@ export function elapsed(row, now) {
   return row.elapsed ?? (row.started != null && row.ended != null ? row.ended - row.started : null);
 }
 
-export const STATES = { queued: "Queued", running: "Running", completed: "Completed", error: "Failed" };
+const STATES = new Set(["queued", "running", "completed", "error"]);
 
-// Endings that are not the agent's failure, by code: their icon and their label.
-const ENDS = {
-  aborted: ["stopped", "Cancelled"],
-  interrupted: ["stopped", "Interrupted"],
-  timeout: ["late", "Timed out"],
-  idle_timeout: ["late", "Timed out"],
+export const OUTCOMES = {
+  queued: "Queued",
+  running: "Running",
+  completed: "Completed",
+  failed: "Failed",
+  timed_out: "Timed out",
+  cancelled: "Cancelled",
+  interrupted: "Interrupted",
 };
+
+// Endings that are not the agent's failure, by code: their icon and their outcome.
+const ENDS = {
+  aborted: ["stopped", "cancelled"],
+  interrupted: ["stopped", "interrupted"],
+  timeout: ["late", "timed_out"],
+  idle_timeout: ["late", "timed_out"],
+};
+
+// Returns the outcome of a run, as the server names it.
+export function outcome(row) {
+  return ENDS[row.failure?.code]?.[1] ?? (row.state === "error" ? "failed" : row.state);
+}
 
 // Returns the icon of a run: its state or, if it did not complete, whether it was stopped, timed out or failed.
 export function appearance(row) {
-  return ENDS[row.failure?.code]?.[0] ?? (row.state in STATES ? row.state : "queued");
+  return ENDS[row.failure?.code]?.[0] ?? (STATES.has(row.state) ? row.state : "queued");
 }
 
 // Returns the state of a run in a word.
 export function stateLabel(row) {
-  return ENDS[row.failure?.code]?.[1] ?? STATES[row.state] ?? row.state;
+  return OUTCOMES[outcome(row)] ?? row.state;
 }
 
 // Returns how many runs are in each state that needs attention, with the class of its color.
@@ -133,7 +148,7 @@ export function stateSummary(rows) {
 
 // Returns the title of a failure.
 export function failureLabel({ code }) {
-  return ENDS[code]?.[1] ?? `Failed: ${String(code).replaceAll("_", " ")}`;
+  return OUTCOMES[ENDS[code]?.[1]] ?? `Failed: ${String(code).replaceAll("_", " ")}`;
 }
 
 // Returns the first line of a message; the lines below say what was kept and what to do.

@@ -100,17 +100,6 @@ export function appendOlder(groups, older) {
   return [...groups, ...older.filter((group) => !here.has(group.root))];
 }
 
-// Returns a predicate for rows that match the filters, as the server applies them.
-export function filterPredicate({ state, agent, engine, live, q }) {
-  const words = (q ?? "").trim().toLowerCase();
-  return (row) =>
-    (!state || row.state === state) &&
-    (!agent || row.agent === agent) &&
-    (!engine || row.engine === engine) &&
-    (!live || isLive(row)) &&
-    (!words || [row.name, row.agent, row.task, row.preview].some((text) => text?.toLowerCase().includes(words)));
-}
-
 // Returns an announcement for each run whose state changed.
 export function announcements(before, after) {
   const states = new Map(before.flatMap((group) => group.runs).map((row) => [row.run, row.state]));
