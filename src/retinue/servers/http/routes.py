@@ -85,10 +85,13 @@ class ApiHandlers:
         self._started = time.time()
 
     def routes(self) -> list[ApiRoute]:
-        lists, queries, commands, info = self._lists, self._queries, self._commands, self._installation
+        return [*self._run_routes(), *self._command_routes()]
+
+    def _run_routes(self) -> list[ApiRoute]:
+        lists, queries = self._lists, self._queries
         files = tuple(kind.partition(";")[0] for kind in CONTENT_TYPES.values())
         stream = (STREAM_HEADERS["content-type"].partition(";")[0],)
-        get, post = partial(make_route, "GET"), partial(make_route, "POST")
+        get = partial(make_route, "GET")
         return [
             get("/activity", lists.list_activity, "Root conversations with their runs, those that go on first."),
             get("/runs", lists.list_runs, "Runs, last changed first: the latest of every session."),
@@ -120,6 +123,12 @@ class ApiHandlers:
             get("/sessions", lists.list_sessions, "Sessions, last changed first."),
             get("/sessions/{id}", queries.load_session, "A session with all its runs."),
             get("/events", self._watch_events, "What happens, as server-sent events.", media=stream),
+        ]
+
+    def _command_routes(self) -> list[ApiRoute]:
+        commands, info = self._commands, self._installation
+        get, post = partial(make_route, "GET"), partial(make_route, "POST")
+        return [
             post("/runs", commands.start, "Starts a run; answers when it is recorded.", status=202),
             post(
                 "/runs/{id}/cancel",
