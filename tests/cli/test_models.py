@@ -25,7 +25,7 @@ def test_models_lists_each_provider_with_the_variable_to_set(cli):
     found = rows(done.stdout)
     assert done.exit_code == 0
     assert found["openai"].startswith("✓  openai ")
-    assert found["openai"].endswith("by OPENAI_API_KEY (used if no model is named)")
+    assert found["openai"].endswith("by OPENAI_API_KEY (default)")
     assert found["anthropic"].startswith("✗  anthropic ")
     assert found["anthropic"].endswith("set ANTHROPIC_API_KEY")
     assert found["google"].endswith("set GEMINI_API_KEY or GOOGLE_API_KEY")
@@ -223,5 +223,5 @@ def test_run_uses_a_server_of_the_users_settings(cli, scratch_home):
         assert (done.exit_code, done.stdout, len(server.requests)) == (0, "From the lab.\n", 1)
         listed = cli("models", LAB="lab-key-123456").stdout
     assert done.stderr.startswith("engine: api (lab/m1 by LAB, in this process)")
-    assert rows(listed)["lab"].endswith("by LAB (used if no model is named)")
+    assert rows(listed)["lab"].endswith("by LAB (default)")
     assert "lab-key-123456" not in done.output + listed

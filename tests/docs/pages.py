@@ -102,8 +102,8 @@ class PageReader:
         self._environment = environment
         self._ids: dict[str, str] = {}
         """Ids in the page → ids printed by the commands."""
-        self._printed = ""
-        """Output of the last block that ran."""
+        self.printed = ""
+        """Output of the last block that ran, or of its last command."""
 
     def run_block(self, block: PageBlock) -> None:
         if block.file:
@@ -117,7 +117,7 @@ class PageReader:
         elif block.language == "python":
             self._run_program(block, [sys.executable, "-W", "error", "-c", block.text])
         elif block.language == "output":
-            self._compare(block, block.text.splitlines(), self._printed)
+            self._compare(block, block.text.splitlines(), self.printed)
 
     def _run_console(self, block: PageBlock) -> None:
         status = 0
@@ -126,7 +126,7 @@ class PageReader:
                 assert command.shown == (str(status),), f"{block}: the exit code was {status}"
                 continue
             done = self._run(["bash", "-c", _ID.sub(lambda found: self._ids.get(found[0], found[0]), command.text)])
-            status = done.returncode
+            status, self.printed = done.returncode, done.stdout
             assert status == 0 or (following and following.text == "echo $?"), (
                 f"{block}: {command.text}\n{_short(done.stdout)}"
             )
@@ -150,7 +150,7 @@ class PageReader:
 
     def _run_program(self, block: PageBlock, argv: list[str]) -> None:
         done = self._run(argv)
-        self._printed = done.stdout
+        self.printed = done.stdout
         assert done.returncode == 0, f"{block}\n{_short(done.stdout)}"
 
     def _run(self, argv: list[str]) -> subprocess.CompletedProcess[str]:

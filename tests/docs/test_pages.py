@@ -5,18 +5,21 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
 import yaml
+from anyio.from_thread import start_blocking_portal
 from docs._generate.live_view import PICTURE, animate
 from docs._generate.pi_extension import FILE, toolsets_file
 from docs._generate.reference import FOLDER, page
 from docs._generate.reference import PAGES as REFERENCE
 from tests.docs.pages import PAGES, ROOT, PageReader, anchors, blocks, commands, links, prose
+from tests.support.model_server import ModelServer, ScriptedTurn
+from tests.support.model_server.request import ChatRequest
 from tests.test_layers import LAYERS
 
 from retinue.agents.search_paths import PROJECT_FOLDERS, SearchPaths
@@ -36,6 +39,8 @@ READ_BY: Mapping[str, Callable[[str], object]] = {
 LANGUAGES = {*RUNNABLE, *READ_BY, "output", "text", "markdown"}
 WRITTEN = [page for page in PAGES if page.parent != FOLDER]
 """Pages that are not generated."""
+WITH_A_KEY = ROOT / "docs" / "with-a-key.md"
+"""The page whose commands run with the key of a provider."""
 COPIED = ("src", "tests", "examples", "docs", "README.md", "pyproject.toml", ".gitignore")
 
 
@@ -56,22 +61,74 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "page", [page for page in WRITTEN if any(block.language in RUNNABLE for block in blocks(page))], ids=name
-)
-def test_blocks_of_every_page_run_and_print_what_they_show(page, place, scratch_home):
+@pytest.fixture
+def environment(scratch_home: Path) -> dict[str, str]:
+    """Return the environment of the commands of a page: no key, and an empty home."""
     programs = str(Path(sys.executable).parent)
-    environment = {
+    return {
         "PATH": os.pathsep.join([programs, os.environ["PATH"]]),
         "HOME": str(scratch_home),
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "COLUMNS": "120",
     }
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    """Run a model that answers every question in one sentence."""
+
+    def answer(request: ChatRequest) -> ScriptedTurn:
+        is_trial = "one word" in request.prompt
+        return ScriptedTurn(text="ready" if is_trial else "Loop detection is in src/retinue/guards/loop.py.")
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(ModelServer(answer)) as server:
+        yield server
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "page",
+    [page for page in WRITTEN if page != WITH_A_KEY and any(block.language in RUNNABLE for block in blocks(page))],
+    ids=name,
+)
+def test_blocks_of_every_page_run_and_print_what_they_show(page, place, environment):
     reader = PageReader(place, environment)
     for block in blocks(page):
         reader.run_block(block)
+
+
+@pytest.mark.process
+def test_blocks_of_the_page_about_keys_run_with_only_a_key(place, environment, model):
+    reader = PageReader(place, {**environment, "OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": f"{model.url}/v1"})
+    for block in blocks(WITH_A_KEY):
+        reader.run_block(block)
+
+
+@pytest.mark.process
+def test_sixty_seconds_of_the_readme_are_answered_by_a_model_with_only_a_key(place, environment, model):
+    """The answers differ from those shown, which are of the offline engine: only ids are compared."""
+    readme = ROOT / "README.md"
+    start, end = (readme.read_text("utf-8").count("\n", 0, at) for at in section_range(readme, "Sixty seconds"))
+    reader = PageReader(place, {**environment, "OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": f"{model.url}/v1"})
+    shown = [block for block in blocks(readme) if start < block.line <= end and block.language == "console"]
+    for block in shown:
+        reader.run_block(block._replace(text=keep_sessions(block.text)))
+        assert "Rule-based" not in reader.printed
+    assert len(model.requests) >= len(shown)
+
+
+def section_range(page: Path, title: str) -> tuple[int, int]:
+    """Return where a section of a page starts and ends."""
+    text = page.read_text("utf-8")
+    start = text.index(f"\n## {title}\n")
+    return start, text.index("\n## ", start + 1)
+
+
+def keep_sessions(text: str) -> str:
+    """Return a console block with the commands, and of the shown lines only those with a session."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if line.startswith(("$ ", "> ")) or "(session " in line)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)

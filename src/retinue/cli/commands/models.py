@@ -34,9 +34,9 @@ NONE_READY = (
 def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
     """List the providers and models of the api engine.
 
-    Without PROVIDER: every provider with its default model, whether it can be used here or which variable to set, and
-    which one a run without --model uses. With PROVIDER: its models in the price lists of genai-prices; others can be
-    named, too. Prices are in dollars per million tokens.
+    Without PROVIDER: every provider with its default model, whether it can be used here or which variable to set;
+    (default) is the one that a run without --model uses. With PROVIDER: its models in the price lists of
+    genai-prices; others can be named, too. Prices are in dollars per million tokens.
     """
     retinue = Retinue(cwd=cwd)
     engines = [kind for kind in retinue.engines.values() if kind.list_providers]
@@ -72,7 +72,7 @@ HEADINGS = ["", "PROVIDER", "DEFAULT MODEL", *FACTS, "USABLE"]
 
 
 def _provider_row(provider: ProviderStatus) -> list[str]:
-    chosen = " (used if no model is named)" if provider.is_chosen else ""
+    chosen = " (default)" if provider.is_chosen else ""
     return [
         "✗" if provider.missing else "✓",
         provider.name,
