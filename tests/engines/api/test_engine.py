@@ -214,7 +214,7 @@ async def test_edits_of_one_file_in_one_message_are_all_applied(tmp_path):
 
 
 async def test_retry_time_that_is_no_number_is_ignored(tmp_path, monkeypatch):
-    monkeypatch.setattr("retinue.engines.api.http.RETRY_DELAY", 0.0)
+    monkeypatch.setattr("retinue.engines.api.retries.RETRY_DELAY", 0.0)
     fail = ScriptedError(status=429, times=1, headers={"retry-after-ms": "nan"})
     async with open_provider([replace(ANSWER, fail=fail)], tmp_path) as provider:
         events = await provider.run(MODELS["anthropic"])

@@ -1,10 +1,11 @@
-"""Requests to providers over HTTP: streams, retries, and errors that state what to do next."""
+"""Requests to providers over HTTP: streams, and errors that state what to do next."""
 
 from __future__ import annotations
 
 import math
 import re
 from contextlib import aclosing
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -16,17 +17,9 @@ from msgspec import Struct
 from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.wire import (
-    DEFAULT_MAX_TOKENS,
-    JsonObject,
-    ModelOptions,
-    ProviderStreamError,
-    Wire,
-    get_object,
-)
-from retinue.model.events import Notice, TextDelta, ThinkingDelta
+from retinue.engines.api.retries import RETRYABLE_STATUSES, RequestFailedError, reply_with_retries
+from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, Wire, get_object
 from retinue.model.runs import Secret
-from retinue.output.untrusted_text import strip_control_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -36,15 +29,8 @@ MAX_REPLY_BYTES = 64 * 2**20
 """Bytes of one streamed reply; an endless stream ends here."""
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_ERROR_CHARS = 500
-MAX_TRIES = 3
-"""Requests for one reply, the first included, while nothing of it has arrived."""
-RETRY_DELAY = 1.0
-"""Seconds before the first retry; doubled for the next, give or take a quarter."""
-MAX_RETRY_AFTER = 60.0
-"""Seconds a provider may ask to wait; if it asks for more, the request fails at once."""
 UNTRUSTED_HINT = "(Behind a proxy that inspects TLS, set SSL_CERT_FILE to a file with its certificates.)"
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")
-RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -55,15 +41,6 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     base_url: str
     key: Secret
     headers: dict[str, str] = {}
-
-
-class RequestFailedError(Exception):
-    """Raised if a request has no reply; the message starts with the HTTP status where there is one."""
-
-    def __init__(self, message: str, *, retryable: bool, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retryable = retryable
-        self.retry_after = retry_after
 
 
 class ApiModel:
@@ -91,25 +68,7 @@ class ApiModel:
         if request.max_output_tokens is not None:
             options = msgspec.structs.replace(options, max_output_tokens=request.max_output_tokens)
         body = msgspec.json.encode(self._endpoint.wire.encode(request, options))
-        tries = 0
-        while True:
-            tries += 1
-            has_output = False
-
-            async def pass_on(event: TextDelta | ThinkingDelta | Notice) -> None:
-                nonlocal has_output
-                has_output = True
-                await on_event(event)
-
-            try:
-                return await self._stream_reply(body, pass_on)
-            except (RequestFailedError, ProviderStreamError) as error:
-                message = str(error)
-                wait = _retry_wait(error, tries)
-                if wait is None or has_output:
-                    return ModelReply(stop_reason="error", error=strip_control_characters(message))
-            await on_event(_retry_notice(self._endpoint.provider, wait, tries, message))
-            await anyio.sleep(wait)
+        return await reply_with_retries(self._endpoint.provider, partial(self._stream_reply, body), on_event)
 
     async def _stream_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
         """Send one request and return its reply.
@@ -273,22 +232,3 @@ def _seconds_until(date: str) -> float:
     from email.utils import parsedate_to_datetime
 
     return max((parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds(), 0.0)
-
-
-def _retry_wait(error: Exception, tries: int) -> float | None:
-    """Return the seconds to wait before the next request; None if the error is final."""
-    import random
-
-    if tries >= MAX_TRIES:
-        return None
-    if not isinstance(error, RequestFailedError):
-        return RETRY_DELAY
-    if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
-        return None
-    delay = RETRY_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
-    return delay if error.retry_after is None else error.retry_after
-
-
-def _retry_notice(provider: str, wait: float, tries: int, message: str) -> Notice:
-    shown = f"{provider} is asked again in {wait:.1f}s ({tries} of {MAX_TRIES - 1}) after: {message}"
-    return Notice("provider_retry", shown)
