@@ -38,6 +38,7 @@ HEAVY = {
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.serving"},
     "httpx2": {"engines.api.connections", "engines.api.http", "engines.tools.fetch"},
     "genai_prices": {"engines.api.pricing"},
+    "pydantic_ai": {"engines.api.pydantic_models"},
     "yaml": {"agents.parse"},
     "psutil": {"engines.process.other_tree"},
     "regex": {"engines.tools.grep", "output.schemas"},

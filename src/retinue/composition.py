@@ -50,6 +50,7 @@ def available_engines(
     """
     from retinue.engines import offline, scripted
     from retinue.engines.api import providers as api_providers
+    from retinue.engines.api.extra_providers import describe_other_providers
     from retinue.engines.claude import installation as claude_code
     from retinue.engines.pi import installation
     from retinue.engines.pi import providers as pi_providers
@@ -113,6 +114,7 @@ def available_engines(
             api_key_variable=api_providers.AGENT_KEY,
             describe=lambda model: api_providers.describe_default(environ, model, api_servers),
             list_providers=lambda model: api_providers.list_providers(environ, model, api_servers),
+            describe_other_providers=describe_other_providers,
             list_models=lambda provider: api_providers.list_models(provider, api_servers),
         ),
         "offline": EngineInfo(

@@ -124,6 +124,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     """Return the summary for a user whose setting `model` is this, where that makes a difference."""
     list_providers: Callable[[str | None], tuple[ProviderStatus, ...]] | None = None
     """Return the providers it calls itself, for a user whose setting `model` is this; None: its program does."""
+    describe_other_providers: Callable[[], str] | None = None
+    """Return how providers are used that are listed only once they are configured; None if there are none."""
     list_models: Callable[[str], tuple[KnownModel, ...] | None] = lambda _provider: None
     """Return the known models of such a provider; None if it has no provider of this name."""
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from retinue.engines.agent_loop import ModelRequest
 from retinue.engines.api.anthropic import AnthropicWire
 from retinue.engines.api.gemini import GeminiWire
-from retinue.engines.api.http import EventParser, RequestFailedError
+from retinue.engines.api.http import EventParser
 from retinue.engines.api.openai_chat import ChatWire
 from retinue.engines.api.openai_responses import ResponsesWire
+from retinue.engines.api.retries import RequestFailedError
 from retinue.engines.api.wire import ModelOptions, ProviderStreamError, Wire, parse_call
 from retinue.engines.toolbox import InvalidToolUse
 from retinue.model.events import Text, TextDelta, Thinking

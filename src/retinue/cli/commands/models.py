@@ -48,6 +48,9 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
         print_json({"providers": to_json(found)})
     else:
         print_lines(render_table([HEADINGS, *map(_provider_row, found)]))
+        for kind in engines:
+            if kind.describe_other_providers:
+                print_hint(kind.describe_other_providers())
         if all(each.missing for each in found):
             print_hint(NONE_READY)
 

@@ -12,6 +12,7 @@ from anyio import CapacityLimiter
 from anyio.abc import TaskStatus
 
 from retinue.engines.api.connections import HttpClients
+from retinue.engines.api.extra_providers import EXTRA_WIRE
 from retinue.engines.api.http import ApiModel, Endpoint
 from retinue.engines.api.pricing import PriceList
 from retinue.engines.api.providers import PROVIDERS, WIRES, ModelChoice, Provider, choose_model, remove_keys
@@ -22,6 +23,8 @@ from retinue.model.events import Notice
 from retinue.model.runs import RunSpec
 
 if TYPE_CHECKING:
+    from retinue.engines.agent_loop import ChatModel
+    from retinue.engines.api.pydantic_models import PydanticModels
     from retinue.engines.compaction import ContextWindow
     from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
     from retinue.engines.tools.bash import CommandContext
@@ -42,9 +45,10 @@ class ApiEngine:
         self._owns_process = owns_process
         self._shared_processes = shared_processes
         self._stack = AsyncExitStack()
-        """Closes the supervisor, which is opened for the first command."""
+        """Closes what the first run that needs it opens: the supervisor of commands, models of pydantic-ai."""
         self._supervisor: ProcessSupervisor | None = None
         self._clients = HttpClients()
+        self._pydantic_models: PydanticModels | None = None
         self._prices: PriceList | None = None
         self._readers: CapacityLimiter | None = None
         self._steering: dict[str, list[str]] = {}
@@ -80,12 +84,6 @@ class ApiEngine:
         choice = choose_model(spec.model, spec.agent.provider, environ, self._providers)
         if choice.notice:
             await emit(Notice("not_applied", choice.notice, preference="model"))
-        endpoint = Endpoint(
-            provider=choice.provider.name,
-            wire=WIRES[choice.provider.wire](),
-            base_url=choice.base_url,
-            key=choice.key,
-        )
         options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
         self._readers = self._readers or CapacityLimiter(MAX_READERS)
         toolbox = make_local_toolbox(
@@ -95,10 +93,23 @@ class ApiEngine:
             commands=self._command_context(spec),
             network=_fetch_context(spec),
         )
-        client = self._clients.get_client(choice.base_url, spec.environment)
-        model = ApiModel(client, endpoint, options, self._prices)
+        model = await self._make_model(choice, options, spec.environment)
         compactor = Compactor(model, partial(_find_window, self._prices, choice), emit, spec.budget)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
+
+    async def _make_model(self, choice: ModelChoice, options: ModelOptions, environ: Mapping[str, str]) -> ChatModel:
+        """Return the chosen model, behind one of our wires or behind pydantic-ai."""
+        assert self._prices is not None
+        provider = choice.provider
+        if provider.wire != EXTRA_WIRE:
+            wire = WIRES[provider.wire]()
+            endpoint = Endpoint(provider=provider.name, wire=wire, base_url=choice.base_url, key=choice.key)
+            return ApiModel(self._clients.get_client(choice.base_url, environ), endpoint, options, self._prices)
+        from retinue.engines.api.pydantic_models import PydanticModel, PydanticModels
+
+        self._pydantic_models = self._pydantic_models or PydanticModels(self._clients, self._stack)
+        model = await self._pydantic_models.get_model(provider.name, choice.model, choice.arguments, environ)
+        return PydanticModel(model, provider.name, options, self._prices)
 
     def _command_context(self, spec: RunSpec) -> CommandContext | None:
         """Return where the commands of a run are executed; None if it may not execute any."""

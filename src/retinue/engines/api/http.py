@@ -17,7 +17,12 @@ from msgspec import Struct
 from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.pricing import PriceList
-from retinue.engines.api.retries import RETRYABLE_STATUSES, RequestFailedError, reply_with_retries
+from retinue.engines.api.retries import (
+    RequestFailedError,
+    make_connection_error,
+    make_status_error,
+    reply_with_retries,
+)
 from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, Wire, get_object
 from retinue.model.runs import Secret
 
@@ -29,7 +34,6 @@ MAX_REPLY_BYTES = 64 * 2**20
 """Bytes of one streamed reply; an endless stream ends here."""
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_ERROR_CHARS = 500
-UNTRUSTED_HINT = "(Behind a proxy that inspects TLS, set SSL_CERT_FILE to a file with its certificates.)"
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")
 
 
@@ -88,9 +92,7 @@ class ApiModel:
             raise RequestFailedError(f"Invalid base URL {endpoint.base_url!r}: {error}", retryable=False) from error
         except httpx2.TransportError as error:
             detail = str(error) or type(error).__name__
-            if "CERTIFICATE_VERIFY_FAILED" in detail:
-                raise RequestFailedError(f"Connection error: {detail} {UNTRUSTED_HINT}", retryable=False) from error
-            raise RequestFailedError(f"Connection error: {detail}", retryable=True) from error
+            raise make_connection_error(detail) from error
 
     async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
         endpoint, events, reader = self._endpoint, EventParser(), self._endpoint.wire.reader()
@@ -193,9 +195,8 @@ async def _status_error(response: httpx2.Response) -> RequestFailedError:
         detail = describe_error(get_object(content).get("error") or content)
     except (msgspec.DecodeError, RecursionError):
         detail = _unexpected_content(response.headers.get("content-type", ""), start)
-    message = f"{status}: {detail[:MAX_ERROR_CHARS]}"
     retry_after = _parse_retry_after(response.headers.get("retry-after"), response.headers.get("retry-after-ms"))
-    return RequestFailedError(message, retryable=status in RETRYABLE_STATUSES, retry_after=retry_after)
+    return make_status_error(status, detail[:MAX_ERROR_CHARS], retry_after)
 
 
 async def _read_start(response: httpx2.Response) -> bytes:

@@ -19,7 +19,13 @@ from retinue.model.results import Usage
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, TieredPrices
 
-PRICE_LISTS: Mapping[str, str] = {"xai": "x-ai"}
+PRICE_LISTS: Mapping[str, str] = {
+    "xai": "x-ai",
+    "bedrock": "aws",
+    "bedrock-mantle": "aws",
+    "google-cloud": "google",
+    "azure-responses": "azure",
+}
 """Names of providers in the price lists, where they differ from ours."""
 PRICED_OUTPUT = 1000
 """Tokens of a reply from which the price of one is computed."""

@@ -8,6 +8,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
+from retinue.engines.api.extra_providers import (
+    EXTRA_PROVIDERS,
+    EXTRA_WIRE,
+    ExtraProvider,
+    configured_extra_providers,
+    find_extra_provider,
+)
 from retinue.engines.api.wire import Wire
 from retinue.engines.base import EngineCapabilities, EngineError
 from retinue.model.errors import ErrorCode, Failure
@@ -251,6 +258,7 @@ def remove_keys(
     # A provider's usual variables hold keys also where the user's settings name another one.
     known = (*PROVIDERS.values(), *providers.values())
     names = {AGENT_KEY, *secrets, *(name for provider in known for name in provider.key_variables)}
+    names.update(name for provider in EXTRA_PROVIDERS.values() for name in provider.secret_variables)
     values = {secret.reveal() for secret in secrets.values()} | {environ.get(name, "") for name in names}
     hidden = tuple(filter(None, values))
     return {
@@ -269,6 +277,8 @@ class ModelChoice(Struct, frozen=True, kw_only=True):
     key: Secret
     notice: str | None = None
     """The sentence for a requested model that is not used."""
+    arguments: Mapping[str, Secret] = {}
+    """Of a provider that pydantic-ai calls: the arguments of its class there."""
 
 
 def configured_providers(
@@ -325,13 +335,14 @@ def describe_default(
 
     `model` is the user's setting.
     """
-    if _find_default(environ, providers) is None:
+    is_extra = isinstance(_split_model(model, None, providers)[0], ExtraProvider)
+    if not is_extra and _find_default(environ, providers) is None:
         return "models of a provider, in this process: all it needs is a key"
     try:
         choice = choose_model(model, None, environ, providers)
     except EngineError as error:
         return f"not usable as configured: {error.failure.message}"
-    variable = choice.provider.configured_by(environ)
+    variable = choice.provider.configured_by(environ) or "its own login"
     return f"{choice.provider.name}/{choice.model} by {variable}, in this process"
 
 
@@ -343,7 +354,19 @@ def list_providers(
         chosen = choose_model(model, None, environ, providers).provider.name
     except EngineError:
         chosen = None
-    return tuple(_describe_provider(each, environ, is_chosen=each.name == chosen) for each in providers.values())
+    ours = (_describe_provider(each, environ, is_chosen=each.name == chosen) for each in providers.values())
+    others = (
+        ProviderStatus(
+            name=each.name,
+            model=None,
+            configured_by=each.configured_by(environ),
+            missing=each.missing_reason(environ),
+            is_chosen=each.name == chosen,
+        )
+        for each in configured_extra_providers(environ)
+        if each.name not in providers
+    )
+    return (*ours, *others)
 
 
 def _describe_provider(provider: Provider, environ: Mapping[str, str], *, is_chosen: bool) -> ProviderStatus:
@@ -385,7 +408,7 @@ def list_models(provider: str, providers: Mapping[str, Provider] = PROVIDERS) ->
     """Return the known models of a provider, by name; None if there is no such provider."""
     from retinue.engines.api.pricing import list_known_models
 
-    known = _find_provider(provider, providers)
+    known = _find_provider(provider, providers) or find_extra_provider(provider)
     return list_known_models(known.name) if known else None
 
 
@@ -399,6 +422,10 @@ def provider_variables(
     used: set[str] = set()
     for model in models:
         try:
+            named, _ = _split_model(model, provider, providers)
+            if isinstance(named, ExtraProvider):
+                used.update(named.variables)
+                continue
             chosen = [choose_model(model, provider, environ, providers).provider]
         except EngineError:
             # The run fails with the reason, for which it must see what is configured.
@@ -420,6 +447,8 @@ def choose_model(
         EngineError: the provider is unknown or has no key, or no provider is configured.
     """
     named, model = _split_model(requested, provider, providers)
+    if isinstance(named, ExtraProvider):
+        return _make_extra_choice(named, model, environ)
     if named:
         return _make_choice(named, model, environ)
     default = _find_default(environ, providers)
@@ -448,16 +477,16 @@ def choose_model(
 
 def _split_model(
     requested: str | None, provider: str | None, providers: Mapping[str, Provider]
-) -> tuple[Provider | None, str | None]:
+) -> tuple[Provider | ExtraProvider | None, str | None]:
     """Return the provider that is named, apart or in front of the model, and the model without it."""
     if requested:
         for separator in ("/", ":"):
             prefix, found, rest = requested.partition(separator)
-            if found and rest and (known := _find_provider(prefix, providers)):
+            if found and rest and (known := _find_provider(prefix, providers) or find_extra_provider(prefix)):
                 return known, rest
     if not provider:
         return None, requested
-    if known := _find_provider(provider, providers):
+    if known := _find_provider(provider, providers) or find_extra_provider(provider):
         return known, requested
     raise _unknown_provider(provider, providers)
 
@@ -490,6 +519,18 @@ def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, st
             "invalid_key",
         )
     return ModelChoice(provider=provider, model=name, base_url=url, key=Secret(key))
+
+
+def _make_extra_choice(extra: ExtraProvider, model: str | None, environ: Mapping[str, str]) -> ModelChoice:
+    if (key := environ.get(AGENT_KEY)) and "api_key" in extra.arguments:
+        environ = {**environ, extra.arguments["api_key"][0]: key}
+    if missing := extra.missing_reason(environ):
+        raise _unusable(f"The provider {extra.name} cannot be used: {missing}.", "no_key")
+    if model is None:
+        raise _unusable(f"Name a model of {extra.name}, e.g. --model {extra.name}/MODEL.", "no_model")
+    arguments = {name: Secret(value) for name, value in extra.read_arguments(environ).items()}
+    provider = Provider(name=extra.name, wire=EXTRA_WIRE, base_url="", key_variables=extra.variables)
+    return ModelChoice(provider=provider, model=model, base_url="", key=Secret(""), arguments=arguments)
 
 
 def _is_http_url(url: str) -> bool:

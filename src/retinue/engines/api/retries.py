@@ -17,6 +17,7 @@ RETRY_DELAY = 1.0
 """Seconds before the first retry; doubled for the next, give or take a quarter."""
 MAX_RETRY_AFTER = 60.0
 """Seconds a provider may ask to wait; if it asks for more, the request fails at once."""
+UNTRUSTED_HINT = "(Behind a proxy that inspects TLS, set SSL_CERT_FILE to a file with its certificates.)"
 RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 
 
@@ -27,6 +28,19 @@ class RequestFailedError(Exception):
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
+
+
+def make_status_error(status: int, detail: str, retry_after: float | None) -> RequestFailedError:
+    """Return the error of an HTTP status; `detail` is the provider's own message, which may start with it, too."""
+    message = detail if detail.startswith(f"{status}:") else f"{status}: {detail}"
+    return RequestFailedError(message, retryable=status in RETRYABLE_STATUSES, retry_after=retry_after)
+
+
+def make_connection_error(detail: str) -> RequestFailedError:
+    """Return the error of a connection that failed or broke; another request may have one."""
+    if "CERTIFICATE_VERIFY_FAILED" in detail:
+        return RequestFailedError(f"Connection error: {detail} {UNTRUSTED_HINT}", retryable=False)
+    return RequestFailedError(f"Connection error: {detail}", retryable=True)
 
 
 async def reply_with_retries(

@@ -110,7 +110,7 @@ class ReplyBuilder:
         """
         if self.stop_reason is None:
             raise ProviderStreamError("The stream ended without a stop reason: connection closed")
-        content = _unique_calls([block.finish() for block in self._blocks.values()])
+        content = rename_repeated_calls([block.finish() for block in self._blocks.values()])
         return ModelReply(
             content=tuple(content),
             stop_reason=self.stop_reason,
@@ -158,7 +158,7 @@ def parse_call(call: str, name: str, arguments: str) -> ToolUse:
     return ToolUse(call, name, parsed)
 
 
-def _unique_calls(blocks: list[Text | Thinking | ToolUse]) -> list[Text | Thinking | ToolUse]:
+def rename_repeated_calls(blocks: list[Text | Thinking | ToolUse]) -> list[Text | Thinking | ToolUse]:
     """Give tool calls that repeat an id a new one: results are matched by id."""
     seen: set[str] = set()
     unique: list[Text | Thinking | ToolUse] = []
