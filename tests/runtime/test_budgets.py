@@ -8,9 +8,18 @@ from tests.support.delegation_reports import answers
 from tests.support.retinue_factory import scripted, stage
 
 from retinue.agents.agent import Agent
-from retinue.engines.scripted import CAPABILITIES, DelegateStep, Script, ScriptedEngine, ToolCallStep, fail, reply
+from retinue.engines.scripted import (
+    CAPABILITIES,
+    DelegateStep,
+    RunCallback,
+    Script,
+    ScriptedEngine,
+    ToolCallStep,
+    fail,
+    reply,
+)
 from retinue.model.errors import ErrorCode
-from retinue.model.events import RunStarted
+from retinue.model.events import MessageEnded, RunStarted
 from retinue.model.results import Usage
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Plan, Task
@@ -217,3 +226,16 @@ async def test_session_continued_by_another_conversation_still_counts_for_the_fi
     for root in ("c1", "c2"):
         async with stage(scratch_home, ANSWER, root=root, **options) as retinue:
             assert reasons([await retinue.run(*LOOK, max_conversation_tokens=10)]) == ["max_conversation_tokens"]
+
+
+async def test_message_that_arrives_while_a_run_is_stopped_counts_for_the_conversation(scratch_home):
+    async def stop() -> None:
+        retinue._orchestrator.stop_all()
+
+    message = MessageEnded(stop_reason="tool_use", usage=TWENTY)
+    async with stage(scratch_home, RunCallback(stop), message) as retinue:
+        stopped = await retinue.run(*LOOK)
+        result = await retinue.run(*LOOK, max_conversation_tokens=10)
+    assert stopped.usage.tokens == 20
+    assert result.failure
+    assert result.failure.message == SPENT.format(20, 10)

@@ -107,6 +107,8 @@ class _AttemptObserver:
         self._collector.observe(await self._run.recorder.record(event))
         if not self._scope.cancel_called:  # events of an engine that is stopping do not change why it was stopped
             self._judge(event, anyio.current_time())
+        elif isinstance(event, MessageEnded):
+            self._run.budget.add(event.turn)  # spent, though the run has been stopped
         self._event_count += 1
         if self._scope.cancel_called or self._event_count % CHECKPOINT_EVERY == 0:
             await anyio.lowlevel.checkpoint()
