@@ -64,7 +64,7 @@ async def run(model: Any, tmp_path: Any, window: ContextWindow | None = None, **
     changes = {"grant": ToolGrant(tools=("fetch",)), "system_prompt": "Be brief.", **changes}
     spec = make_run_spec(tmp_path, task="Do it.", **changes)
     guard = BudgetGuard(budget := Budget(spec.limits))
-    spec = replace(spec, budget=RunRequestBudget(budget, lambda: None))
+    spec = replace(spec, budget=RunRequestBudget(budget))
 
     async def emit(event: Any) -> None:
         events.append(event)

@@ -174,6 +174,25 @@ async def test_parent_that_waits_for_its_children_holds_nothing(scratch_home):
     assert result.actual.nested_usage.tokens == 3 * 1000
 
 
+@VIRTUAL_TIME
+@pytest.mark.parametrize("extension", [0, 20])
+async def test_child_runs_in_flight_are_stopped_in_time_for_the_answer_of_their_parent(scratch_home, extension):
+    turns = {"Lead": [Turn(children=2), Turn(seconds=3)], "part 0": [Turn(seconds=2000)], "part 1": [Turn(seconds=5)]}
+    async with open_stage(scratch_home, turns) as retinue, anyio.create_task_group() as group:
+
+        async def extend() -> None:
+            await anyio.sleep(100)
+            if extension:
+                await retinue.extend(retinue._orchestrator.active_run_ids[0], extension)
+
+        group.start_soon(extend)
+        call = retinue.call("nested", timeout=600.0)
+        (result,) = await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead"),)), call)
+    assert (result.failure, result.text) == (None, "Done.")
+    assert round(result.elapsed) == 570 + extension + 3
+    assert "is nearly over" in result.actual.notices[-1]
+
+
 TURNS = st.lists(st.builds(Turn, st.integers(0, 5), st.integers(0, 2500), st.integers(0, 3)), max_size=4)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -42,7 +41,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization, Usage
-from retinue.model.runs import Message, ProviderBlock, RequestGrant, RunSpec, ToolUse
+from retinue.model.runs import Message, ProviderBlock, RequestBudget, RequestGrant, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.provider_errors import CONTEXT_OVERFLOW, classify_error
 
@@ -58,6 +57,7 @@ WRAP_UP_PROMPT = "{reason} Give your final answer now, from what you have; say w
 WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
 WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
 RESULT_LEFT_OUT = "[Left out: the result does not fit what is left of the budget of the run.]"
+CALL_STOPPED = "Stopped: the time of the run is nearly over, and the rest of it is for the answer."
 NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be made shorter. {error}"
 INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
 
@@ -139,7 +139,7 @@ async def run_agent_loop(
     while True:
         calls = await conversation.ask()
         finalizations: list[Finalization] = []
-        async with _start_calls(tools, calls) as results:
+        async with _start_calls(conversation.limit_tools(tools), calls, spec.budget) as results:
             for use, result in zip(calls, results, strict=True):
                 outcome = await result()
                 await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
@@ -258,6 +258,12 @@ class _Conversation:
             await self._emit(event)
         return calls
 
+    def limit_tools(self, tools: AgentToolbox) -> AgentToolbox:
+        """Return the tools that execute the last calls: in the last turn those of a message that finalizes."""
+        if self._is_wrapping_up and not any(use.name == FINALIZE_TOOL for use in self._last_calls):
+            return tools.restricted_to((FINALIZE_TOOL,))
+        return tools
+
     def add_result(self, use: ToolUse, outcome: ToolOutcome) -> None:
         self._messages.append(
             Message(role="tool", text=outcome.text, call=use.id, is_error=outcome.is_error, images=outcome.images)
@@ -295,20 +301,30 @@ def _reply_events(reply: ModelReply, calls: tuple[ToolUse, ...], model: str) -> 
 
 @asynccontextmanager
 async def _start_calls(
-    tools: AgentToolbox, calls: tuple[ToolUse, ...]
+    tools: AgentToolbox, calls: tuple[ToolUse, ...], budget: RequestBudget | None
 ) -> AsyncIterator[list[Callable[[], Awaitable[ToolOutcome]]]]:
     """Start the calls of one message side by side, and yield functions that wait for their outcomes.
 
-    A single call runs where its outcome is awaited.
+    Calls are stopped when the time of the run is nearly over, except those of a message that finalizes.
     """
-    if len(calls) <= 1:
-        yield [partial(tools.call, use) for use in calls]
+    if not calls:
+        yield []
         return
     pending = [_PendingCall(tools, use) for use in calls]
     async with anyio.create_task_group() as group:
         for each in pending:
             group.start_soon(each.run)
+        if budget and not any(use.name == FINALIZE_TOOL for use in calls):
+            group.start_soon(_stop_late_calls, pending, budget)
         yield [each.wait for each in pending]
+        group.cancel_scope.cancel()
+
+
+async def _stop_late_calls(calls: Sequence[_PendingCall], budget: RequestBudget) -> None:
+    while (end := budget.calls_end) > anyio.current_time():  # noqa: ASYNC110 - the end moves while this waits
+        await anyio.sleep_until(end)
+    for call in calls:
+        call.scope.cancel()
 
 
 class _PendingCall:
@@ -318,9 +334,13 @@ class _PendingCall:
         self._tools = tools
         self._use = use
         self._done = anyio.Event()
+        self.scope = anyio.CancelScope()
 
     async def run(self) -> None:
-        self._outcome = await self._tools.call(self._use)
+        with self.scope:
+            self._outcome = await self._tools.call(self._use)
+        if self.scope.cancelled_caught:
+            self._outcome = ToolOutcome(CALL_STOPPED, is_error=True)
         self._done.set()
 
     async def wait(self) -> ToolOutcome:

@@ -10,9 +10,10 @@ from msgspec import Struct, structs
 from retinue.guards.base import EventTypes, GuardWithoutDeadline
 from retinue.guards.reservations import RequestQueue, ReservedUsage
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import Event, MessageEnded
+from retinue.model.events import Event, MessageEnded, ToolCalled
 from retinue.model.results import Usage
 from retinue.model.runs import Limits
+from retinue.model.tool_names import FINALIZE_TOOL
 
 RUN_STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
 RUN_NOT_STARTED = "; the run was not started. Do without it, or raise"
@@ -148,18 +149,25 @@ def _limits_of(budget: Budget, limits: Limits) -> Iterator[BudgetLimit]:
 
 
 class BudgetGuard(GuardWithoutDeadline):
-    """Judges each assistant message. A final answer is kept even if it spends the last of the budget."""
+    """Judges each assistant message. A final answer is kept even if it spends the last of the budget.
 
-    observes: ClassVar[EventTypes] = (MessageEnded,)
+    A message that calls the finalize tool is an answer, too; what follows one that is not valid is judged again.
+    """
+
+    observes: ClassVar[EventTypes] = (ToolCalled, MessageEnded)
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
+        self._is_finalizing = False
 
     def observe(self, event: Event, now: float) -> Failure | None:
+        if isinstance(event, ToolCalled):
+            self._is_finalizing = self._is_finalizing or event.name == FINALIZE_TOOL
         if not isinstance(event, MessageEnded):
             return None
+        is_answer, self._is_finalizing = event.stop_reason == "stop" or self._is_finalizing, False
         self._budget.add(event.turn)
-        return None if event.stop_reason == "stop" else self._budget.exceeded_failure()
+        return None if is_answer else self._budget.exceeded_failure()
 
 
 def _tightest_remaining(limits: Iterable[BudgetLimit]) -> float | None:

@@ -87,6 +87,10 @@ class RequestBudget(Protocol):
     def limits_cost(self) -> bool:
         """Whether a limit of money holds for the run; else prices are not needed."""
 
+    @property
+    def calls_end(self) -> float:
+        """When tool calls must end so that time for the answer is left. `extend` moves it."""
+
     def reserve(
         self, size: RequestSize | None, on_wait: Callable[[bool], Awaitable[None]]
     ) -> AbstractAsyncContextManager[RequestGrant]:

@@ -73,7 +73,7 @@ class _RetryPolicy:
     async def next_attempt(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """Return the reason and the spec of the next attempt; None if the failure is final."""
         run = self._run
-        if failure.code is ErrorCode.NOT_FINALIZED and self._has_corrections:
+        if failure.code is ErrorCode.NOT_FINALIZED and self._has_corrections and not run.budget.exceeded_failure():
             self._reminders += 1
             return await self._continue_session("finalize", spec, _finalize_reminder(failure))
         if failure.code is not ErrorCode.PROVIDER or (run.has_written and not run.native_session):

@@ -12,20 +12,40 @@ from retinue.engines.base import EngineError
 from retinue.guards.budget import Budget
 from retinue.guards.reservations import PendingRequest
 from retinue.model.errors import Failure
-from retinue.model.runs import RequestGrant, RequestSize
+from retinue.model.runs import NO_DEADLINE, RequestGrant, RequestSize
 from retinue.runtime.active_run import ActiveRun
 
 MAX_WRAP_UP_SECONDS = 60.0
 """Seconds before the timeout at which an agent is asked for its answer; a tenth of shorter timeouts."""
 
 
+class RunClock:
+    """The time of an active run: its last request is sent before its timeout."""
+
+    def __init__(self, run: ActiveRun) -> None:
+        self._run = run
+
+    @property
+    def _margin(self) -> float:
+        return min(self._run.spec.limits.timeout / 10, MAX_WRAP_UP_SECONDS)
+
+    @property
+    def calls_end(self) -> float:
+        """When tool calls end: half of the time for the answer may go to the calls that are in flight before it."""
+        return self._run.guards.timeout_end - self._margin / 2
+
+    def find_last_reason(self) -> str | None:
+        """Return why the next request must be the last one; None if there is time."""
+        is_late = anyio.current_time() >= self._run.guards.timeout_end - self._margin
+        return f"The time of {self._run.spec.limits.timeout:g}s is nearly over." if is_late else None
+
+
 class RunRequestBudget:
     """Implements `RequestBudget` for one run."""
 
-    def __init__(self, budget: Budget, find_time_reason: Callable[[], str | None]) -> None:
-        """Use a budget; the function returns why the time of the run allows no further request than the next one."""
+    def __init__(self, budget: Budget, clock: RunClock | None = None) -> None:
         self._budget = budget
-        self._find_time_reason = find_time_reason
+        self._clock = clock
 
     @property
     def is_limited(self) -> bool:
@@ -34,6 +54,10 @@ class RunRequestBudget:
     @property
     def limits_cost(self) -> bool:
         return self._budget.limits_cost
+
+    @property
+    def calls_end(self) -> float:
+        return self._clock.calls_end if self._clock else NO_DEADLINE
 
     @asynccontextmanager
     async def reserve(
@@ -57,14 +81,5 @@ class RunRequestBudget:
         finally:
             request.close()
 
-
-def make_request_budget(run: ActiveRun) -> RunRequestBudget:
-    """Return the budget of an active run, whose last request is also the one before its timeout."""
-
-    def find_time_reason() -> str | None:
-        timeout = run.spec.limits.timeout
-        margin = min(timeout / 10, MAX_WRAP_UP_SECONDS)
-        is_late = anyio.current_time() >= run.guards.timeout_end - margin
-        return f"The time of {timeout:g}s is nearly over." if is_late else None
-
-    return RunRequestBudget(run.budget, find_time_reason)
+    def _find_time_reason(self) -> str | None:
+        return self._clock.find_last_reason() if self._clock else None

@@ -26,7 +26,7 @@ from retinue.model.events import (
 )
 from retinue.model.runs import NO_DEADLINE, RunSpec
 from retinue.runtime.active_run import ActiveRun
-from retinue.runtime.request_budget import make_request_budget
+from retinue.runtime.request_budget import RunClock, RunRequestBudget
 
 CHECKPOINT_EVERY = 32
 """Events between two checkpoints: a model that never waits must not starve deadlines and sibling runs."""
@@ -44,7 +44,9 @@ ExecuteSpec = Callable[[RunSpec, Emit], Awaitable[None]]
 
 async def run_attempt(run: ActiveRun, spec: RunSpec, execute: ExecuteSpec) -> Failure | None:
     """Execute the spec once and return why it failed, or None; its answer is in the run's last collector."""
-    spec = structs.replace(spec, limits=run.budget.remaining(spec.limits), budget=make_request_budget(run))
+    spec = structs.replace(
+        spec, limits=run.budget.remaining(spec.limits), budget=RunRequestBudget(run.budget, RunClock(run))
+    )
     error: Failure | None = None
     with run.control.cancellable(run.guards.deadline) as scope:
         observer = _AttemptObserver(run, scope)

@@ -9,12 +9,15 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.model_server import ModelServer, Script
+from tests.support.model_server import ModelServer, Script, ScriptedCall, ScriptedTurn
 
+from retinue.agents.agent import Agent
+from retinue.client import Retinue
 from retinue.engines.api.engine import ApiEngine
 from retinue.engines.base import Completion
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Event
+from retinue.sessions.memory import MemoryStore
 from retinue.testing.engines import make_run_spec
 
 MODELS: Mapping[str, str] = {
@@ -75,6 +78,33 @@ class ScriptedProvider:
 async def open_provider(script: Script | None, folder: Path) -> AsyncIterator[ScriptedProvider]:
     async with ModelServer(script) as server, open_engine() as engine:
         yield ScriptedProvider(engine, server, folder)
+
+
+LOOK = ScriptedTurn(text="I will look.", tools=(ScriptedCall(tool="read", args={"path": "a.txt"}),))
+"""A turn that reads a file; `open_retinue` makes it."""
+PLAIN = Agent(name="plain", tools=())
+READER = Agent(name="reader", tools=("read",))
+WRITER = Agent(name="writer", tools=("read", "write"))
+LEAD = Agent(name="lead", tools=("read", "subagent"))
+
+
+@asynccontextmanager
+async def open_retinue(
+    script: Script, home: Path, model: str, **settings: Any
+) -> AsyncIterator[tuple[Retinue, ModelServer]]:
+    (home / "a.txt").write_text("hello\n")
+    async with ModelServer(script) as server:
+        environ = {"HOME": str(home), **environment(server.url)}
+        retinue = Retinue(
+            cwd=home,
+            environ=environ,
+            store=MemoryStore(),
+            engine="api",
+            agents=[PLAIN, READER, WRITER, LEAD],
+            settings={"model": model, **settings},
+        )
+        async with retinue:
+            yield retinue, server
 
 
 @pytest.fixture(params=MODELS.items(), ids=list(MODELS))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import pytest
-from tests.engines.api.conftest import MODELS, environment
-from tests.support.model_server import ModelServer, Script, ScriptedCall, ScriptedError, ScriptedTurn
+from tests.engines.api.conftest import LOOK, MODELS, open_retinue
+from tests.support.model_server import ScriptedError, ScriptedTurn
 
-from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.api.pricing import compute_cost
 from retinue.engines.api.wire import DEFAULT_MAX_TOKENS
@@ -20,33 +17,9 @@ from retinue.guards.request_fit import MIN_OUTPUT
 from retinue.model.errors import ErrorCode
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.tasks import Plan, Task
-from retinue.sessions.memory import MemoryStore
 
-LOOK = ScriptedTurn(text="I will look.", tools=(ScriptedCall(tool="read", args={"path": "a.txt"}),))
 ANSWER = ScriptedTurn(text="It says hello.")
 ABOUT_1000_TOKENS = ScriptedTurn(text="word " * 700)
-PLAIN = Agent(name="plain", tools=())
-READER = Agent(name="reader", tools=("read",))
-LEAD = Agent(name="lead", tools=("read", "subagent"))
-
-
-@asynccontextmanager
-async def open_retinue(
-    script: Script, home: Path, model: str, **settings: Any
-) -> AsyncIterator[tuple[Retinue, ModelServer]]:
-    (home / "a.txt").write_text("hello\n")
-    async with ModelServer(script) as server:
-        environ = {"HOME": str(home), **environment(server.url)}
-        retinue = Retinue(
-            cwd=home,
-            environ=environ,
-            store=MemoryStore(),
-            engine="api",
-            agents=[PLAIN, READER, LEAD],
-            settings={"model": model, **settings},
-        )
-        async with retinue:
-            yield retinue, server
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
