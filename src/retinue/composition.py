@@ -5,7 +5,7 @@ Engines and toolsets are imported when they are used.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -37,6 +37,25 @@ if TYPE_CHECKING:
     from retinue.toolsets.delegation import ToolsetDelegation
 
 
+class EngineCatalog(Mapping[str, EngineInfo]):
+    """Engines by name, each described on first use: a description imports modules of its engine."""
+
+    def __init__(self, descriptions: Mapping[str, Callable[[], EngineInfo]]) -> None:
+        self._descriptions = descriptions
+        self._infos: dict[str, EngineInfo] = {}
+
+    def __getitem__(self, name: str) -> EngineInfo:
+        if name not in self._infos:
+            self._infos[name] = self._descriptions[name]()
+        return self._infos[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._descriptions)
+
+    def __len__(self) -> int:
+        return len(self._descriptions)
+
+
 def available_engines(
     environ: Mapping[str, str],
     *,
@@ -48,14 +67,6 @@ def available_engines(
     With `owns_process` nothing but Retinue starts processes in this process. `providers` are those of the user's
     settings.
     """
-    from retinue.engines import offline, scripted
-    from retinue.engines.api import providers as api_providers
-    from retinue.engines.api.extra_providers import describe_other_providers
-    from retinue.engines.claude import installation as claude_code
-    from retinue.engines.pi import installation
-    from retinue.engines.pi import providers as pi_providers
-
-    api_servers = api_providers.configure_providers(providers or {})
 
     @cache
     def shared_processes() -> SharedProcessTable:
@@ -63,77 +74,119 @@ def available_engines(
 
         return SharedProcessTable()
 
-    def pi() -> Engine:
+    return EngineCatalog(
+        {
+            "pi": partial(_describe_pi, environ, owns_process, shared_processes),
+            "claude": partial(_describe_claude, environ, owns_process, shared_processes),
+            "api": partial(_describe_api, environ, owns_process, shared_processes, providers or {}),
+            "offline": _describe_offline,
+            "scripted": partial(_describe_scripted, environ),
+        }
+    )
+
+
+ShareProcesses = Callable[[], "SharedProcessTable"]
+
+
+def _describe_pi(environ: Mapping[str, str], owns_process: bool, share_processes: ShareProcesses) -> EngineInfo:
+    from retinue.engines.pi import installation
+    from retinue.engines.pi import providers as pi_providers
+
+    def make() -> Engine:
         from retinue.engines.pi.engine import PiEngine
 
-        return PiEngine(owns_process=owns_process, shared_processes=shared_processes())
+        return PiEngine(owns_process=owns_process, shared_processes=share_processes())
 
-    def claude() -> Engine:
+    return EngineInfo(
+        name="pi",
+        capabilities=installation.CAPABILITIES,
+        make=make,
+        not_installed_reason=lambda: installation.not_installed_reason(environ),
+        not_configured_reason=lambda: installation.not_configured_reason(environ),
+        provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
+        summary="the pi coding agent, with your own models, extensions and login",
+    )
+
+
+def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_processes: ShareProcesses) -> EngineInfo:
+    from retinue.engines.claude import installation
+
+    def make() -> Engine:
         from retinue.engines.claude.engine import ClaudeEngine
 
-        return ClaudeEngine(owns_process=owns_process, shared_processes=shared_processes())
+        return ClaudeEngine(owns_process=owns_process, shared_processes=share_processes())
 
-    def api() -> Engine:
+    return EngineInfo(
+        name="claude",
+        capabilities=installation.CAPABILITIES,
+        make=make,
+        not_installed_reason=lambda: installation.not_installed_reason(environ),
+        not_installed_reason_with_key=lambda: installation.no_program_reason(environ),
+        provider_variables=lambda _models, _provider: installation.provider_variables(environ),
+        api_key_variable="ANTHROPIC_API_KEY",
+        setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
+        summary="Claude Code, with your own key or login",
+    )
+
+
+def _describe_api(
+    environ: Mapping[str, str],
+    owns_process: bool,
+    share_processes: ShareProcesses,
+    configured: Mapping[str, ProviderSettings],
+) -> EngineInfo:
+    from retinue.engines.api import providers
+    from retinue.engines.api.extra_providers import describe_other_providers
+
+    servers = providers.configure_providers(configured)
+
+    def make() -> Engine:
         from retinue.engines.api.engine import ApiEngine
 
-        return ApiEngine(providers=api_servers, owns_process=owns_process, shared_processes=shared_processes)
+        return ApiEngine(providers=servers, owns_process=owns_process, shared_processes=share_processes)
 
-    return {
-        "pi": EngineInfo(
-            name="pi",
-            capabilities=installation.CAPABILITIES,
-            make=pi,
-            not_installed_reason=lambda: installation.not_installed_reason(environ),
-            not_configured_reason=lambda: installation.not_configured_reason(environ),
-            provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
-            summary="the pi coding agent, with your own models, extensions and login",
+    return EngineInfo(
+        name="api",
+        capabilities=providers.CAPABILITIES,
+        make=make,
+        not_installed_reason=lambda: None,
+        not_configured_reason=lambda: providers.not_configured_reason(environ, servers),
+        provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ, servers),
+        find_model_problem=lambda model, provider, variables: providers.find_model_problem(
+            model, provider, variables, servers
         ),
-        "claude": EngineInfo(
-            name="claude",
-            capabilities=claude_code.CAPABILITIES,
-            make=claude,
-            not_installed_reason=lambda: claude_code.not_installed_reason(environ),
-            not_installed_reason_with_key=lambda: claude_code.no_program_reason(environ),
-            provider_variables=lambda _models, _provider: claude_code.provider_variables(environ),
-            api_key_variable="ANTHROPIC_API_KEY",
-            setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
-            summary="Claude Code, with your own key or login",
-        ),
-        "api": EngineInfo(
-            name="api",
-            capabilities=api_providers.CAPABILITIES,
-            make=api,
-            not_installed_reason=lambda: None,
-            not_configured_reason=lambda: api_providers.not_configured_reason(environ, api_servers),
-            provider_variables=lambda models, provider: api_providers.provider_variables(
-                models, provider, environ, api_servers
-            ),
-            find_model_problem=lambda model, provider, environment: api_providers.find_model_problem(
-                model, provider, environment, api_servers
-            ),
-            api_key_variable=api_providers.AGENT_KEY,
-            describe=lambda model: api_providers.describe_default(environ, model, api_servers),
-            list_providers=lambda model: api_providers.list_providers(environ, model, api_servers),
-            describe_other_providers=describe_other_providers,
-            list_models=lambda provider: api_providers.list_models(provider, api_servers),
-        ),
-        "offline": EngineInfo(
-            name="offline",
-            capabilities=offline.CAPABILITIES,
-            make=offline.OfflineEngine,
-            not_installed_reason=lambda: None,
-            uses_models=False,
-            summary="rules, not a language model: searches and reads your files, no key, no network",
-        ),
-        "scripted": EngineInfo(
-            name="scripted",
-            capabilities=scripted.CAPABILITIES,
-            make=lambda: scripted.from_environment(environ),
-            not_installed_reason=lambda: None,
-            automatic=False,
-            summary="plays back a script, for tests and documents",
-        ),
-    }
+        api_key_variable=providers.AGENT_KEY,
+        describe=lambda model: providers.describe_default(environ, model, servers),
+        list_providers=lambda model: providers.list_providers(environ, model, servers),
+        describe_other_providers=describe_other_providers,
+        list_models=lambda provider: providers.list_models(provider, servers),
+    )
+
+
+def _describe_offline() -> EngineInfo:
+    from retinue.engines import offline
+
+    return EngineInfo(
+        name="offline",
+        capabilities=offline.CAPABILITIES,
+        make=offline.OfflineEngine,
+        not_installed_reason=lambda: None,
+        uses_models=False,
+        summary="rules, not a language model: searches and reads your files, no key, no network",
+    )
+
+
+def _describe_scripted(environ: Mapping[str, str]) -> EngineInfo:
+    from retinue.engines import scripted
+
+    return EngineInfo(
+        name="scripted",
+        capabilities=scripted.CAPABILITIES,
+        make=lambda: scripted.from_environment(environ),
+        not_installed_reason=lambda: None,
+        automatic=False,
+        summary="plays back a script, for tests and documents",
+    )
 
 
 def _make_single_toolset(orchestrator: Orchestrator, home: str) -> Toolset:
