@@ -158,6 +158,37 @@ def test_every_action_works_by_keyboard_alone(served, visit):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_palette_finds_commands_agents_and_runs_on_every_page(served, visit):
+    page = visit(served)
+    start_run(page, "implementer", "Sharpen the pencils")
+    expect(state_of(page)).to_have_text("Completed")
+    palette = page.get_by_role("dialog", name="Commands")
+    field = palette.get_by_role("combobox")
+    for path in ("/#/", "/#/agents", "/#/system"):
+        page.goto(served.base + path)
+        expect(page.locator("main")).to_be_visible()
+        page.keyboard.press("Control+k")
+        expect(field).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(palette).to_have_count(0)
+    page.keyboard.press("Control+k")
+    expect(palette.get_by_role("option").first).to_be_visible()
+    assert find_violations(page) == []
+    field.fill("sharpen pen")
+    field.fill("sharpen")
+    expect(palette.get_by_role("option", name=re.compile("Sharpen the pencils"))).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("main.run")).to_contain_text("Sharpen the pencils")
+    page.keyboard.press("2")
+    expect(page.get_by_role("tab", name="Timeline")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("r")
+    expect(page.get_by_role("textbox", name=re.compile("Resume implementer"))).to_be_focused()
+    page.keyboard.press("Control+k")
+    field.fill("new run with tester")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="New run").get_by_label("Agent")).to_have_value("tester")
+
+
 def test_focused_element_is_never_covered(serve, visit):
     reads = {"call": "read", "args": {"path": "x.py"}, "returns": "x"}
     page = visit(serve(explorer=[*[{**reads, "args": {"path": f"{number}.py"}} for number in range(40)], ANSWER]))
@@ -172,7 +203,7 @@ def test_single_key_shortcuts_can_be_disabled(served, visit):
     page = visit(served)
     expect(page.get_by_role("searchbox")).to_be_visible()
     page.keyboard.press("?")
-    page.get_by_label("Keys of one letter do something").uncheck()
+    page.get_by_label("Enable single-key shortcuts").uncheck()
     page.keyboard.press("Escape")
     page.keyboard.press("n")
     page.get_by_role("button", name="Keyboard help").click()

@@ -6,15 +6,18 @@ import { Agents } from "./agents.js";
 import { LiveRegion } from "./live-region.js";
 import { useSignal } from "./signal.js";
 import { connection } from "./connection.js";
+import { useCommands } from "./commands.js";
 import { clock } from "./format.js";
 import { NewRun, useEditRequests } from "./forms.js";
 import { Help, useKeys } from "./keys.js";
 import { back, go, useRoute } from "./route.js";
+import { Palette } from "./palette.js";
 import { Run } from "./run.js";
 import { pollHealth, reconnect } from "./stream.js";
 import { System } from "./system.js";
 
 const VIEWS = { "": "Activity", agents: "Agents", system: "System" };
+const VIEW_KEYS = { "": "g", agents: "a", system: "s" };
 const BANNER_DELAY = 700; // milliseconds without a connection before the banner appears
 
 function App() {
@@ -23,26 +26,36 @@ function App() {
   const draft = useRef(null);
   const close = () => show(null);
   const start = (agent = "") => show({ kind: "new", agent });
+  const openNew = () => start();
+  const openHelp = () => show({ kind: "help" });
   const actions = useMemo(
     () => ({
-      new: () => start(),
-      help: () => show({ kind: "help" }),
-      home: () => go("/"),
+      palette: () => show({ kind: "palette" }),
       back: () => (parts.length ? back() : document.activeElement.blur()),
-      search: () => search(parts),
     }),
     [parts],
   );
   useKeys(actions);
   useEditRequests((edited) => show({ kind: "new", edited }));
+  useCommands(
+    [
+      { label: "New run", key: "n", run: openNew },
+      { label: "Search runs", key: "/", run: () => search(parts) },
+      ...Object.entries(VIEWS).map(([name, label]) => ({ label, key: VIEW_KEYS[name], run: () => go(`/${name}`) })),
+      { label: "Switch between light and dark", key: "t", run: toggleTheme },
+      { label: "Keyboard shortcuts", key: "?", run: openHelp },
+    ],
+    [parts],
+  );
   useFocusOnNavigation(parts);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
-    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${actions.new} onHelp=${actions.help} />
+    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${openNew} onHelp=${openHelp} onPalette=${actions.palette} />
     <${Banner} />
-    <${View} parts=${parts} onNew=${actions.new} onStart=${start} />
+    <${View} parts=${parts} onNew=${openNew} onStart=${start} />
     <${LiveRegion} />
     ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} edited=${open.edited} draft=${draft} onClose=${close} />`}
+    ${open?.kind === "palette" && html`<${Palette} onClose=${close} onStart=${start} />`}
     ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
   `;
 }
@@ -54,7 +67,7 @@ function View({ parts: [view, id], onNew, onStart }) {
   return html`<${Activity} onNew=${onNew} />`;
 }
 
-function Head({ view, onNew, onHelp }) {
+function Head({ view, onNew, onHelp, onPalette }) {
   return html`
     <header class="head">
       <a class="brand" href="#/" aria-label="Retinue, activity">
@@ -70,6 +83,7 @@ function Head({ view, onNew, onHelp }) {
       </nav>
       <div class="tools">
         <${Button} kind="primary new" icon="plus" label="New run" onClick=${onNew}>New run<//>
+        <${Button} kind="quiet" icon="command" label="Commands (Ctrl+K)" onClick=${onPalette} />
         <${Button} kind="quiet" icon="theme" label="Light or dark" onClick=${toggleTheme} />
         <${Button} kind="quiet help" icon="help" label="Keyboard help" onClick=${onHelp} />
       </div>

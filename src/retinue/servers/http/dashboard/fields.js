@@ -50,7 +50,7 @@ function Definition({ agent }) {
   const facts = [
     `tools: ${toolNames(agent.tools)}`,
     agent.readonly && "read-only",
-    agent.delegates && "delegates where 2 levels of runs or more are allowed",
+    agent.delegates && "delegates if Max depth is 2 or more",
     agent.model,
     agent.engine,
     agent.timeout && `at most ${roundDuration(agent.timeout)}`,
@@ -86,23 +86,23 @@ export function Options({ known, more, onChange }) {
         </label>
         <label class="field">
           <span>Model</span>
-          <input type="text" placeholder="as defined" spellcheck="false" ...${text("model")} />
+          <input type="text" placeholder="as defined" spellcheck=${false} ...${text("model")} />
         </label>
         <label class="field">
           <span>Timeout, minutes</span>
           <input type="number" min="0.1" max=${MAX_MINUTES} step="any" placeholder="as defined" ...${text("timeout")} />
         </label>
         <label class="field">
-          <span>At most, turns</span>
+          <span>Max turns</span>
           <input type="number" min="1" step="1" placeholder="no limit" ...${text("maxTurns")} />
         </label>
         <label class="field">
-          <span>At most, levels of runs</span>
-          <input type="number" min="1" max=${MAX_DEPTH} step="1" placeholder="as set" ...${text("maxDepth")} />
+          <span>Max depth</span>
+          <input type="number" min="1" max=${MAX_DEPTH} step="1" placeholder="default" ...${text("maxDepth")} />
         </label>
         <label class="field">
           <span>Folder</span>
-          <input type="text" placeholder=${known?.cwd ?? ""} spellcheck="false" ...${text("cwd")} />
+          <input type="text" placeholder=${known?.cwd ?? ""} spellcheck=${false} ...${text("cwd")} />
         </label>
       </div>
     </details>

@@ -1,30 +1,37 @@
 // Keyboard shortcuts: single keys, inactive while typing, and off if the user disables them.
 
 import { html, useEffect, useState, Dialog } from "./ui.js";
+import { commandFor, commands } from "./commands.js";
+import { useSignal } from "./signal.js";
 
 const HELP = [
+  ["Ctrl+K", "commands, agents and runs"],
   ["j k ↓ ↑", "next, previous"],
   ["Enter", "open"],
-  ["/", "search"],
-  ["n", "new run"],
-  ["g", "to the activity"],
+  ["→ ←", "expand, collapse a conversation"],
   ["Esc", "close, or back"],
-  ["?", "this help"],
 ];
 
-// `actions` are the callbacks of the page: {new, help, back, search, home}.
+// `actions` are the callbacks of the page: {palette, back}; other keys are those of the current commands.
 export function useKeys(actions) {
   useEffect(() => {
     const pressed = (event) => {
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.defaultPrevented) return;
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+        event.preventDefault(); // also in a field: the browser would focus its address bar
+        actions.palette();
+        return;
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (document.querySelector("dialog[open]")) return; // the browser closes the dialog on Escape
       if (event.target.closest("input, textarea, select")) {
         if (event.key === "Escape") event.target.blur();
         return;
       }
       const isAlwaysOn = event.key === "Escape" || event.key.startsWith("Arrow");
-      const act = isAlwaysOn || areEnabled() ? SHORTCUTS[event.key] : undefined;
-      if (act && act(actions, event) !== false) event.preventDefault();
+      if (!isAlwaysOn && !areEnabled()) return;
+      const act = SHORTCUTS[event.key] ?? commandFor(event.key)?.run;
+      if (act && act(actions) !== false) event.preventDefault();
     };
     document.addEventListener("keydown", pressed);
     return () => document.removeEventListener("keydown", pressed);
@@ -36,10 +43,6 @@ const SHORTCUTS = {
   k: () => moveFocus(-1),
   ArrowDown: () => moveFocus(1),
   ArrowUp: () => moveFocus(-1),
-  "/": (actions) => actions.search(),
-  n: (actions) => actions.new(),
-  g: (actions) => actions.home(),
-  "?": (actions) => actions.help(),
   Escape: (actions) => actions.back(),
 };
 
@@ -63,13 +66,15 @@ export function Help({ onClose }) {
     set(event.target.checked);
     localStorage.setItem("keys", event.target.checked ? "on" : "off");
   };
+  const keys = useSignal(commands).filter((one) => one.key);
+  const shown = [...HELP.map(([key, word]) => [key.split(" "), word]), ...keys.map((one) => [[one.key], one.label])];
   return html`
     <${Dialog} title="Keyboard" onClose=${onClose}>
       <dl class="pairs keys">
-        ${HELP.map(
+        ${shown.map(
           ([key, word]) => html`
-            <div key=${key}>
-              <dt>${key.split(" ").map((one) => html`<kbd>${one}</kbd>${" "}`)}</dt>
+            <div key=${word}>
+              <dt>${key.map((one) => html`<kbd>${one}</kbd>${" "}`)}</dt>
               <dd>${word}</dd>
             </div>
           `,
@@ -77,7 +82,7 @@ export function Help({ onClose }) {
       </dl>
       <label class="check">
         <input type="checkbox" checked=${on} onChange=${toggle} />
-        Keys of one letter do something
+        Enable single-key shortcuts
       </label>
     <//>
   `;

@@ -23,12 +23,17 @@ export const Markdown = memoWithHooks(({ text, kind = "" }) => {
   return html`<div class="markdown ${kind}">${renderParts(parseMarkdown(marked, text))}</div>`;
 });
 
+export function toggleMarkdown() {
+  choose(!isRendered.get());
+}
+
+function choose(wanted) {
+  isRendered.set(wanted);
+  localStorage.setItem("markdown", wanted ? "rendered" : "raw");
+}
+
 export function MarkdownSwitch() {
   const rendered = useSignal(isRendered);
-  const choose = (wanted) => {
-    isRendered.set(wanted);
-    localStorage.setItem("markdown", wanted ? "rendered" : "raw");
-  };
   const option = (word, value) => html`
     <label>
       <input type="radio" name="markdown" checked=${rendered === value} onChange=${() => choose(value)} />

@@ -2,6 +2,7 @@
 
 import { html, useState, Button, Copy, Dialog } from "./ui.js";
 import { address, get, post, runPath } from "./api.js";
+import { useCommands } from "./commands.js";
 import { announce } from "./live-region.js";
 import { Refusal, useRequest } from "./use-request.js";
 import { Line } from "./untrusted-text.js";
@@ -12,6 +13,18 @@ const FORMATS = { md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)
 export function RunActions({ row }) {
   const [asked, ask] = useState(null);
   const close = () => ask(null);
+  const can = row.can ?? {};
+  useCommands(
+    [
+      can.cancel && { label: "Cancel this run", key: "c", run: () => ask("cancel") },
+      can.extend && { label: "Extend its time", key: "e", run: () => ask("extend") },
+      ...Object.entries(FORMATS).map(([format, word]) => ({
+        label: `Download as ${word}`,
+        run: () => location.assign(address(runPath(row.run, "/transcript"), { format })),
+      })),
+    ].filter(Boolean),
+    [row.run, can.cancel, can.extend],
+  );
   const answer = async () => (await get(runPath(row.run, "/result"))).text;
   return html`
     <div class="acts">

@@ -3,10 +3,12 @@
 import { html, useEffect, useMemo, useRef, useState, Failed, loading, State } from "./ui.js";
 import { TaskAndFailure, Facts, Breadcrumbs } from "./run-details.js";
 import { RunActions } from "./run-actions.js";
-import { Composer } from "./composer.js";
+import { useCommands } from "./commands.js";
+import { Composer, suggestPrompt } from "./composer.js";
+import { toggleMarkdown } from "./markdown.js";
 import { Details } from "./details.js";
 import { useSignal } from "./signal.js";
-import { query, setQuery } from "./route.js";
+import { go, query, setQuery } from "./route.js";
 import { createRunModel } from "./run-model.js";
 import { Line } from "./untrusted-text.js";
 import { Timeline } from "./timeline.js";
@@ -27,6 +29,7 @@ export function Run({ id }) {
   useEffect(() => {
     if (detail && tab === "details") model.refreshDetail();
   }, [tab]);
+  useRunCommands(detail, snapshot.tree, setTab);
   if (error && !detail)
     return html`
       <main id="main" tabindex="-1">
@@ -57,6 +60,23 @@ export function Run({ id }) {
       </div>
     </main>
   `;
+}
+
+// Offers what can be done on the page of a run.
+function useRunCommands(detail, tree, setTab) {
+  const at = tree.findIndex((row) => row.run === detail?.run);
+  const open = (row) => row && go(`/runs/${row.run}`);
+  const list = detail
+    ? [
+        ...Object.entries(TABS).map(([name, label], index) => ({ label, key: String(index + 1), run: () => setTab(name) })),
+        { label: "Write to this run", key: "r", run: () => (setTab("transcript"), suggestPrompt("")) },
+        tree.length > 1 && { label: "Previous run of the conversation", key: "[", run: () => open(tree[at - 1]) },
+        tree.length > 1 && { label: "Next run of the conversation", key: "]", run: () => open(tree[at + 1]) },
+        detail.parentRun && { label: "Parent run", key: "u", run: () => go(`/runs/${detail.parentRun}`) },
+        { label: "Rendered or raw text", key: "m", run: toggleMarkdown },
+      ].filter(Boolean)
+    : [];
+  useCommands(list, [detail?.run, at, tree.length]);
 }
 
 function RunNotFound() {

@@ -43,6 +43,7 @@ const PATHS = {
   warning: "M8 6v3.2m0 2.2v.1M8 2 14.5 13.5h-13z",
   down: "M8 3v10m-4-4 4 4 4-4",
   close: "M4 4l8 8m0-8-8 8",
+  command: "M2.5 4.5 6 8l-3.5 3.5M8 12h5.5",
 };
 
 export function Icon({ name }) {
