@@ -8,14 +8,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-import anyio
 import pytest
 from tests.real.claude_install import need_claude
 from tests.real.install import PI, node_and_npm, skip
 from tests.real.pi_install import PiInstall, find_pi
 from tests.real.programs import Program, claude_program, pi_program
+from tests.support.forked_commands import run_forked
 from tests.support.model_server import ModelServer
 
 TOOLS = Path(__file__).parents[2] / ".tools"
@@ -122,24 +123,10 @@ def make_caller(project: Path, tmp_path: Path) -> Callable[[Program], Call]:
         async def call(
             arguments: dict[str, Any], toolset: str, *options: str, tool: str = "subagent", **more: str
         ) -> Answer:
-            done = await anyio.run_process(
-                [
-                    sys.executable,
-                    "-m",
-                    "retinue",
-                    "call",
-                    tool,
-                    json.dumps(arguments),
-                    "--toolset",
-                    toolset,
-                    *options,
-                ],
-                cwd=project,
-                env={**environ, **more},
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-            return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+            output = tmp_path / f"{token_hex(4)}.jsonl"
+            line = ["call", tool, json.dumps(arguments), "--toolset", toolset, *options]
+            status = await run_forked(line, environ={**environ, **more}, cwd=project, output=output)
+            return status, [json.loads(line) for line in output.read_bytes().splitlines()]
 
         return call
 
