@@ -194,7 +194,8 @@ class ToolUse(Struct, frozen=True, rename="camel"):
 class ProviderBlock(Struct, frozen=True):
     """What a provider needs back unchanged with one of its messages, such as signatures of its thinking.
 
-    It lives as long as its run: it is not stored, and other wires and models never get it.
+    It lives as long as its run: it is not stored, and other wires and models never get it. A message that is
+    compacted loses it.
     """
 
     wire: str

@@ -14,9 +14,11 @@ from tests.support.model_server import ModelServer, Script, ScriptedCall, Script
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.api.engine import ApiEngine
+from retinue.engines.api.providers import configure_providers
 from retinue.engines.base import Completion
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Event
+from retinue.model.providers import ProviderSettings
 from retinue.sessions.memory import MemoryStore
 from retinue.testing.engines import make_run_spec
 
@@ -43,8 +45,11 @@ def environment(url: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_engine() -> AsyncIterator[ApiEngine]:
-    engine = ApiEngine()
+async def open_engine(windows: Mapping[str, int] | None = None) -> AsyncIterator[ApiEngine]:
+    """Open an engine with these context windows in the user's settings."""
+    settings = ProviderSettings(context_window=dict(windows or {}))
+    providers = configure_providers({model.partition("/")[0]: settings for model in MODELS.values()})
+    engine = ApiEngine(providers=providers)
     async with anyio.create_task_group() as group:
         await group.start(lambda *, task_status: engine.run_background(task_status=task_status))
         try:
@@ -75,8 +80,10 @@ class ScriptedProvider:
 
 
 @asynccontextmanager
-async def open_provider(script: Script | None, folder: Path) -> AsyncIterator[ScriptedProvider]:
-    async with ModelServer(script) as server, open_engine() as engine:
+async def open_provider(
+    script: Script | None, folder: Path, windows: Mapping[str, int] | None = None
+) -> AsyncIterator[ScriptedProvider]:
+    async with ModelServer(script) as server, open_engine(windows) as engine:
         yield ScriptedProvider(engine, server, folder)
 
 

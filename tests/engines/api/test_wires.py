@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from retinue.engines.agent_loop import ModelRequest
 from retinue.engines.api.anthropic import AnthropicWire
@@ -19,7 +22,7 @@ from retinue.engines.api.wire import ModelOptions, ProviderStreamError, Wire, pa
 from retinue.engines.toolbox import InvalidToolUse
 from retinue.model.events import Text, TextDelta, Thinking
 from retinue.model.results import Usage
-from retinue.model.runs import Message, ToolUse
+from retinue.model.runs import Message, ProviderBlock, ToolUse
 
 WIRES: list[Wire] = [ChatWire(), ResponsesWire(), AnthropicWire(), GeminiWire()]
 
@@ -65,6 +68,76 @@ def test_repeated_call_ids_are_made_unique():
 def test_chat_reasoning_is_thinking(field):
     reply = read(ChatWire(), chat_chunk(**{field: "hm"}), chat_chunk(content="Hi"), chat_chunk("stop"))
     assert reply.content == (Thinking("hm"), Text("Hi"))
+
+
+def test_chat_content_that_is_a_list_has_thinking_and_text():
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    reply = read(
+        ChatWire("mistral"),
+        chat_chunk(content=[thought]),
+        chat_chunk(content=[{"type": "text", "text": "Hi"}]),
+        chat_chunk("stop", content=""),
+    )
+    assert reply.content == (Thinking("hm"), Text("Hi"))
+
+
+CALLS = [
+    Message(role="user", text="Go."),
+    Message(role="assistant", calls=(ToolUse("1", "ls", {}),)),
+    Message(role="tool", text="a.txt", call="1"),
+    Message(role="user", text="Stop."),
+]
+
+
+def test_deepseek_gets_reasoning_with_every_call_also_where_it_is_not_known():
+    request = ModelRequest("", CALLS)
+    (_, plain, *_), (_, asked, *_) = (
+        ChatWire(provider).encode(request, ModelOptions(model="m"))["messages"] for provider in ("openai", "deepseek")
+    )
+    assert ("reasoning_content" in plain, asked["reasoning_content"]) == (False, "")
+
+
+def test_mistral_gets_an_answer_between_results_and_a_message_of_the_user():
+    request = ModelRequest("", CALLS)
+    roles = {
+        provider: [
+            message["role"] for message in ChatWire(provider).encode(request, ModelOptions(model="m"))["messages"]
+        ]
+        for provider in ("openai", "mistral")
+    }
+    assert roles == {
+        "openai": ["user", "assistant", "tool", "user"],
+        "mistral": ["user", "assistant", "tool", "assistant", "user"],
+    }
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+def test_block_of_another_provider_is_left_out(wire):
+    """After a switch of the model, signatures of the other one mean nothing."""
+    block = ProviderBlock("another", {"signature": "s1gned"})
+    messages = [replace(message, provider_block=block) if message.calls else message for message in CALLS]
+    body = json.dumps(wire.encode(ModelRequest("", messages), ModelOptions(model="m")))
+    assert body == json.dumps(wire.encode(ModelRequest("", CALLS), ModelOptions(model="m")))
+
+
+SIGNED: dict[str, dict[str, Any]] = {
+    "openai-chat": {"reasoning_content": "hm"},
+    "openai-responses": {
+        "output": [{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "s1gned"}]
+    },
+    "anthropic": {"content": [{"type": "redacted_thinking", "data": "s1gned"}]},
+    "gemini": {"parts": [{"text": "hm", "thought": True, "thoughtSignature": "s1gned", "new": [1.50, None]}]},
+}
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+def test_block_of_the_same_provider_goes_back_byte_for_byte(wire):
+    block = ProviderBlock(wire.name, SIGNED[wire.name])
+    messages = [replace(message, provider_block=block) if message.calls else message for message in CALLS]
+    body = wire.encode(ModelRequest("", messages), ModelOptions(model="m"))
+    (content,) = SIGNED[wire.name].values()
+    sent = msgspec.json.encode(content if isinstance(content, str) else content[0])
+    assert msgspec.json.encode(body).count(sent) == 1
 
 
 def test_content_filter_and_refusal_are_errors():

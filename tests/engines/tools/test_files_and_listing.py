@@ -1,8 +1,11 @@
 """The `read`, `ls` and `find` tools, with and without ripgrep."""
 
+from base64 import b64encode
+
 import pytest
 
 from retinue.engines.toolbox import ToolOutcome
+from retinue.model.runs import ImageBlock
 
 
 async def test_read_returns_the_text_without_byte_order_mark_and_carriage_returns(write_files, call):
@@ -55,6 +58,31 @@ async def test_read_reports_binary_files_and_other_encodings(write_files, call):
     )
     assert await call("read", path="binary") == ToolOutcome("[Binary file, 5 B, not shown.]")
     assert await call("read", path="empty") == ToolOutcome("")
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\x10\x20\x30\x40WEBP", "image/webp"),
+    ],
+)
+async def test_read_returns_images_by_their_first_bytes_whatever_their_name(write_files, call, start, kind):
+    data = start + b"\0" * 2000
+    write_files({"picture.txt": data})
+    assert await call("read", path="picture.txt") == ToolOutcome(
+        f"[Image picture.txt: {kind}, 2.0 KB.]", images=(ImageBlock(kind, b64encode(data).decode()),)
+    )
+
+
+async def test_read_names_an_image_that_is_too_large_for_models(write_files, call):
+    write_files({"p.png": b"\x89PNG\r\n\x1a\n" + b"\0" * 3_750_000, "p2.png": "no image"})
+    assert await call("read", path="p.png") == ToolOutcome(
+        "[Image p.png: image/png, 3.6 MB; images over 3.6 MB are not shown.]"
+    )
+    assert await call("read", path="p2.png") == ToolOutcome("no image")
 
 
 @pytest.mark.parametrize(

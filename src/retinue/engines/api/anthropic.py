@@ -18,6 +18,7 @@ from retinue.engines.api.wire import (
     get_object,
     get_text,
     parse_call,
+    result_text,
 )
 from retinue.model.events import StopReason
 from retinue.model.results import Usage
@@ -61,7 +62,7 @@ class AnthropicWire:
         body: JsonObject = {
             "model": options.model,
             "max_tokens": max_tokens,
-            "messages": self._encode_messages(request.messages),
+            "messages": self._encode_messages(request.messages, options),
             "stream": True,
         }
         if request.system_prompt:
@@ -80,12 +81,12 @@ class AnthropicWire:
     def reader(self) -> AnthropicReader:
         return AnthropicReader(self.name)
 
-    def _encode_messages(self, messages: Iterable[Message]) -> list[JsonObject]:
+    def _encode_messages(self, messages: Iterable[Message], options: ModelOptions) -> list[JsonObject]:
         """Return the messages; tool results of one turn are one user message, and the last block is cached."""
         encoded: list[JsonObject] = []
         for message in messages:
             role = "assistant" if message.role == "assistant" else "user"
-            content = self._encode_content(message)
+            content = self._encode_content(message, options)
             if encoded and encoded[-1]["role"] == role:
                 encoded[-1]["content"] += content
             else:
@@ -95,17 +96,28 @@ class AnthropicWire:
             encoded[-1]["content"] = [*others, {**last, "cache_control": CACHED}]
         return encoded
 
-    def _encode_content(self, message: Message) -> list[JsonObject]:
+    def _encode_content(self, message: Message, options: ModelOptions) -> list[JsonObject]:
         block = message.provider_block
         if block and block.wire == self.name:
             content: list[JsonObject] = block.content["content"]
             return list(content)
         if message.role == "tool":
-            result: JsonObject = {"type": "tool_result", "tool_use_id": message.call, "content": message.text}
+            result: JsonObject = {"type": "tool_result", "tool_use_id": message.call}
+            result["content"] = _encode_result(message, options)
             return [{**result, "is_error": True} if message.is_error else result]
         text: list[JsonObject] = [{"type": "text", "text": message.text}] if message.text.strip() else []
         calls = [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.args} for use in message.calls]
         return [*text, *calls]
+
+
+def _encode_result(message: Message, options: ModelOptions) -> str | list[JsonObject]:
+    if not message.images or not options.images:
+        return result_text(message, options)
+    images = [
+        {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
+        for image in message.images
+    ]
+    return [{"type": "text", "text": message.text}, *images]
 
 
 def _encode_effort(model: str, effort: str | None, max_tokens: int) -> JsonObject:

@@ -102,7 +102,7 @@ class ApiEngine:
         assert self._prices is not None
         provider = choice.provider
         if provider.wire != EXTRA_WIRE:
-            wire = WIRES[provider.wire]()
+            wire = WIRES[provider.wire](provider.name)
             endpoint = Endpoint(provider=provider.name, wire=wire, base_url=choice.base_url, key=choice.key)
             return ApiModel(self._clients.get_client(choice.base_url, environ), endpoint, options, self._prices)
         from retinue.engines.api.pydantic_models import PydanticModel, PydanticModels

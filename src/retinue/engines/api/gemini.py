@@ -18,6 +18,7 @@ from retinue.engines.api.wire import (
     get_count,
     get_object,
     get_text,
+    result_text,
 )
 from retinue.model.results import Usage
 from retinue.model.runs import Message, ProviderBlock
@@ -47,7 +48,7 @@ class GeminiWire:
         return {"x-goog-api-key": key}
 
     def encode(self, request: ModelRequest, options: ModelOptions) -> JsonObject:
-        body: JsonObject = {"contents": self._encode_messages(request.messages)}
+        body: JsonObject = {"contents": self._encode_messages(request.messages, options)}
         if request.system_prompt:
             body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
         if request.tools:
@@ -73,29 +74,34 @@ class GeminiWire:
     def reader(self) -> GeminiReader:
         return GeminiReader(self.name)
 
-    def _encode_messages(self, messages: Iterable[Message]) -> list[JsonObject]:
+    def _encode_messages(self, messages: Iterable[Message], options: ModelOptions) -> list[JsonObject]:
         """Return the contents; the results of one turn's calls are one content, each with the name of its call."""
         names: dict[str, str] = {}
         contents: list[JsonObject] = []
         for message in messages:
             role = "model" if message.role == "assistant" else "user"
             names |= {use.id: use.name for use in message.calls}
-            parts = self._encode_parts(message, names)
+            parts = self._encode_parts(message, names, options)
             if contents and contents[-1]["role"] == role:
                 contents[-1]["parts"] += parts
             else:
                 contents.append({"role": role, "parts": parts})
         return contents
 
-    def _encode_parts(self, message: Message, names: Mapping[str, str]) -> list[JsonObject]:
+    def _encode_parts(self, message: Message, names: Mapping[str, str], options: ModelOptions) -> list[JsonObject]:
         block = message.provider_block
         if block and block.wire == self.name:
             parts: list[JsonObject] = block.content["parts"]
             return list(parts)
         if message.role == "tool":
             name = names.get(message.call or "", "")
-            response = {"error" if message.is_error else "output": message.text}
-            return [{"functionResponse": {**_call_id(message.call or ""), "name": name, "response": response}}]
+            response = {"error" if message.is_error else "output": result_text(message, options)}
+            result = {"functionResponse": {**_call_id(message.call or ""), "name": name, "response": response}}
+            images = message.images if options.images else ()
+            return [
+                result,
+                *({"inlineData": {"mimeType": image.media_type, "data": image.data}} for image in images),
+            ]
         text: list[JsonObject] = [{"text": message.text}] if message.text else []
         calls = [{"functionCall": {**_call_id(use.id), "name": use.name, "args": use.args}} for use in message.calls]
         return [*text, *calls]

@@ -24,6 +24,7 @@ from retinue.engines.api.retries import (
     reply_with_retries,
 )
 from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, Wire, get_object
+from retinue.model.events import Notice
 from retinue.model.runs import Secret
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ MAX_REPLY_BYTES = 64 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 MAX_ERROR_CHARS = 500
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!$)")
+IMAGES_REFUSED = re.compile(
+    r"4\d\d: .*(?:image|vision|multimodal|modalit|must be a string)", re.IGNORECASE | re.DOTALL
+)
+"""Errors of models and servers that take text only."""
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -68,11 +73,25 @@ class ApiModel:
 
     async def reply(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
+        reply = await self._send(request, on_event)
+        if self._refuses_images(request, reply):
+            self._options = msgspec.structs.replace(self._options, images=False)
+            await on_event(Notice("not_applied", f"{self.name} takes no images; they are left out: {reply.error}"))
+            reply = await self._send(request, on_event)
+        return reply
+
+    async def _send(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         options = self._options
         if request.max_output_tokens is not None:
             options = msgspec.structs.replace(options, max_output_tokens=request.max_output_tokens)
         body = msgspec.json.encode(self._endpoint.wire.encode(request, options))
         return await reply_with_retries(self._endpoint.provider, partial(self._stream_reply, body), on_event)
+
+    def _refuses_images(self, request: ModelRequest, reply: ModelReply) -> bool:
+        """Return whether the request has images, and the provider refused them."""
+        if reply.stop_reason != "error" or not IMAGES_REFUSED.match(reply.error or ""):
+            return False
+        return self._options.images and any(message.images for message in request.messages)
 
     async def _stream_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
         """Send one request and return its reply.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+from msgspec import Struct
 
 from retinue.engines.agent_loop import ModelReply, ModelRequest
 from retinue.engines.api.wire import (
@@ -13,9 +14,11 @@ from retinue.engines.api.wire import (
     ModelOptions,
     ProviderStreamError,
     ReplyBuilder,
+    data_url,
     get_count,
     get_object,
     get_text,
+    result_text,
 )
 from retinue.model.events import StopReason
 from retinue.model.results import Usage
@@ -29,14 +32,35 @@ STOP_REASONS: Mapping[str, StopReason] = {
     "eos": "stop",
 }
 CONTENT_FILTER = "The provider stopped the answer: content_filter. Rephrase the task or use another model."
+IMAGES_TEXT = {"type": "text", "text": "Images of the tool results above:"}
+RESULTS_READ = "I have read the results."
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Fields in which servers put the model's thinking: DeepSeek, vLLM and others; OpenRouter and Ollama."""
+
+
+class ChatQuirks(Struct, frozen=True, kw_only=True):
+    """What a server of this API demands beyond the others."""
+
+    requires_reasoning: bool = False
+    """Messages with tool calls must have `reasoning_content`, empty where it is not known any more."""
+    answers_results: bool = False
+    """Between tool results and a message of the user there must be one of the model."""
+
+
+QUIRKS: Mapping[str, ChatQuirks] = {
+    "deepseek": ChatQuirks(requires_reasoning=True),
+    "mistral": ChatQuirks(answers_results=True),
+}
+"""Quirks by provider."""
 
 
 class ChatWire:
     """The wire of chat completions."""
 
     name = "openai-chat"
+
+    def __init__(self, provider: str = "openai") -> None:
+        self._quirks = QUIRKS.get(provider, ChatQuirks())
 
     def path(self, model: str) -> str:
         return "chat/completions"
@@ -48,7 +72,7 @@ class ChatWire:
         messages = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
         body: JsonObject = {
             "model": options.model,
-            "messages": [*messages, *map(self._encode_message, request.messages)],
+            "messages": [*messages, *self._encode_messages(request.messages, options)],
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -71,11 +95,28 @@ class ChatWire:
     def reader(self) -> ChatReader:
         return ChatReader(self.name)
 
-    def _encode_message(self, message: Message) -> JsonObject:
+    def _encode_messages(self, messages: Iterable[Message], options: ModelOptions) -> Iterator[JsonObject]:
+        """Yield the messages; images, which only users may send, follow the last tool result of their turn."""
+        images: list[JsonObject] = []
+        before = ""
+        for message in messages:
+            if message.role != "tool" and images:
+                yield {"role": "user", "content": [IMAGES_TEXT, *images]}
+                images, before = [], "user"
+            if self._quirks.answers_results and (before, message.role) == ("tool", "user"):
+                yield {"role": "assistant", "content": RESULTS_READ}
+            yield self._encode_message(message, options)
+            if options.images:
+                images += [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
+            before = message.role
+        if images:
+            yield {"role": "user", "content": [IMAGES_TEXT, *images]}
+
+    def _encode_message(self, message: Message, options: ModelOptions) -> JsonObject:
         if message.role == "user":
             return {"role": "user", "content": message.text}
         if message.role == "tool":
-            return {"role": "tool", "tool_call_id": message.call, "content": message.text}
+            return {"role": "tool", "tool_call_id": message.call, "content": result_text(message, options)}
         encoded: JsonObject = {"role": "assistant", "content": message.text or None}
         if message.calls:
             encoded["tool_calls"] = [
@@ -86,6 +127,8 @@ class ChatWire:
                 }
                 for use in message.calls
             ]
+            if self._quirks.requires_reasoning:
+                encoded["reasoning_content"] = ""
         block = message.provider_block
         if block and block.wire == self.name:
             encoded |= block.content
@@ -103,6 +146,9 @@ class ChatReader:
         self._wire = wire
         self._reply = ReplyBuilder()
         self._details: list[JsonObject] = []
+        self._reasoning: dict[str, list[str]] = {}
+        """Thinking by the field in which it came: servers want it back there with the calls it led to."""
+        self._has_calls = False
         self._refusal: list[str] = []
 
     def read(self, event: JsonObject) -> Iterable[Delta]:
@@ -121,8 +167,14 @@ class ChatReader:
 
     def _read_delta(self, delta: JsonObject) -> Iterator[Delta]:
         for field in REASONING_FIELDS:
-            yield from self._reply.add_thinking(0, get_text(delta.get(field)))
-        yield from self._reply.add_text(0, get_text(delta.get("content")))
+            if text := get_text(delta.get(field)):
+                self._reasoning.setdefault(field, []).append(text)
+                yield from self._reply.add_thinking(0, text)
+                break
+        content = delta.get("content")
+        for part in content if isinstance(content, list) else ():
+            yield from self._read_part(get_object(part))
+        yield from self._reply.add_text(0, get_text(content))
         self._refusal.append(get_text(delta.get("refusal")))
         details = delta.get("reasoning_details")
         self._details += (
@@ -130,6 +182,7 @@ class ChatReader:
         )
         calls = delta.get("tool_calls")
         for position, call in enumerate(calls if isinstance(calls, list) else ()):
+            self._has_calls = True
             function = get_object(get_object(call).get("function"))
             index = get_object(call).get("index")
             self._reply.add_call(
@@ -138,6 +191,13 @@ class ChatReader:
                 name=get_text(function.get("name")),
                 arguments=get_text(function.get("arguments")),
             )
+
+    def _read_part(self, part: JsonObject) -> Iterator[Delta]:
+        """Read a part of a content that is a list, as Mistral's models that think send it."""
+        thoughts = part.get("thinking")
+        for thought in thoughts if isinstance(thoughts, list) else ():
+            yield from self._reply.add_thinking(0, get_text(get_object(thought).get("text")))
+        yield from self._reply.add_text(0, get_text(part.get("text")))
 
     def _finish_reason(self, reason: str) -> None:
         self._reply.stop_reason = STOP_REASONS.get(reason, "error")
@@ -152,6 +212,9 @@ class ChatReader:
         if self._details:
             # Sent back unchanged: models that think between tool calls need it.
             self._reply.provider_block = ProviderBlock(self._wire, {"reasoning_details": self._details})
+        elif self._reasoning and self._has_calls:
+            texts = {field: "".join(parts) for field, parts in self._reasoning.items()}
+            self._reply.provider_block = ProviderBlock(self._wire, texts)
         return self._reply.build()
 
 

@@ -14,9 +14,11 @@ from retinue.engines.api.wire import (
     ModelOptions,
     ProviderStreamError,
     ReplyBuilder,
+    data_url,
     get_count,
     get_object,
     get_text,
+    result_text,
 )
 from retinue.model.results import Usage
 from retinue.model.runs import Message, ProviderBlock
@@ -36,7 +38,7 @@ class ResponsesWire:
     def encode(self, request: ModelRequest, options: ModelOptions) -> JsonObject:
         body: JsonObject = {
             "model": options.model,
-            "input": [item for message in request.messages for item in self._encode_message(message)],
+            "input": [item for message in request.messages for item in self._encode_message(message, options)],
             "stream": True,
             "store": False,
             "include": ["reasoning.encrypted_content"],
@@ -65,12 +67,16 @@ class ResponsesWire:
     def reader(self) -> ResponsesReader:
         return ResponsesReader(self.name)
 
-    def _encode_message(self, message: Message) -> Iterator[JsonObject]:
+    def _encode_message(self, message: Message, options: ModelOptions) -> Iterator[JsonObject]:
         block = message.provider_block
         if message.role == "user":
             yield {"role": "user", "content": [{"type": "input_text", "text": message.text}]}
         elif message.role == "tool":
-            yield {"type": "function_call_output", "call_id": message.call, "output": message.text}
+            yield {
+                "type": "function_call_output",
+                "call_id": message.call,
+                "output": _encode_result(message, options),
+            }
         elif block and block.wire == self.name:
             yield from block.content["output"]
         else:
@@ -80,6 +86,13 @@ class ResponsesWire:
             for use in message.calls:
                 arguments = msgspec.json.encode(use.args).decode()
                 yield {"type": "function_call", "call_id": use.id, "name": use.name, "arguments": arguments}
+
+
+def _encode_result(message: Message, options: ModelOptions) -> str | list[JsonObject]:
+    if not message.images or not options.images:
+        return result_text(message, options)
+    images = [{"type": "input_image", "image_url": data_url(image)} for image in message.images]
+    return [{"type": "input_text", "text": message.text}, *images]
 
 
 class ResponsesReader:

@@ -219,31 +219,31 @@ def _preference(provider: str) -> tuple[int, str]:
     return len(FIRST_PROVIDERS), provider
 
 
-def _chat() -> Wire:
+def _chat(provider: str) -> Wire:
     from retinue.engines.api.openai_chat import ChatWire
 
-    return ChatWire()
+    return ChatWire(provider)
 
 
-def _responses() -> Wire:
+def _responses(_provider: str) -> Wire:
     from retinue.engines.api.openai_responses import ResponsesWire
 
     return ResponsesWire()
 
 
-def _anthropic() -> Wire:
+def _anthropic(_provider: str) -> Wire:
     from retinue.engines.api.anthropic import AnthropicWire
 
     return AnthropicWire()
 
 
-def _gemini() -> Wire:
+def _gemini(_provider: str) -> Wire:
     from retinue.engines.api.gemini import GeminiWire
 
     return GeminiWire()
 
 
-WIRES: Mapping[str, Callable[[], Wire]] = {
+WIRES: Mapping[str, Callable[[str], Wire]] = {
     "openai-chat": _chat,
     "openai-responses": _responses,
     "anthropic": _anthropic,

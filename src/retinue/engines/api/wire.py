@@ -13,7 +13,7 @@ from retinue.engines.agent_loop import ModelReply, ModelRequest
 from retinue.engines.toolbox import InvalidToolUse
 from retinue.model.events import StopReason, Text, TextDelta, Thinking, ThinkingDelta
 from retinue.model.results import Usage
-from retinue.model.runs import ProviderBlock, ToolUse
+from retinue.model.runs import ImageBlock, Message, ProviderBlock, ToolUse
 
 JsonObject = dict[str, Any]
 Delta = TextDelta | ThinkingDelta
@@ -21,6 +21,7 @@ OWN_CALL_PREFIX = "retinue-call-"
 """Start of the ids of tool calls to which the provider gave none; such ids are not sent back."""
 DEFAULT_MAX_TOKENS = 32_000
 """Output limit of a request without one of its own: what is reserved for its reply, and sent where it is required."""
+IMAGES_NOT_SHOWN = "[This model takes no images: the image is not shown.]"
 MAX_QUOTED_CHARS = 200
 """Characters of invalid tool arguments that are quoted to the model."""
 
@@ -33,6 +34,8 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     effort: str | None = None
     """Thinking level: `off, minimal, low, medium, high, xhigh, max`."""
     max_output_tokens: int | None = None
+    images: bool = True
+    """Whether the model takes the images of tool results; else their text says that they are not shown."""
 
 
 class StreamReader(Protocol):
@@ -171,6 +174,15 @@ def rename_repeated_calls(blocks: list[Text | Thinking | ToolUse]) -> list[Text 
             block = msgspec.structs.replace(block, id=call)  # noqa: PLW2901 - the block with its id
         unique.append(block)
     return unique
+
+
+def result_text(message: Message, options: ModelOptions) -> str:
+    """Return the text of a tool result, which says so if its images are not sent."""
+    return f"{message.text}\n\n{IMAGES_NOT_SHOWN}" if message.images and not options.images else message.text
+
+
+def data_url(image: ImageBlock) -> str:
+    return f"data:{image.media_type};base64,{image.data}"
 
 
 def get_object(value: Any) -> JsonObject:

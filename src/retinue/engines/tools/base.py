@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -45,6 +45,7 @@ _DIRECTORY = _READ | getattr(os, "O_DIRECTORY", 0)
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+Result = TypeVar("Result")
 RelativePath = tuple[str, ...]
 """Names on the way from the working directory to a file, free of links. Empty: the directory itself."""
 
@@ -354,7 +355,7 @@ class CallBudget:
         return []
 
 
-async def run_in_thread(work: Callable[[CallBudget], str], readers: CapacityLimiter) -> str:
+async def run_in_thread(work: Callable[[CallBudget], Result], readers: CapacityLimiter) -> Result:
     """Run blocking work within a budget, whose time starts once one of the `readers` is free.
 
     A cancelled caller does not wait for the work, which stops soon after.

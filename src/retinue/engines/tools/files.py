@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from codecs import BOM_UTF8
 from typing import Annotated
 
 from anyio import CapacityLimiter
 from msgspec import Meta
 
-from retinue.engines.toolbox import ToolError
+from retinue.engines.toolbox import ToolError, ToolOutcome
 from retinue.engines.tools.base import (
     MAX_FILE_BYTES,
     CallBudget,
@@ -19,7 +20,18 @@ from retinue.engines.tools.base import (
     format_path,
     run_in_thread,
 )
+from retinue.model.runs import ImageBlock
 from retinue.output.truncate import TruncatedLines, format_size, truncate_to_limits
+
+MAX_IMAGE_BYTES = 3_750_000
+"""Bytes of an image that is shown: 5 MB as base64, the smallest limit of the providers."""
+IMAGE_TYPES = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+)
+"""Beginnings of image files that models take."""
 
 
 async def read(
@@ -28,26 +40,43 @@ async def read(
     path: Annotated[str, Meta(description="Path to the file to read (relative or absolute)")],
     offset: Annotated[int | None, Meta(description="Line number to start reading from (1-indexed)")] = None,
     limit: Annotated[int | None, Meta(description="Maximum number of lines to read")] = None,
-) -> str:
-    """Read the contents of a text file. Output is cut at 2000 lines or 50KB, whichever comes first.
+) -> ToolOutcome:
+    """Read the contents of a text file, or show an image (PNG, JPEG, GIF, WebP).
 
-    Use offset and limit for large files, and go on with offset until complete.
+    Text is cut at 2000 lines or 50KB, whichever comes first. Use offset and limit for large files, and go on with
+    offset until complete.
     """
-    return await run_in_thread(lambda _: _read_lines(folder, path, max(offset or 1, 1), limit), readers)
+    return await run_in_thread(lambda _: _read_file(folder, path, max(offset or 1, 1), limit), readers)
 
 
-def _read_lines(folder: SandboxedDirectory, path: str, first: int, limit: int | None) -> str:
+def _read_file(folder: SandboxedDirectory, path: str, first: int, limit: int | None) -> ToolOutcome:
     place = folder.resolve(path)
     # Before it is read: a change in between must count as one.
     folder.mark_seen(place)
     content = folder.read(place)
+    if content.is_binary and (image := _read_image(folder, place)):
+        return image
     total = len(content.lines)
     if first > max(total, 1):
         raise ToolError(f"Offset {first} is beyond end of file ({total} lines total)")
     wanted = content.lines[first - 1 :] if limit is None else content.lines[first - 1 : first - 1 + max(limit, 1)]
     part = truncate_to_limits("\n".join(wanted))
     notices = _continuation_notices(part, first, total) if wanted else []
-    return append_notices(part.text, [*content.notes, *notices])
+    return ToolOutcome(append_notices(part.text, [*content.notes, *notices]))
+
+
+def _read_image(folder: SandboxedDirectory, place: RelativePath) -> ToolOutcome | None:
+    """Return an image with a text that stands for it in the record; None if the file is none."""
+    from base64 import b64encode
+
+    data, size = folder.read_bytes(place, MAX_IMAGE_BYTES)
+    kind = next((kind for pattern, kind in IMAGE_TYPES if pattern.match(data)), None)
+    if kind is None:
+        return None
+    name = f"[Image {format_path(place)}: {kind}, {format_size(size)}"
+    if size > len(data):
+        return ToolOutcome(f"{name}; images over {format_size(MAX_IMAGE_BYTES)} are not shown.]")
+    return ToolOutcome(f"{name}.]", images=(ImageBlock(kind, b64encode(data).decode()),))
 
 
 def _continuation_notices(part: TruncatedLines, first: int, total: int) -> list[str]:
