@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 from tests.support.model_server import ModelServer, Script, ScriptedCall, ScriptedTurn
 
 from retinue.agents.agent import Agent
@@ -16,9 +17,11 @@ from retinue.client import Retinue
 from retinue.engines.api.engine import ApiEngine
 from retinue.engines.api.providers import configure_providers
 from retinue.engines.base import Completion
+from retinue.guards.budget import Budget, BudgetGuard
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Event
 from retinue.model.providers import ProviderSettings
+from retinue.runtime.request_budget import RunRequestBudget
 from retinue.sessions.memory import MemoryStore
 from retinue.testing.engines import make_run_spec
 
@@ -69,13 +72,16 @@ class ScriptedProvider:
     async def run(self, model: str, prompt: str = "Go.", **changes: Any) -> list[Event]:
         """Run a task on a model and return its events."""
         events: list[Event] = []
+        fields = {"agent": AgentProfile(name="scout"), "environment": environment(self.server.url), **changes}
+        spec = make_run_spec(self.folder, task=prompt, model=model, engine="api", **fields)
+        guard = BudgetGuard(budget := Budget(spec.limits))
 
         async def emit(event: Event | Completion) -> None:
             if not isinstance(event, Completion):
                 events.append(event)
+                guard.observe(event, 0.0)
 
-        fields = {"agent": AgentProfile(name="scout"), "environment": environment(self.server.url), **changes}
-        await self.engine.run(make_run_spec(self.folder, task=prompt, model=model, engine="api", **fields), emit)
+        await self.engine.run(replace(spec, budget=RunRequestBudget(budget, lambda: None)), emit)
         return events
 
 
