@@ -81,7 +81,7 @@ class ScriptedProvider:
                 events.append(event)
                 guard.observe(event, 0.0)
 
-        await self.engine.run(replace(spec, budget=RunRequestBudget(budget, lambda: None)), emit)
+        await self.engine.run(replace(spec, budget=RunRequestBudget(budget)), emit)
         return events
 
 
