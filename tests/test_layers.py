@@ -32,8 +32,8 @@ STARTED_BY_COMMANDS = ("servers.", "hosts.")
 
 HEAVY = {
     "claude_agent_sdk": {"engines.claude.sdk"},
-    "mcp": {"servers.mcp.sdk"},
-    "mcp_types": {"servers.mcp.sdk"},
+    "mcp": {"servers.mcp.sdk", "engines.claude.sdk"},
+    "mcp_types": {"servers.mcp.sdk", "engines.claude.sdk"},
     "uvicorn": {"servers.asgi.serving"},
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.serving"},
     "httpx2": {"engines.api.connections", "engines.api.http", "engines.tools.fetch"},

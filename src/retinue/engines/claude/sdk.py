@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         ClaudeSDKClient,
         HookMatcher,
         McpSdkServerConfig,
-        SdkMcpTool,
         Transport,
     )
+    from mcp_types import Tool
 
 MAX_RESULT_CHARS = 100_000
 """Characters, more than any of our tools returns; Claude Code moves larger results to a file."""
@@ -167,25 +167,39 @@ def _stop_after_finalize_hook(finalizing: FinalizeState) -> HookMatcher:
 
 
 def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState) -> McpSdkServerConfig:
-    from claude_agent_sdk import create_sdk_mcp_server
+    """Return the server of our tools, which validate their arguments themselves.
 
-    return create_sdk_mcp_server(
-        SERVER_NAME, tools=[_sdk_tool(each, toolbox, finalizing) for each in toolbox.schemas]
-    )
+    The SDK's own server would do that by the schemas alone, and a pattern in an output schema may take endless time.
+    """
+    import mcp_types as types
+    from mcp.server import Server
 
+    listing = types.ListToolsResult(tools=[_to_mcp_tool(schema) for schema in toolbox.schemas])
 
-def _sdk_tool(schema: ToolSchema, toolbox: AgentToolbox, finalizing: FinalizeState) -> SdkMcpTool[Any]:
-    from claude_agent_sdk import ToolAnnotations, tool
+    async def list_tools(_context: object, _params: object) -> types.ListToolsResult:
+        return listing
 
-    # Of the calls in one message, Claude Code runs only those of read-only tools in parallel.
-    adapted_schema = ToolAnnotations(readOnlyHint=schema.name != FINALIZE_TOOL, maxResultSizeChars=MAX_RESULT_CHARS)
-
-    @tool(schema.name, schema.description, schema.schema, adapted_schema)
-    async def call(arguments: dict[str, Any]) -> dict[str, Any]:
+    async def call_tool(_context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = dict(params.arguments or {})
         use = arguments.pop(CALL_ARGUMENT, "")
-        outcome = await toolbox.call(ToolUse(use, schema.name, arguments))
-        if schema.name == FINALIZE_TOOL and not outcome.is_error:
+        outcome = await toolbox.call(ToolUse(use, params.name, arguments))
+        if params.name == FINALIZE_TOOL and not outcome.is_error:
             finalizing.is_done = True
-        return {"content": [{"type": "text", "text": outcome.text}], "is_error": outcome.is_error}
+        text = types.TextContent(type="text", text=outcome.text)
+        return types.CallToolResult(content=[text], is_error=outcome.is_error)
 
-    return call
+    server = Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)
+    return {"type": "sdk", "name": SERVER_NAME, "instance": server}
+
+
+def _to_mcp_tool(schema: ToolSchema) -> Tool:
+    import mcp_types as types
+
+    return types.Tool(
+        name=schema.name,
+        description=schema.description,
+        input_schema=dict(schema.schema),
+        # Of the calls in one message, Claude Code runs only those of read-only tools in parallel.
+        annotations=types.ToolAnnotations(read_only_hint=schema.name != FINALIZE_TOOL),
+        _meta={"anthropic/maxResultSizeChars": MAX_RESULT_CHARS},
+    )

@@ -32,6 +32,7 @@ function lspRefusal(action) {
   return `The lsp action ${named} is not allowed in subagents. Allowed actions: ${LSP_ACTIONS.join(", ")}.`;
 }
 
+let findings;
 const finalize = {
   name: FINALIZE,
   label: "Finalize",
@@ -48,7 +49,17 @@ const finalize = {
     required: ["status"],
     additionalProperties: false,
   },
+  // pi checks the arguments by the schema of `result`, which holds for successes only: the partial findings of an error
+  // pass it by. Those of the last prepared call are kept, as the last finalize call of a message is the one that counts.
+  prepareArguments(params) {
+    findings = undefined;
+    if (params?.status !== "ERROR" || params.result === undefined) return params;
+    const { result, ...rest } = params;
+    findings = result;
+    return rest;
+  },
   async execute(_id, params) {
+    if (params.status === "ERROR" && findings !== undefined) params = { ...params, result: findings };
     const required = params.status === "SUCCESS" ? "result" : "error";
     const value = params[required]; // a result of an output schema may be any JSON value
     if (typeof value === "string" ? !value.trim() : value == null) throw new Error(`${params.status} requires a non-empty ${required}`);
