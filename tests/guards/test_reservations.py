@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from retinue.guards.budget import Budget
 from retinue.guards.request_fit import MIN_OUTPUT
-from retinue.guards.reservations import PendingRequest
+from retinue.guards.reservations import ANSWER_MARGIN, PendingRequest
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import Usage
 from retinue.model.runs import Limits, RequestGrant, RequestSize
@@ -124,6 +124,14 @@ def test_cancelled_request_gives_back_its_part_and_leaves_the_queue():
     assert (top.reserved.requests, top.reserved.amount("tokens"), len(top.queue)) == (0, 0, 0)
 
 
+def test_rounding_errors_of_prices_are_not_left_when_the_last_request_ends():
+    top, (one, other, third, _) = conversation()
+    priced = [make_request(run, size(0, output, output_price=0.000_015)) for run, output in ((one, 2), (other, 1))]
+    for request in (*priced, make_request(third, None)):
+        request.close()
+    assert (top.reserved.requests, top.reserved.amount("cost")) == (0, 0.0)
+
+
 def test_request_does_not_overtake_one_that_waits_for_the_same_budget():
     _, (one, other, third, _) = conversation(max_conversation_tokens=20_000)
     make_request(one, size(output=5_000))
@@ -149,6 +157,23 @@ def test_requests_of_unknown_size_are_sent_one_after_the_other():
         run.add(Usage(output=1_000))
         request.close()
     assert [failure_reason(request) for request in requests] == [None, None, *["max_conversation_tokens"] * 2]
+
+
+def test_child_runs_leave_room_for_the_answer_of_their_parent():
+    parent = Budget(Limits(max_tokens=6_000), Budget(Limits()))
+    request = make_request(parent, size())
+    parent.add(Usage(input=900, output=100))
+    request.close()
+    child = make_request(Budget(Limits(), parent), size())
+    assert child.decision == RequestGrant(
+        output=6_000 - 1_000 - (1_000 + ANSWER_MARGIN + MIN_OUTPUT) - 1_000,
+        last_reason="1000 of 6000 tokens are spent.",
+    )
+    refused = make_request(Budget(Limits(), parent), size(4_000)).decision
+    assert isinstance(refused, Failure)
+    assert (
+        "(1000 of 6000 spent, the next request needs 4512 and the answers of the runs above 1812)" in refused.message
+    )
 
 
 # -- every order -----------------------------------------------------------------------------------

@@ -175,6 +175,16 @@ async def test_parent_that_waits_for_its_children_holds_nothing(scratch_home):
 
 
 @VIRTUAL_TIME
+async def test_child_runs_that_spend_all_leave_the_answer_of_their_parent(scratch_home):
+    turns = {"Lead": [Turn(output=100, children=3)]} | {f"part {number}": [Turn(5, 9000)] for number in range(3)}
+    async with open_stage(scratch_home, turns) as retinue:
+        call = retinue.call("nested", max_tokens=8_000)
+        (result,) = await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead"),)), call)
+    assert (result.failure, result.text) == (None, "Done.")
+    assert 4_000 < result.actual.nested_usage.tokens < 8_000
+
+
+@VIRTUAL_TIME
 @pytest.mark.parametrize("extension", [0, 20])
 async def test_child_runs_in_flight_are_stopped_in_time_for_the_answer_of_their_parent(scratch_home, extension):
     turns = {"Lead": [Turn(children=2), Turn(seconds=3)], "part 0": [Turn(seconds=2000)], "part 1": [Turn(seconds=5)]}

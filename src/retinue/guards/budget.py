@@ -12,7 +12,7 @@ from retinue.guards.reservations import RequestQueue, ReservedUsage
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, MessageEnded, ToolCalled
 from retinue.model.results import Usage
-from retinue.model.runs import Limits
+from retinue.model.runs import Limits, RequestSize
 from retinue.model.tool_names import FINALIZE_TOOL
 
 RUN_STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
@@ -55,7 +55,7 @@ class BudgetLimit(Struct, frozen=True, eq=False):
     @property
     def is_in_flight(self) -> bool:
         """Whether a request that is answered now may give something back."""
-        return self.reserved > 0
+        return self.budget.reserved.requests > 0 and self.reserved > 0
 
     @property
     def is_spent(self) -> bool:
@@ -72,11 +72,13 @@ class BudgetLimit(Struct, frozen=True, eq=False):
     def spent_failure(self, consequence: str) -> Failure:
         return self._failure("spent", self.describe_progress(), consequence)
 
-    def misfit_failure(self, needed: float) -> Failure:
-        """Return the failure of a run whose next request needs more than is left."""
+    def misfit_failure(self, needed: float, answers: float = 0.0) -> Failure:
+        """Return the failure of a run whose next request needs more than is left beside the answers above it."""
         if self.is_spent:
             return self.spent_failure(RUN_STOPPED)
         progress = f"{self.describe_progress()} spent, the next request needs {self.format_amount(needed)}"
+        if answers:
+            progress += f" and the answers of the runs above {self.format_amount(answers)}"
         return self._failure("too small", progress, RUN_STOPPED)
 
     def _failure(self, state: str, progress: str, consequence: str) -> Failure:
@@ -96,6 +98,8 @@ class Budget:
         self.own_usage = Usage()
         self.child_usage = Usage()
         self.reserved = ReservedUsage()
+        self.answer_size: RequestSize | None = None
+        """Size of the request for its answer, once it has sent one that may have started child runs."""
         self.ancestors: tuple[Budget, ...] = (parent, *parent.ancestors) if parent else ()
         self.queue: RequestQueue = parent.queue if parent else RequestQueue()
         """The waiting requests of the conversation."""

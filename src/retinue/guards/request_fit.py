@@ -29,13 +29,13 @@ class WaitForRefunds(Struct, frozen=True):
     budgets: frozenset[Budget]
 
 
-def fit_request(limits: Sequence[BudgetLimit], size: RequestSize | None) -> RequestGrant | WaitForRefunds | Failure:
-    """Return what a request may use, or that it must wait, or why it cannot fit any more."""
+def fit_request(budget: Budget, size: RequestSize | None) -> RequestGrant | WaitForRefunds | Failure:
+    """Return what a request of a run may use, or that it must wait, or why it cannot fit any more."""
     if size is None:
-        return _fit_unknown(limits)
-    fit = _fit_sized(limits, size)
+        return _fit_unknown(budget.limits)
+    fit = _fit_sized(budget, size)
     if isinstance(fit, Failure) and size.least_input < size.input:
-        reduced = _fit_sized(limits, structs.replace(size, input=size.least_input), "The last results do not fit.")
+        reduced = _fit_sized(budget, structs.replace(size, input=size.least_input), "The last results do not fit.")
         if isinstance(reduced, RequestGrant):
             return structs.replace(reduced, leaves_out_results=True)
         return fit if isinstance(reduced, Failure) else reduced
@@ -54,30 +54,40 @@ def _fit_unknown(limits: Sequence[BudgetLimit]) -> RequestGrant | WaitForRefunds
 
 
 def _fit_sized(
-    limits: Sequence[BudgetLimit], size: RequestSize, last_reason: str | None = None
+    budget: Budget, size: RequestSize, last_reason: str | None = None
 ) -> RequestGrant | WaitForRefunds | Failure:
     output = float(size.output)
     working_output = output
-    for limit in limits:
+    rooms = [(limit, limit.room - _count_answers(limit, budget)) for limit in budget.limits]
+    for limit, room in rooms:
         need = _Need(limit.kind, size)
-        most = need.max_output(limit.room)  # if every request in flight gave back all of it
+        most = need.max_output(room)  # if every request in flight gave back all of it
         if most < min(MIN_OUTPUT, size.output):
-            return limit.misfit_failure(need.amount(min(MIN_OUTPUT, size.output)))
+            return limit.misfit_failure(need.amount(min(MIN_OUTPUT, size.output)), limit.room - room)
         if not limit.is_in_flight:
             output = min(output, most)
-        working_most = need.max_working_output(limit.room)
+        working_most = need.max_working_output(room)
         if working_most < min(MIN_WORKING_OUTPUT, size.output):
             last_reason = last_reason or _describe(limit)
         working_output = min(working_output, working_most)
     allowed = output if last_reason else min(output, working_output)
     waiting = frozenset(
         limit.budget
-        for limit in limits
-        if limit.is_in_flight and _Need(limit.kind, size).max_output(limit.room - limit.reserved) < allowed
+        for limit, room in rooms
+        if limit.is_in_flight and _Need(limit.kind, size).max_output(room - limit.reserved) < allowed
     )
     if waiting:
         return WaitForRefunds(waiting)
     return RequestGrant(output=None if allowed >= size.output else math.floor(allowed), last_reason=last_reason)
+
+
+def _count_answers(limit: BudgetLimit, budget: Budget) -> float:
+    """Return what the runs above a run need of a limit for their last answers, which its requests must leave."""
+    return sum(
+        _Need(limit.kind, run.answer_size).amount(MIN_OUTPUT)
+        for run in budget.ancestors
+        if run.answer_size and (run is limit.budget or limit.budget in run.ancestors)
+    )
 
 
 class _Need:

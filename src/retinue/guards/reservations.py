@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from retinue.guards.budget import Budget
 
 
+ANSWER_MARGIN = 300
+"""Tokens of the prompt that asks for an answer, and of remarks in the place of results that do not fit."""
+
+
 class ReservedUsage:
     """What the requests in flight of a run and its child runs may still spend."""
 
@@ -42,9 +46,9 @@ class ReservedUsage:
         self.requests += sign
         if size is None:
             self._unsized += sign
-            return
-        self._tokens += sign * (size.input + output)
-        self._cost += sign * (size.input * size.input_price + output * size.output_price)
+        else:
+            self._tokens += sign * (size.input + output)
+            self._cost += sign * (size.input * size.input_price + output * size.output_price)
         if not self.requests:
             self._cost = 0.0  # what is left are rounding errors
 
@@ -60,6 +64,7 @@ class PendingRequest:
         """None while the request waits."""
         self._on_decided = on_decided
         self._reserved_output: int | None = None
+        self._spent_before = budget.own_usage.tokens
         budget.queue.enter(self)
 
     def decide(self, decision: RequestGrant | Failure) -> None:
@@ -77,7 +82,14 @@ class PendingRequest:
         if self._reserved_output is not None:
             output, self._reserved_output = self._reserved_output, None
             self._add(output, -1)
+            self._note_answer_size()
         self.budget.queue.leave(self)
+
+    def _note_answer_size(self) -> None:
+        """Let child runs leave room for the answer of this run: its next request repeats this one with its reply."""
+        if self.size and (used := self.budget.own_usage.tokens - self._spent_before):
+            tokens = used + ANSWER_MARGIN
+            self.budget.answer_size = structs.replace(self.size, input=tokens, least_input=tokens)
 
     def _add(self, output: int, sign: int) -> None:
         for budget in (self.budget, *self.budget.ancestors):
@@ -109,7 +121,7 @@ class RequestQueue:
             limits = request.budget.limits
             if any(limit.budget in claimed for limit in limits):
                 continue
-            fit = fit_request(limits, request.size)
+            fit = fit_request(request.budget, request.size)
             if isinstance(fit, WaitForRefunds):
                 claimed.update(fit.budgets)
             else:
