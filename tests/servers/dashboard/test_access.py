@@ -124,7 +124,11 @@ def test_every_view_passes_the_accessibility_checks(served, visit, screen):
     faults["agents"] = find_violations(page)
     page.get_by_role("link", name="System").click()
     expect(page.get_by_role("heading", name="Server")).to_be_visible()
+    page.get_by_text("Defaults (").click()
     faults["system"] = find_violations(page)
+    page.get_by_role("link", name="Usage").click()
+    expect(page.get_by_role("heading", name="By agent")).to_be_visible()
+    faults["usage"] = find_violations(page)
     assert {view: found for view, found in faults.items() if found} == {}
 
 

@@ -209,4 +209,36 @@ def test_system_view_shows_engines_settings_and_server(served, visit):
     for title in ("Engines", "Settings", "Server"):
         expect(page.get_by_role("heading", name=title)).to_be_visible()
     expect(page.get_by_role("row", name=re.compile("^scripted"))).to_contain_text("ready")
-    expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("900")
+    page.get_by_text("Defaults (").click()
+    expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("15m")
+    expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("seconds a run may take")
+
+
+def test_usage_view_sums_today_by_agent_and_leads_to_its_runs(serve, visit):
+    served = serve(
+        tester=[
+            {
+                "event": {
+                    "type": "message_ended",
+                    "stopReason": "stop",
+                    "usage": {"input": 900, "cost": 0.5, "turns": 1},
+                }
+            },
+            {"say": "Tested."},
+        ],
+        researcher=[{"fail": "401 invalid key"}],
+    )
+    page = visit(served)
+    start_run(page, "tester", "Test")
+    expect(state_of(page)).to_have_text("Completed")
+    start_run(page, "researcher", "Fail")
+    expect(state_of(page)).to_have_text("Failed")
+    page.get_by_role("link", name="Usage").click()
+    today = page.locator(".sum-card", has_text="Today")
+    expect(today).to_contain_text("$0.50")
+    expect(today).to_contain_text("1 (50 %)")
+    page.get_by_text("30 days").click()
+    expect(page.locator(".usage-table", has_text="By day").locator("tbody tr")).to_have_count(30)
+    page.get_by_role("link", name="researcher").click()
+    expect(page.locator(".row")).to_have_count(1)
+    expect(page.locator(".row .word")).to_have_text("Failed")

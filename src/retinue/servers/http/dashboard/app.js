@@ -15,9 +15,10 @@ import { Palette } from "./palette.js";
 import { Run } from "./run.js";
 import { pollHealth, reconnect } from "./stream.js";
 import { System } from "./system.js";
+import { Usage } from "./usage.js";
 
-const VIEWS = { "": "Activity", agents: "Agents", system: "System" };
-const VIEW_KEYS = { "": "g", agents: "a", system: "s" };
+const VIEWS = { "": "Activity", usage: "Usage", agents: "Agents", system: "System" };
+const VIEW_KEYS = { "": "g", usage: "o", agents: "a", system: "s" };
 const BANNER_DELAY = 700; // milliseconds without a connection before the banner appears
 
 function App() {
@@ -63,6 +64,7 @@ function App() {
 function View({ parts: [view, id], onNew, onStart }) {
   if (view === "runs" && id) return html`<${Run} key=${id} id=${id} />`;
   if (view === "agents") return html`<${Agents} name=${id} onStart=${onStart} />`;
+  if (view === "usage") return html`<${Usage} />`;
   if (view === "system") return html`<${System} />`;
   return html`<${Activity} onNew=${onNew} />`;
 }
@@ -83,7 +85,7 @@ function Head({ view, onNew, onHelp, onPalette }) {
       </nav>
       <div class="tools">
         <${Button} kind="primary new" icon="plus" label="New run" onClick=${onNew}>New run<//>
-        <${Button} kind="quiet" icon="command" label="Commands (Ctrl+K)" onClick=${onPalette} />
+        <${Button} kind="quiet commands" icon="command" label="Commands (Ctrl+K)" onClick=${onPalette} />
         <${Button} kind="quiet" icon="theme" label="Light or dark" onClick=${toggleTheme} />
         <${Button} kind="quiet help" icon="help" label="Keyboard help" onClick=${onHelp} />
       </div>

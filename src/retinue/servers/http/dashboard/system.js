@@ -1,9 +1,10 @@
 // The system view: engines, settings with their sources, and the state of the server.
 
-import { html, useEffect, useState, Failed, loading, State } from "./ui.js";
+import { html, useEffect, useState, Failed, Icon, loading, State } from "./ui.js";
 import { get } from "./api.js";
 import { useReconnected } from "./connection.js";
-import { count, dateTime } from "./format.js";
+import { count, dateTime, roundDuration } from "./format.js";
+import { plainText } from "./text.js";
 import { Line, Pairs } from "./untrusted-text.js";
 
 export function System() {
@@ -58,7 +59,7 @@ function Engines({ engines, auto }) {
                 </th>
                 <td>
                   <${State} row=${{ state: one.available ? "completed" : "error", failure: null }} iconOnly />
-                  ${one.available ? " ready" : " not there"}
+                  ${one.available ? " ready" : " not available"}
                 </td>
                 <td>${["steers", "resumes", "nests"].filter((what) => one[what]).join(", ") || "—"}</td>
                 <td><${Line} text=${one.why ?? one.about} /></td>
@@ -72,34 +73,65 @@ function Engines({ engines, auto }) {
 }
 
 function Settings({ settings, problems }) {
+  const changed = settings.filter((one) => !one.source.startsWith("default"));
   return html`
     <section class="card">
       <h2>Settings</h2>
       ${problems.map(
         (one) => html`<p class="failure" key=${one.message}><${Line} text=${`${one.file}: ${one.message}`} /></p>`,
       )}
-      <table class="wide-table">
-        <thead>
-          <tr>
-            <th scope="col">Setting</th>
-            <th scope="col">Value</th>
-            <th scope="col">From</th>
-          </tr>
-        </thead>
-        <tbody>
-          ${settings.map(
-            (one) => html`
-              <tr key=${one.name}>
-                <th scope="row" class="mono"><${Line} text=${one.name} /></th>
-                <td class="mono"><${Line} text=${formatValue(one.value)} /></td>
-                <td class=${one.source.startsWith("default") ? "muted" : ""}><${Line} text=${one.source} /></td>
-              </tr>
-            `,
-          )}
-        </tbody>
-      </table>
+      ${
+        changed.length > 0
+          ? html`<${SettingTable} rows=${changed} />`
+          : html`<p class="muted">Every setting has its default.</p>`
+      }
+      <p class="muted">
+        Change a setting in your config.toml, whose path ${" "}<code>retinue doctor</code> prints, or with a variable such as
+        ${" "}<code>RETINUE_TIMEOUT=30m</code>. The file of a project may only tighten limits.
+      </p>
+      <details class="fold">
+        <summary data-nav>
+          <${Icon} name="chevron" />
+          <span class="name">${`Defaults (${settings.length - changed.length})`}</span>
+        </summary>
+        <${SettingTable} rows=${settings.filter((one) => !changed.includes(one))} />
+      </details>
     </section>
   `;
+}
+
+function SettingTable({ rows }) {
+  return html`
+    <table class="wide-table settings">
+      <thead>
+        <tr>
+          <th scope="col">Setting</th>
+          <th scope="col">Value</th>
+          <th scope="col">Meaning</th>
+          <th scope="col">From</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${rows.map(
+          (one) => html`
+            <tr key=${one.name}>
+              <th scope="row" class="mono"><${Line} text=${one.name} /></th>
+              <td class="mono">
+                <${Line} text=${formatValue(one)} />
+                ${isChanged(one) && html`<span class="muted">${` (default ${plainText(formatValue({ ...one, value: one.default }))})`}</span>`}
+              </td>
+              <td><${Line} text=${one.note} /></td>
+              <td class="muted"><${Line} text=${one.source} /></td>
+            </tr>
+          `,
+        )}
+      </tbody>
+    </table>
+  `;
+}
+
+function isChanged({ value, default: other }) {
+  return JSON.stringify(value) !== JSON.stringify(other);
 }
 
 function Health({ health }) {
@@ -119,6 +151,9 @@ function Health({ health }) {
   `;
 }
 
-function formatValue(value) {
-  return value === null ? "—" : typeof value === "string" ? value : JSON.stringify(value);
+// Returns a value with its unit.
+function formatValue({ value, note }) {
+  if (value === null) return "—";
+  if (typeof value === "number" && note.startsWith("seconds")) return value ? roundDuration(value) : "off";
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
