@@ -308,7 +308,7 @@ async def test_idle_stream_is_kept_alive():
         sent.append(message.get("body", b""))
 
     with anyio.move_on_after(PING_INTERVAL * 2.5):
-        await send_events(feed, EventStream(feed, WatchQuery()), receive, send, {})
+        await send_events(feed, EventStream(feed, WatchQuery()), receive, send)
     assert sent[1:] == [b"retry: 1000\n\n"] + [b": ping\nid: %b\n\n" % feed.cursor.encode()] * 2
     assert feed.watchers == 0
 
@@ -326,9 +326,7 @@ async def test_gap_larger_than_one_batch_is_sent_completely():
         sent += message.get("body", b"")
 
     with anyio.move_on_after(PING_INTERVAL - 1):
-        await send_events(
-            feed, EventStream(feed, WatchQuery(after=feed.format_cursor(0))), anyio.sleep_forever, send, {}
-        )
+        await send_events(feed, EventStream(feed, WatchQuery(after=feed.format_cursor(0))), anyio.sleep_forever, send)
     assert sent.count(b"event: happened") == 51
 
 

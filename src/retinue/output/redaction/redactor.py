@@ -119,18 +119,13 @@ class StreamRedactor:
     def feed(self, chunk: str) -> str:
         """Return the redacted text that is decided by now."""
         chunk = replace_surrogates(chunk)
-        if len(chunk) <= BLOCK_CHARS:
-            return self._step(chunk)
-        return "".join(self._step(chunk[at : at + BLOCK_CHARS]) for at in range(0, len(chunk), BLOCK_CHARS))
+        if len(chunk) > BLOCK_CHARS:
+            return "".join(self.feed(chunk[at : at + BLOCK_CHARS]) for at in range(0, len(chunk), BLOCK_CHARS))
+        return self._patterns.feed(self._known.feed(chunk) if self._known else chunk)
 
     def close(self) -> str:
         """Return the text that was held back; nothing may be fed after it."""
-        return self._step("", last=True)
-
-    def _step(self, chunk: str, *, last: bool = False) -> str:
-        if self._known:
-            chunk = self._known.feed(chunk, last=last)
-        return self._patterns.feed(chunk, last=last)
+        return self._patterns.feed(self._known.feed("", last=True) if self._known else "", last=True)
 
 
 # -- secrets of the environment ------------------------------------------------------------------------------

@@ -123,9 +123,23 @@ class PatternStream:
         return redacted
 
     def _find_spans(self, text: str, folded: str, cut: int, line: int) -> list[Span]:
-        """Return all secrets that start before `cut`, with their ends as far as they are known."""
+        """Return all secrets that start before `cut`, with their ends as far as they are known.
+
+        A head within a secret of the same row is no secret of its own.
+        """
         spans = [(begin, row, _find_end(row, text, folded, end, line)) for begin, row, end in self._open]
-        spans += _find_secrets(text, folded, self._start, cut, line, {row: end for _, row, end in spans})
+        covered = {row: end for _, row, end in spans}
+        for row in find_candidate_rows(text, folded):
+            family = SECRET_PATTERNS[row]
+            source = folded if family.folded else text
+            head = compile_pattern(family.head)
+            position, end = self._start, covered.get(row, -1)
+            while (match := head.search(source, position)) and match.start() < cut:
+                if match.end() > end:
+                    end = _find_end(row, text, folded, match.end(), line)
+                    spans.append((match.start("value"), row, end))
+                # Not from its end: another head may start within this one and reach further.
+                position = match.start() + 1
         return sorted(spans)
 
     def _redact_spans(self, text: str, spans: list[Span], cut: int) -> str:
@@ -140,21 +154,6 @@ class PatternStream:
             at = max(at, end)
         out.append(text[at:cut])
         return "".join(out)
-
-
-def _find_secrets(text: str, folded: str, start: int, cut: int, line: int, covered: dict[int, int]) -> Iterator[Span]:
-    """Yield every secret whose head starts between `start` and `cut`, except within one of the same row."""
-    for row in find_candidate_rows(text, folded):
-        family = SECRET_PATTERNS[row]
-        source = folded if family.folded else text
-        head = compile_pattern(family.head)
-        position, end = start, covered.get(row, -1)
-        while (match := head.search(source, position)) and match.start() < cut:
-            if match.end() > end:
-                end = _find_end(row, text, folded, match.end(), line)
-                yield match.start("value"), row, end
-            # Not from its end: another head may start within this one and reach further.
-            position = match.start() + 1
 
 
 def _find_end(row: int, text: str, folded: str, start: int, line: int) -> int:

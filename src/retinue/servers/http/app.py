@@ -260,7 +260,7 @@ class _Endpoint:
         if last := single_header(read_headers(scope), "last-event-id"):
             stream.resume_after(last)
         await read_body(receive)
-        await send_events(self._feed, stream, receive, send, {})
+        await send_events(self._feed, stream, receive, send)
 
 
 async def _refuse_unknown_route(*_: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import anyio
 from msgspec import Struct
@@ -134,14 +134,12 @@ def _encode_delta(data: bytes) -> bytes:
     return b"event: delta\ndata: %b\n\n" % data
 
 
-async def send_events(
-    feed: EventFeed, event_stream: EventStream, receive: Receive, send: Send, headers: Mapping[str, str]
-) -> None:
+async def send_events(feed: EventFeed, event_stream: EventStream, receive: Receive, send: Send) -> None:
     """Send events until the reader disconnects, is dropped because it reads nothing, or the server ends."""
     with feed.register_watcher():
         async with anyio.create_task_group() as group:
             group.start_soon(_wait_for_disconnect, receive, group.cancel_scope)
-            encoded = [(name.encode(), value.encode()) for name, value in {**headers, **STREAM_HEADERS}.items()]
+            encoded = [(name.encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
             await send({"type": "http.response.start", "status": 200, "headers": encoded})
             await _send_chunks(feed, event_stream, send)
             await send({"type": "http.response.body", "body": b""})
