@@ -155,3 +155,32 @@ async def test_request_that_can_never_fit_is_not_sent(limit, scratch_home):
     assert result.failure
     assert (result.failure.code, result.failure.reason) == (ErrorCode.BUDGET, limit)
     assert "0 of 500 spent, the next request needs" in result.failure.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "max_tokens is too large: 4000. This model supports at most 2048 completion tokens.",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 2048]",
+        "`max_completion_tokens` must be less than or equal to `2048`",
+        "Unable to submit request because it has a maxOutputTokens value of 4000",
+    ],
+)
+async def test_model_that_refuses_the_output_limit_of_a_budget_is_asked_without_it(message, scratch_home):
+    def script(request: Any) -> ScriptedTurn:
+        if output_limit(request.body) is None:
+            return ANSWER
+        return ScriptedTurn(fail=ScriptedError(status=400, times=-1, message=message))
+
+    async with open_retinue(script, scratch_home, MODELS["openai-chat"]) as (retinue, server):
+        result = await retinue.run("plain", "Go.", max_tokens=10_000)
+    assert (result.failure, result.text, len(server.requests)) == (None, "It says hello.", 2)
+    assert "refuses the output limit of a budget" in result.actual.notices[0]
+
+
+async def test_request_that_is_retried_is_reserved_once(model, scratch_home):
+    turn = ScriptedTurn(text="Ok.", fail=ScriptedError(status=429, times=2, headers={"retry-after": "0"}))
+    async with open_retinue([turn], scratch_home, model, max_conversation_tokens=9000) as (retinue, server):
+        result = await retinue.run("plain", "Go.")
+        assert reserved_requests(retinue) == 0
+    assert (result.failure, result.usage.turns, len(server.requests)) == (None, 1, 3)

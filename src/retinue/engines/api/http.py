@@ -42,6 +42,10 @@ IMAGES_REFUSED = re.compile(
 """Errors of models and servers that take text only."""
 
 
+LIMIT_REFUSED = re.compile(r"4\d\d: .*max_?(?:output_?|completion_?)?tokens", re.IGNORECASE | re.DOTALL)
+"""Errors of models that write less than the output limit of a request allows."""
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a model is reached, and by which API."""
 
@@ -78,11 +82,15 @@ class ApiModel:
             self._options = msgspec.structs.replace(self._options, images=False)
             await on_event(Notice("not_applied", f"{self.name} takes no images; they are left out: {reply.error}"))
             reply = await self._send(request, on_event)
+        if self._refuses_limit(request, reply):
+            self._options = msgspec.structs.replace(self._options, sends_budget_limits=False)
+            await on_event(Notice("not_applied", f"{self.name} refuses the output limit of a budget: {reply.error}"))
+            reply = await self._send(request, on_event)
         return reply
 
     async def _send(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         options = self._options
-        if request.max_output_tokens is not None:
+        if request.max_output_tokens is not None and options.sends_budget_limits:
             options = msgspec.structs.replace(options, max_output_tokens=request.max_output_tokens)
         body = msgspec.json.encode(self._endpoint.wire.encode(request, options))
         return await reply_with_retries(self._endpoint.provider, partial(self._stream_reply, body), on_event)
@@ -92,6 +100,12 @@ class ApiModel:
         if reply.stop_reason != "error" or not IMAGES_REFUSED.match(reply.error or ""):
             return False
         return self._options.images and any(message.images for message in request.messages)
+
+    def _refuses_limit(self, request: ModelRequest, reply: ModelReply) -> bool:
+        """Return whether the request has the output limit of a budget, and the provider refused it."""
+        if reply.stop_reason != "error" or not LIMIT_REFUSED.match(reply.error or ""):
+            return False
+        return self._options.sends_budget_limits and request.max_output_tokens is not None
 
     async def _stream_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
         """Send one request and return its reply.

@@ -36,6 +36,8 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     images: bool = True
     """Whether the model takes the images of tool results; else their text says that they are not shown."""
+    sends_budget_limits: bool = True
+    """Whether the output limit that a budget leaves is sent."""
 
 
 class StreamReader(Protocol):
